@@ -1,0 +1,53 @@
+"""A batch: the rows of one lane after `start` up to and including `end`, always the same span under its number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypeAlias
+
+JSON: TypeAlias = Any
+"""A value that `json.dumps` takes. An offset is one, and only its origin understands it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How much one batch may hold. None is no limit; which limits bind, each origin says in `Origin.binds`."""
+
+    rows: int | None = None
+    bytes: int | None = None
+    files: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """What an origin planned as a lane's next batch. All that is needed to read exactly these rows again."""
+
+    start: JSON
+    """The offset before the first row, exclusive; None at the lane's beginning."""
+    end: JSON
+    """The offset of the last row, inclusive."""
+    parts: tuple[JSON, ...] = ()
+    """What the rows are read from, in the order of their rows (files with size and time); kept in the ledger."""
+    label: str = ""
+    """The span as a person would name it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """A planned batch, as an origin reads it and stages and destinations name it."""
+
+    pipeline: str
+    run: str
+    origin: str
+    lane: str
+    number: int
+    plan: str
+    """The plan's id: random, never reused. It is what destinations remember."""
+    span: Span
+    schema: str
+    """The schema of the rows as read, pinned when the batch was planned (Spark's JSON)."""
+    time: datetime
+    """`:batch_time`, the clock for expressions: when the batch was planned, in UTC."""
+    definition: str = field(default="", repr=False)
+    """The hash of the definition that planned it."""

@@ -1,0 +1,84 @@
+"""The options of Spark's readers that a definition may give for files."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+
+_TIMES = ("dateFormat", "timestampFormat", "timestampNTZFormat")
+FORMATS: Mapping[str, Sequence[str]] = {
+    "json": (
+        *_TIMES, "timeZone", "locale", "multiLine", "lineSep", "encoding", "primitivesAsString", "prefersDecimal",
+        "samplingRatio", "allowComments", "allowUnquotedFieldNames", "allowSingleQuotes", "allowNumericLeadingZeros",
+        "allowBackslashEscapingAnyCharacter", "allowUnquotedControlChars", "allowNonNumericNumbers",
+    ),
+    "csv": (
+        *_TIMES, "header", "sep", "delimiter", "encoding", "quote", "escape", "comment", "multiLine", "lineSep",
+        "nullValue", "emptyValue", "ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", "maxColumns",
+        "maxCharsPerColumn", "unescapedQuoteHandling", "charToEscapeQuoteEscaping",
+    ),
+    "parquet": ("datetimeRebaseMode", "int96RebaseMode"),
+    "text": ("wholetext", "lineSep"),
+}  # fmt: skip
+"""The formats, with the options of Spark's reader that are known for each."""
+
+_BAD_LINES = "a line that cannot be read is refused and goes to the DLQ"
+_ONE_LIST = "which files are read is said by path alone"
+_AS_CAST = "fields of a CSV file get their types as cast would give them"
+_TAKEN = {
+    "mode": _BAD_LINES,
+    "columnnameofcorruptrecord": _BAD_LINES,
+    "badrecordspath": _BAD_LINES,
+    "ignorecorruptfiles": "it loses rows in silence",
+    "ignoremissingfiles": "it loses rows in silence",
+    "pathglobfilter": _ONE_LIST,
+    "recursivefilelookup": _ONE_LIST,
+    "modifiedbefore": _ONE_LIST,
+    "modifiedafter": _ONE_LIST,
+    "basepath": _ONE_LIST,
+}
+TAKEN: Mapping[str, Mapping[str, str]] = {
+    **dict.fromkeys(FORMATS, _TAKEN),
+    "csv": {
+        **_TAKEN,
+        "columnpruning": "whether a line is bad may not depend on the columns that are used",
+        "enforceschema": "columns are matched with the header by name",
+        "inferschema": "without a schema all columns of a CSV file are text; cast says the types",
+        "locale": _AS_CAST,
+        "timezone": _AS_CAST,
+        "nanvalue": _AS_CAST,
+        "positiveinf": _AS_CAST,
+        "negativeinf": _AS_CAST,
+        "enabledatetimeparsingfallback": _AS_CAST,
+    },
+}
+"""For each format the options that are not a user's to set, in small letters, and why."""
+
+_DEFAULTS: Mapping[str, Mapping[str, str]] = {
+    "csv": {"escape": '"'},
+    "json": {"locale": "en-CH"},
+}
+"""A quote inside quotes is doubled, as spreadsheets and RFC 4180 write it. With Spark's own locale the text "1,5"
+would be the decimal 15, in silence."""
+
+
+def check_options(kind: str, options: Mapping[str, object]) -> None:
+    """Raises ValueError for an option that is not a user's to set, or that looks like a known one misspelt."""
+    known = {name.lower(): name for name in FORMATS[kind]}
+    for option in options:
+        if (why := TAKEN[kind].get(option.lower())) is not None:
+            raise ValueError(f"options: {option!r} is not for you to set; {why}")
+        close = difflib.get_close_matches(option.lower(), known, 1, 0.8)
+        if close and option.lower() not in known:
+            raise ValueError(f"options: unknown option {option!r}; did you mean {known[close[0]]!r}?")
+
+
+def completed(kind: str, options: Mapping[str, str | float | bool]) -> dict[str, str]:
+    """The options as Spark takes them, with our defaults; those that are known in small letters."""
+    known = {name.lower() for name in FORMATS[kind]}
+    told = {name.lower() if name.lower() in known else name: _told(value) for name, value in options.items()}
+    return {**_DEFAULTS.get(kind, {}), **told}
+
+
+def _told(value: str | float | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,183 @@
+"""Which files there are: a path with wildcards, looked up on this machine or wherever Spark can look.
+
+`*`, `?` and `[a-z]` match within one folder or file name, `**` any number of folders. A folder stands for the
+files that lie directly in it. Names that begin with `_` or `.` are never seen.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from origins.errors import OriginError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+_WILD = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True, order=True)
+class File:
+    """One file as it was found. Files are carried in this order: by time, then by name."""
+
+    modified: int
+    """Milliseconds since 1970."""
+    name: str
+    """Relative to the listing's root, with `/` between folders."""
+    size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A path, taken apart into a root that is fixed and the wildcards below it."""
+
+    root: str
+    """Absolute, as Spark takes it."""
+    segments: tuple[str, ...]
+    local: bool
+    """Whether this machine's own file system is asked, which needs no Spark job."""
+
+    def full(self, name: str) -> str:
+        """The path of one file."""
+        return f"{self.root.rstrip('/')}/{name}"
+
+    def patterns(self, names: Iterable[str]) -> list[str]:
+        """The paths of files as Spark's readers take them: patterns which only these files fit."""
+        return [literally(self.full(name)) for name in names]
+
+    def files(self, spark: SparkSession) -> list[File]:
+        """What is there now, in order. Raises `OriginError` when the root is not there."""
+        if self.local:
+            root = _without_scheme(self.root)
+            if not os.path.isdir(root):
+                raise _missing(self.root)
+            return sorted(set(_found(root, self.segments, "")))
+        return sorted(file for file in self._listed(spark, [literally(self.root)]) if _fits(file.name, self.segments))
+
+    def look(self, spark: SparkSession, names: Sequence[str]) -> dict[str, File]:
+        """The files of these names as they are now; one that is gone is left out."""
+        if not self.local:
+            return {file.name: file for file in self._listed(spark, self.patterns(names))}
+        root = _without_scheme(self.root)
+        found = (_seen(os.path.join(root, name), name) for name in names)
+        return {file.name: file for file in found if file is not None}
+
+    def _listed(self, spark: SparkSession, paths: list[str]) -> Iterator[File]:
+        from pyspark.errors import PySparkException
+        from pyspark.sql import functions as F
+
+        try:
+            frame = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(paths)
+            rows = frame.select("path", "length", F.unix_millis("modificationTime").alias("modified")).collect()
+        except PySparkException as error:
+            if error.getCondition() != "PATH_NOT_FOUND":
+                raise
+            raise _missing(self.root) from error
+        for row in rows:
+            name = row.path[row.path.index(self.root.rstrip("/") + "/") + len(self.root.rstrip("/")) + 1 :]
+            yield File(row.modified, name, row.length)
+
+
+def literally(path: str) -> str:
+    """A pattern for Spark that only this path fits, whatever stands in it."""
+    return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
+
+
+def place_of(path: str) -> Place:
+    """Take a path apart. What exists under exactly this name is meant literally."""
+    local = not _SCHEME.match(path) or path.startswith("file:")
+    if local:
+        scheme, bare = ("file:", _without_scheme(path)) if path.startswith("file:") else ("", path)
+        bare = os.path.abspath(bare)
+        if os.path.isdir(bare):
+            return Place(root=scheme + bare, segments=("*",), local=True)
+        if os.path.exists(bare):
+            folder, name = os.path.split(bare)
+            return Place(root=scheme + folder, segments=(re.sub(r"([*?\[])", r"[\1]", name),), local=True)
+        path = scheme + bare
+    fixed = path[: found.start()] if (found := _WILD.search(path)) else path.rstrip("/") + "/"
+    root = fixed[: fixed.rindex("/")] if "/" in fixed else fixed
+    rest = path[len(root) + 1 :] if found else "*"
+    return Place(root=root or "/", segments=tuple(rest.split("/")), local=local)
+
+
+def _without_scheme(path: str) -> str:
+    return re.sub(r"^file:/+", "/", path)
+
+
+def _found(folder: str, segments: Sequence[str], prefix: str) -> Iterator[File]:
+    """The files under a folder that fit what is left of the pattern."""
+    head, rest = segments[0], segments[1:]
+    if head == "**":
+        yield from _found(folder, rest or ("*",), prefix)
+    for entry in _entries(folder):
+        if _is_hidden(entry.name):
+            continue
+        name = prefix + entry.name
+        if not entry.is_dir():
+            file = _seen(entry.path, name) if not rest and fnmatchcase(entry.name, head) else None
+            if file is not None:
+                yield file
+        elif head == "**":
+            yield from _found(entry.path, segments, f"{name}/")
+        elif fnmatchcase(entry.name, head) and (rest or head != "*"):
+            yield from _found(entry.path, rest or ("*",), f"{name}/")
+
+
+def _entries(folder: str) -> Iterable[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise OriginError(
+            f"The folder {folder} cannot be read: {error.strerror}.",
+            hint="Give this user the right to list it, or take it out of the path.",
+        ) from error
+
+
+def _seen(path: str, name: str) -> File | None:
+    """The file as it is at this moment; None when it is gone or no file."""
+    try:
+        found = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return File(found.st_mtime_ns // 1_000_000, name, found.st_size)
+
+
+def _fits(name: str, segments: Sequence[str]) -> bool:
+    """Whether a file below the root is one that `_found` would find."""
+    parts = name.split("/")
+    if any(_is_hidden(part) for part in parts):
+        return False
+    in_a_folder_that_fits = segments[-1] not in ("*", "**") and _match(parts[:-1], segments)
+    return _match(parts, segments) or in_a_folder_that_fits
+
+
+def _match(parts: Sequence[str], segments: Sequence[str]) -> bool:
+    if not segments or segments == ("**",):
+        return bool(segments) == bool(parts)
+    if segments[0] == "**" and parts and _match(parts[1:], segments):
+        return True
+    if segments[0] == "**":
+        return _match(parts, segments[1:])
+    return bool(parts) and fnmatchcase(parts[0], segments[0]) and _match(parts[1:], segments[1:])
+
+
+def _is_hidden(name: str) -> bool:
+    """Whether Spark would not read a file of this name either."""
+    return name.startswith(("_", ".")) or name.endswith("._COPYING_")
+
+
+def _missing(path: str) -> OriginError:
+    return OriginError(
+        f"There is nothing at {path}.",
+        hint="Make the folder (an empty one is fine), or correct the origin's path.",
+    )

@@ -1,0 +1,148 @@
+"""`memory`: rows that a test scripts, with the moments at which something happens."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+from origins.batch import JSON, Batch, Limits, Span
+from origins.errors import OriginError
+from origins.names import HIDDEN
+from origins.origin import PLACE, Backlog, Origin, Progress
+from origins.schema import checked, declared
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Crashed(Exception):
+    """What a `Crash` raises."""
+
+
+@dataclass(eq=False)
+class Crash:
+    """Here the run crashes, once in a process: all before it was planned, nothing after it."""
+
+    happened: bool = field(default=False, init=False)
+
+
+@dataclass(frozen=True)
+class End:
+    """Here the run ends, as if nothing more waited; the next run goes on behind it."""
+
+
+@dataclass(eq=False)
+class Pause:
+    """From when it is reached, nothing more waits for so many seconds."""
+
+    seconds: float
+    until: float | None = field(default=None, init=False)
+
+
+Item: TypeAlias = Mapping[str, Any] | Crash | End | Pause
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory(Origin):
+    """Rows from a list in Python, for tests. Beside rows it may have `Crash()`, `End()` and `Pause(seconds)`.
+
+    The offset of a lane is how many items of its script are behind it. A key that a row has not is NULL.
+    """
+
+    binds: ClassVar[frozenset[str]] = frozenset({"rows"})
+    regroups: ClassVar[bool] = False
+
+    items: Sequence[Item] | Mapping[str, Sequence[Item]] = ()
+    """The script; or a script for each lane, by the lane's name."""
+    schema: str | Mapping[str, str]
+    """The columns and their types."""
+    clock: Callable[[], float] = field(default=time.monotonic, metadata={"hidden": True})
+    """Seconds since some moment, by which pauses go."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.lanes != 1:
+            raise ValueError("lanes: give the items as a mapping from the lanes' names to their scripts")
+
+    def lane_names(self) -> tuple[str, ...]:
+        return tuple(self.items) if isinstance(self.items, Mapping) else ("0",)
+
+    def survey(self, spark: SparkSession, progress: Progress) -> Script:
+        return Script(self, {lane: progress.offsets.get(lane) or 0 for lane in self.lane_names()})
+
+    def columns(self, spark: SparkSession, backlog: Backlog) -> str | None:
+        schema = checked(declared(spark, self.schema, "memory"), "memory")
+        known = {name.lower() for name in schema.names}
+        for lane in self.lane_names():
+            for item in self.script(lane):
+                if isinstance(item, Mapping) and (other := [key for key in item if key.lower() not in known]):
+                    raise OriginError(
+                        f"A row of memory has {other[0]!r}, which its schema has not: {dict(item)}",
+                        hint="Add the column to the schema, or take the key out of the row.",
+                    )
+        return str(schema.json())
+
+    def read(self, spark: SparkSession, batch: Batch, *, places: bool = False) -> DataFrame:
+        from pyspark.sql import functions as F
+        from pyspark.sql.types import LongType, StructField, StructType
+
+        columns = StructType.fromJson(json.loads(batch.schema)).fields
+        row = HIDDEN + "row"
+        start = batch.span.start or 0
+        rows = [
+            (*(_value(item, column.name) for column in columns), index)
+            for index, item in enumerate(self.script(batch.lane)[start : batch.span.end], start)
+            if isinstance(item, Mapping)
+        ]
+        frame = spark.createDataFrame(rows, StructType([*columns, StructField(row, LongType())]))
+        if places:
+            place = F.struct(F.lit("").alias("part"), F.lit(0).cast("bigint").alias("block"), F.col(row).alias("row"))
+            frame = frame.withColumn(PLACE, place)
+        return frame.drop(row)
+
+    def script(self, lane: str) -> Sequence[Item]:
+        """The items of one lane."""
+        return self.items[lane] if isinstance(self.items, Mapping) else self.items
+
+
+class Script(Backlog):
+    """The scripts as one run finds them."""
+
+    def __init__(self, memory: Memory, begun: Mapping[str, int]) -> None:
+        self._memory = memory
+        self._begun = begun
+
+    def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
+        script = self._memory.script(lane)
+        begin = at = start or 0
+        while at < len(script) and not isinstance(script[at], Mapping):
+            if not self._passes(lane, begin, at):
+                return None
+            at += 1
+        first = at
+        while at < len(script) and isinstance(script[at], Mapping) and at - first != limits.rows:
+            at += 1
+        return Span(start=start, end=at, label=f"items {begin + 1} to {at}") if at > first else None
+
+    def behind(self, lane: str, start: JSON) -> str:
+        rows = sum(isinstance(item, Mapping) for item in self._memory.script(lane)[start or 0 :])
+        return f"{rows} row{'s' * (rows != 1)}" if rows else ""
+
+    def _passes(self, lane: str, start: int, at: int) -> bool:
+        """Whether the lane goes on behind an item that is no row. An `End` before its first row ended a run before."""
+        item = self._memory.script(lane)[at]
+        if isinstance(item, Crash) and not item.happened:
+            item.happened = True
+            raise Crashed(f"the script of lane {lane} says so, at item {at + 1}")
+        if isinstance(item, Pause):
+            if item.until is None:
+                item.until = self._memory.clock() + item.seconds
+            return self._memory.clock() >= item.until
+        return not isinstance(item, End) or start == self._begun[lane]
+
+
+def _value(row: Mapping[str, Any], name: str) -> Any:
+    return next((value for key, value in row.items() if key.lower() == name.lower()), None)

@@ -1,0 +1,25 @@
+"""A nack: a row refused, with the reason, the row as it stood before that, and the row as it was read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+REFUSED = "_wherry_refused"
+"""The column in which an origin refuses a row that it could not read: `struct<code, message, raw>`, all text,
+NULL for a good row. `raw` is what was read, as it was found."""
+
+REASON = "struct<code string, message string>"
+NACK = (
+    "struct<stage string, code string, message string, "
+    "row string, row_schema string, original string, original_schema string>"
+)
+
+
+def reason(code: str, message: Column) -> Column:
+    """Why a row is refused: a code for machines and a message that names the column and the value."""
+    from pyspark.sql import functions as F
+
+    return F.struct(F.lit(code).alias("code"), message.alias("message"))

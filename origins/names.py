@@ -1,0 +1,16 @@
+"""Names of columns and tables, as they are put into SQL."""
+
+from __future__ import annotations
+
+HIDDEN = "_wherry_"
+"""How the names of our own columns begin; an origin's rows may not have such a column."""
+
+
+def quoted(name: str) -> str:
+    """The name as one SQL identifier, whatever stands in it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def text(value: str) -> str:
+    """The value as a SQL string literal."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,0 +1,114 @@
+"""The contract of an origin: where rows come from, and how far they have been read."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from origins.batch import JSON, Batch, Limits, Span
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PLACE = "_wherry_place"
+"""The column that says where a row stood: `struct<part string, block bigint, row bigint>`.
+
+`part` is one of `Origin.parts(batch)`; inside a part rows stand in the order of (`block`, `row`), and the
+rows of one block have consecutive numbers.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """What has been carried so far, as the ledger knows it."""
+
+    offsets: Mapping[str, JSON] = field(default_factory=dict)
+    """For each lane the end of its last settled batch, inclusive."""
+    parts: Sequence[JSON] = ()
+    """The parts of every settled span, of all lanes, in no order."""
+
+
+class Backlog(ABC):
+    """What waited at an origin at one moment, handed out batch by batch."""
+
+    @abstractmethod
+    def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
+        """The lane's next batch after `start`, no larger than `limits`; None when the lane is exhausted.
+
+        Called on the one thread that owns progress: must be quick, and must not start a Spark job. One unit
+        that is larger than a limit (a file, a row) is a batch of its own.
+        """
+
+    def behind(self, lane: str, start: JSON) -> str:
+        """What waits in the lane after `start`, in a few words for `status`; empty when that is not known."""
+        return ""
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """What a person should know of what was found and will not be read; a sentence each."""
+        return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin(ABC):
+    """Where rows come from. A frozen dataclass: its fields are its options, in YAML and in Python.
+
+    An origin keeps no progress. It is told what was carried (`Progress`), says what waits (`survey`), and
+    reads a span that was planned (`read`), now or in another process after a crash.
+    """
+
+    binds: ClassVar[frozenset[str]] = frozenset()
+    """The fields of `Limits` that this origin keeps to."""
+    repeatable: ClassVar[bool] = True
+    """Whether a span that is read twice gives the same rows."""
+    keeps_parts: ClassVar[bool] = False
+    """Whether what was carried is known by the parts of all spans, and not by offsets alone."""
+    regroups: ClassVar[bool] = True
+    """Whether `lanes` may change between runs: progress is kept by part, and lanes only group parts."""
+
+    name: str | None = None
+    lanes: int = 1
+
+    def __post_init__(self) -> None:
+        if self.lanes < 1:
+            raise ValueError(f"lanes: expected at least 1, got {self.lanes}")
+
+    @property
+    def infers(self) -> bool:
+        """Whether the schema is told from what waits, so that it is pinned once it was told."""
+        return False
+
+    @property
+    def place(self) -> str:
+        """What this origin reads, as a person would name it; when it changes between runs, the run asks first."""
+        return type(self).__name__.lower()
+
+    def lane_names(self) -> tuple[str, ...]:
+        """The lanes, in the order in which they are served."""
+        return tuple(str(lane) for lane in range(self.lanes))
+
+    @abstractmethod
+    def survey(self, spark: SparkSession, progress: Progress) -> Backlog:
+        """Look at what waits now. Raises `OriginError` when the place does not exist."""
+
+    @abstractmethod
+    def columns(self, spark: SparkSession, backlog: Backlog) -> str | None:
+        """The schema of the rows (Spark's JSON), given or inferred once from the backlog; None when nothing
+        waits from which it could be told."""
+
+    @abstractmethod
+    def read(self, spark: SparkSession, batch: Batch, *, places: bool = False) -> DataFrame:
+        """Exactly the rows of `batch.span`, lazily, with the columns of `batch.schema`; with `places` also
+        the column `PLACE`.
+
+        May be called from any runner thread, twice for one batch, and by a process that did not plan it.
+        """
+
+    def parts(self, batch: Batch) -> Sequence[str]:
+        """The values of `PLACE.part` in the order in which their rows count as read."""
+        return ("",)
+
+    def committed(self, spark: SparkSession, batch: Batch) -> None:
+        """The batch's offset is durable: what it read may be moved, deleted or acknowledged. May come twice."""

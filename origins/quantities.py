@@ -1,0 +1,45 @@
+"""Durations and sizes as a definition writes them: `10s`, `1h30m`, `256MiB`."""
+
+from __future__ import annotations
+
+import re
+
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
+_BYTES = {
+    "B": 1,
+    **{unit: 1_000**power for power, unit in enumerate(("kB", "MB", "GB", "TB"), 1)},
+    **{unit: 1_024**power for power, unit in enumerate(("KiB", "MiB", "GiB", "TiB"), 1)},
+}
+_BYTES_BY_LOWER_CASE = {unit.lower(): size for unit, size in _BYTES.items()}
+_LONGEST = 1_000 * 365 * 86_400.0
+_LARGEST = 1 << 60
+
+_DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)\s*(ms|s|m|h|d|w)\s*", re.ASCII)
+_SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,6})?)\s*([A-Za-z]+)", re.ASCII)
+
+
+def seconds(duration: str) -> float:
+    """How long a duration such as `10s`, `1h30m` or `30d` is. Raises ValueError that says how to write one."""
+    text = duration.strip()
+    parts = list(_DURATION.finditer(text))
+    if not parts or "".join(part.group() for part in parts) != text:
+        raise ValueError(f"expected a duration such as 500ms, 10s, 5m, 1h30m or 30d, got {duration!r}")
+    units = [part.group(2) for part in parts]
+    if len(set(units)) < len(units):
+        raise ValueError(f"expected each unit once, as in 1h30m, got {duration!r}")
+    length = sum(float(part.group(1)) * _SECONDS[part.group(2)] for part in parts)
+    if length > _LONGEST:
+        raise ValueError(f"expected at most a thousand years, got {duration!r}")
+    return length
+
+
+def size(text: str) -> int:
+    """How many bytes a size such as `256MiB` is. Raises ValueError that says how to write one."""
+    found = _SIZE.fullmatch(text.strip())
+    unit = _BYTES_BY_LOWER_CASE.get(found.group(2).lower()) if found else None
+    if found is None or unit is None:
+        raise ValueError(f"expected a size such as 500kB, 64MiB or 1GiB, got {text!r}")
+    length = int(float(found.group(1)) * unit) if "." in found.group(1) else int(found.group(1)) * unit
+    if length > _LARGEST:
+        raise ValueError(f"expected at most {_LARGEST >> 40}TiB, got {text!r}")
+    return length
