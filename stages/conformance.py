@@ -1,0 +1,182 @@
+"""What every stage must keep to, as tests: subclass `StageConformance`, and say which stage and which rows.
+
+class TestMine(StageConformance):
+    schema = "a int"
+    rows = [(1,), (None,)]
+
+    def stage(self):
+        return Mine(...)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+
+from stages.stage import Stage
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from stages.rows import Marked, Rows, Straight
+
+    R = TypeVar("R", bound=Rows)
+
+LABELS: Mapping[str, str | int | datetime] = {
+    "origin": "origin",
+    "lane": "0",
+    "number": 7,
+    "run": "run",
+    "batch_time": datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc),
+}
+
+
+class StageConformance:
+    """The same rows through a stage in both ways; they must agree row by row."""
+
+    schema: ClassVar[str]
+    rows: ClassVar[Sequence[tuple[Any, ...]]]
+    """Rows of which the stage keeps some; with NULLs, and with some that it refuses if it can."""
+    raising: ClassVar[Sequence[tuple[Any, ...]]] = ()
+    """Rows on which the stage's own expressions raise."""
+
+    def stage(self) -> Stage:
+        """The stage, made anew."""
+        raise AssertionError("a suite says which stage it is for")
+
+    def test_both_ways_keep_the_same_rows(self, spark: SparkSession) -> None:
+        """What leaves a batch that is decided is what leaves one that goes straight, without those refused; in the
+        same columns, of the same types."""
+        marked = self._marked(spark, self.rows)
+        kept, refused, _ = decided(marked)
+        straight = self._straight(spark, [row for index, row in enumerate(self.rows) if index not in refused])
+        assert Counter(map(str, kept)) == Counter(map(str, straight.frame.collect()))
+        assert straight.names == marked.names
+        assert straight.schema.simpleString() == marked.schema.simpleString()
+
+    def test_a_straight_batch_raises_at_a_row_that_is_refused(self, spark: SparkSession) -> None:
+        """Though a later filter lets no row pass: the write that follows proves that nothing was refused."""
+        from pyspark.sql import functions as F
+
+        _, refused, _ = decided(self._marked(spark, self.rows))
+        for index in refused:
+            straight = self._straight(spark, [self.rows[index]])
+            assert raises_the_mark(straight.frame)
+            assert raises_the_mark(straight.filter(F.lit(False)).frame)
+
+    def test_every_row_is_kept_filtered_or_refused(self, spark: SparkSession) -> None:
+        """None vanishes, unless the stage gives other rows than it gets."""
+        kept, refused, filtered = decided(self._marked(spark, self.rows))
+        assert self.stage().changes_rows or len(kept) + len(refused) + filtered == len(self.rows)
+
+    def test_nothing_is_evaluated_on_a_row_that_is_gone(self, spark: SparkSession) -> None:
+        """A row that was refused before comes out as it was decided, whatever the stage would have said to it."""
+        from stages.rows import STATE
+
+        marked = self._marked(spark, [*self.rows, *self.raising], dead=True)
+        states = {row[STATE] for row in marked.frame.select(STATE).collect()}
+        assert states <= {-1}
+        assert self.stage().changes_rows or states == {-1}
+
+    def test_a_refused_row_is_kept_as_it_came(self, spark: SparkSession) -> None:
+        """With the stage's name, a code and a message; the row can be had back exactly."""
+        from pyspark.sql import functions as F
+
+        from origins.origin import PLACE
+        from origins.payload import restore
+        from stages.rows import VERDICT
+
+        came = spark.createDataFrame(list(self.rows), self.schema)
+        back = restore(F.col("row"), came.schema).alias("back")
+        nacks = self._marked(spark, self.rows).frame.where(F.col(VERDICT).isNotNull())
+        found = nacks.select(f"{VERDICT}.*", F.col(PLACE)["row"].alias("at")).select("*", back).collect()
+        rows = came.collect()
+        for nack in found:
+            assert nack["stage"] == "it"
+            assert nack["code"]
+            assert nack["message"]
+            assert str(nack["back"]) == str(rows[nack["at"]])
+            assert nack["original"] == nack["row"]
+
+    def test_what_it_calls_repeatable_gives_the_same_again(self, spark: SparkSession) -> None:
+        """A batch may be computed twice then."""
+        first, second = (decided(self._marked(spark, self.rows)) for _ in range(2))
+        assert str(first) == str(second) or not self.stage().repeatable
+
+    def test_it_starts_no_spark_job(self, spark: SparkSession) -> None:
+        """It says what would be done with rows, before there is one."""
+        begun = self._begun(spark, self.rows)
+        broken = begun.frame.where("raise_error('a Spark job was started') is null")
+        assert self._applied(replace(begun, frame=broken)).names == self._straight(spark, []).names
+
+    def test_no_row_gives_no_row(self, spark: SparkSession) -> None:
+        """An empty batch passes; one that counts rows may say that there were none."""
+        left = self._straight(spark, []).frame.count()
+        assert left == 0 or self.stage().changes_rows
+
+    def _begun(self, spark: SparkSession, rows: Sequence[tuple[Any, ...]]) -> Straight:
+        from stages.rows import Straight
+
+        frame = spark.createDataFrame(list(rows), self.schema)
+        return Straight.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen)
+
+    def _applied(self, rows: R) -> R:
+        return cast("R", self.stage().apply(rows.entering("it", 2)))
+
+    def _straight(self, spark: SparkSession, rows: Sequence[tuple[Any, ...]]) -> Straight:
+        return self._applied(self._begun(spark, rows))
+
+    def _marked(self, spark: SparkSession, rows: Sequence[tuple[Any, ...]], *, dead: bool = False) -> Marked:
+        return self._applied(begin(spark.createDataFrame(list(rows), self.schema), dead=dead))
+
+
+def begin(frame: DataFrame, *, dead: bool = False) -> Marked:
+    """Rows with a verdict each, every one of them refused already if `dead`."""
+    from pyspark.sql import functions as F
+
+    from origins.nack import REFUSED, reason
+    from origins.origin import PLACE
+    from stages.rows import STATE, Marked
+
+    def place() -> Column:
+        part, block = F.lit("").alias("part"), F.lit(0).cast("bigint").alias("block")
+        return F.struct(part, block, F.monotonically_increasing_id().alias("row"))
+
+    def live(rows: Marked) -> DataFrame:
+        return rows.frame.where(F.col(STATE) == 0).select(*[rows.column(name) for name in rows.names])
+
+    names = tuple(name for name in frame.columns if name != REFUSED)
+    begun = Marked.begin(frame.coalesce(1).withColumn(PLACE, place()), names, LABELS, live)
+    return begun.entering("first", 1).refuse(reason("FIRST", F.lit("first"))) if dead else begun
+
+
+def decided(rows: Marked) -> tuple[list[Any], list[int], int]:
+    """The rows that are kept, the places of those that are refused, and how many are filtered."""
+    from origins.origin import PLACE
+    from stages.rows import STATE
+
+    found = rows.frame.collect()
+    kept = [tuple(row[name] for name in rows.names) for row in found if row[STATE] == 0]
+    refused = [int(row[PLACE]["row"]) for row in found if row[STATE] < 0]
+    shown = [_as_row(rows.names, values) for values in kept]
+    return shown, refused, sum(1 for row in found if row[STATE] > 0)
+
+
+def raises_the_mark(frame: DataFrame) -> bool:
+    """Whether computing the frame raises as a straight batch does at a refused row."""
+    from stages.rows import MARK
+
+    try:
+        frame.collect()
+    except Exception as error:
+        return MARK in str(error)
+    return False
+
+
+def _as_row(names: Sequence[str], values: Sequence[Any]) -> Any:
+    from pyspark.sql import Row
+
+    return Row(*names)(*values)

@@ -1,0 +1,170 @@
+"""SQL expressions as a definition holds them: with labels of the batch in them, and not always repeatable."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timezone
+
+from origins.names import HIDDEN, text
+
+LABELS = ("origin", "lane", "number", "run", "batch_time")
+"""What an expression may ask of its batch, as `:lane`."""
+
+_TOKEN = re.compile(
+    r"""(?P<string>\b[rR](?:'[^']*'|"[^"]*")|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*")"""
+    r"""|(?P<quoted>`(?:``|[^`])*`)"""
+    r"""|(?P<comment>--(?:\\\n|[^\r\n])*|/\*)"""
+    r"""|(?P<label>:(?:origin|lane|number|run|batch_time)\b)"""
+    r"""|(?P<word>[^\W\d]\w*|\d[\w.]*)"""
+    r"""|(?P<space>\s+)"""
+    r"""|(?P<mark>::|.)""",
+    re.DOTALL,
+)
+_COMMENT_EDGE = re.compile(r"/\*|\*/")
+_BEFORE_A_VALUE = re.compile(
+    r"all|and|any|as|between|by|case|cross|distinct|div|else|escape|except|exists|extract|filter|for|from|group"
+    r"|having|ilike|in|intersect|interval|is|join|lateral|like|limit|not|offset|on|or|order|over|regexp|rlike|select"
+    r"|set|similar|some|then|union|using|values|when|where",
+    re.IGNORECASE,
+)
+"""Words after which a value begins; after any other word, `:` asks for a part of the value before it."""
+_CHANGING = re.compile(
+    r"\b(?:current_(?:timestamp|date|time|user)|session_user|localtimestamp|_metadata)\b"
+    r"|\b(?:rand|randn|random|randstr|uniform|uuid|shuffle|monotonically_increasing_id|spark_partition_id|now|curdate"
+    r"|unix_timestamp|user|version|current_\w+|input_file_\w+|reflect|try_reflect|java_method|ai_\w+|http_request"
+    r"|any_value|first|first_value|last|last_value|nth_value|lag|lead|ntile|row_number|mode|max_by|min_by"
+    r"|collect_list|collect_set|array_agg|listagg|string_agg|histogram_numeric|percentile_approx|approx_\w+|kll_\w+"
+    r"|read_\w+|tablesample)\s*\("
+    r"|\b(?:limit|offset)\s+[\d:(]"
+    r"|\w\s*\.\s*\w+\s*\(",
+    re.IGNORECASE,
+)
+"""Functions whose answer depends on the time, on chance or on the order of rows, and those of a schema, which
+may be anything."""
+_WINDOW = re.compile(r"\)\s*over\b", re.IGNORECASE)
+_CLAUSES = re.compile("select|where|group|having|order|sort|cluster|distribute|limit|window|qualify|union")
+_UNFOLDING = re.compile("view|(?:pos)?explode(?:_outer)?|inline(?:_outer)?|stack|range")
+"""What stands where a table would, and gives the same for the same row."""
+_QUERY = re.compile(r"\(\s*(?:select|with|values|table)\s", re.IGNORECASE)
+
+
+def put_in(sql: str, labels: Mapping[str, str | int | datetime]) -> str:
+    """The expression with its labels as literals.
+
+    Strings, quoted names, comments, casts (`x::date`) and parts of a value (`payload:lane`) stay as they are.
+    """
+    told, value_before = [], False
+    for kind, token in _tokens(sql):
+        if kind == "label" and not value_before:
+            told.append(_literal(labels[token[1:]]))
+            value_before = True
+            continue
+        told.append(token)
+        if kind == "word":
+            value_before = not _BEFORE_A_VALUE.fullmatch(token)
+        elif kind not in ("space", "comment"):
+            value_before = kind != "mark" or token in (")", "]")
+    return "".join(told)
+
+
+def repeatable(sql: str) -> bool:
+    """Whether the expression surely gives the same answer for the same rows.
+
+    Errs towards no: a name that is written like a call of a changing function makes batches take the longer way.
+    """
+    return _CHANGING.search(_bare(sql, "string", "comment")) is None
+
+
+def tables_in(sql: str) -> set[str]:
+    """The tables that a query asks, in small letters. Errs towards too many: a function counts as a table."""
+    words = [piece.strip("`").lower() for kind, piece in _tokens(sql) if kind not in ("space", "comment")]
+    found: set[str] = set()
+    given: set[str] = set()
+    clauses = [""]
+    for before, word, after in zip(["(", *words], words, [*words[1:], ""], strict=False):
+        named_before = clauses[-1] == "from" and before in ("from", "join", ",", "lateral")
+        if word == "(":
+            clauses.append("")
+        elif word == ")":
+            clauses = clauses[:-1] or [""]
+        elif named_before and _UNFOLDING.fullmatch(word):
+            continue
+        elif named_before and word != "lateral":
+            found.add(f"{word}{after}" if after in (".", "(") else word)
+        elif word in ("from", "join") and (clauses[-1] or before == "(" or len(clauses) == 1):
+            clauses[-1] = "from"
+        elif _CLAUSES.fullmatch(word):
+            clauses[-1] = "select"
+        elif after == "as":
+            given.add(word)
+    return found - given
+
+
+def check_expression(field: str, value: object) -> None:
+    """Raises ValueError unless the value is text that can be SQL."""
+    if value is None:
+        raise ValueError(f"{field}: expected an expression, got nothing; if it is meant to be NULL, quote it: 'null'")
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"{field}: expected an expression, got {value!r}; quote it if it is one")
+
+
+def check_row_expression(field: str, value: object) -> None:
+    """Raises ValueError unless the value is an expression over one row, which looks at no other."""
+    check_expression(field, value)
+    bare = _bare(str(value), "string", "comment", "quoted")
+    for pattern, what in ((_WINDOW, "a window"), (_QUERY, "a query")):
+        if pattern.search(bare):
+            raise ValueError(f"{field}: {what} looks at more than the row; write it in the stage sql")
+
+
+def check_row_expressions(field: str, value: object) -> None:
+    """Raises ValueError unless the value is a mapping from names of columns to such expressions."""
+    if not isinstance(value, Mapping) or not value:
+        raise ValueError(f"{field}: expected a mapping from names to expressions, got {value!r}")
+    for name, expression in value.items():
+        check_row_expression(f"{field}.{name}", expression)
+    check_names(field, value)
+
+
+def check_names(field: str, names: Iterable[object]) -> None:
+    """Raises ValueError unless columns may have these names, side by side."""
+    seen: set[str] = set()
+    for name in names:
+        if not isinstance(name, str) or not name.strip():
+            raise ValueError(f"{field}: expected the name of a column, got {name!r}; quote it if it is one")
+        if name.lower().startswith(HIDDEN):
+            raise ValueError(f"{field}: {name!r} cannot be a column; names that begin with {HIDDEN} are taken")
+        if name.lower() in seen:
+            raise ValueError(f"{field}: {name!r} stands there twice; names do not differ by the case of letters")
+        seen.add(name.lower())
+
+
+def _tokens(sql: str) -> Iterator[tuple[str, str]]:
+    """The pieces of the text in order, each with its kind."""
+    at = 0
+    while found := _TOKEN.match(sql, at):
+        end = found.end() if found.group() != "/*" else _end_of_comment(sql, found.end())
+        yield str(found.lastgroup), sql[at:end]
+        at = end
+
+
+def _end_of_comment(sql: str, at: int) -> int:
+    """Where a comment ends that began before `at`; comments may stand in comments."""
+    depth = 1
+    for edge in _COMMENT_EDGE.finditer(sql, at):
+        depth += 1 if edge.group() == "/*" else -1
+        if depth == 0:
+            return edge.end()
+    return len(sql)
+
+
+def _bare(sql: str, *left_out: str) -> str:
+    """The text without some kinds of tokens; names that were quoted stand there without their quotes."""
+    return "".join(" " if kind in left_out else token.strip("`") for kind, token in _tokens(sql))
+
+
+def _literal(value: str | int | datetime) -> str:
+    if isinstance(value, datetime):
+        return f"timestamp'{value.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S.%f}+00:00'"
+    return f"{value}L" if isinstance(value, int) else text(value)

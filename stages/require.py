@@ -1,0 +1,57 @@
+"""`require`: refuses rows that break a rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from origins.names import HIDDEN
+from stages.expressions import check_row_expression, check_row_expressions, repeatable
+from stages.stage import Stage
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+    from stages.rows import Rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Require(Stage):
+    """Refuses rows for which a condition is false or NULL, with the condition's name as the reason."""
+
+    conditions: Mapping[str, str] | str = field(kw_only=False)
+    """From each rule's name to its condition; or one condition without a name."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.conditions, Mapping):
+            check_row_expressions("conditions", self.conditions)
+        else:
+            check_row_expression("conditions", self.conditions)
+
+    @property
+    def rules(self) -> Mapping[str, str]:
+        """The conditions by name."""
+        return self.conditions if isinstance(self.conditions, Mapping) else {"REQUIRE": self.conditions}
+
+    @property
+    def repeatable(self) -> bool:
+        return all(map(repeatable, self.rules.values()))
+
+    def apply(self, rows: Rows) -> Rows:
+        from pyspark.sql import functions as F
+
+        tried = {f"{HIDDEN}{index}": rows.expression(sql) for index, sql in enumerate(self.rules.values())}
+        code, said = F.lit(None), []
+        for (name, sql), column in reversed(list(zip(self.rules.items(), map(F.col, tried), strict=True))):
+            broken = ~F.coalesce(column, F.lit(False))
+            code = F.when(broken, F.lit(name)).otherwise(code)
+            said.append(F.when(broken, self._said(name, sql, column)))
+        why = F.struct(code.alias("code"), F.concat_ws("; ", *reversed(said)).alias("message"))
+        return rows.attempt(tried, F.when(code.isNotNull(), why), {})
+
+    def _said(self, name: str, sql: str, answer: Column) -> Column:
+        from pyspark.sql import functions as F
+
+        rule = " ".join(sql.split()) if name == "REQUIRE" else f"{name}: {' '.join(sql.split())}"
+        return F.when(answer.isNull(), F.lit(f"{rule} is NULL")).otherwise(F.lit(f"{rule} is false"))

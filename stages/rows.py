@@ -1,0 +1,297 @@
+"""The rows of one batch on their way through the stages, carried in one of two ways.
+
+`Straight` rows raise at the first refused row, so that the write that follows is the whole decision. `Marked`
+rows keep a verdict beside every row, so that all of a batch can be decided before any of it is delivered.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, TypeVar
+
+from pyspark.sql import functions as F
+
+from origins.nack import NACK, REFUSED
+from origins.names import HIDDEN, quoted
+from origins.origin import PLACE
+from origins.payload import payload
+from stages.expressions import put_in
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+STATE = HIDDEN + "state"
+"""0 for a live row; n if the n-th stage (from 1) filtered it; -n if that stage refused it; -1000 if the origin did."""
+VERDICT = HIDDEN + "nack"
+ORIGINAL = HIDDEN + "original"
+REASON = HIDDEN + "reason"
+KEPT = HIDDEN + "kept"
+REFUSED_BY_ORIGIN = -1000
+MARK = "WHERRY_REFUSED"
+"""What the error of a straight batch says when a stage refused a row."""
+
+R = TypeVar("R", bound="Rows")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows(ABC):
+    """Rows as a stage sees them: columns that it may select, filter and refuse by."""
+
+    frame: DataFrame
+    names: tuple[str, ...]
+    """The columns that a stage sees, in order."""
+    labels: Mapping[str, str | int | datetime]
+    stage: str = ""
+    """The stage that is being applied."""
+    step: int = 0
+    """Its number in the batch, from 1."""
+
+    def entering(self: R, stage: str, step: int) -> R:
+        """The same rows at the door of a stage, which has this number in the batch."""
+        return replace(self, stage=stage, step=step)
+
+    def expression(self, sql: str) -> Column:
+        """A SQL expression over the rows' columns, with the batch's labels put in."""
+        return F.expr(put_in(sql, self.labels))
+
+    def column(self, name: str) -> Column:
+        """A column by its name, whatever stands in it; in the case of letters that the rows have."""
+        return F.col(quoted(self.spelled(name)))
+
+    def spelled(self, name: str) -> str:
+        """The name as the rows spell it; itself when they have no such column."""
+        return next((own for own in self.names if own.lower() == name.lower()), name)
+
+    def with_columns(self: R, columns: Mapping[str, Column]) -> R:
+        """These columns added, or put in the place of those of the same name; all see the rows as they were."""
+        new = {self.spelled(name): column for name, column in columns.items()}
+        return self.select({**{name: name for name in self.names}, **new})
+
+    def _data(self) -> list[Column]:
+        return [F.col(quoted(name)) for name in self.names]
+
+    @property
+    @abstractmethod
+    def schema(self) -> StructType:
+        """The types of the columns that a stage sees."""
+
+    @abstractmethod
+    def select(self: R, columns: Mapping[str, Column | str]) -> R:
+        """Exactly these columns, in this order. Text is the name of one that stays as it is; all others are
+        evaluated on live rows only, and may look at nothing but their own row."""
+
+    @abstractmethod
+    def filter(self: R, condition: Column) -> R:
+        """The rows for which the condition is true; the others, NULL included, count as filtered."""
+
+    def refuse(self: R, why: Column) -> R:
+        """Refuse the rows for which `why` (origins.nack.reason) is not NULL. They reach no later stage."""
+        return self.attempt({}, why, {})
+
+    @abstractmethod
+    def attempt(self: R, tried: Mapping[str, Column], why: Column, put: Mapping[str, str]) -> R:
+        """Compute `tried` once, beside the rows, and refuse the rows for which `why` is not NULL.
+
+        `why` may ask for the names of `tried`, which begin with `HIDDEN` and are gone afterwards; `put` says which
+        of them take the place of which column. A refused row leaves as it stood before all this.
+        """
+
+    @abstractmethod
+    def change(self: R, statement: Callable[[DataFrame], DataFrame]) -> R:
+        """Other rows in the place of these; for stages with `changes_rows` only."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Straight(Rows):
+    """Rows of which none may be refused: the first one that is makes the query raise `MARK`."""
+
+    observe: Callable[[DataFrame, int], DataFrame]
+    """Counts the rows that pass here, under the step's number."""
+
+    @staticmethod
+    def begin(
+        frame: DataFrame,
+        names: tuple[str, ...],
+        labels: Mapping[str, str | int | datetime],
+        observe: Callable[[DataFrame, int], DataFrame],
+    ) -> Straight:
+        """The rows as an origin read them."""
+        if REFUSED in frame.columns:
+            frame = frame.filter(_or_raise(F.col(REFUSED).isNull())).drop(REFUSED)
+        return Straight(frame=observe(frame, 0), names=names, labels=labels, observe=observe)
+
+    @property
+    def schema(self) -> StructType:
+        return self.frame.schema
+
+    def select(self, columns: Mapping[str, Column | str]) -> Straight:
+        own = self._row_by_row()
+        chosen = [
+            F.col(quoted(column)).alias(name) if isinstance(column, str) else F.when(own, column).alias(name)
+            for name, column in columns.items()
+        ]
+        return replace(self, frame=self.frame.select(*chosen), names=tuple(columns))
+
+    def filter(self, condition: Column) -> Straight:
+        kept = F.when(self._row_by_row() & _once(), condition).otherwise(F.lit(False)).alias(KEPT)
+        frame = self.frame.select("*", kept).filter(F.col(KEPT)).select(*self._data())
+        return replace(self, frame=self.observe(frame, self.step))
+
+    def attempt(self, tried: Mapping[str, Column], why: Column, put: Mapping[str, str]) -> Straight:
+        frame, own = self.frame, self._row_by_row()
+        if tried:
+            frame = frame.select("*", *[F.when(own & _once(), column).alias(name) for name, column in tried.items()])
+        frame = frame.filter(_or_raise(why.isNull()))
+        if tried:
+            frame = frame.select(*[F.col(quoted(put.get(name, name))).alias(name) for name in self.names])
+        return replace(self, frame=frame)
+
+    def change(self, statement: Callable[[DataFrame], DataFrame]) -> Straight:
+        frame = statement(self.frame)
+        return replace(self, frame=self.observe(frame, self.step), names=tuple(frame.columns))
+
+    def _row_by_row(self) -> Column:
+        """True; and what stands behind it cannot be analysed if it makes one row of many, or many of one."""
+        return F.col(quoted(self.names[0])).isNull() | F.lit(True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Marked(Rows):
+    """Rows with a verdict each: none leaves, and nothing is evaluated on one that is no longer live."""
+
+    original_schema: str
+    materialise: Callable[[Marked], DataFrame]
+    """Keeps these rows with their verdicts where they can be read again, and gives the live ones."""
+    kept: tuple[str, ...] = ()
+    """Columns that no stage sees and that stay beside every row."""
+
+    @staticmethod
+    def begin(
+        frame: DataFrame,
+        names: tuple[str, ...],
+        labels: Mapping[str, str | int | datetime],
+        materialise: Callable[[Marked], DataFrame],
+        step: int = 0,
+    ) -> Marked:
+        """The rows as an origin read them, with `PLACE`; or as a stage that changes rows gave them."""
+        data = frame.select(*[F.col(quoted(name)) for name in names])
+        schema = data.schema
+        columns = [F.col(quoted(name)) for name in names]
+        refused = F.col(REFUSED) if REFUSED in frame.columns else None
+        nack, state = F.lit(None).cast(NACK), F.lit(0)
+        if refused is not None:
+            raw, raw_schema = payload({"raw": refused["raw"]}, _schema(_RAW)), F.lit(_RAW)
+            fields = [F.lit("origin"), refused["code"], refused["message"], raw, raw_schema, raw, raw_schema]
+            nack = F.when(refused.isNotNull(), F.struct(*fields).cast(NACK))
+            state = F.when(refused.isNotNull(), REFUSED_BY_ORIGIN).otherwise(0)
+        frame = frame.select(
+            F.col(PLACE), state.alias(STATE), nack.alias(VERDICT), F.struct(*columns).alias(ORIGINAL), *columns
+        )
+        return Marked(
+            frame=frame,
+            names=names,
+            labels=labels,
+            step=step,
+            original_schema=schema.json(),
+            materialise=materialise,
+        )
+
+    @property
+    def schema(self) -> StructType:
+        from pyspark.sql.types import StructType
+
+        columns = self.frame.schema
+        return StructType([columns[name] for name in self.names])
+
+    def select(self, columns: Mapping[str, Column | str]) -> Marked:
+        chosen = [
+            F.col(quoted(column)).alias(name) if isinstance(column, str) else F.when(_live(), column).alias(name)
+            for name, column in columns.items()
+        ]
+        return replace(self, frame=self.frame.select(*self._hidden(), *chosen), names=tuple(columns))
+
+    def filter(self, condition: Column) -> Marked:
+        state = F.when(_live() & _once(), F.when(condition, 0).otherwise(self.step)).otherwise(F.col(STATE))
+        return replace(self, frame=self.frame.select(*self._hidden(state=state), *self._data()))
+
+    def attempt(self, tried: Mapping[str, Column], why: Column, put: Mapping[str, str]) -> Marked:
+        kept = [*self._hidden(), *self._data()]
+        frame = self.frame
+        if tried:
+            frame = frame.select(
+                *kept, *[F.when(_live() & _once(), column).alias(name) for name, column in tried.items()]
+            )
+        frame = frame.select(*kept, *map(F.col, tried), F.when(_live() & _once(), why).alias(REASON))
+        said = F.col(REASON)
+        state = F.when(said.isNotNull(), -self.step).otherwise(F.col(STATE))
+        verdict = F.when(said.isNotNull(), self._nack(said)).otherwise(F.col(VERDICT))
+        data = [F.col(quoted(put.get(name, name))).alias(name) for name in self.names]
+        return replace(self, frame=frame.select(*self._hidden(state=state, verdict=verdict), *data))
+
+    def _nack(self, said: Column) -> Column:
+        schema = self.schema
+        row = payload({name: F.col(quoted(name)) for name in self.names}, schema)
+        original = payload_of(ORIGINAL, self.original_schema)
+        schemas = F.lit(schema.json()), F.lit(self.original_schema)
+        return F.struct(F.lit(self.stage), said["code"], said["message"], row, schemas[0], original, schemas[1]).cast(
+            NACK
+        )
+
+    def change(self, statement: Callable[[DataFrame], DataFrame]) -> Marked:
+        changed = statement(self.materialise(self))
+        place = F.struct(
+            F.lit("").alias("part"),
+            F.lit(0).cast("bigint").alias("block"),
+            F.monotonically_increasing_id().alias("row"),
+        )
+        names = tuple(changed.columns)
+        columns = [F.col(quoted(name)) for name in names]
+        frame = changed.select(place.alias(PLACE), *columns)
+        begun = Marked.begin(frame, names, self.labels, self.materialise, step=self.step)
+        return replace(begun, stage=self.stage)
+
+    def _hidden(self, state: Column | None = None, verdict: Column | None = None) -> list[Column]:
+        """What stands beside the columns that stages see."""
+        changed = {STATE: state, VERDICT: verdict}
+        return [
+            new.alias(name) if (new := changed.get(name)) is not None else F.col(name)
+            for name in (PLACE, STATE, VERDICT, ORIGINAL, *self.kept)
+        ]
+
+
+_RAW = '{"type":"struct","fields":[{"name":"raw","type":"string","nullable":true,"metadata":{}}]}'
+
+
+def payload_of(column: str, schema: str) -> Column:
+    """The struct column as the text that the DLQ keeps."""
+    fields = _schema(schema)
+    return payload({field.name: F.col(column)[field.name] for field in fields}, fields)
+
+
+def _schema(text: str) -> StructType:
+    from pyspark.sql.types import StructType
+
+    return StructType.fromJson(json.loads(text))
+
+
+def _live() -> Column:
+    return F.col(STATE) == 0
+
+
+def _once() -> Column:
+    """True, in a way that counts as changing from run to run.
+
+    What is computed behind it is computed once: the optimizer neither copies it to where it is used, nor moves a
+    later filter before it, nor leaves all rows unread because a condition is false for every one. Plans stay as
+    long as there are stages, and no row leaves unseen.
+    """
+    return F.spark_partition_id() >= 0
+
+
+def _or_raise(good: Column) -> Column:
+    return F.when(good, _once()).otherwise(F.raise_error(F.lit(MARK)).cast("boolean"))

@@ -1,0 +1,44 @@
+"""The contract of a stage: what is done to rows on their way."""
+
+from __future__ import annotations
+
+import difflib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from stages.rows import Rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage(ABC):
+    """One step between origin and destination. A frozen dataclass: its fields are its options.
+
+    A stage says what happens to a row and never how a batch is carried: the same `apply` serves the batch
+    that raises at its first refused row and the one that keeps a verdict beside every row.
+    """
+
+    changes_rows: ClassVar[bool] = False
+    """Whether rows that leave are other rows than those that came, so that the counts begin anew behind it."""
+
+    name: str | None = None
+
+    @abstractmethod
+    def apply(self, rows: Rows) -> Rows:
+        """The rows as they leave. Lazy: must not start a Spark job."""
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether the same rows always give the same answer, so that a batch may be computed again."""
+        return True
+
+
+def check_columns(names: Iterable[str], rows: Rows) -> None:
+    """Raises ValueError that names a column which the rows have not, and the nearest that they have."""
+    for name in names:
+        if rows.spelled(name) not in rows.names:
+            near = difflib.get_close_matches(name.lower(), [own.lower() for own in rows.names], n=1)
+            meant = f"did you mean '{rows.spelled(near[0])}'?" if near else f"there are: {', '.join(rows.names)}"
+            raise ValueError(f"there is no column '{name}'; {meant}")
