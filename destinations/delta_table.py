@@ -1,0 +1,146 @@
+"""A Delta table as this process knows it: which one it is, where it lies, and what its log said last."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from destinations.delta_log import LocalLog, Log, SparkLog
+from destinations.delta_schema import columns
+from destinations.destination import DestinationError, Written
+from destinations.table_lock import committing, making
+from origins.names import text
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_MISSING = (
+    "DELTA_MISSING_DELTA_TABLE",
+    "DELTA_PATH_DOES_NOT_EXIST",
+    "DELTA_TABLE_NOT_FOUND",
+    "SCHEMA_NOT_FOUND",
+    "TABLE_OR_VIEW_NOT_FOUND",
+)
+
+_OBSTACLES = {
+    "ALREADY_EXISTS": "what is there is not a Delta table",
+    "SCHEMA_NOT_FOUND": "there is no such schema; CREATE SCHEMA makes it",
+    "CANNOT_CREATE_LOG_PATH": "no folder can be made there",
+}
+"""What Spark says when a table cannot be made, and what it means."""
+
+
+@dataclass
+class Table:
+    """One table. Only `version` ever changes, and only upwards, so that threads may share it."""
+
+    name: str
+    """As it is named in SQL."""
+    id: str
+    location: str
+    log: Log
+    version: int
+    """The newest version that was seen."""
+
+    @staticmethod
+    def find(spark: SparkSession, name: str) -> Table | None:
+        """The table of this name; None when there is none. Raises `DestinationError` for one that is not Delta's."""
+        from pyspark.errors import AnalysisException
+
+        try:
+            detail = spark.sql(f"DESCRIBE DETAIL {name}").select("format", "id", "location").collect()
+        except AnalysisException as error:
+            if any(missing in str(error) for missing in _MISSING):
+                return None
+            raise
+        ((kind, table_id, location),) = detail
+        if kind != "delta":
+            raise DestinationError(f"{name} is not a Delta table but {kind}.", hint="Name another table.")
+        log: Log = _local(location, table_id) or SparkLog(name)
+        return Table(name=name, id=table_id, location=location, log=log, version=log.latest(spark))
+
+    @property
+    def stands(self) -> bool:
+        """Whether what was seen of the table is there still, as far as that can be told at once."""
+        return not isinstance(self.log, LocalLog) or self.log.has(self.version)
+
+    def refresh(self) -> bool:
+        """Look at the log again, if that is possible without Spark; whether it is, and is the log of this table."""
+        if not isinstance(self.log, LocalLog) or not self.log.is_of(self.id):
+            return False
+        self.version = self.log.newest(self.version)
+        return True
+
+    @contextlib.contextmanager
+    def held(self, patience: float | None = None) -> Iterator[None]:
+        """Let no other process of ours commit to it, where Spark itself does not see to that."""
+        if isinstance(self.log, LocalLog):
+            with committing(self.log.folder, patience):
+                yield
+        else:
+            yield
+
+    def append(self, rows: DataFrame, tag: str) -> None:
+        """Append the rows in one commit that carries the tag."""
+        if isinstance(self.log, LocalLog):
+            # A tenth quicker, but it makes a table where there is none, and only a local log says that one is there.
+            rows.write.format("delta").mode("append").option("userMetadata", tag).save(self.location)
+        else:
+            rows.writeTo(self.name).option("userMetadata", tag).append()
+
+    def written(self, spark: SparkSession, key: str, after: int) -> Written:
+        """What the write under this label left, which began when version `after` was there."""
+        for commit in self.log.commits(spark, after):
+            self.version = max(self.version, commit.version)
+            if commit.carries(key):
+                return commit.written()
+        return Written(rows=0)
+
+
+def make(
+    spark: SparkSession, name: str, schema: StructType, properties: Mapping[str, str], folder: Path | None
+) -> Table:
+    """Make the table, unless somebody else has made it a moment ago. Raises `DestinationError` with what is in the way.
+
+    `folder` is where it will lie, if that is on this machine.
+    """
+    listed = ", ".join(f"{text(key)} = {text(value)}" for key, value in properties.items())
+    with making(folder) if folder else contextlib.nullcontext():
+        found = Table.find(spark, name)
+        if found is not None:
+            return found
+        try:
+            spark.sql(f"CREATE TABLE {name} ({columns(schema)}) USING delta TBLPROPERTIES ({listed})")
+        except Exception as error:
+            found, why = Table.find(spark, name), _obstacle(error, folder)
+            if found is None and why:
+                raise DestinationError(f"No table can be made at {name}: {why}.", hint="Name another place.") from error
+            if found is None:
+                raise
+            return found
+        made = Table.find(spark, name)
+    assert made is not None
+    return made
+
+
+def _obstacle(error: Exception, folder: Path | None) -> str:
+    """What is in the way of a table; empty when it is not known."""
+    above = next(each for each in folder.parents if each.exists()) if folder else None
+    if above is not None and not above.is_dir():
+        return f"{above} is a file"
+    if above is not None and not os.access(above, os.W_OK):
+        return f"{above} cannot be written"
+    return next((why for sign, why in _OBSTACLES.items() if sign in str(error)), "")
+
+
+def _local(location: str, table_id: str) -> LocalLog | None:
+    """The log of the table with this id, if its place is a folder on this machine."""
+    if not location.startswith("file:"):
+        return None
+    log = LocalLog(Path("/" + location[len("file:") :].lstrip("/")))
+    return log if log.is_of(table_id) else None

@@ -1,0 +1,119 @@
+"""The contract of a destination: where rows go, and what it remembers of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from origins.batch import JSON, Batch
+from origins.errors import WherryError
+from stages.stage import Stage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+@dataclass(frozen=True, kw_only=True)
+class Label:
+    """What a destination writes beside a batch's rows, in the same atomic write, so that it can be asked later."""
+
+    batch: Batch
+    destination: str
+
+    @property
+    def key(self) -> str:
+        """What is compared: the plan's id and the destination's name. All else in a tag is for people."""
+        return f"{self.batch.plan}/{self.destination}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """Which thing a destination's place was when the run opened, so that a later answer can be trusted."""
+
+    place: str
+    id: str = ""
+    """The table's own id; another table at the same place has another one."""
+    version: int = 0
+    """Its version; history that begins after it proves nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """What one write left at the destination, by the destination's own account."""
+
+    rows: int | None
+    """None when the destination does not say."""
+    bytes: int | None = None
+    version: int | None = None
+
+
+class DestinationError(WherryError):
+    """The destination's place cannot be used."""
+
+    code = "DESTINATION"
+
+
+class Unsure(WherryError):
+    """A destination can no longer say whether it has a batch."""
+
+    code = "UNSURE"
+
+
+class Misfit(WherryError):
+    """The rows and the destination's schema do not fit."""
+
+    code = "MISFIT"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Destination(ABC):
+    """Where rows go. A frozen dataclass: its fields are its options.
+
+    A destination that `remembers` gets every batch once, however often the process dies. One that does not
+    may get the same batch again, with the same label.
+    """
+
+    remembers: ClassVar[bool] = False
+    guarantee: ClassVar[str] = "at least once: after a crash the batch that was open is written again"
+    """What `validate` promises in its name, and why."""
+    again: ClassVar[str] = "gets the rows again; those that it has will be there twice"
+    """What becomes of rows that it has already, when offsets are moved back."""
+
+    name: str | None = None
+    stages: Sequence[Stage] = ()
+    """What is done to the rows on their way to this destination only."""
+    was: str | None = None
+    """The name that it had before, so that its history carries over."""
+
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """Where the rows go, as a person would name it; its last part is the default name."""
+
+    def open(self, spark: SparkSession, schema: StructType | None) -> Identity:
+        """Make the place if it is missing and check that rows of this schema fit. Twice is once.
+
+        `schema` is None when nothing waits from which it could be told. Raises `Misfit` with every problem.
+        """
+        return Identity(place=self.place)
+
+    @abstractmethod
+    def write(self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label]) -> Written:
+        """Write all rows and the labels, or nothing. Called from runner threads, several at a time."""
+
+    def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
+        """What was written under this label; None if surely nothing was. Raises `Unsure` when it cannot tell.
+
+        Asked only when a write's end was not seen. One that does not remember answers None.
+        """
+        return None
+
+    def fence(self, spark: SparkSession, token: str) -> None:
+        """Make every write that began before this fail. Does nothing where nothing is remembered."""
+
+    def describe(self) -> dict[str, JSON]:
+        """Kind and place, as the ledger keeps them."""
+        return {"kind": type(self).__name__.lower(), "place": self.place}
