@@ -1,0 +1,171 @@
+"""What must hold for a pipeline as a whole, in YAML and in Python alike: names that differ, settings that can work."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import re
+import zoneinfo
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from destinations.destination import Destination
+from origins.origin import Origin
+from origins.quantities import seconds, size
+from runners.kinds import Kinds, kind_of
+from runners.outcome import DLQ
+from runners.pipeline import Pipeline, SchemaState
+from runners.problems import Problem, shortened
+from stages.stage import Stage
+
+C = TypeVar("C", Origin, Stage)
+D = TypeVar("D", Origin, Stage, Destination)
+
+_NAME = re.compile(r"\w[\w-]{0,99}")
+_TABLE_NAME = re.compile(r"\w{1,100}", re.ASCII)
+_SCHEMA = re.compile(r"(?:\w+|`[^`]+`)(?:\.(?:\w+|`[^`]+`))?", re.ASCII)
+_TIME_OFFSET = re.compile(r"Z|(?:UTC|GMT|UT)?[+-]\d{1,2}(?::\d{2})?", re.ASCII)
+
+
+def completed(pipeline: Pipeline, kinds: Kinds | None = None) -> Pipeline:
+    """The pipeline with a name for every component that has none: its kind, or a destination's last part of place.
+
+    A place that holds a secret names nothing.
+    """
+
+    def named(component: C) -> C:
+        return _changed(component, name=component.name or kind_of(component, kinds))
+
+    def going(destination: Destination) -> Destination:
+        secret = any(secret in destination.place for secret in pipeline.secrets)
+        part = "" if secret else last_part(destination.place)
+        name = destination.name or part or kind_of(destination, kinds)
+        return _changed(destination, name=name, stages=tuple(map(named, destination.stages)))
+
+    dead = pipeline.dlq.destination
+    return dataclasses.replace(
+        pipeline,
+        origin=named(pipeline.origin),
+        stages=tuple(map(named, pipeline.stages)),
+        destinations=tuple(map(going, pipeline.destinations)),
+        dlq=dataclasses.replace(pipeline.dlq, destination=dead and _changed(dead, name=dead.name or DLQ)),
+    )
+
+
+def _changed(component: D, **changes: object) -> D:
+    """A copy that shares what the component keeps to itself, as rows in memory; `dataclasses.replace` would not."""
+    copied = copy.copy(component)
+    for name, value in changes.items():
+        object.__setattr__(copied, name, value)
+    return copied
+
+
+def last_part(place: str) -> str:
+    """The last part of a path or of a table's name."""
+    if "/" in place or "\\" in place:
+        return re.split(r"[/\\]", place.rstrip("/\\"))[-1]
+    parts: list[str] = re.findall(r"`[^`]*`|[^.`]+", place)
+    return parts[-1].strip("`") if parts else ""
+
+
+def problems_of(pipeline: Pipeline) -> Iterator[Problem]:
+    """What is wrong with a completed pipeline as a whole."""
+    yield from _names(pipeline)
+    yield from _state(pipeline)
+    yield from _settings(pipeline)
+
+
+def _names(pipeline: Pipeline) -> Iterator[Problem]:
+    if not _NAME.fullmatch(pipeline.name):
+        said = f"expected letters, digits, _ and -, at most 100, got {shortened(pipeline.name)}"
+        yield Problem(path="name", message=said)
+    yield from _names_in_line(pipeline)
+    if not pipeline.destinations:
+        yield Problem(path="destinations", message="expected at least one destination")
+    first: dict[str, str] = {}
+    for at, destination in enumerate(pipeline.destinations):
+        path, name = f"destinations[{at}]", destination.name or ""
+        if name.lower() == DLQ:
+            yield Problem(
+                path=path, message=f"'{name}' is what the dead letter queue is called; give it another `name:`"
+            )
+        elif name.lower() in first:
+            other = first[name.lower()]
+            said = f"'{name}' is what {other} is called already; give one of them a `name:` of its own"
+            yield Problem(path=path, message=said)
+        first.setdefault(name.lower(), path)
+    for at, destination in enumerate(pipeline.destinations):
+        if destination.was is not None and destination.was.lower() in first:
+            said = f"'{destination.was}' is the name of a destination that is still there"
+            yield Problem(path=f"destinations[{at}].was", message=said)
+
+
+def _names_in_line(pipeline: Pipeline) -> Iterator[Problem]:
+    named: list[tuple[str, Origin | Stage | Destination]] = [("origin", pipeline.origin)]
+    named += [(f"stages[{at}]", stage) for at, stage in enumerate(pipeline.stages)]
+    for at, destination in enumerate(pipeline.destinations):
+        path = f"destinations[{at}]"
+        named += [(path, destination), *((f"{path}.stages[{n}]", each) for n, each in enumerate(destination.stages))]
+    for path, component in named:
+        name = component.name or ""
+        if not name.isprintable() or not name.strip() or len(name) > 100 or set(name) & set("/\\#"):
+            said = f"expected a name of at most 100 characters without / \\ and #, got {shortened(name)}"
+            yield Problem(path=f"{path}.name", message=said)
+
+
+def _state(pipeline: Pipeline) -> Iterator[Problem]:
+    if isinstance(pipeline.state, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", pipeline.state):
+        said = "expected a directory of this machine or {schema: catalog.schema}"
+        yield Problem(path="state", message=f"{said}, got {shortened(pipeline.state)}")
+    if isinstance(pipeline.state, SchemaState):
+        if not _SCHEMA.fullmatch(pipeline.state.schema):
+            said = f"expected a schema such as main.wherry, got {shortened(pipeline.state.schema)}"
+            yield Problem(path="state.schema", message=said)
+        if not _TABLE_NAME.fullmatch(pipeline.name):
+            said = f"names tables in the state's schema: expected a-z, 0-9 and _, got {shortened(pipeline.name)}"
+            yield Problem(path="name", message=said)
+
+
+def _settings(pipeline: Pipeline) -> Iterator[Problem]:
+    """Settings with which nothing could ever be carried, and quantities that are none."""
+    run, batch = pipeline.run_options, pipeline.run_options.batch
+    counts = {
+        "run.runners": run.runners,
+        "run.max_in_flight": run.max_in_flight,
+        "run.batch.rows": batch.rows,
+        "run.batch.files": batch.files,
+    }
+    for path, count in counts.items():
+        if count is not None and count < 1:
+            yield Problem(path=path, message=f"expected at least 1, got {count}; nothing would ever be carried")
+    yield from _quantity("run.batch.wait", batch.wait, seconds)
+    yield from _quantity("dlq.retain", pipeline.dlq.retain, seconds)
+    if batch.bytes is not None:
+        yield from _quantity("run.batch.bytes", batch.bytes, _at_least_a_byte)
+    if not _is_time_zone(run.time_zone):
+        said = f"expected a time zone such as UTC or Europe/Berlin, got {shortened(run.time_zone)}"
+        yield Problem(path="run.time_zone", message=said)
+
+
+def _at_least_a_byte(text: str) -> int:
+    parsed = size(text)
+    if parsed < 1:
+        raise ValueError(f"expected at least one byte, got {text!r}; nothing would ever be carried")
+    return parsed
+
+
+def _quantity(path: str, text: str, parse: Callable[[str], float]) -> Iterator[Problem]:
+    try:
+        parse(text)
+    except ValueError as error:
+        yield Problem(path=path, message=str(error))
+
+
+def _is_time_zone(name: str) -> bool:
+    if name == "UTC" or _TIME_OFFSET.fullmatch(name):
+        return True
+    try:
+        zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        return False
+    return True

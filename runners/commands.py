@@ -1,0 +1,232 @@
+"""The commands of `wherry`: each parses, calls one public function, and prints.
+
+What carries or describes pipelines is imported by the command that needs it, so that help is quick.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from runners.exits import BY_STATUS, FAILED, STOPPED
+from runners.given import InOrder, as_json, loaded, looked_at, moves, with_definition
+from runners.offset_commands import move_offsets, offsets
+
+
+def _print_version(ctx: click.Context, option: click.Parameter, asked: bool) -> None:
+    if asked:
+        from runners.version import version
+
+        click.echo(f"wherry {version()}")
+        ctx.exit()
+
+
+@click.group(cls=InOrder, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_print_version, help="Print it.")
+def wherry() -> None:
+    """Carry rows in batches on Spark, and prove that every one arrived.
+
+    Begin with `wherry demo`. Exit codes: 0 done, 1 failed, 2 the definition or the call is wrong, 3 stopped
+    before the end, 4 another run owns the pipeline.
+    """
+
+
+@wherry.command()
+@click.argument("directory", type=click.Path(path_type=Path), default=Path("wherry-demo"))
+def demo(directory: Path) -> int:
+    """Make a folder of orders, some of them bad, and carry them.
+
+    Everything is written to DIRECTORY; wherry-demo by default.
+    """
+    from runners import printing
+    from runners.definition import load
+    from runners.demo import make
+    from runners.progress_bar import ProgressBar
+
+    file = make(directory)
+    pipeline = load(file).pipeline
+    batches = sum(1 for _ in (directory / "landing" / "orders").iterdir())
+    with ProgressBar(pipeline.name, batches=batches) as bar:
+        report = pipeline.run(check=False, listeners=[bar])
+    if report.error is not None:
+        click.echo(printing.failure(report), err=True)
+    click.echo(printing.demo(report, pipeline, file))
+    return BY_STATUS[report.status]
+
+
+@wherry.command()
+@with_definition
+@click.option("--spark", "with_spark", is_flag=True, help="Also check types and SQL; starts Spark, reads no row.")
+@as_json
+def validate(with_spark: bool, json: bool, **given: Any) -> None:
+    """Say what a definition will do, or all that is wrong with it.
+
+    For example:  wherry validate orders.yaml --set dlq.window=0
+    """
+    from runners import printing
+    from runners.secrets import hidden
+    from runners.validation import analyse, explain
+
+    definition = loaded(**given)
+    said = explain(definition)
+    with hidden(definition.pipeline.secrets):
+        columns = analyse(definition) if with_spark else None
+    if json:
+        click.echo(printing.as_json({**said.json(), "columns": columns}))
+    else:
+        click.echo(printing.explanation(said, str(given["file"]), columns))
+
+
+@wherry.command()
+@with_definition
+@click.option("--from-beginning", is_flag=True, help="Forget what was carried, and carry everything again.")
+@moves
+@click.option("--moved", multiple=True, metavar="NAME", help="The same content lies elsewhere now; wants --reason.")
+@click.option("--take-over", default="", metavar="WHY", help="Take it from a run on another host that is surely gone.")
+@click.option("--quiet", is_flag=True, help="No progress.")
+@as_json
+def run(
+    from_beginning: bool,
+    reason: str,
+    yes: bool,
+    moved: Sequence[str],
+    take_over: str,
+    quiet: bool,
+    json: bool,
+    **given: Any,
+) -> int:
+    """Carry what waits.
+
+    For example:  wherry run orders.yaml --set dlq.window=0
+    """
+    from runners import printing
+    from runners.offsets import plan_reset
+    from runners.progress_bar import ProgressBar
+    from runners.secrets import hidden, without
+
+    if moved and not reason.strip():
+        raise click.UsageError('--moved needs a reason, which is kept in the ledger: --reason "…"')
+    pipeline = loaded(**given).pipeline
+    if from_beginning:
+        move_offsets(pipeline, plan_reset(pipeline), reason=reason, yes=yes)
+    try:
+        with (
+            hidden(pipeline.secrets),
+            _termination_interrupts(),
+            contextlib.nullcontext() if quiet else ProgressBar(pipeline.name) as bar,
+        ):
+            report = pipeline.run(
+                check=False, listeners=[bar] if bar else [], take_over=take_over, moved=dict.fromkeys(moved, reason)
+            )
+    except KeyboardInterrupt:
+        click.echo(f"{pipeline.name} was stopped before it began to carry.", err=True)
+        return STOPPED
+    if report.error is not None:
+        click.echo(without(pipeline.secrets, printing.failure(report)), err=True)
+    facts = without(pipeline.secrets, report.json())
+    click.echo(printing.as_json(facts) if json else printing.report(report, str(given["file"])))
+    return BY_STATUS[report.status]
+
+
+@wherry.command()
+@with_definition
+@as_json
+def status(json: bool, **given: Any) -> None:
+    """Say how a pipeline is, and what to type next.
+
+    For example:  wherry status orders.yaml
+    """
+    from runners import printing
+    from runners.status import status
+
+    facts = status(looked_at(**given), str(given["file"]))
+    click.echo(printing.as_json(facts) if json else printing.status(facts))
+
+
+@wherry.group(cls=InOrder)
+def dlq() -> None:
+    """Look at the refused rows."""
+
+
+@dlq.command("show")
+@with_definition
+@click.option("--limit", type=click.IntRange(min=1), help="The newest so many; 20 on a terminal, all with --json.")
+@as_json
+def show_dead_letters(limit: int | None, json: bool, **given: Any) -> None:
+    """Show refused rows: why, where, and the row itself.
+
+    For example:  wherry dlq show orders.yaml --limit 5
+    """
+    from runners import printing
+
+    rows = looked_at(**given).dead_letters(limit if limit or json else 20)
+    click.echo(printing.as_json(rows) if json else printing.dead_letters(rows))
+
+
+wherry.add_command(offsets)
+
+
+@wherry.command()
+@click.argument("kind", required=False)
+@as_json
+def kinds(kind: str | None, json: bool) -> None:
+    """List all kinds of origins, stages and destinations, or show one.
+
+    For example:  wherry kinds delta
+    """
+    from runners import printing
+    from runners.kinds import CONTRACTS, described, every, ours
+    from runners.problems import nearest
+
+    if kind is None:
+        found = every()
+    else:
+        found = [described(role, kind) for role in ours().roles(kind)]
+        if not found:
+            known = [name for role in CONTRACTS for name in ours().of(role)]
+            raise click.UsageError(f"There is no kind '{kind}'; {nearest(kind, known)}")
+    if json:
+        click.echo(printing.as_json([each.json() for each in found]))
+    elif kind is None:
+        click.echo(printing.all_kinds(found))
+    else:
+        click.echo("\n\n".join(map(printing.one_kind, found)))
+
+
+@wherry.command()
+@click.argument("state", type=click.Path(path_type=Path), default=Path(".wherry"))
+@as_json
+def doctor(state: Path, json: bool) -> int:
+    """Look for what this machine lacks, and say what to do.
+
+    STATE is the directory in which a state would lie; .wherry by default.
+    """
+    from runners.doctor import examine
+
+    checks = examine(state)
+    if json:
+        from json import dumps
+
+        click.echo(dumps([check.json() for check in checks], indent=2))
+    else:
+        for check in checks:
+            color = {"problem": "red", "ok": "green"}.get(check.state)
+            click.echo(f"{click.style(f'{check.state:<10}', fg=color)}  {check.name:<8}  {check.found}")
+            if check.advice:
+                click.echo(f"{'':<22}{check.advice}")
+    return FAILED if any(check.state == "problem" for check in checks) else 0
+
+
+@contextlib.contextmanager
+def _termination_interrupts() -> Iterator[None]:
+    """Until the engine listens itself, being terminated ends as being interrupted does."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

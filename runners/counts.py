@@ -1,0 +1,96 @@
+"""The equation of a batch: for every destination, read + changed = delivered + filtered + nacked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from origins.batch import JSON
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageCount:
+    """What one stage did to a batch."""
+
+    stage: str
+    entered: int
+    left: int
+    filtered: int = 0
+    nacked: int = 0
+
+    def json(self) -> dict[str, JSON]:
+        """As reports and the ledger name it."""
+        return {
+            "stage": self.stage,
+            "in": self.entered,
+            "out": self.left,
+            "filtered": self.filtered,
+            "nacked": self.nacked,
+        }
+
+    @staticmethod
+    def of(value: JSON) -> StageCount:
+        """From the ledger."""
+        return StageCount(
+            stage=value["stage"],
+            entered=value["in"],
+            left=value["out"],
+            filtered=value["filtered"],
+            nacked=value["nacked"],
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Branch:
+    """One destination's side of the equation."""
+
+    expected: int
+    """The rows that were decided for it."""
+    filtered: int = 0
+    changed: int = 0
+    """The rows that stages added, or took away below zero, by giving other rows than they got."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """What was decided about a batch's rows, before any of it was delivered."""
+
+    read: int
+    nacked: int = 0
+    branches: Mapping[str, Branch] = field(default_factory=dict)
+    stages: Sequence[StageCount] = ()
+
+    def balanced(self, delivered: Mapping[str, int]) -> bool:
+        """Whether every row is accounted for at each of these destinations, by the destination's own count."""
+        return all(
+            self.read + branch.changed == delivered[name] + branch.filtered + self.nacked
+            for name, branch in self.branches.items()
+            if name in delivered
+        )
+
+    @property
+    def filtered(self) -> int:
+        """The rows that were filtered on the way to the first destination."""
+        return next((branch.filtered for branch in self.branches.values()), 0)
+
+    def json(self) -> dict[str, JSON]:
+        """As the ledger keeps it."""
+        return {
+            "read": self.read,
+            "nacked": self.nacked,
+            "branches": {
+                name: {"expected": branch.expected, "filtered": branch.filtered, "changed": branch.changed}
+                for name, branch in self.branches.items()
+            },
+            "stages": [stage.json() for stage in self.stages],
+        }
+
+    @staticmethod
+    def of(value: JSON) -> Counts:
+        """From the ledger."""
+        return Counts(
+            read=value["read"],
+            nacked=value["nacked"],
+            branches={name: Branch(**branch) for name, branch in value["branches"].items()},
+            stages=tuple(StageCount.of(stage) for stage in value["stages"]),
+        )

@@ -1,0 +1,88 @@
+"""How a run can end other than well, in words for the person who has to do something about it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from origins.batch import JSON, Batch
+from origins.errors import WherryError
+
+if TYPE_CHECKING:
+    from runners.report import Report
+
+
+class WindowTripped(WherryError):
+    """There were too many nacks in the last rows of a lane. The batch that tripped it delivered nothing."""
+
+    code = "WINDOW"
+
+    def __init__(
+        self, batch: Batch, *, place: int, window: int, threshold: int, nacks: Sequence[Mapping[str, JSON]]
+    ) -> None:
+        counted = "1 nack" if threshold == 1 else f"{threshold} nacks"
+        rows = "row" if window == 1 else f"{window} rows"
+        lines = [
+            f"the dead letter queue's window tripped. Nothing is lost; batch {batch.number} of lane {batch.lane} "
+            "was not delivered, and its offset stays.",
+            f"  lane {batch.lane}, batch {batch.number}, row {place}"
+            + (f": {batch.span.label}" if batch.span.label else ""),
+            f"  {counted} in the last {rows}; dlq.threshold is {threshold}",
+        ]
+        for nack in nacks[:3]:
+            lines.append(f"  stage '{nack['stage']}': {nack['message']}")
+            lines.append(f"    {json.dumps(nack['row'], ensure_ascii=False)}")
+        super().__init__(
+            "\n".join(lines),
+            hint="let it pass  --set dlq.window=0  (this run only; refused rows go to the DLQ)\n"
+            "for good     dlq: {window: 1000, threshold: 50}  in the definition",
+        )
+        self.batch = batch
+        self.stage = nacks[0]["stage"] if nacks else None
+
+
+class Unbalanced(WherryError):
+    """A batch was delivered, and its counts do not add up."""
+
+    code = "UNBALANCED"
+
+
+class Fenced(WherryError):
+    """Another process owns the pipeline now; this one stops without touching anything."""
+
+    code = "FENCED"
+
+
+class Owned(WherryError):
+    """Another run owns the pipeline."""
+
+    code = "OWNED"
+
+
+class Refusal(WherryError):
+    """The state and the definition do not go together, and a person must say what is meant."""
+
+    code = "REFUSED"
+
+
+class StageError(WherryError):
+    """A stage cannot be applied to the rows that reach it: an unknown column, a type, a syntax error."""
+
+    code = "STAGE"
+
+
+class CarryFailed(WherryError):
+    """A batch could not be carried; what it was, where, and in whose words."""
+
+    code = "CARRY"
+
+
+class PipelineFailed(WherryError):
+    """A run failed. `report` says how far it came."""
+
+    code = "RUN_FAILED"
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(str(report.error))
+        self.report = report

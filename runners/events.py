@@ -1,0 +1,77 @@
+"""What listeners hear: every change of a batch's state, after it is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from origins.batch import JSON, Batch
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunStarted:
+    """A run has the pipeline and begins to plan."""
+
+    pipeline: str
+    run: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchPlanned:
+    """A batch is planned; it is open now."""
+
+    batch: Batch
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchResumed:
+    """A batch that an earlier run left open is looked at first."""
+
+    batch: Batch
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchDecided:
+    """What will become of every row of a batch is written down."""
+
+    batch: Batch
+    nacked: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchSettled:
+    """The batch's offset is committed. `owed` names the destinations that still wait for it."""
+
+    batch: Batch
+    counts: Mapping[str, JSON]
+    owed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchCancelled:
+    """The batch delivered nothing, and its rows will be planned again."""
+
+    batch: Batch
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunStopping:
+    """No further batch is planned; those in flight finish."""
+
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunEnded:
+    """The run is over: `succeeded`, `failed` or `stopped`."""
+
+    status: str
+    reason: str
+    lanes: Mapping[str, JSON] = field(default_factory=dict)
+
+
+Event: TypeAlias = (
+    "RunStarted | BatchPlanned | BatchResumed | BatchDecided | BatchSettled | BatchCancelled | RunStopping | RunEnded"
+)
+Listener: TypeAlias = Callable[[Event], None]

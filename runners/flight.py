@@ -1,0 +1,238 @@
+"""One batch on its way: what follows from each outcome. Pure: nothing is read, written or waited for here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from destinations.destination import Identity, Written
+from destinations.dlq import Dlq
+from origins.batch import JSON
+from runners.counts import Branch, Counts
+from runners.entry import Entry
+from runners.errors import Unbalanced, WindowTripped
+from runners.outcome import (
+    DLQ,
+    Answers,
+    Ask,
+    Carry,
+    Count,
+    Counted,
+    Deliver,
+    Explain,
+    Explained,
+    Failed,
+    Outcome,
+    Prepare,
+    Prepared,
+    Refused,
+    Task,
+)
+from runners.progress import CLEAN, Decision, Lane, Plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """What the definition says about delivery."""
+
+    dlq: Dlq = Dlq()
+    delivery: Literal["after_all", "after_any"] = "after_all"
+    discards: bool = False
+    """Whether the DLQ throws rows away."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flight:
+    """A batch on its way, and what is known of it so far."""
+
+    plan: Plan
+    lane: Lane
+    """The lane as it was when the batch was planned."""
+    task: Task | None = None
+    """What is to be done next, or is being done; None when nothing is left to do."""
+    decision: Decision | None = None
+    landed: Mapping[str, Written] = field(default_factory=dict)
+    failed: Mapping[str, Exception] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """What follows: entries to record first, then the flight as it goes on."""
+
+    flight: Flight
+    entries: Sequence[Entry] = ()
+    settled: bool = False
+    """Whether the offset is committed with these entries."""
+    done: bool = False
+    """Whether the batch is finished and its lane free."""
+    error: Exception | None = None
+    """Why the run must stop."""
+
+
+def begin(plan: Plan, lane: Lane) -> Flight:
+    """A batch that was just planned."""
+    task = Carry(plan=plan) if plan.straight else Prepare(plan=plan)
+    return Flight(plan=plan, lane=lane, task=task)
+
+
+def resume(plan: Plan, lane: Lane, identities: Mapping[str, Identity]) -> Flight:
+    """A batch that a process left open which is gone: nothing is known until everybody was asked."""
+    names = list(plan.destinations)
+    if plan.decision and plan.decision.counts.nacked:
+        names.insert(0, DLQ)
+    task = Ask(plan=plan, names=names, identities=identities)
+    return Flight(plan=plan, lane=lane, task=task, decision=plan.decision)
+
+
+def after(flight: Flight, outcome: Outcome, rules: Rules) -> Step:
+    """What follows from the outcome of the flight's task."""
+    if isinstance(outcome, Failed):
+        return _failed(flight, outcome.error, rules)
+    if isinstance(outcome, Refused):
+        return Step(flight=replace(flight, task=Prepare(plan=flight.plan)))
+    if isinstance(outcome, Prepared):
+        return _judge(flight, outcome, rules)
+    if isinstance(outcome, Explained):
+        return _tripped(flight, outcome.nacks, rules)
+    if isinstance(outcome, Answers):
+        return _answered(flight, outcome, rules)
+    if isinstance(outcome, Counted):
+        return _counted(flight, outcome)
+    if outcome.counts is not None:
+        return _straight(flight, outcome.written, outcome.counts)
+    return _next(replace(flight, landed={**flight.landed, outcome.name: outcome.written}), rules)
+
+
+def _straight(flight: Flight, written: Written, counts: Counts) -> Step:
+    flight = replace(flight, landed={flight.plan.destinations[0]: written})
+    window, _ = flight.lane.window.after(counts.read, (), Dlq())
+    return _settle(flight, counts, window.json(), owed=())
+
+
+def _judge(flight: Flight, prepared: Prepared, rules: Rules) -> Step:
+    window, tripped = flight.lane.window.after(prepared.counts.read, prepared.nacks, rules.dlq)
+    decision = Decision(path=prepared.path, counts=prepared.counts, window=window, bases=prepared.bases)
+    if tripped is not None:
+        task = Explain(plan=flight.plan, decision=decision, place=tripped)
+        return Step(flight=replace(flight, task=task, decision=decision))
+    entry = Entry(kind="prepared", lane=flight.plan.batch.lane, plan=flight.plan.batch.plan, body=decision.json())
+    step = _next(replace(flight, decision=decision), rules)
+    return replace(step, entries=(entry, *step.entries))
+
+
+def _tripped(flight: Flight, nacks: Sequence[Mapping[str, JSON]], rules: Rules) -> Step:
+    task = flight.task
+    assert isinstance(task, Explain)
+    error = WindowTripped(
+        flight.plan.batch, place=task.place, window=rules.dlq.window, threshold=rules.dlq.threshold, nacks=nacks
+    )
+    return replace(_cancel(flight), error=error)
+
+
+def _answered(flight: Flight, answers: Answers, rules: Rules) -> Step:
+    if flight.decision is not None:
+        return _next(replace(flight, landed=answers.found), rules)
+    if not answers.found:
+        return _cancel(flight)
+    (written,) = answers.found.values()
+    return Step(flight=replace(flight, landed=answers.found, task=Count(plan=flight.plan, written=written)))
+
+
+def _counted(flight: Flight, counted: Counted) -> Step:
+    ((name, written),) = flight.landed.items()
+    delivered = written.rows or 0
+    read = delivered if counted.read is None else counted.read
+    counts = Counts(read=read, branches={name: Branch(expected=delivered, filtered=read - delivered)})
+    window, _ = flight.lane.window.after(read, (), Dlq())
+    return _settle(flight, counts, window.json(), owed=(), known=counted.read is not None)
+
+
+def _next(flight: Flight, rules: Rules) -> Step:
+    """The next delivery of a decided batch, or its end."""
+    decision = flight.decision
+    assert decision is not None
+    counts = decision.counts
+    nothing = {name: Written(rows=0) for name in flight.plan.destinations if not counts.branches[name].expected}
+    flight = replace(flight, landed={**nothing, **flight.landed})
+    nacks_wait = counts.nacked > 0 and not rules.discards and DLQ not in flight.landed
+    waiting = [DLQ] if nacks_wait else []
+    waiting += [name for name in flight.plan.destinations if name not in flight.landed and name not in flight.failed]
+    owed = tuple(name for name in flight.plan.destinations if name not in flight.landed)
+    confirmed = not nacks_wait and len(owed) < len(flight.plan.destinations)
+    publish = rules.delivery == "after_any" and confirmed and bool(owed) and not flight.plan.published
+    if waiting:
+        flight = replace(flight, task=Deliver(plan=flight.plan, decision=decision, name=waiting[0]))
+        return _publish(flight, counts, decision, owed) if publish else Step(flight=flight)
+    if not owed:
+        return _settle(flight, counts, decision.window.json(), owed=(), discards=rules.discards)
+    error = next(iter(flight.failed.values()))
+    flight = replace(flight, task=None)
+    return replace(_publish(flight, counts, decision, owed) if publish else Step(flight=flight), error=error)
+
+
+def _publish(flight: Flight, counts: Counts, decision: Decision, owed: Sequence[str]) -> Step:
+    """Commit the offset while some destinations still owe the batch."""
+    step = _settle(flight, counts, decision.window.json(), owed=owed)
+    plan = replace(flight.plan, published=True)
+    return replace(step, flight=replace(flight, plan=plan), done=False)
+
+
+def _settle(
+    flight: Flight,
+    counts: Counts,
+    window: JSON,
+    *,
+    owed: Sequence[str],
+    known: bool = True,
+    discards: bool = False,
+) -> Step:
+    plan, batch = flight.plan, flight.plan.batch
+    delivered = {name: flight.landed[name].rows for name in plan.destinations if name in flight.landed}
+    told = {name: rows for name, rows in delivered.items() if rows is not None}
+    balanced: bool | str = counts.balanced(told)
+    if balanced and (not known or len(told) < len(delivered)):
+        balanced = "unknown"
+    clean = 0 if counts.nacked else min(CLEAN, flight.lane.clean + 1)
+    body = {
+        "offset": batch.span.end,
+        "counts": {
+            **counts.json(),
+            "delivered": delivered,
+            "discarded": counts.nacked if discards else 0,
+            "balanced": balanced,
+        },
+        "window": window,
+        "clean": clean,
+        "owed": list(owed),
+    }
+    entry = Entry(kind="settle", lane=batch.lane, plan=batch.plan, body=body)
+    error = None
+    if balanced is False:
+        error = Unbalanced(
+            f"the counts of batch {batch.number} of lane {batch.lane} do not add up: read {counts.read}, "
+            f"nacked {counts.nacked}, filtered {counts.filtered}, delivered {delivered}.",
+            hint="The batch is settled as it is. Compare the destination with the origin before you go on.",
+        )
+    return Step(
+        flight=replace(flight, task=None) if not owed else flight,
+        entries=(entry,),
+        settled=not plan.published,
+        done=not owed,
+        error=error,
+    )
+
+
+def _cancel(flight: Flight) -> Step:
+    batch = flight.plan.batch
+    entry = Entry(kind="cancel", lane=batch.lane, plan=batch.plan)
+    return Step(flight=replace(flight, task=None), entries=(entry,), done=True)
+
+
+def _failed(flight: Flight, error: Exception, rules: Rules) -> Step:
+    task = flight.task
+    if isinstance(task, Explain):
+        return _tripped(flight, (), rules)
+    if isinstance(task, Deliver) and task.name != DLQ and rules.delivery == "after_any":
+        return _next(replace(flight, failed={**flight.failed, task.name: error}), rules)
+    return Step(flight=replace(flight, task=None), error=error)

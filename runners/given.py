@@ -1,0 +1,76 @@
+"""What commands are given: a definition file, and what is put into it for this call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from runners.definition import Definition
+    from runners.pipeline import Pipeline
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def with_definition(command: F) -> F:
+    """A command over a definition file: what is put into it."""
+    given = [
+        click.argument("file", type=click.Path(path_type=Path)),
+        click.option("--var", "variables", multiple=True, metavar="NAME=VALUE", help="Put VALUE in for ${NAME}."),
+        click.option("--vars", "variable_file", type=click.Path(path_type=Path), help="A YAML file of such values."),
+        click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a field for this once."),
+    ]
+    for each in reversed(given):
+        command = each(command)
+    return command
+
+
+def moves(command: F) -> F:
+    """A command that moves offsets: why, and without asking."""
+    command = click.option("--yes", is_flag=True, help="Do not ask.")(command)
+    return click.option("--reason", default="", metavar="TEXT", help="Why; it is kept in the ledger.")(command)
+
+
+as_json = click.option("--json", "json", is_flag=True, help="Print JSON for a program.")
+
+
+class InOrder(click.Group):
+    """Commands in the order in which a person needs them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+def looked_at(**given: Any) -> Pipeline:
+    """The pipeline of a definition whose state is looked at, for which no secret is needed."""
+    return loaded(needs_secrets=False, **given).pipeline
+
+
+def loaded(
+    file: Path,
+    variables: Sequence[str],
+    variable_file: Path | None,
+    overrides: Sequence[str],
+    needs_secrets: bool = True,
+) -> Definition:
+    """The definition, with what was put into it."""
+    from runners.definition import load
+    from runners.parameters import variables_in
+
+    given = variables_in(variable_file) if variable_file else {}
+    return load(
+        file,
+        variables={**given, **dict(_pair(each, "--var", "NAME=VALUE") for each in variables)},
+        overrides=dict(_pair(each, "--set", "PATH=VALUE") for each in overrides),
+        needs_secrets=needs_secrets,
+    )
+
+
+def _pair(text: str, option: str, shape: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.BadParameter(f"expected {shape}, got '{text}'", param_hint=option)
+    return name, value

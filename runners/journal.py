@@ -1,0 +1,95 @@
+"""The owner's pen: everything a run records goes through here, once it is sure that it still owns the pipeline."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from origins.batch import JSON
+from runners.entry import Entry, Settled
+from runners.errors import Fenced
+from runners.ledger import Conflict, Ledger
+from runners.progress import State, fold_all, settled_among, snapshot
+
+COMPACT_EVERY = 200
+"""How many entries lie in the ledger before they are put together."""
+
+
+class Journal:
+    """The ledger in the hands of one process, with the state that follows from it."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.owner = uuid.uuid4().hex
+        self._tail: list[Entry] = ledger.read()
+        self._before = State()
+        self.state = fold_all(self._tail)
+
+    def acquire(self, body: Mapping[str, JSON]) -> None:
+        """Become the owner, under the next epoch. Whoever owned it before can record nothing any more."""
+        while True:
+            entry = Entry(kind="acquire", epoch=self.state.epoch + 1, owner=self.owner, body=body)
+            try:
+                self._took(self.ledger.append([entry], after=self.state.seq))
+            except Conflict:
+                self._took(self.ledger.read(self.state.seq))
+            else:
+                return
+
+    def record(self, *entries: Entry) -> None:
+        """Record the entries, all or none; they are durable when this returns.
+
+        Raises `Fenced`, with nothing recorded, when somebody else has acquired the pipeline.
+        """
+        ours = [replace(entry, epoch=self.state.epoch, owner=self.owner) for entry in entries]
+        while True:
+            try:
+                self._took(self.ledger.append(ours, after=self.state.seq))
+            except Conflict:
+                self.refresh()
+            else:
+                return
+
+    def refresh(self) -> None:
+        """Take in what others recorded, a request to stop for example. Raises `Fenced` when they took over."""
+        self._took(self.ledger.read(self.state.seq))
+        owner = self.state.owner
+        if owner is None or owner["owner"] != self.owner:
+            taker = owner or {}
+            raise Fenced(
+                f"Another process took this pipeline over: {taker.get('host', 'unknown host')}, "
+                f"process {taker.get('pid', '?')}, at {taker.get('at', '?')}.",
+                hint="This run stops here. Nothing of it is lost: the other one goes on from the same ledger.",
+            )
+
+    def compact(self, *, every: int = COMPACT_EVERY) -> None:
+        """Put the entries together once there are many; the state stays the same."""
+        if len(self._tail) < every:
+            return
+        entry = Entry(kind="snapshot", epoch=self.state.epoch, owner=self.owner, body=snapshot(self.state))
+        try:
+            landed = self.ledger.compact(entry, list(settled_among(self._tail, self._before)), after=self.state.seq)
+        except Conflict:
+            self.refresh()
+            return
+        self._tail = [landed]
+        self._before = State()
+        self.state = fold_all(self._tail)
+
+    def settled(self) -> Sequence[Settled]:
+        """All settled batches that still count as carried."""
+        return carried(self.ledger, self._tail, self.state)
+
+    def _took(self, entries: Sequence[Entry]) -> None:
+        if entries and entries[0].kind == "snapshot":
+            self._tail, self._before = [], State()
+        self._tail.extend(entries)
+        self.state = fold_all(entries, self.state)
+
+
+def carried(ledger: Ledger, entries: Sequence[Entry], state: State) -> Sequence[Settled]:
+    """All settled batches of a ledger that still count, each once; `entries` are all that it holds."""
+    kept = {settled.plan: settled for settled in ledger.history()}
+    kept.update({settled.plan: settled for settled in settled_among(entries)})
+    return [settled for settled in kept.values() if state.carried(settled)]

@@ -1,0 +1,210 @@
+"""Moving a pipeline's offsets by hand: what would happen first, then the entry that says who did it and why.
+
+Numbers go on: a batch after a rewind is a new batch, and no destination skips it.
+"""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+
+from origins.batch import JSON
+from runners.entry import Entry, Settled
+from runners.errors import Owned, Refusal
+from runners.journal import Journal
+from runners.ledger import Conflict
+from runners.line import named
+from runners.ownership import StateLock
+from runners.pipeline import Pipeline
+from runners.place import Place
+from runners.progress import State
+from runners.run import check_pipeline
+from runners.session import obtain
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaneMove:
+    """What a move does to one lane."""
+
+    before: JSON
+    after: JSON
+    batches: int = 0
+    """How many batches that were carried will be carried again."""
+    rows: int = 0
+    numbers: tuple[int, int] | None = None
+    """The first and the last number of these."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Move:
+    """What will happen when offsets are moved; nothing has happened yet."""
+
+    lanes: Mapping[str, LaneMove]
+    destinations: Mapping[str, str] = field(default_factory=dict)
+    """For each destination what becomes of rows that it has already."""
+
+    def json(self) -> dict[str, JSON]:
+        """As `wherry offsets` prints it."""
+        return {
+            "lanes": {
+                name: {"from": lane.before, "to": lane.after, "batches": lane.batches, "rows": lane.rows}
+                for name, lane in self.lanes.items()
+            },
+            "destinations": dict(self.destinations),
+        }
+
+
+def show(pipeline: Pipeline) -> dict[str, JSON]:
+    """How far every lane is, and what is open."""
+    with _ledger(pipeline, locked=False) as journal:
+        state = journal.state
+    return {
+        "lanes": {
+            name: {
+                "offset": lane.offset,
+                "number": lane.committed,
+                "epoch": state.epoch,
+                "committed_at": lane.committed_at or None,
+            }
+            for name, lane in state.lanes.items()
+        },
+        "open": [open_plan(state, name) for name, lane in state.lanes.items() if lane.open],
+    }
+
+
+def open_plan(state: State, lane: str) -> dict[str, JSON]:
+    """A batch that is planned and not settled, for a person."""
+    plan = state.lane(lane).open
+    assert plan is not None
+    return {
+        "lane": lane,
+        "number": plan.batch.number,
+        "plan": plan.batch.plan,
+        "label": plan.batch.span.label,
+        "decided": plan.decision is not None,
+        "destinations": list(plan.destinations),
+    }
+
+
+def plan_reset(pipeline: Pipeline) -> Move:
+    """Every lane back to its beginning."""
+    with _ledger(pipeline) as journal:
+        return _rewound(pipeline, journal, lambda _: True, everything=True)
+
+
+def plan_rewind(pipeline: Pipeline, *, batches: int | None = None, to: datetime | None = None) -> Move:
+    """Every lane back by so many batches, or to where it was at that time."""
+    if (batches is None) == (to is None):
+        raise Refusal("A rewind goes back by --batches N or --to TIME, by one of the two.")
+    with _ledger(pipeline) as journal:
+        if to is not None:
+            moment = to if to.tzinfo else to.replace(tzinfo=timezone.utc)
+            return _rewound(pipeline, journal, lambda settled: datetime.fromisoformat(settled.at) >= moment)
+        carried = journal.settled()
+        latest: dict[str, list[int]] = {}
+        for settled in carried:
+            latest.setdefault(settled.lane, []).append(settled.number)
+        first = {lane: sorted(numbers)[-(batches or 0) :][0] for lane, numbers in latest.items() if batches}
+        return _rewound(
+            pipeline, journal, lambda settled: settled.lane in first and settled.number >= first[settled.lane]
+        )
+
+
+def plan_set(pipeline: Pipeline, lane: str, offset: JSON) -> Move:
+    """One lane to an offset as its origin writes them."""
+    if pipeline.origin.keeps_parts:
+        raise Refusal(
+            "This origin knows what it carried by name and not by one offset, so no offset can be set.",
+            hint="Use  wherry offsets rewind --batches N  or  wherry offsets reset.",
+        )
+    with _ledger(pipeline) as journal:
+        state = journal.state
+        known = {*state.lanes, *pipeline.origin.lane_names()}
+        if lane not in known:
+            raise Refusal(f"There is no lane '{lane}'; there are: {', '.join(sorted(known))}.")
+        move = LaneMove(before=state.lane(lane).offset, after=offset)
+        return Move(lanes={lane: move}, destinations=_again(pipeline))
+
+
+def carry_out(pipeline: Pipeline, move: Move, *, reason: str) -> None:
+    """Record the move, with who made it and why. Raises `Owned` when a run has begun meanwhile."""
+    if not reason.strip():
+        raise Refusal("A move of offsets needs a reason; it is kept in the ledger.", hint='--reason "…"')
+    with _ledger(pipeline) as journal:
+        state = journal.state
+        for name, lane in move.lanes.items():
+            if state.lane(name).offset != lane.before:
+                raise Refusal(f"Lane {name} has moved since this was looked at.", hint="Look again, then decide.")
+        entry = Entry(
+            kind="set",
+            epoch=state.epoch,
+            body={
+                "lanes": {name: {"offset": lane.after} for name, lane in move.lanes.items()},
+                "forgotten": [[name, *lane.numbers] for name, lane in move.lanes.items() if lane.numbers],
+                "who": f"{getpass.getuser()}@{socket.gethostname()}",
+                "reason": reason,
+            },
+        )
+        try:
+            journal.ledger.append([entry], after=state.seq)
+        except Conflict as error:
+            raise Owned(
+                f"{pipeline.name} was started while its offsets were being moved; nothing was moved."
+            ) from error
+
+
+def _rewound(
+    pipeline: Pipeline, journal: Journal, again: Callable[[Settled], bool], *, everything: bool = False
+) -> Move:
+    state = journal.state
+    by_lane: dict[str, list[Settled]] = {}
+    for settled in journal.settled():
+        if again(settled):
+            by_lane.setdefault(settled.lane, []).append(settled)
+    lanes = {}
+    for name in state.lanes if everything else by_lane:
+        batches = sorted(by_lane.get(name, []), key=lambda settled: settled.number)
+        lanes[name] = LaneMove(
+            before=state.lane(name).offset,
+            after=None if everything else batches[0].span["start"],
+            batches=len(batches),
+            rows=sum(settled.counts["read"] for settled in batches),
+            numbers=(batches[0].number, state.lane(name).number) if batches else None,
+        )
+    return Move(lanes=lanes, destinations=_again(pipeline))
+
+
+def _again(pipeline: Pipeline) -> Mapping[str, str]:
+    return {name: destination.again for name, destination in named(pipeline.destinations).items()}
+
+
+@contextmanager
+def _ledger(pipeline: Pipeline, *, locked: bool = True) -> Iterator[Journal]:
+    """The pipeline's ledger; with `locked` only while nobody runs it and no batch is open."""
+    place = Place.of(pipeline)
+    lock = StateLock(place.lock)
+    if locked and not lock.acquire():
+        raise Owned(f"{pipeline.name} is running; its offsets can be moved when it has stopped.")
+    try:
+        spark = obtain(pipeline.spark.conf, pipeline.spark.packages) if place.needs_spark else None
+        journal = Journal(place.ledger(spark))
+        check_pipeline(pipeline, place, journal.state)
+        if locked and journal.state.open_plans:
+            raise Refusal(
+                _open_message(journal.state.open_plans[0].batch.number, journal.state.open_plans[0].batch.lane)
+            )
+        yield journal
+    finally:
+        if locked:
+            lock.release()
+
+
+def _open_message(number: int, lane: str) -> str:
+    return (
+        f"Batch {number} of lane {lane} is open: it is not known yet whether it was delivered. "
+        "Run the pipeline once, so that it is finished, then move the offsets."
+    )

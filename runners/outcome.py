@@ -1,0 +1,122 @@
+"""What the dispatcher gives a runner to do, and what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from destinations.destination import Identity, Written
+from origins.batch import JSON
+from runners.counts import Counts
+from runners.progress import Decision, Plan
+
+DLQ = "dlq"
+"""The name under which nacked rows are delivered."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Carry:
+    """Take the batch straight to its only destination."""
+
+    plan: Plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepare:
+    """Decide the batch: write what every destination and the DLQ will get under the state."""
+
+    plan: Plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deliver:
+    """Write what was decided for one destination, or for the DLQ."""
+
+    plan: Plan
+    decision: Decision
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ask:
+    """Make sure that no write of the batch is under way, then ask who has it."""
+
+    plan: Plan
+    names: Sequence[str]
+    identities: Mapping[str, Identity]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Count:
+    """Count the rows of a span that was delivered by a process that is gone."""
+
+    plan: Plan
+    written: Written
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explain:
+    """Fetch the row that tripped the window, and a few refused rows before it."""
+
+    plan: Plan
+    decision: Decision
+    place: int
+
+
+Task: TypeAlias = "Carry | Prepare | Deliver | Ask | Count | Explain"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Landed:
+    """A write that is known to have landed; of a straight batch, with its counts."""
+
+    name: str
+    written: Written
+    counts: Counts | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refused:
+    """A straight write met a row that a stage refuses. Nothing was written."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A batch is decided. `nacks` are the places of the refused rows, ascending from 1."""
+
+    path: str
+    counts: Counts
+    nacks: Sequence[int] = ()
+    bases: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """Who has the batch."""
+
+    found: Mapping[str, Written]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counted:
+    """How many rows a span has; None if that cannot be had any more."""
+
+    read: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explained:
+    """Refused rows, the one that matters first, as `dlq show` would show them."""
+
+    nacks: Sequence[Mapping[str, JSON]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failed:
+    """The task ended with an error. If it was a write, it is not known whether it landed."""
+
+    error: Exception
+
+
+Outcome: TypeAlias = "Landed | Refused | Prepared | Answers | Counted | Explained | Failed"

@@ -1,0 +1,172 @@
+"""One run at a time on this host: a lock that ends with its process, and which process is which."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import select
+import signal
+import socket
+import tempfile
+from pathlib import Path
+
+from origins.batch import JSON
+from origins.errors import WherryError
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_TRIES = 1000
+
+
+class LockError(WherryError):
+    """The lock file of a state cannot be opened."""
+
+    code = "LOCK"
+
+
+class StateLock:
+    """The right to run a pipeline on this host. The system takes it back from a process that is gone, at once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: int | None = None
+
+    def acquire(self) -> bool:
+        """Take the lock; False if somebody has it, another `StateLock` of this process included. Does not wait."""
+        if self._file is not None:
+            return True
+        for _ in range(_TRIES):
+            file = _opened(self.path)
+            if _locks(file, fcntl.LOCK_EX) and _is_at(file, self.path):
+                self._file = file
+                _HELD.add(self)
+                return True
+            only_asked_for = _locks(file, fcntl.LOCK_SH)
+            os.close(file)
+            if not only_asked_for:
+                break
+        return False
+
+    def release(self) -> None:
+        """Let the lock go; twice is once. The file stays, so that all who come lock the same one."""
+        if self._file is not None:
+            _HELD.discard(self)
+            os.close(self._file)
+            self._file = None
+
+    def held(self) -> bool:
+        """Whether somebody has the lock now. Changes nothing, and gets in nobody's way."""
+        if not self.path.exists():
+            return False
+        file = _opened(self.path)
+        try:
+            return not _locks(file, fcntl.LOCK_SH)
+        finally:
+            os.close(file)
+
+
+def lock_path(place: str) -> Path:
+    """The lock file of a state that is no directory of this host: in the system's folder for temporary files."""
+    name = hashlib.sha256(place.encode()).hexdigest()[:32]
+    return Path(tempfile.gettempdir()) / f"wherry-{name}.lock"
+
+
+def host_identity() -> dict[str, JSON]:
+    """This process, so that a later one can tell whether it lives: `{host, boot, pid, started}`.
+
+    `boot` is another one after the host was restarted, and empty where the system does not say.
+    """
+    boot = _BOOT.read_text().strip() if _BOOT.exists() else ""
+    return {"host": socket.gethostname(), "boot": boot, **process_identity(os.getpid())}
+
+
+def process_identity(pid: int) -> dict[str, JSON]:
+    """A process of this host: `{pid, started}`. `started` is empty if it is gone, or where there is no /proc."""
+    return {"pid": pid, "started": _started(pid)}
+
+
+def process_alive(pid: int, started: str) -> bool:
+    """Whether this very process is alive, and not another one that was given its number since.
+
+    False where that cannot be told, which is where there is no /proc.
+    """
+    return started != "" and _started(pid) == started
+
+
+def end_process(pid: int, started: str, *, seconds: float = 30) -> bool:
+    """Kill this very process and wait until it is gone; False if it is not, or where that cannot be told.
+
+    It is never another process that is killed, also if the number is given away in between.
+    """
+    if started == "" or not hasattr(os, "pidfd_open"):
+        return False
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        if not process_alive(pid, started):
+            return True
+        signal.pidfd_send_signal(process, signal.SIGKILL)
+        end = select.poll()
+        end.register(process, select.POLLIN)
+        return bool(end.poll(seconds * 1000))
+    except PermissionError:
+        return False
+    finally:
+        os.close(process)
+
+
+_HELD: set[StateLock] = set()
+"""The locks that this process has."""
+
+
+def _let_go_in_child() -> None:
+    """A child made by `fork` has its parent's files, and would keep a lock beyond the parent's end."""
+    for lock in list(_HELD):
+        lock.release()
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)
+
+
+def _opened(path: Path) -> int:
+    """The file, made if it is missing; open for reading, so that one user can ask for another's lock."""
+    try:
+        if not path.parent.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError as error:
+        raise LockError(
+            f"The lock file {path} cannot be opened: {error.strerror}.",
+            hint="It keeps two runs of one pipeline apart; its folder must be writable.",
+        ) from error
+
+
+def _locks(file: int, how: int) -> bool:
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_at(file: int, path: Path) -> bool:
+    """Whether the path still leads to the open file; temporary folders are cleaned."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(file))
+    except FileNotFoundError:
+        return False
+
+
+def _started(pid: int) -> str:
+    """When a process began, in ticks since the boot; empty if it is gone or waits only for its parent to notice."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+    state, *rest = stat.rpartition(")")[2].split()
+    return "" if state in "ZX" else rest[18]

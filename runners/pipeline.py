@@ -1,0 +1,142 @@
+"""A pipeline: the definition, and what can be done with it from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from destinations.destination import Destination
+from destinations.dlq import Dlq
+from origins.batch import JSON
+from origins.origin import Origin
+from stages.stage import Stage
+
+if TYPE_CHECKING:
+    from runners.events import Listener
+    from runners.report import Report
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchOptions:
+    """When a batch is full. Which limits bind is said by each origin (`wherry kinds`)."""
+
+    rows: int | None = 100_000
+    bytes: str | None = field(default="1GiB", metadata={"like": "256MiB"})
+    files: int | None = 1_000
+    wait: str = field(default="0s", metadata={"like": "10s"})
+    """With `--follow`: how long a batch that is not full waits for more, from its first row."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """How batches are carried."""
+
+    runners: int | None = None
+    """How many batches are worked on at a time; default: the lesser of lanes and cores."""
+    max_in_flight: int | None = None
+    """How many batches may be planned and not committed; default: the lanes."""
+    batch: BatchOptions = BatchOptions()
+    time_zone: str = "UTC"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparkOptions:
+    """For a session that Wherry starts itself; a session that is there already is used as it is."""
+
+    conf: Mapping[str, str] = field(default_factory=dict)
+    packages: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchemaState:
+    """The state as tables of a catalog's schema: `<name>_ledger`, `<name>_dlq`."""
+
+    schema: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    """What is carried from where through what to where. The same whether it was written in YAML or in Python."""
+
+    name: str
+    origin: Origin
+    destinations: Sequence[Destination]
+    stages: Sequence[Stage] = ()
+    delivery: Literal["after_all", "after_any"] = "after_all"
+    dlq: Dlq = Dlq()
+    state: str | SchemaState | None = field(default=None, metadata={"path": True})
+    """A directory or a schema; default: `.wherry/<name>` beside the definition."""
+    run_options: RunOptions = RunOptions()
+    spark: SparkOptions = SparkOptions()
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False, metadata={"hidden": True})
+    """The secrets that stand in it, each with the reference that is shown and stored in its place."""
+
+    @staticmethod
+    def load(
+        path: str | Path,
+        *,
+        variables: Mapping[str, str] | None = None,
+        overrides: Mapping[str, str] | None = None,
+    ) -> Pipeline:
+        """The pipeline in a definition file; `overrides` are values by their paths, such as `dlq.window`.
+
+        Raises `DefinitionError` with all that is wrong with it.
+        """
+        from runners.definition import load
+
+        return load(path, variables=variables, overrides=overrides).pipeline
+
+    def run(
+        self,
+        *,
+        check: bool = True,
+        listeners: Sequence[Listener] = (),
+        take_over: str = "",
+        moved: Mapping[str, str] | None = None,
+    ) -> Report:
+        """Carry what waits; listeners hear every event. Raises `PipelineFailed` unless `check` is false.
+
+        Raises `Owned` when another run has the pipeline, and `Refusal` when state and definition do not fit.
+        `take_over` says why an owner on another host is surely gone; `moved` names origins and destinations that
+        lie elsewhere now with the same content, each with the reason.
+        """
+        from runners.definition import of
+        from runners.errors import PipelineFailed
+        from runners.run import Run
+
+        definition = of(self)
+        run = Run(
+            pipeline=definition.pipeline,
+            text=definition.text,
+            hash=definition.hash,
+            listeners=listeners,
+            take_over=take_over,
+            moved=moved or {},
+        )
+        report = run.carry()
+        if check and report.status == "failed":
+            raise PipelineFailed(report)
+        return report
+
+    def status(self) -> dict[str, JSON]:
+        """How the pipeline is, as its state says."""
+        from runners.definition import of
+        from runners.status import status
+
+        return status(of(self).pipeline)
+
+    def dead_letters(self, limit: int | None = None) -> list[dict[str, JSON]]:
+        """The last `limit` refused rows (default: all), the newest last.
+
+        Raises `DestinationError` for a DLQ that cannot be read again.
+        """
+        from destinations.dead_letters import read_dead_letters
+        from runners.definition import of
+        from runners.place import Place
+        from runners.session import obtain
+
+        pipeline = of(self).pipeline
+        dlq = pipeline.dlq.destination or Place.of(pipeline).dlq()
+        return read_dead_letters(dlq, lambda: obtain(pipeline.spark.conf, pipeline.spark.packages), limit=limit)

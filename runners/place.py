@@ -1,0 +1,85 @@
+"""Where a pipeline keeps its state: a directory, or tables of a catalog's schema."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from destinations.delta import Delta
+from destinations.destination import Destination
+from runners.errors import Refusal
+from runners.ledger import Ledger
+from runners.ownership import lock_path
+from runners.pipeline import Pipeline, SchemaState
+from runners.store import Folders, Store, Tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """The parts of a state, by where they lie."""
+
+    directory: Path | None
+    schema: str
+    name: str
+
+    @staticmethod
+    def of(pipeline: Pipeline) -> Place:
+        """The state of this pipeline."""
+        if isinstance(pipeline.state, SchemaState):
+            return Place(directory=None, schema=pipeline.state.schema, name=pipeline.name)
+        directory = Path(pipeline.state or f".wherry/{pipeline.name}").absolute()
+        return Place(directory=directory, schema="", name=pipeline.name)
+
+    def __str__(self) -> str:
+        return str(self.directory) if self.directory else f"{self.schema}.{self.name}_ledger"
+
+    def make(self) -> None:
+        """Make the directory. Raises `Refusal` when it cannot be written."""
+        if self.directory is not None:
+            try:
+                self.directory.mkdir(parents=True, exist_ok=True)
+                probe = self.directory / ".writable"
+                probe.touch()
+                probe.unlink()
+            except OSError as error:
+                raise Refusal(
+                    f"The state cannot be written: {self.directory} ({error.strerror}).",
+                    hint="Make it writable, or set `state:` to a directory that is.",
+                ) from error
+
+    @property
+    def lock(self) -> Path:
+        """The file whose lock says that a run is under way on this host."""
+        return self.directory / "lock" if self.directory else lock_path(str(self))
+
+    @property
+    def needs_spark(self) -> bool:
+        """Whether the ledger can be read only through Spark."""
+        return self.directory is None
+
+    def ledger(self, spark: SparkSession | None) -> Ledger:
+        """The ledger; through Spark only where it is a table of a catalog."""
+        if self.directory is not None:
+            from runners.delta_ledger import DeltaLedger
+
+            return DeltaLedger(self.directory / "ledger")
+        from runners.spark_ledger import SparkLedger
+
+        assert spark is not None
+        return SparkLedger(spark, f"{self.schema}.{self.name}_ledger")
+
+    def store(self) -> Store:
+        """Where decided batches lie until they are delivered."""
+        if self.directory is not None:
+            return Folders(self.directory / "prepared")
+        return Tables(self.schema, f"{self.name}_prepared_")
+
+    def dlq(self) -> Destination:
+        """The DLQ that a pipeline has unless it says otherwise."""
+        if self.directory is not None:
+            return Delta(path=str(self.directory / "dlq"), name="dlq")
+        return Delta(table=f"{self.schema}.{self.name}_dlq", name="dlq")

@@ -1,0 +1,220 @@
+"""Deciding a batch: every row gets its verdict, once, and what was decided is written down before any delivery."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from origins.batch import JSON
+from origins.names import HIDDEN, quoted
+from origins.origin import PLACE
+from runners.counting import stage_counts
+from runners.counts import Branch, Counts, StageCount
+from runners.line import Line, Step, passing
+from runners.outcome import Prepared
+from stages.rows import ORIGINAL, REFUSED_BY_ORIGIN, STATE, VERDICT, Marked
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from runners.store import Store
+
+NACKED = "nack"
+COMMON = HIDDEN + "common"
+BEFORE = HIDDEN + "before"
+"""The columns and the state that every branch begins with."""
+
+
+@dataclass
+class Preparation:
+    """One batch being decided. `sections` are what lies in the store: one, and one more behind each stage that
+    changes rows."""
+
+    spark: SparkSession
+    store: Store
+    name: str
+    line: Line
+    order: Sequence[str]
+    """The parts of the batch in the order in which their rows count as read."""
+    sections: list[str] = field(default_factory=list)
+
+    def decide(self, rows: Marked) -> Prepared:
+        """Carry the rows through all stages, write them with their verdicts, and count them."""
+        rows = passing(replace(rows, materialise=self.keep), self.line.common)
+        self._write(_branched(rows, self.line))
+        return self._counted()
+
+    def keep(self, rows: Marked) -> DataFrame:
+        """Write rows that reach a stage which changes them; gives the live ones back."""
+        live = F.when(F.col(STATE) == 0, _struct(rows.names)).alias("live")
+        self._write(rows.frame.select(*_place(), F.col(STATE).alias("state"), F.col(VERDICT).alias(NACKED), live))
+        written = self.store.read(self.spark, self.sections[-1])
+        return written.where(F.col("live").isNotNull()).select("live.*")
+
+    def _write(self, frame: DataFrame) -> None:
+        section = f"{self.name}-{len(self.sections)}"
+        self.store.write(section, frame)
+        self.sections.append(section)
+
+    def _counted(self) -> Prepared:
+        sections = [self._groups(section) for section in self.sections]
+        read = entered = _total(sections[0])
+        stages: list[StageCount] = []
+        filtered = changed = nacked = 0
+        for groups, steps in zip(sections, _sections(self.line.common), strict=True):
+            changing = 0 if groups is sections[0] else 1
+            for step in steps[:changing]:
+                stages.append(StageCount(stage=step.name, entered=entered, left=_total(groups)))
+                changed += _total(groups) - entered
+            states = _by(groups, "state")
+            counted, entered = stage_counts(steps[changing:], _total(groups) - states[REFUSED_BY_ORIGIN], states)
+            stages += counted
+            filtered += sum(rows for state, rows in states.items() if state > 0)
+            nacked += sum(rows for state, rows in states.items() if state < 0)
+        refused = _by(sections[-1], "state")
+        live = [group for group in sections[-1] if group["state"] == 0]
+        branches = {}
+        for index, (name, own) in enumerate(self.line.branches.items()):
+            by_filter = _by(live, f"f{index}")
+            kept = by_filter.pop(0, 0)
+            branches[name] = Branch(expected=kept, filtered=filtered + by_filter.total(), changed=changed)
+            counted, _ = stage_counts(own, entered, by_filter + Counter({k: n for k, n in refused.items() if k < 0}))
+            stages += counted
+            entered -= sum(count.nacked for count in counted)
+        return self._placed(sections, Counts(read=read, nacked=nacked, branches=branches, stages=stages))
+
+    def _groups(self, section: str) -> list[Mapping[str, JSON]]:
+        frame = self.store.read(self.spark, section)
+        filters = [name for name in frame.columns if name.startswith("f")]
+        keys = ["part", "block", "state", *filters]
+        grouped = frame.groupBy(*keys).agg(F.count(F.lit(1)).alias("rows"), F.min("row").alias("first"))
+        return [row.asDict() for row in grouped.collect()]
+
+    def _placed(self, sections: Sequence[Sequence[Mapping[str, JSON]]], counts: Counts) -> Prepared:
+        """Where the refused rows stood in the batch, counted from 1; those of later sections after its last row."""
+        if not counts.nacked:
+            return Prepared(path=self.name, counts=counts)
+        bases: dict[str, int] = {}
+        nacks: list[int] = []
+        before = 0
+        for number, groups in enumerate(sections):
+            found, refused = _bases(groups, self.order if number == 0 else ("",), before)
+            bases.update({f"{number}:{key}": base for key, base in found.items() if key in refused})
+            if refused:
+                rows = self.store.read(self.spark, self.sections[number]).where("state < 0")
+                places = (found[_key(part, block)] + row for part, block, row in _collected(rows))
+                nacks += [min(place, counts.read) for place in places]
+            before += _total(groups)
+        return Prepared(path=self.name, counts=counts, nacks=sorted(nacks), bases=bases)
+
+
+def refused_rows(spark: SparkSession, store: Store, path: str, line: Line, bases: Mapping[str, int]) -> DataFrame:
+    """The refused rows of a decided batch: `nack`, `part`, and `position`, their place in the batch from 1."""
+    frames = []
+    for number in range(len(_sections(line.common))):
+        own = {key.partition(":")[2]: base for key, base in bases.items() if key.startswith(f"{number}:")}
+        if own:
+            key = F.concat_ws("#", F.col("block").cast("string"), F.col("part"))
+            base = F.create_map(*[F.lit(each) for pair in own.items() for each in pair])[key]
+            position = (base + F.col("row")).cast("bigint").alias("position")
+            frame = store.read(spark, f"{path}-{number}").where("state < 0")
+            frames.append(frame.select(F.col(NACKED), F.col("part"), position))
+    first, *others = frames
+    for frame in others:
+        first = first.unionByName(frame)
+    return first
+
+
+def rows_for(spark: SparkSession, store: Store, path: str, line: Line, name: str) -> DataFrame:
+    """The rows that were decided for one destination."""
+    index = list(line.branches).index(name)
+    frame = store.read(spark, f"{path}-{len(_sections(line.common)) - 1}")
+    return frame.where(f"state = 0 and f{index} = 0").select(f"b{index}.*")
+
+
+def _branched(rows: Marked, line: Line) -> DataFrame:
+    """The rows with what each destination would get (`b0`, `b1` …) and what its own stages filtered (`f0` …).
+
+    Every branch begins with the common columns. A row that one branch refuses is refused for all, and no later
+    branch looks at it; one that a branch filters lives on in the others.
+    """
+    names = rows.names
+    frame = rows.frame.withColumns({COMMON: _struct(names), BEFORE: F.col(STATE)})
+    rows = replace(rows, frame=frame, kept=(COMMON, BEFORE))
+    for index, steps in enumerate(line.branches.values()):
+        branch = passing(rows, steps)
+        before = F.when(F.col(STATE) < 0, F.col(STATE)).otherwise(F.col(BEFORE))
+        own = {
+            f"b{index}": F.when(F.col(STATE) == 0, _struct(branch.names)),
+            f"f{index}": F.when((F.col(BEFORE) == 0) & (F.col(STATE) > 0), F.col(STATE)).otherwise(0),
+        }
+        others = [F.col(name) for name in rows.kept if name != BEFORE]
+        frame = branch.frame.select(
+            *[F.col(name) for name in (PLACE, VERDICT, ORIGINAL)],
+            before.alias(STATE),
+            before.alias(BEFORE),
+            *others,
+            *[column.alias(name) for name, column in own.items()],
+            *[F.col(COMMON)[name].alias(name) for name in names],
+        )
+        rows = replace(rows, frame=frame, kept=(*rows.kept, *own))
+    kept = [F.col(name) for name in rows.kept if name not in (COMMON, BEFORE)]
+    return rows.frame.select(*_place(), F.col(STATE).alias("state"), F.col(VERDICT).alias(NACKED), *kept)
+
+
+def _sections(steps: Sequence[Step]) -> list[list[Step]]:
+    """The stages between the places where batches are written down; later ones begin with a changing stage."""
+    sections: list[list[Step]] = [[]]
+    for step in steps:
+        if step.stage.changes_rows:
+            sections.append([])
+        sections[-1].append(step)
+    return sections
+
+
+def _bases(groups: Sequence[Mapping[str, JSON]], order: Sequence[str], before: int) -> tuple[dict[str, int], set[str]]:
+    """For each block, what to add to a row's number to get its place; and the blocks that have a refused row."""
+    rows, first, refused = Counter[tuple[str, int]](), dict[tuple[str, int], int](), set[str]()
+    for group in groups:
+        block = (group["part"], group["block"])
+        rows[block] += group["rows"]
+        first[block] = min(group["first"], first.get(block, group["first"]))
+        if group["state"] < 0:
+            refused.add(_key(*block))
+    rank = {part: number for number, part in enumerate(order)}
+    bases = {}
+    for part, start in sorted(rows, key=lambda block: (rank[block[0]], block[1])):
+        bases[_key(part, start)] = before + 1 - first[part, start]
+        before += rows[part, start]
+    return bases, refused
+
+
+def _key(part: str, block: int) -> str:
+    return f"{block}#{part}"
+
+
+def _collected(rows: DataFrame) -> list[tuple[str, int, int]]:
+    return [(row["part"], row["block"], row["row"]) for row in rows.select("part", "block", "row").collect()]
+
+
+def _by(groups: Sequence[Mapping[str, JSON]], key: str) -> Counter[int]:
+    counted = Counter[int]()
+    for group in groups:
+        counted[group[key]] += group["rows"]
+    return counted
+
+
+def _total(groups: Sequence[Mapping[str, JSON]]) -> int:
+    return sum(group["rows"] for group in groups)
+
+
+def _struct(names: Sequence[str]) -> Column:
+    return F.struct(*[F.col(quoted(name)) for name in names])
+
+
+def _place() -> list[Column]:
+    return [F.col(PLACE)[field].alias(field) for field in ("part", "block", "row")]

@@ -1,0 +1,333 @@
+"""What the ledger says: a pure fold over its entries, by sequence number and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from origins.batch import JSON, Batch, Span
+from runners.counts import Counts
+from runners.entry import FORMAT, Entry, Settled
+from runners.ledger import LedgerError
+from runners.nack_window import NackWindow
+
+CLEAN = 10
+"""How many clean batches in a row bring a lane back to the straight way."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """A prepared batch: where its rows lie, and what was decided about them."""
+
+    path: str
+    counts: Counts
+    window: NackWindow
+    bases: Mapping[str, int] = field(default_factory=dict)
+    """For each group of rows in which one was refused, what to add to a row's number to get its place."""
+
+    def json(self) -> dict[str, JSON]:
+        """As the ledger keeps it."""
+        return {
+            "path": self.path,
+            "counts": self.counts.json(),
+            "window": self.window.json(),
+            "bases": dict(self.bases),
+        }
+
+    @staticmethod
+    def of(value: JSON) -> Decision:
+        """From the ledger."""
+        return Decision(
+            path=value["path"],
+            counts=Counts.of(value["counts"]),
+            window=NackWindow.of(value["window"]),
+            bases=value["bases"],
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A batch that was planned, and what is known of it."""
+
+    batch: Batch
+    destinations: tuple[str, ...]
+    straight: bool
+    decision: Decision | None = None
+    published: bool = False
+    """Whether its offset is committed already while some destinations still owe it."""
+
+    def json(self) -> dict[str, JSON]:
+        """As the ledger keeps it."""
+        batch, span = self.batch, self.batch.span
+        return {
+            "origin": batch.origin,
+            "lane": batch.lane,
+            "number": batch.number,
+            "plan": batch.plan,
+            "run": batch.run,
+            "span": {"start": span.start, "end": span.end, "parts": list(span.parts), "label": span.label},
+            "schema": batch.schema,
+            "time": batch.time.isoformat(),
+            "definition": batch.definition,
+            "destinations": list(self.destinations),
+            "straight": self.straight,
+            "decision": self.decision.json() if self.decision else None,
+            "published": self.published,
+        }
+
+    @staticmethod
+    def of(pipeline: str, value: JSON) -> Plan:
+        """From the ledger."""
+        span = value["span"]
+        batch = Batch(
+            pipeline=pipeline,
+            run=value["run"],
+            origin=value["origin"],
+            lane=value["lane"],
+            number=value["number"],
+            plan=value["plan"],
+            span=Span(start=span["start"], end=span["end"], parts=tuple(span["parts"]), label=span["label"]),
+            schema=value["schema"],
+            time=datetime.fromisoformat(value["time"]),
+            definition=value["definition"],
+        )
+        return Plan(
+            batch=batch,
+            destinations=tuple(value["destinations"]),
+            straight=value["straight"],
+            decision=Decision.of(value["decision"]) if value.get("decision") else None,
+            published=value.get("published", False),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lane:
+    """How far one lane is."""
+
+    offset: JSON = None
+    """The end of its last committed batch, inclusive; None at its beginning."""
+    number: int = 0
+    """The highest number that a batch of it ever had."""
+    committed: int = 0
+    """The number of the last batch whose offset was committed."""
+    committed_at: str = ""
+    window: NackWindow = NackWindow()
+    clean: int = CLEAN
+    """How many batches in a row had no nack, up to `CLEAN`."""
+    open: Plan | None = None
+    told: Plan | None = None
+    """The last settled batch, of which the origin is told again on opening."""
+
+    @property
+    def careful(self) -> bool:
+        """Whether its batches are decided before they are written, since one had nacks not long ago."""
+        return self.clean < CLEAN
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """The pipeline as its ledger knows it."""
+
+    seq: int = 0
+    epoch: int = 0
+    pipeline: str = ""
+    opened: Mapping[str, JSON] = field(default_factory=dict)
+    """The body of the last `open`: definition, layout, what each destination was."""
+    owner: Mapping[str, JSON] | None = None
+    """The body of the last `acquire` that was not released, with the owner's name as `owner`."""
+    ended: Mapping[str, JSON] | None = None
+    """The body of the last `release`."""
+    stopping: str = ""
+    """Why somebody asked the owner to stop."""
+    lanes: Mapping[str, Lane] = field(default_factory=dict)
+    forgotten: tuple[tuple[str, int, int], ...] = ()
+    """Lane, first and last number of batches that were rewound: they do not count as carried any more."""
+
+    def lane(self, name: str) -> Lane:
+        """The lane, or one at its beginning."""
+        return self.lanes.get(name, Lane())
+
+    @property
+    def open_plans(self) -> tuple[Plan, ...]:
+        """The batches that are planned and not settled, in the order of the lanes."""
+        return tuple(lane.open for lane in self.lanes.values() if lane.open)
+
+    def carried(self, settled: Settled) -> bool:
+        """Whether a settled batch still counts as carried."""
+        return not any(lane == settled.lane and first <= settled.number <= last for lane, first, last in self.forgotten)
+
+
+def fold(state: State, entry: Entry) -> State:
+    """The state after one more entry."""
+    if entry.format > FORMAT:
+        raise LedgerError(
+            f"The ledger has an entry of format {entry.format}; this version reads up to {FORMAT}.",
+            hint="Upgrade wherry; a newer one has been used on this state.",
+        )
+    if entry.seq != state.seq + 1 and entry.kind != "snapshot":
+        raise LedgerError(f"The ledger has a gap: entry {entry.seq} follows {state.seq}.")
+    return replace(_FOLD[entry.kind](state, entry), seq=entry.seq)
+
+
+def fold_all(entries: Iterable[Entry], state: State | None = None) -> State:
+    """The state after all these entries."""
+    state = state or State()
+    for entry in entries:
+        state = fold(state, entry)
+    return state
+
+
+def settled_among(entries: Iterable[Entry], state: State | None = None) -> Iterator[Settled]:
+    """The batches that these entries settle, with their spans."""
+    state = state or State()
+    for entry in entries:
+        plan = state.lane(entry.lane).open if entry.kind == "settle" else None
+        if plan is not None and not plan.published:
+            yield Settled(
+                lane=entry.lane,
+                number=plan.batch.number,
+                plan=plan.batch.plan,
+                run=plan.batch.run,
+                at=entry.at,
+                span=plan.json()["span"],
+                counts=entry.body["counts"],
+            )
+        state = fold(state, entry)
+
+
+def snapshot(state: State) -> Mapping[str, JSON]:
+    """The state as the body of a `snapshot` entry."""
+    return {
+        "epoch": state.epoch,
+        "pipeline": state.pipeline,
+        "opened": dict(state.opened),
+        "owner": dict(state.owner) if state.owner is not None else None,
+        "ended": dict(state.ended) if state.ended is not None else None,
+        "stopping": state.stopping,
+        "forgotten": [list(span) for span in state.forgotten],
+        "lanes": {
+            name: {
+                "offset": lane.offset,
+                "number": lane.number,
+                "committed": lane.committed,
+                "committed_at": lane.committed_at,
+                "window": lane.window.json(),
+                "clean": lane.clean,
+                "open": lane.open.json() if lane.open else None,
+                "told": lane.told.json() if lane.told else None,
+            }
+            for name, lane in state.lanes.items()
+        },
+    }
+
+
+def _snapshot(state: State, entry: Entry) -> State:
+    body = entry.body
+
+    def plan(value: JSON) -> Plan | None:
+        return Plan.of(body["pipeline"], value) if value else None
+
+    lanes = {
+        name: Lane(
+            **{key: lane[key] for key in ("offset", "number", "committed", "committed_at", "clean")},
+            window=NackWindow.of(lane["window"]),
+            open=plan(lane["open"]),
+            told=plan(lane["told"]),
+        )
+        for name, lane in body["lanes"].items()
+    }
+    return State(
+        epoch=body["epoch"],
+        pipeline=body["pipeline"],
+        opened=body["opened"],
+        owner=body["owner"],
+        ended=body["ended"],
+        stopping=body["stopping"],
+        lanes=lanes,
+        forgotten=tuple((lane, first, last) for lane, first, last in body["forgotten"]),
+    )
+
+
+def _open(state: State, entry: Entry) -> State:
+    return replace(state, opened=entry.body, pipeline=entry.body["pipeline"])
+
+
+def _acquire(state: State, entry: Entry) -> State:
+    owner = {**entry.body, "owner": entry.owner, "at": entry.at}
+    pipeline = state.pipeline or entry.body.get("pipeline", "")
+    return replace(state, epoch=entry.epoch, owner=owner, stopping="", pipeline=pipeline)
+
+
+def _release(state: State, entry: Entry) -> State:
+    return replace(state, owner=None, ended={**entry.body, "at": entry.at}, stopping="")
+
+
+def _plan(state: State, entry: Entry) -> State:
+    plan = Plan.of(state.pipeline, entry.body)
+    return _lane(state, entry, open=plan, number=plan.batch.number)
+
+
+def _prepared(state: State, entry: Entry) -> State:
+    plan = _its_plan(state, entry)
+    return _lane(state, entry, open=replace(plan, decision=Decision.of(entry.body)))
+
+
+def _settle(state: State, entry: Entry) -> State:
+    plan = _its_plan(state, entry)
+    body = entry.body
+    owed = bool(body["owed"])
+    return _lane(
+        state,
+        entry,
+        offset=body["offset"],
+        committed=plan.batch.number,
+        committed_at=state.lane(entry.lane).committed_at if plan.published else entry.at,
+        window=NackWindow.of(body["window"]),
+        clean=body["clean"],
+        open=replace(plan, published=True) if owed else None,
+        told=plan,
+    )
+
+
+def _cancel(state: State, entry: Entry) -> State:
+    _its_plan(state, entry)
+    return _lane(state, entry, open=None)
+
+
+def _set(state: State, entry: Entry) -> State:
+    lanes = dict(state.lanes)
+    for name, target in entry.body["lanes"].items():
+        lanes[name] = replace(state.lane(name), offset=target["offset"], window=NackWindow(), told=None, clean=CLEAN)
+    forgotten = tuple((lane, first, last) for lane, first, last in entry.body.get("forgotten", ()))
+    return replace(state, lanes=lanes, forgotten=state.forgotten + forgotten)
+
+
+def _stop(state: State, entry: Entry) -> State:
+    return replace(state, stopping=entry.body.get("reason", "asked to stop"))
+
+
+def _its_plan(state: State, entry: Entry) -> Plan:
+    plan = state.lane(entry.lane).open
+    if plan is None or plan.batch.plan != entry.plan:
+        raise LedgerError(f"Entry {entry.seq} ({entry.kind}) names plan {entry.plan}, which is not open.")
+    return plan
+
+
+def _lane(state: State, entry: Entry, **changes: JSON) -> State:
+    lane = replace(state.lane(entry.lane), **changes)
+    return replace(state, lanes={**state.lanes, entry.lane: lane})
+
+
+_FOLD = {
+    "snapshot": _snapshot,
+    "open": _open,
+    "acquire": _acquire,
+    "release": _release,
+    "plan": _plan,
+    "prepared": _prepared,
+    "settle": _settle,
+    "cancel": _cancel,
+    "set": _set,
+    "stop": _stop,
+}

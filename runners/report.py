@@ -1,0 +1,192 @@
+"""What a run carried: the same names in Python and in JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from origins.batch import JSON, Batch
+from origins.errors import WherryError
+from runners.events import BatchSettled, Event
+from runners.session import in_short
+
+
+@dataclass(frozen=True, kw_only=True)
+class DestinationReport:
+    """One destination's side of a run. `owed` are batches that it has not confirmed."""
+
+    delivered: int = 0
+    filtered: int = 0
+    nacked: int = 0
+    owed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunError:
+    """Why a run failed."""
+
+    cls: str
+    code: str
+    message: str
+    hint: str = ""
+    stage: str | None = None
+    lane: str | None = None
+
+    @staticmethod
+    def of(error: Exception) -> RunError:
+        """From what was raised; an error that is not ours is told in one line."""
+        batch: Batch | None = getattr(error, "batch", None)
+        ours = error if isinstance(error, WherryError) else WherryError(in_short(error))
+        return RunError(
+            cls=type(error).__name__,
+            code=error.code if isinstance(error, WherryError) else "UNEXPECTED",
+            message=ours.message,
+            hint=ours.hint,
+            stage=getattr(error, "stage", None),
+            lane=batch.lane if batch else None,
+        )
+
+    def __str__(self) -> str:
+        return f"{self.message}\n{self.hint}" if self.hint else self.message
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """How a run went: for every destination, read = delivered + filtered + nacked, but for `changed` rows."""
+
+    pipeline: str
+    run: str
+    status: str
+    """`succeeded`, `failed` or `stopped`."""
+    reason: str = ""
+    batches: int = 0
+    read: int = 0
+    filtered: int = 0
+    nacked: int = 0
+    discarded: int = 0
+    changed: int = 0
+    """Rows that stages added, or took away below zero, by giving other rows than they got."""
+    balanced: bool | str = True
+    """True, False, or `unknown` where the rows of a batch could not be counted any more."""
+    destinations: Mapping[str, DestinationReport] = field(default_factory=dict)
+    stages: tuple[Mapping[str, JSON], ...] = ()
+    seconds: float = 0.0
+    lanes: Mapping[str, Mapping[str, JSON]] = field(default_factory=dict)
+    error: RunError | None = None
+
+    @property
+    def delivered(self) -> Mapping[str, int]:
+        """The rows that each destination took."""
+        return {name: destination.delivered for name, destination in self.destinations.items()}
+
+    def json(self) -> dict[str, Any]:
+        """As `wherry run --json` prints it."""
+        error = self.error
+        return {
+            "pipeline": self.pipeline,
+            "run": self.run,
+            "status": self.status,
+            "reason": self.reason,
+            "batches": self.batches,
+            "read": self.read,
+            "filtered": self.filtered,
+            "nacked": self.nacked,
+            "discarded": self.discarded,
+            "changed": self.changed,
+            "balanced": self.balanced,
+            "delivered": dict(self.delivered),
+            "destinations": {name: vars(destination).copy() for name, destination in self.destinations.items()},
+            "stages": [dict(stage) for stage in self.stages],
+            "seconds": round(self.seconds, 3),
+            "lanes": {name: dict(lane) for name, lane in self.lanes.items()},
+            "error": None
+            if error is None
+            else {
+                "class": error.cls,
+                "code": error.code,
+                "message": error.message,
+                "hint": error.hint,
+                "stage": error.stage,
+                "lane": error.lane,
+            },
+        }
+
+
+class Bookkeeper:
+    """A listener that adds up what a run settles."""
+
+    def __init__(self, destinations: tuple[str, ...]) -> None:
+        self.settled: dict[str, BatchSettled] = {}
+        self.totals = {"batches": 0, "read": 0, "nacked": 0, "discarded": 0}
+        self.branches = {name: {"delivered": 0, "filtered": 0, "changed": 0} for name in destinations}
+        self.stages: dict[str, dict[str, int]] = {}
+        self.lanes: dict[str, dict[str, JSON]] = {}
+        self.balanced: bool | str = True
+        self.owed: dict[str, int] = dict.fromkeys(destinations, 0)
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, BatchSettled):
+            before = self.settled.pop(event.batch.plan, None)
+            self._add(event, before)
+            if event.owed:
+                self.settled[event.batch.plan] = event
+
+    def _add(self, event: BatchSettled, before: BatchSettled | None) -> None:
+        counts = event.counts
+        if before is None:
+            self.totals["batches"] += 1
+            for key in ("read", "nacked", "discarded"):
+                self.totals[key] += counts[key]
+            lane = self.lanes.setdefault(event.batch.lane, {"offset": None, "batches": 0})
+            lane.update(offset=event.batch.span.end, batches=lane["batches"] + 1)
+            for stage in counts["stages"]:
+                kept = self.stages.setdefault(stage["stage"], {"in": 0, "out": 0, "filtered": 0, "nacked": 0})
+                for key in kept:
+                    kept[key] += stage[key]
+        already = before.counts["delivered"] if before else {}
+        for name, rows in counts["delivered"].items():
+            if name not in already:
+                branch = self.branches.setdefault(name, {"delivered": 0, "filtered": 0, "changed": 0})
+                branch["delivered"] += rows or 0
+                branch["filtered"] += counts["branches"][name]["filtered"]
+                branch["changed"] += counts["branches"][name]["changed"]
+        for name in before.owed if before else ():
+            self.owed[name] -= 1
+        for name in event.owed:
+            self.owed[name] = self.owed.get(name, 0) + 1
+        if counts["balanced"] is False or (counts["balanced"] == "unknown" and self.balanced is True):
+            self.balanced = counts["balanced"]
+
+    def report(
+        self, *, pipeline: str, run: str, status: str, reason: str, seconds: float, error: RunError | None
+    ) -> Report:
+        """The report of the run as far as it came."""
+        first = next(iter(self.branches.values()), {"filtered": 0, "changed": 0})
+        nacked = self.totals["nacked"]
+        return Report(
+            pipeline=pipeline,
+            run=run,
+            status=status,
+            reason=reason,
+            batches=self.totals["batches"],
+            read=self.totals["read"],
+            filtered=first["filtered"],
+            nacked=nacked,
+            discarded=self.totals["discarded"],
+            changed=first["changed"],
+            balanced=self.balanced,
+            destinations={
+                name: DestinationReport(
+                    delivered=branch["delivered"],
+                    filtered=branch["filtered"],
+                    nacked=nacked,
+                    owed=self.owed.get(name, 0),
+                )
+                for name, branch in self.branches.items()
+            },
+            stages=tuple({"stage": name, **counts} for name, counts in self.stages.items()),
+            seconds=seconds,
+            lanes=self.lanes,
+            error=error,
+        )

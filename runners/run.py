@@ -1,0 +1,241 @@
+"""One execution of a pipeline: take it, finish what was left open, carry what waits, let it go."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from destinations.destination import Destination, Identity
+from destinations.discard import Discard
+from origins.batch import JSON
+from origins.errors import WherryError
+from runners.clock import Clock
+from runners.crew import Threads
+from runners.dispatcher import Dispatcher
+from runners.entry import Entry
+from runners.errors import Owned, Refusal
+from runners.events import Listener, RunEnded, RunStarted
+from runners.flight import Rules
+from runners.journal import Journal
+from runners.line import Line, named
+from runners.opening import Opening
+from runners.outcome import DLQ
+from runners.ownership import StateLock, end_process, host_identity, process_identity
+from runners.pipeline import Pipeline
+from runners.place import Place
+from runners.progress import State
+from runners.report import Bookkeeper, Report, RunError
+from runners.runner import Runner
+from runners.secrets import without
+from runners.session import jvm_process, obtain, own
+from runners.stopping import signals_stop
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass
+class Run:
+    """A run of a pipeline, from taking it to letting it go."""
+
+    pipeline: Pipeline
+    text: str
+    """The definition, whole, as the ledger keeps it."""
+    hash: str
+    listeners: Sequence[Listener] = ()
+    clock: Clock = Clock()  # noqa: RUF009  (it has no state)
+    take_over: str = ""
+    """Why this run may take the pipeline from an owner on another host."""
+    moved: Mapping[str, str] = field(default_factory=dict)
+    """Origins and destinations that lie elsewhere now with the same content, each with the reason."""
+
+    def __post_init__(self) -> None:
+        self.id = uuid.uuid4().hex
+        self.place = Place.of(self.pipeline)
+        self.destinations = named(self.pipeline.destinations)
+        self.line = Line.of(self.pipeline.stages, self.destinations)
+        self.dlq: Destination = self.pipeline.dlq.destination or self.place.dlq()
+        self.books = Bookkeeper(tuple(self.destinations))
+        self.dispatcher: Dispatcher | None = None
+
+    def carry(self) -> Report:
+        """Carry what waits. Raises only when the pipeline could not be taken; all else is in the report."""
+        began = self.clock.elapsed()
+        self.place.make()
+        with self._locked():
+            journal = None if self.place.needs_spark else self._journal(None)
+            options = self.pipeline.spark
+            spark = own(obtain(options.conf, options.packages), self.pipeline.run_options.time_zone)
+            journal = journal or self._journal(spark)
+            self._acquire(journal, spark)
+            status, error = self._carry(journal, spark)
+            stopping = self.dispatcher.stopping if self.dispatcher else ""
+            report = self.books.report(
+                pipeline=self.pipeline.name,
+                run=self.id,
+                status=status,
+                reason=stopping or ("failed" if error else "nothing left to do"),
+                seconds=self.clock.elapsed() - began,
+                error=RunError.of(error) if error else None,
+            )
+            self._release(journal, report)
+        return report
+
+    def stop(self, reason: str = "asked to stop", *, force: bool = False) -> None:
+        """Stop from another thread: what is in flight finishes, or with `force` is left as it is."""
+        if self.dispatcher is not None:
+            self.dispatcher.request_stop(reason, force=force)
+
+    def _journal(self, spark: SparkSession | None) -> Journal:
+        """The ledger in our hands. Raises when it is another pipeline's, or somebody on another host owns it."""
+        journal = Journal(self.place.ledger(spark))
+        check_pipeline(self.pipeline, self.place, journal.state)
+        owner = journal.state.owner
+        if owner is not None and owner["host"] != host_identity()["host"] and not self.take_over:
+            raise Owned(
+                f"{self.pipeline.name} is run by another host: {owner['host']}, process {owner['pid']}, "
+                f"since {owner['at']}.",
+                hint='If that run is surely gone:  --take-over "why you know"',
+            )
+        return journal
+
+    def _acquire(self, journal: Journal, spark: SparkSession) -> None:
+        here, before = host_identity(), journal.state.owner
+        if before is not None and before["boot"] == here["boot"] and before["jvm"]:
+            end_process(before["jvm"]["pid"], before["jvm"]["started"])
+        jvm = jvm_process(spark)
+        body: Mapping[str, JSON] = {
+            **here,
+            "pipeline": self.pipeline.name,
+            "run": self.id,
+            "jvm": process_identity(jvm) if jvm else None,
+            "take_over": self.take_over,
+        }
+        journal.acquire(body)
+
+    def _carry(self, journal: Journal, spark: SparkSession) -> tuple[str, Exception | None]:
+        """How the run ended, and the first error; later ones are attached to it."""
+        lanes, options = self.pipeline.origin.lane_names(), self.pipeline.run_options
+        runner = self._runner(spark)
+        crew = Threads(options.runners or min(len(lanes), os.cpu_count() or 1), runner.process)
+        dispatcher = self.dispatcher = Dispatcher(
+            journal=journal,
+            crew=crew,
+            clock=self.clock,
+            rules=Rules(
+                dlq=self.pipeline.dlq,
+                delivery=self.pipeline.delivery,
+                discards=isinstance(self.dlq, Discard),
+            ),
+            max_in_flight=options.max_in_flight or len(lanes),
+            committed=lambda batch: self.pipeline.origin.committed(spark, batch),
+            forget=lambda plan: runner.forget(spark, plan),
+            listeners=[self.books, *self.listeners],
+        )
+        raised: list[Exception] = []
+        try:
+            with signals_stop(dispatcher, runner.cancel):
+                self._carry_all(journal, dispatcher, spark)
+        except Exception as error:
+            raised.append(error)
+        if raised or dispatcher.forced:
+            runner.cancel()
+        crew.close()
+        errors = [*dispatcher.errors, *raised]
+        for later in errors[1:]:
+            if isinstance(errors[0], WherryError):
+                errors[0].later.append(later)
+        if errors:
+            return "failed", errors[0]
+        return ("stopped" if dispatcher.stopping else "succeeded"), None
+
+    def _carry_all(self, journal: Journal, dispatcher: Dispatcher, spark: SparkSession) -> None:
+        """First the batches that an earlier run left open, then what waits."""
+        state = journal.state
+        self._check_open_plans(state)
+        self.place.store().sweep(spark, [plan.decision.path for plan in state.open_plans if plan.decision])
+        dispatcher.recover(identities_of(state))
+        dispatcher.run()
+        if dispatcher.stopping:
+            return
+        opening = Opening(
+            pipeline=self.pipeline,
+            run=self.id,
+            text=self.text,
+            hash=self.hash,
+            line=self.line,
+            destinations=self.destinations,
+            dlq=self.dlq,
+            moved=self.moved,
+        )
+        dispatcher.source = opening.source(journal, spark)
+        for listener in self.listeners:
+            listener(RunStarted(pipeline=self.pipeline.name, run=self.id))
+        dispatcher.run()
+
+    def _check_open_plans(self, state: State) -> None:
+        """A batch that is decided is finished for the destinations that it names, so they must be there."""
+        for plan in state.open_plans:
+            for name in plan.destinations:
+                if plan.decision and name not in self.destinations:
+                    batch = plan.batch
+                    raise Refusal(
+                        f"Batch {batch.number} of lane {batch.lane} is decided and waits for the destination '{name}', "
+                        "which the definition no longer has.",
+                        hint="Put it back until that batch is delivered, then take it out.",
+                    )
+
+    def _release(self, journal: Journal, report: Report) -> None:
+        """Let the pipeline go. A ledger that cannot be written keeps us as its owner: the next run sees us gone."""
+        with contextlib.suppress(WherryError) if report.error else contextlib.nullcontext():
+            journal.record(Entry(kind="release", body=without(self.pipeline.secrets, report.json())))
+        for listener in self.listeners:
+            listener(RunEnded(status=report.status, reason=report.reason, lanes=report.lanes))
+
+    def _runner(self, spark: SparkSession) -> Runner:
+        return Runner(
+            spark=spark,
+            group=f"wherry-{self.id}",
+            origin=self.pipeline.origin,
+            line=self.line,
+            destinations=self.destinations,
+            dlq=self.dlq,
+            keep_original=self.pipeline.dlq.original,
+            store=self.place.store(),
+            time_zone=self.pipeline.run_options.time_zone,
+        )
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        lock = StateLock(self.place.lock)
+        if not lock.acquire():
+            raise Owned(
+                f"{self.pipeline.name} is being run already, on this host.",
+                hint="Wait for it, or stop it first.",
+            )
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+def check_pipeline(pipeline: Pipeline, place: Place, state: State) -> None:
+    """Raises `Refusal` when the state is another pipeline's."""
+    if state.pipeline and state.pipeline != pipeline.name:
+        raise Refusal(
+            f"This state belongs to {state.pipeline}, and the definition is called {pipeline.name}: {place}.",
+            hint="Give the pipeline its old name back, or a state of its own (`state:`).",
+        )
+
+
+def identities_of(state: State) -> Mapping[str, Identity]:
+    """What each destination was when the last run opened, by which it is asked now."""
+    opened: Mapping[str, JSON] = state.opened.get("destinations", {})
+    known = {
+        name: Identity(place=each["place"], id=each["id"], version=each["version"]) for name, each in opened.items()
+    }
+    return {DLQ: Identity(place=""), **known}

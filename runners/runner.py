@@ -1,0 +1,193 @@
+"""What a runner does with one batch on Spark. It decides nothing: a task comes, an outcome goes back."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from destinations.destination import Destination, Label, Written
+from origins.batch import JSON, Batch
+from origins.errors import OriginError, WherryError
+from origins.origin import Origin
+from runners.errors import CarryFailed
+from runners.line import Line, labels_of, passing
+from runners.outcome import (
+    DLQ,
+    Answers,
+    Ask,
+    Carry,
+    Count,
+    Counted,
+    Deliver,
+    Explain,
+    Explained,
+    Failed,
+    Landed,
+    Outcome,
+    Prepare,
+    Prepared,
+    Refused,
+    Task,
+)
+from runners.progress import Plan
+from runners.session import cancel, in_short, named_work, own
+from runners.store import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("wherry")
+
+
+@dataclass
+class Runner:
+    """Does tasks, in as many threads as call it; each has a Spark session of its own."""
+
+    spark: SparkSession
+    group: str
+    """The name under which all its work on Spark can be cancelled."""
+    origin: Origin
+    line: Line
+    destinations: Mapping[str, Destination]
+    dlq: Destination
+    keep_original: bool
+    store: Store
+    time_zone: str = "UTC"
+    _local: threading.local = field(default_factory=threading.local)
+    _sessions: list[SparkSession] = field(default_factory=list)
+
+    def process(self, task: Task) -> Outcome:
+        """Do the task. An error is an outcome: `Failed`, with the batch named."""
+        doing: Mapping[type, Callable[..., Outcome]] = {
+            Carry: self._carry,
+            Prepare: self._prepare,
+            Deliver: self._deliver,
+            Ask: self._ask,
+            Count: self._count,
+            Explain: self._explain,
+        }
+        spark = self._session()
+        try:
+            with named_work(spark, self.group):
+                return doing[type(task)](spark, task)
+        except WherryError as error:
+            return Failed(error=error)
+        except Exception as error:
+            batch = task.plan.batch
+            failed = CarryFailed(
+                f"batch {batch.number} of lane {batch.lane} ({batch.span.label}): {in_short(error)}",
+                hint="Its offset stays where it was; the next run looks at this batch first.",
+            )
+            failed.__cause__ = error
+            return Failed(error=failed)
+
+    def cancel(self) -> None:
+        """Cancel what Spark is doing for this run. May be called from another thread."""
+        for session in tuple(self._sessions):
+            cancel(session, self.group)
+
+    def forget(self, spark: SparkSession, plan: Plan) -> None:
+        """Remove what was prepared for a batch that is finished."""
+        if plan.decision is not None:
+            self.store.remove(spark, plan.decision.path)
+
+    def _carry(self, spark: SparkSession, task: Carry) -> Outcome:
+        from runners.counting import Tally
+        from stages.rows import MARK, Straight
+
+        batch, tally = task.plan.batch, Tally()
+        ((name, destination),) = self.destinations.items()
+        frame = self.origin.read(spark, batch)
+        rows = Straight.begin(frame, columns(batch), labels_of(batch), tally.observe)
+        rows = passing(rows, self.line.common)
+        try:
+            written = destination.write(spark, rows.frame, [Label(batch=batch, destination=name)])
+        except Exception as error:
+            if MARK in str(error):
+                return Refused()
+            raise
+        return Landed(name=name, written=written, counts=tally.counts(self.line, written.rows))
+
+    def _prepare(self, spark: SparkSession, task: Prepare) -> Prepared:
+        from runners.preparing import Preparation
+        from stages.rows import Marked
+
+        batch = task.plan.batch
+        preparation = Preparation(
+            spark=spark,
+            store=self.store,
+            name=f"{batch.plan}-{uuid.uuid4().hex[:8]}",
+            line=self.line,
+            order=self.origin.parts(batch),
+        )
+        frame = self.origin.read(spark, batch, places=True)
+        rows = Marked.begin(frame, columns(batch), labels_of(batch), preparation.keep)
+        return preparation.decide(rows)
+
+    def _deliver(self, spark: SparkSession, task: Deliver) -> Landed:
+        from destinations.dead_letters import dead_letters
+        from runners.preparing import refused_rows, rows_for
+
+        batch, decision = task.plan.batch, task.decision
+        label = Label(batch=batch, destination=task.name)
+        if task.name == DLQ:
+            refused = refused_rows(spark, self.store, decision.path, self.line, decision.bases)
+            rows = dead_letters(refused, batch, original=self.keep_original)
+            return Landed(name=DLQ, written=self.dlq.write(spark, rows, [label]))
+        rows = rows_for(spark, self.store, decision.path, self.line, task.name)
+        return Landed(name=task.name, written=self.destinations[task.name].write(spark, rows, [label]))
+
+    def _ask(self, spark: SparkSession, task: Ask) -> Answers:
+        found: dict[str, Written] = {}
+        token = uuid.uuid4().hex
+        for name in task.names:
+            destination = self._named(name)
+            if destination.remembers:
+                destination.fence(spark, token)
+        for name in task.names:
+            label = Label(batch=task.plan.batch, destination=name)
+            written = self._named(name).find(spark, label, task.identities[name])
+            if written is not None:
+                found[name] = written
+        return Answers(found=found)
+
+    def _count(self, spark: SparkSession, task: Count) -> Counted:
+        batch = task.plan.batch
+        try:
+            return Counted(read=self.origin.read(spark, batch).count())
+        except OriginError as error:
+            log.warning("batch %s of lane %s was delivered; its rows as read: %s", batch.number, batch.lane, error)
+            return Counted(read=None)
+
+    def _explain(self, spark: SparkSession, task: Explain) -> Explained:
+        from pyspark.sql import functions as F
+
+        from runners.preparing import refused_rows
+
+        refused = refused_rows(spark, self.store, task.decision.path, self.line, task.decision.bases)
+        upto = refused.where(F.col("position") <= task.place).orderBy(F.col("position").desc()).limit(3)
+        return Explained(nacks=[_shown(row["nack"].asDict()) for row in upto.collect()])
+
+    def _named(self, name: str) -> Destination:
+        return self.dlq if name == DLQ else self.destinations[name]
+
+    def _session(self) -> SparkSession:
+        session: SparkSession | None = getattr(self._local, "session", None)
+        if session is None:
+            session = self._local.session = own(self.spark, self.time_zone)
+            self._sessions.append(session)
+        return session
+
+
+def columns(batch: Batch) -> tuple[str, ...]:
+    """The names of the columns that the batch was planned with."""
+    return tuple(field["name"] for field in json.loads(batch.schema)["fields"])
+
+
+def _shown(nack: Mapping[str, str]) -> Mapping[str, JSON]:
+    return {**nack, "row": json.loads(nack["row"]), "original": json.loads(nack["original"])}

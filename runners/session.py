@@ -1,0 +1,233 @@
+"""The Spark session: the one that is there, or a local one of our own.
+
+The only file that touches what classic Spark has and Spark Connect has not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from origins.errors import WherryError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
+"""The JARs that delta-spark 4.4.0 needs beside it, for Spark 4.2."""
+
+_MEANING = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.caseSensitive": "false",
+}
+"""What decides what a definition means; the same on every Spark."""
+
+_ROOM = {"spark.sql.analyzer.maxIterations": "1000"}
+"""Room for long lines of stages: Spark Connect analyses all of them at once. A Spark that refuses it keeps its own."""
+
+_LOCAL = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.log.level": "FATAL",
+}
+"""One machine, small batches: few partitions, no web page, no console bar over ours."""
+
+
+class SparkMissing(WherryError):
+    """Spark cannot be started here."""
+
+    code = "SPARK"
+
+
+def obtain(conf: Mapping[str, str] | None = None, packages: Sequence[str] = ()) -> SparkSession:
+    """The active session, the one that `SPARK_REMOTE` or spark-submit names, or else a local one with Delta."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise SparkMissing(
+            "Spark is not installed in this environment.",
+            hint='Install it with:  pip install "wherry[spark]"',
+        ) from error
+    found = SparkSession.getActiveSession()
+    if found is not None:
+        return found
+    if os.environ.get("SPARK_REMOTE") or "PYSPARK_GATEWAY_PORT" in os.environ:
+        _quiet_loggers()
+        return SparkSession.builder.getOrCreate()
+    return start(conf or {}, packages)
+
+
+def start(conf: Mapping[str, str], packages: Sequence[str] = (), *, connect: bool = False) -> SparkSession:
+    """A local session tuned for one machine. Its own noise goes to a log file that an error names."""
+    check_java()
+    from pyspark.sql import SparkSession
+
+    _quiet_loggers()
+
+    cores = os.cpu_count() or 2
+    settings = {
+        **_LOCAL,
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.pyspark.python": sys.executable,
+        "spark.jars.packages": ",".join([DELTA, *packages]),
+        **conf,
+    }
+    place = f"local[{cores}]"
+    builder = SparkSession.builder.remote(place) if connect else SparkSession.builder.master(place)
+    builder = builder.appName("wherry")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    with _noise_in_a_file() as log, warnings.catch_warnings():
+        # The Connect client asks its own server again for what the server was started with, and is told no.
+        warnings.filterwarnings("ignore", "Failed to set .* due to \\[CANNOT_MODIFY", UserWarning)
+        try:
+            return builder.getOrCreate()
+        except Exception as error:
+            raise SparkMissing(
+                _why(log.read_text(errors="replace"), error), hint=f"Spark's own words: {log}"
+            ) from error
+
+
+def own(spark: SparkSession, time_zone: str = "UTC") -> SparkSession:
+    """A session of our own beside the given one, in which a definition means what it means everywhere."""
+    session = spark.newSession() if hasattr(spark, "newSession") and not is_connect(spark) else _cloned(spark)
+    for key, value in {**_MEANING, "spark.sql.session.timeZone": time_zone}.items():
+        _insist(session, key, value)
+    for key, value in _ROOM.items():
+        if session.conf.isModifiable(key):
+            session.conf.set(key, value)
+    return session
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Whether the session is a Spark Connect client."""
+    return "pyspark.sql.connect" in type(spark).__module__
+
+
+@contextlib.contextmanager
+def named_work(spark: SparkSession, group: str) -> Iterator[None]:
+    """What this thread starts on Spark in here can be cancelled by its name, from another thread."""
+    if is_connect(spark):
+        spark.addTag(group)
+        try:
+            yield
+        finally:
+            spark.removeTag(group)
+    else:
+        spark.sparkContext.setJobGroup(group, group, interruptOnCancel=True)
+        yield
+
+
+def cancel(spark: SparkSession, group: str) -> None:
+    """Cancel what `named_work` named; nothing is left running of it."""
+    if is_connect(spark):
+        spark.interruptTag(group)
+    else:
+        spark.sparkContext.cancelJobGroup(group)
+
+
+def jvm_process(spark: SparkSession) -> int | None:
+    """The id of the JVM's process if this Python started it; None where it did not."""
+    if is_connect(spark):
+        return None
+    process = getattr(spark.sparkContext._gateway, "proc", None)
+    return int(process.pid) if process is not None else None
+
+
+def in_short(error: BaseException) -> str:
+    """An error in one line, in the words of its cause, without Java's stack."""
+    if isinstance(error, (ArithmeticError, AttributeError, LookupError, TypeError)):
+        return f"{type(error).__name__}: {error}"
+    lines = [line for line in str(error).splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+    causes = [line for line in lines if line.startswith("Caused by: ")]
+    said = (causes or lines or [type(error).__name__])[-1 if causes else 0]
+    said = re.sub(r"^Caused by: ", "", said.strip())
+    said = re.sub(r"^(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error): ", "", said)
+    return re.sub(r"\s*SQLSTATE: \w+.*$", "", said)
+
+
+def check_java() -> str:
+    """The Java that Spark runs on here. Raises `SparkMissing`, with the way out, unless there is one that fits."""
+    home = os.environ.get("JAVA_HOME")
+    java = Path(home, "bin", "java") if home else shutil.which("java")
+    if not java or not Path(java).exists():
+        where = f"JAVA_HOME is {home}, which has no bin/java" if home else "there is no `java` on the PATH"
+        raise SparkMissing(
+            f"Java is missing: {where}.",
+            hint="Spark needs Java 17 or 21. Debian: apt-get install openjdk-17-jre-headless; "
+            "macOS: brew install openjdk@17.",
+        )
+    said = subprocess.run([str(java), "-version"], capture_output=True, text=True, check=False)
+    found = re.search(r'version "(\d+)', said.stderr + said.stdout)
+    if found is None or int(found.group(1)) not in (17, 21):
+        version = found.group(1) if found else "something that does not say its version"
+        raise SparkMissing(
+            f"Java 17 or 21 is needed, and {java} is {version}.",
+            hint="Set JAVA_HOME to a Java 17 or 21.",
+        )
+    return f"Java {found.group(1)} ({java})"
+
+
+def _cloned(spark: SparkSession) -> SparkSession:
+    return spark.cloneSession()  # type: ignore[attr-defined,no-any-return,unused-ignore]
+
+
+def _insist(session: SparkSession, key: str, value: str) -> None:
+    try:
+        session.conf.set(key, value)
+    except Exception as error:
+        if (session.conf.get(key, "") or "").lower() != value.lower():
+            raise SparkMissing(
+                f"This Spark has {key} = {session.conf.get(key, '')}, and a definition needs {value}.",
+                hint="Ask for a session in which it can be set; rows would come out differently otherwise.",
+            ) from error
+
+
+def _quiet_loggers() -> None:
+    """pyspark logs each error that it raises, with Java's whole stack; whoever catches one says it in a line."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
+
+
+@contextlib.contextmanager
+def _noise_in_a_file() -> Iterator[Path]:
+    """The JVM inherits our standard error; while it starts, that is a file."""
+    handle, name = tempfile.mkstemp(prefix="wherry-spark-", suffix=".log")
+    sys.stderr.flush()
+    kept = os.dup(2)
+    os.dup2(handle, 2)
+    try:
+        yield Path(name)
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(handle)
+
+
+def _why(log: str, error: Exception) -> str:
+    missing = re.findall(r":: (\S+?#\S+?;\S+?): not found", log)
+    if missing:
+        return (
+            f"Spark's JARs could not be fetched: {', '.join(sorted(set(missing)))}. "
+            "They come from Maven Central at the first start and are kept in ~/.ivy2.5.2; is there a network?"
+        )
+    return f"Spark did not start: {error}"

@@ -1,0 +1,89 @@
+"""Where decided batches lie until they are delivered: a folder, or a table of the state's schema, for each part."""
+
+from __future__ import annotations
+
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from origins.names import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Store(ABC):
+    """Keeps frames under a name that is used once. What is there was written whole."""
+
+    @abstractmethod
+    def write(self, name: str, frame: DataFrame) -> None:
+        """Write the frame; computes it."""
+
+    @abstractmethod
+    def read(self, spark: SparkSession, name: str) -> DataFrame:
+        """The frame as it was written."""
+
+    @abstractmethod
+    def remove(self, spark: SparkSession, name: str) -> None:
+        """Remove what lies under this name and under names that begin with it and a dash. Twice is once."""
+
+    @abstractmethod
+    def sweep(self, spark: SparkSession, keep: Collection[str]) -> None:
+        """Remove all but what lies under these names."""
+
+
+@dataclass(frozen=True)
+class Folders(Store):
+    """Parquet folders below one directory."""
+
+    root: Path
+
+    def write(self, name: str, frame: DataFrame) -> None:
+        frame.write.parquet(str(self.root / name))
+
+    def read(self, spark: SparkSession, name: str) -> DataFrame:
+        return spark.read.parquet(str(self.root / name))
+
+    def remove(self, spark: SparkSession, name: str) -> None:
+        for folder in self.root.glob(f"{name}-*"):
+            shutil.rmtree(folder)
+
+    def sweep(self, spark: SparkSession, keep: Collection[str]) -> None:
+        if self.root.exists():
+            for folder in self.root.iterdir():
+                if not folder.name.startswith(tuple(f"{name}-" for name in keep)):
+                    shutil.rmtree(folder)
+
+
+@dataclass(frozen=True)
+class Tables(Store):
+    """Tables of a catalog's schema, for a state that is not on a disk."""
+
+    schema: str
+    prefix: str
+
+    def write(self, name: str, frame: DataFrame) -> None:
+        frame.write.format("delta").saveAsTable(self._table(name))
+
+    def read(self, spark: SparkSession, name: str) -> DataFrame:
+        return spark.read.table(self._table(name))
+
+    def remove(self, spark: SparkSession, name: str) -> None:
+        for table in self._tables(spark):
+            if table.startswith(f"{self.prefix}{name}_"):
+                spark.sql(f"drop table if exists {self.schema}.{quoted(table)}")
+
+    def sweep(self, spark: SparkSession, keep: Collection[str]) -> None:
+        for table in self._tables(spark):
+            if not table.startswith(tuple(f"{self.prefix}{name}_" for name in keep)):
+                spark.sql(f"drop table if exists {self.schema}.{quoted(table)}")
+
+    def _table(self, name: str) -> str:
+        return f"{self.schema}.{quoted(self.prefix + name.replace('-', '_'))}"
+
+    def _tables(self, spark: SparkSession) -> list[str]:
+        found = spark.sql(f"show tables in {self.schema}").select("tableName").collect()
+        return [row[0] for row in found if row[0].startswith(self.prefix)]
