@@ -1,0 +1,53 @@
+"""The Spark that the tests share: classic, or Spark Connect with `--spark connect`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--spark", choices=["classic", "connect"], default="classic", help="which Spark the tests use")
+
+
+@pytest.fixture(scope="session")
+def spark_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One Spark for all tests, as Wherry starts it."""
+    from runners.session import start
+
+    place = tmp_path_factory.mktemp("spark")
+    conf = {
+        "spark.sql.warehouse.dir": str(place / "warehouse"),
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={place}",
+    }
+    connect = request.config.getoption("--spark") == "connect"
+    session = start(conf, connect=connect)
+    if connect:
+        _refuse_what_serverless_lacks()
+    yield session
+    if not connect:  # the server of a Connect session ends with this process
+        session.stop()
+
+
+@pytest.fixture
+def spark(spark_server: SparkSession) -> SparkSession:
+    """A session of the test's own."""
+    from runners.session import own
+
+    return own(spark_server)
+
+
+def _refuse_what_serverless_lacks() -> None:
+    """Databricks serverless keeps no frame; a local Connect server would."""
+    from pyspark.sql.connect.dataframe import DataFrame
+
+    def refused(*_: object) -> None:
+        raise AssertionError("a frame is kept with persist or cache, which serverless does not have")
+
+    for name in ("persist", "cache", "checkpoint", "localCheckpoint"):
+        setattr(DataFrame, name, refused)

@@ -1,0 +1,156 @@
+"""What the DLQ keeps of a nacked row, and how it is read again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pytest
+
+from destinations.conformance import label
+from destinations.dead_letters import SCHEMA, dead_letters, read_dead_letters, schema
+from destinations.delta import Delta
+from destinations.destination import DestinationError
+from destinations.discard import Discard
+from origins.batch import Batch
+from origins.nack import NACK
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+ROW = {"id": 7, "amount": "sieben"}
+NACK_OF_ROW = ("cast", "CAST", "'sieben' is not a decimal", json.dumps(ROW), "{row}", '{"raw": [1, null]}', "{raw}")
+
+
+@pytest.fixture
+def dlq(spark: SparkSession, tmp_path: Path) -> Delta:
+    """The table that a pipeline has by default."""
+    table = Delta(path=str(tmp_path / "dlq"), name="dlq")
+    table.open(spark, schema())
+    return table
+
+
+def refused(spark: SparkSession, positions: Sequence[int]) -> DataFrame:
+    """Refused rows of a batch, at these places."""
+    rows = [(NACK_OF_ROW, "orders.json", position) for position in positions]
+    return spark.createDataFrame(rows, f"nack {NACK}, part string, position bigint")
+
+
+def nack(spark: SparkSession, dlq: Delta, positions: Sequence[int], **batch: Any) -> Batch:
+    """Put rows of a batch into the DLQ."""
+    mine = label(**batch)
+    dlq.write(spark, dead_letters(refused(spark, positions), mine.batch, original=True), [mine])
+    return mine.batch
+
+
+def no_spark() -> NoReturn:
+    """Whoever asks for Spark has taken the wrong way."""
+    raise AssertionError("asked for Spark")
+
+
+def test_the_schema_is_that_of_the_rows(spark: SparkSession) -> None:
+    """The table is made for exactly the rows that come."""
+    rows = dead_letters(refused(spark, [1]), label().batch, original=True)
+    assert [(field.name, field.dataType) for field in rows.schema] == [(f.name, f.dataType) for f in schema()]
+    assert ", ".join(f"{name} {kind}" for name, kind in rows.dtypes) == SCHEMA
+
+
+@pytest.mark.promise("DQ-02", "DQ-10", "DQ-11", "CD-14")
+def test_a_row_says_what_was_refused_where_and_why(spark: SparkSession) -> None:
+    """The row before the stage and as it was read, each with its schema; its batch and place; the reason."""
+    batch = label(number=412, lane="3").batch
+    (row,) = dead_letters(refused(spark, [31]), batch, original=True).drop("nacked_at").collect()
+    assert row.asDict() == {
+        "id": f"{batch.plan}/31",
+        "pipeline": "conformance",
+        "origin": "origin",
+        "lane": "3",
+        "number": 412,
+        "plan": batch.plan,
+        "run": "run",
+        "stage": "cast",
+        "destination": None,
+        "delivered_to": [],
+        "code": "CAST",
+        "message": "'sieben' is not a decimal",
+        "row": json.dumps(ROW),
+        "row_schema": "{row}",
+        "original": '{"raw": [1, null]}',
+        "original_schema": "{raw}",
+        "part": "orders.json",
+        "position": 31,
+        "definition": "",
+    }
+
+
+def test_the_row_as_it_was_read_can_be_left_out(spark: SparkSession) -> None:
+    """It may hold what must not be kept."""
+    (row,) = dead_letters(refused(spark, [1]), label().batch, original=False).collect()
+    assert (row["original"], row["original_schema"]) == (None, None)
+    assert row["row"] == json.dumps(ROW)
+
+
+def test_what_is_read_again_is_what_a_person_needs(spark: SparkSession, dlq: Delta) -> None:
+    """Payloads are values again, and all of it goes into JSON."""
+    batch = nack(spark, dlq, [31], number=412, lane="3")
+    (shown,) = read_dead_letters(dlq, no_spark)
+    nacked_at = shown.pop("nacked_at")
+    assert json.loads(json.dumps(shown)) == {
+        "id": f"{batch.plan}/31",
+        "lane": "3",
+        "number": 412,
+        "run": "run",
+        "stage": "cast",
+        "destination": None,
+        "delivered_to": [],
+        "code": "CAST",
+        "message": "'sieben' is not a decimal",
+        "row": ROW,
+        "original": {"raw": [1, None]},
+        "replayed": False,
+    }
+    assert nacked_at.endswith("+00:00")
+
+
+@pytest.mark.promise("DQ-03")
+def test_the_newest_come_last(spark: SparkSession, dlq: Delta) -> None:
+    """Batches as they were nacked, and inside a batch as the rows were read."""
+    first = nack(spark, dlq, [10, 9], number=2, lane="b")
+    second = nack(spark, dlq, [1], number=1, lane="a")
+    ids = [f"{first.plan}/9", f"{first.plan}/10", f"{second.plan}/1"]
+    assert [shown["id"] for shown in read_dead_letters(dlq, no_spark)] == ids
+    assert [shown["id"] for shown in read_dead_letters(dlq, no_spark, limit=2)] == ids[1:]
+    assert read_dead_letters(dlq, no_spark, limit=0) == []
+
+
+def test_spark_gives_what_the_folder_gives(spark: SparkSession, dlq: Delta, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A DLQ that is not on this machine reads the same."""
+    nack(spark, dlq, [3, 1, 2])
+    here = read_dead_letters(dlq, no_spark, limit=2)
+    monkeypatch.setattr(Delta, "folder", None)
+    assert read_dead_letters(dlq, lambda: spark, limit=2) == here
+    assert len(read_dead_letters(dlq, lambda: spark)) == 3
+
+
+@pytest.mark.parametrize("name", ["50%41", "a b#ü"])
+def test_the_folder_may_have_any_name(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    """What the library cannot open, Spark reads."""
+    dlq = Delta(path=str(tmp_path / name))
+    dlq.open(spark, schema())
+    nack(spark, dlq, [1])
+    assert len(read_dead_letters(dlq, lambda: spark)) == 1
+
+
+def test_a_queue_in_which_nothing_ever_was_is_empty(spark: SparkSession, tmp_path: Path) -> None:
+    """Before the first run there is no table."""
+    assert read_dead_letters(Delta(path=str(tmp_path / "dlq")), lambda: spark) == []
+
+
+def test_what_is_no_table_cannot_be_read_again() -> None:
+    """The error says what would have to be otherwise."""
+    with pytest.raises(DestinationError, match="not kept in a table, but in discard"):
+        read_dead_letters(Discard(), no_spark)

@@ -1,0 +1,208 @@
+"""The log of a table on this machine is read without Spark, and says what Spark says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from destinations.conformance import label
+from destinations.delta import Delta
+from destinations.delta_log import Commit, LocalLog, SparkLog, tag
+from destinations.destination import Written
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NO_SPARK = cast("SparkSession", None)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> LocalLog:
+    """A log without versions."""
+    (tmp_path / "_delta_log").mkdir()
+    return LocalLog(tmp_path)
+
+
+def commit(log: LocalLog, version: int, info: Mapping[str, Any] | None = None) -> None:
+    """Put a version into the log, as Delta does."""
+    actions = [{"commitInfo": info or {}}, {"add": {"path": '{"commitInfo": 1}', "size": 1}}]
+    lines = "".join(json.dumps(action) + "\n" for action in actions)
+    (log.folder / "_delta_log" / f"{version:020}.json").write_text(lines)
+
+
+def versions(log: LocalLog, after: int) -> list[int]:
+    """The versions that the log gives."""
+    return [each.version for each in log.commits(NO_SPARK, after)]
+
+
+def written(text: str, operation: str = "WRITE", **parameters: str) -> Commit:
+    """A commit with this tag."""
+    return Commit(version=1, operation=operation, parameters=parameters, metrics={}, tag=text)
+
+
+def test_versions_come_newest_first(log: LocalLog) -> None:
+    """All versions after the one that is named, and not that one."""
+    for version in range(12):
+        commit(log, version)
+    assert versions(log, 8) == [11, 10, 9]
+
+
+def test_nothing_comes_after_the_newest(log: LocalLog) -> None:
+    """A version that is the newest, or that is not there yet, has none after it."""
+    commit(log, 0)
+    assert [versions(log, 0), versions(log, 5)] == [[], []]
+
+
+def test_versions_end_where_the_log_was_cleaned(log: LocalLog) -> None:
+    """What Delta has cleaned up is missing, and nothing older is given."""
+    for version in (3, 4, 7, 8):
+        commit(log, version)
+    assert versions(log, 0) == [8, 7]
+
+
+def test_other_files_in_the_log_are_no_versions(log: LocalLog) -> None:
+    """Checkpoints, checksums, compacted and staged commits are passed over."""
+    commit(log, 0)
+    for name in ("00000000000000000009.checkpoint.parquet", "_last_checkpoint", "00000000000000000007.crc"):
+        (log.folder / "_delta_log" / name).touch()
+    (log.folder / "_delta_log" / "00000000000000000000.00000000000000000004.compacted.json").touch()
+    assert log.latest(NO_SPARK) == 0
+
+
+def test_a_commit_says_what_it_left(log: LocalLog) -> None:
+    """Rows and bytes are those of the commit's own metrics."""
+    metrics = {"numOutputRows": "9007199254740993", "numOutputBytes": "12"}
+    commit(log, 0, {"operation": "WRITE", "operationMetrics": metrics})
+    (found,) = log.commits(NO_SPARK, -1)
+    assert found.written() == Written(rows=9007199254740993, bytes=12, version=0)
+
+
+def test_a_commit_without_figures_says_none(log: LocalLog) -> None:
+    """Where metrics are switched off nothing is guessed."""
+    commit(log, 0, {"operation": "WRITE", "operationMetrics": None})
+    (found,) = log.commits(NO_SPARK, -1)
+    assert found.written() == Written(rows=None, version=0)
+
+
+def test_a_merge_counts_the_rows_of_its_source(log: LocalLog) -> None:
+    """What a merge delivered is what came, not what it rewrote."""
+    metrics = {"numSourceRows": "3", "numOutputRows": "900", "numTargetBytesAdded": "7"}
+    commit(log, 0, {"operation": "MERGE", "operationMetrics": metrics})
+    (found,) = log.commits(NO_SPARK, -1)
+    assert found.written() == Written(rows=3, bytes=7, version=0)
+
+
+def test_a_tag_is_a_list_of_labels() -> None:
+    """Beside the key, which is compared, stands what a person wants to know."""
+    first, second = label(number=3, lane="a"), label(number=4, lane="b")
+    labels = json.loads(tag([first, second]))["wherry"]
+    assert [one["key"] for one in labels] == [first.key, second.key]
+    assert labels[0] == {
+        "pipeline": "conformance",
+        "lane": "a",
+        "number": 3,
+        "plan": first.batch.plan,
+        "destination": "orders",
+        "key": f"{first.batch.plan}/orders",
+    }
+
+
+@pytest.mark.parametrize("operation", ["WRITE", "MERGE"])
+def test_a_label_counts_on_what_delivers_rows(operation: str) -> None:
+    """A write or a merge under this label has delivered the batch."""
+    mine = label()
+    assert written(tag([label(), mine]), operation).carries(mine.key)
+
+
+@pytest.mark.promise("CD-22")
+@pytest.mark.parametrize("operation", ["SET TBLPROPERTIES", "OPTIMIZE", "UPDATE", "DELETE", "RESTORE", "CREATE TABLE"])
+def test_a_label_counts_on_nothing_else(operation: str) -> None:
+    """Every commit of a session whose tag is configured carries it; only a write proves that rows came."""
+    mine = label()
+    assert not written(tag([mine]), operation).carries(mine.key)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "KEY",
+        "{KEY",
+        "null KEY",
+        '"KEY"',
+        '["KEY"]',
+        '{"wherry": "KEY"}',
+        '{"wherry": ["KEY"]}',
+        '{"wherry": {"key": "KEY"}}',
+        '{"wherry": [{"key": ["KEY"]}]}',
+        '{"wherry": [{"plan": "KEY"}]}',
+        '{"other": [{"key": "KEY"}]}',
+    ],
+)
+def test_what_others_write_into_a_tag_is_no_label(text: str) -> None:
+    """Somebody else's text, of any shape, is read without complaint and proves nothing."""
+    mine = label()
+    assert not written(text.replace("KEY", mine.key)).carries(mine.key)
+
+
+@pytest.mark.parametrize(
+    ("operation", "parameters"),
+    [
+        ("RESTORE", {"version": "1"}),
+        ("TRUNCATE", {}),
+        ("REPLACE TABLE", {}),
+        ("CREATE OR REPLACE TABLE AS SELECT", {}),
+        ("CLONE", {}),
+        ("WRITE", {"mode": "Overwrite"}),
+        ("DELETE", {"predicate": '["true"]'}),
+        ("DELETE", {"predicate": "[]"}),
+    ],
+)
+def test_what_replaces_a_table_undoes(operation: str, parameters: Mapping[str, str]) -> None:
+    """After it, nobody can tell from the log alone whether earlier rows are there."""
+    assert written("", operation, **parameters).undoes
+
+
+@pytest.mark.parametrize(
+    ("operation", "parameters"),
+    [
+        ("WRITE", {"mode": "Append"}),
+        ("WRITE", {"mode": "Overwrite", "predicate": "day = 1"}),
+        ("DELETE", {"predicate": '["(id = 1)"]'}),
+        ("UPDATE", {"predicate": "[]"}),
+        ("OPTIMIZE", {}),
+        ("MERGE", {}),
+    ],
+)
+def test_what_changes_some_rows_undoes_nothing(operation: str, parameters: Mapping[str, str]) -> None:
+    """People correct and delete rows that were delivered; delivered they were."""
+    assert not written("", operation, **parameters).undoes
+
+
+@pytest.mark.spark
+def test_spark_and_the_folder_say_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    """Versions, operations, tags and figures are the same in both ways, as far back as either is asked."""
+    table = Delta(path=str(tmp_path / "orders"))
+    rows = spark.range(3)
+    table.open(spark, rows.schema)
+    table.write(spark, rows, [label()])
+    local, through_spark = LocalLog(tmp_path / "orders"), SparkLog(table.sql_name)
+    first = tmp_path / "orders" / "_delta_log" / f"{1:020}.json"
+    for version in range(2, 11):
+        first.with_stem(f"{version:020}").write_text(first.read_text().splitlines()[0])
+    assert through_spark.latest(spark) == local.latest(spark) == 10
+    assert compared(through_spark, spark, 0) == compared(local, spark, 0)
+    assert compared(through_spark, spark, 8) == compared(local, spark, 8)
+    assert compared(through_spark, spark, 10) == []
+
+
+def compared(log: LocalLog | SparkLog, spark: SparkSession, after: int) -> list[tuple[Any, ...]]:
+    """What is read of each version."""
+    return [
+        (each.version, each.operation, each.tag, each.metrics.get("numOutputRows"), each.undoes)
+        for each in log.commits(spark, after)
+    ]

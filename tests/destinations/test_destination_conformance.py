@@ -1,0 +1,251 @@
+"""Every check of the suite catches the fault that it is for: a double that has it fails this check and no other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pytest
+
+from destinations.conformance import RememberingConformance, Row
+from destinations.destination import Destination, Identity, Label, Written
+from destinations.memory import Memory
+from origins.names import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+pytestmark = pytest.mark.spark
+
+
+class Suite(RememberingConformance):
+    def content(self, spark: SparkSession, destination: Memory) -> Sequence[Row]:
+        return destination.rows
+
+
+class LosesRows(Memory):
+    """Keeps ten rows, and says nothing of the others."""
+
+    @property
+    def rows(self) -> list[Row]:
+        return super().rows[:10]
+
+
+class CountsToTen(Memory):
+    """Takes all rows, and miscounts many."""
+
+    def write(self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label]) -> Written:
+        written = super().write(spark, rows, labels)
+        assert written.rows is not None
+        return Written(rows=min(written.rows, 10), version=written.version)
+
+
+class RoundsDecimals(Memory):
+    """Keeps a decimal as a double."""
+
+    def write(self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label]) -> Written:
+        from pyspark.sql import functions as F
+
+        kinds = {name: "double" if kind.startswith("decimal") else kind for name, kind in rows.dtypes}
+        columns = [F.col(quoted(name)).cast(kind).alias(name) for name, kind in kinds.items() if kind == "double"]
+        others = [F.col(quoted(name)) for name, kind in kinds.items() if kind != "double"]
+        return super().write(spark, rows.select(*others, *columns), labels)
+
+
+class RenamesColumns(Memory):
+    """Has no dots in names."""
+
+    def write(self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label]) -> Written:
+        return super().write(spark, rows.toDF(*[name.replace(".", "_") for name in rows.columns]), labels)
+
+
+class NeedsARow(Memory):
+    """Cannot write nothing."""
+
+    def write(self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label]) -> Written:
+        written = super().write(spark, rows, labels)
+        if not written.rows:
+            raise ValueError("no rows")
+        return written
+
+
+class Tears(Memory):
+    """Leaves what it had when a write fails."""
+
+    def write(self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label]) -> Written:
+        try:
+            return super().write(spark, rows, labels)
+        except Exception as error:
+            if "torn" in str(error):
+                super().write(spark, rows.limit(1), labels)
+            raise
+
+
+class SkipsSameRows(Memory):
+    """Takes rows that it has for a batch that it has."""
+
+    def write(self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label]) -> Written:
+        written = super().write(spark, rows, labels)
+        earlier = [commit.rows for commit in self._kept.commits[:-1]]
+        if written.rows and self._kept.commits[-1].rows in earlier:
+            self._kept.commits.pop()
+        return written
+
+
+class SkipsLowerNumbers(Memory):
+    """Takes the highest number for a high-water mark."""
+
+    def write(self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label]) -> Written:
+        number = labels[0].batch.number
+        highest = max((seen for _, seen in self.__dict__.setdefault("seen", [])), default=0)
+        self.__dict__["seen"].append((labels[0].batch.lane, number))
+        return Written(rows=0) if number < highest else super().write(spark, rows, labels)
+
+
+class OneThreadOnly(Memory):
+    """Belongs to the first thread that writes."""
+
+    def write(self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label]) -> Written:
+        mine = self.__dict__.setdefault("thread", threading.get_ident())
+        if mine != threading.get_ident():
+            raise RuntimeError("this connection belongs to another thread")
+        return super().write(spark, rows, labels)
+
+
+class OpensAnew(Memory):
+    """Is empty whenever it is opened."""
+
+    def open(self, spark: SparkSession, schema: StructType | None) -> Identity:
+        self._kept.commits.clear()
+        return super().open(spark, schema)
+
+
+class TakesTheFirstForDone(Memory):
+    """Says yes to the first batch before there is anything."""
+
+    def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
+        if not self._kept.commits and label.batch.number == 1:
+            return Written(rows=0)
+        return super().find(spark, label, identity)
+
+
+class RemembersTheLast(Memory):
+    """Remembers one batch."""
+
+    def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
+        found = super().find(spark, label, identity)
+        return found if found and found.version == len(self._kept.commits) else None
+
+
+class FindsWithoutCount(Memory):
+    """Remembers that a batch came, and not with how many rows."""
+
+    def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
+        found = super().find(spark, label, identity)
+        return Written(rows=1, version=found.version) if found and found.rows else found
+
+
+class ComparesNumbers(Memory):
+    """Takes lane and number for the batch."""
+
+    def write(self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label]) -> Written:
+        written = super().write(spark, rows, labels)
+        self.__dict__.setdefault("numbers", []).append((labels[0].batch.lane, labels[0].batch.number, written))
+        return written
+
+    def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
+        wanted = (label.batch.lane, label.batch.number)
+        by_number = (each for *seen, each in self.__dict__.get("numbers", []) if tuple(seen) == wanted)
+        return super().find(spark, label, identity) or next(by_number, None)
+
+
+class ComparesPlans(Memory):
+    """Takes a plan for delivered here when it was delivered anywhere."""
+
+    def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
+        plans = {key.split("/")[0] for commit in self._kept.commits for key in commit.keys}
+        found = super().find(spark, label, identity)
+        return found or (Written(rows=3) if label.batch.plan in plans else None)
+
+
+class KeepsTheFirstLabel(Memory):
+    """Remembers one label of a write."""
+
+    def write(self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label]) -> Written:
+        return super().write(spark, rows, labels[:1])
+
+
+class HasNoFence(Memory):
+    """Lets in what comes late."""
+
+    def fence(self, spark: SparkSession, token: str) -> None:
+        """Nothing."""
+
+
+class FenceForgets(Memory):
+    """Loses its labels at a fence."""
+
+    def fence(self, spark: SparkSession, token: str) -> None:
+        super().fence(spark, token)
+        self.__dict__["forgets"] = True
+
+    def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
+        return None if self.__dict__.get("forgets") else super().find(spark, label, identity)
+
+
+class FenceStaysShut(Memory):
+    """Takes nothing after a fence."""
+
+    def fence(self, spark: SparkSession, token: str) -> None:
+        super().fence(spark, token)
+        self.__dict__["shut"] = True
+
+    def write(self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label]) -> Written:
+        if self.__dict__.get("shut"):
+            raise RuntimeError("fenced")
+        return super().write(spark, rows, labels)
+
+
+FAULTS = {
+    LosesRows: "test_every_row_of_every_partition_arrives_and_is_counted",
+    CountsToTen: "test_every_row_of_every_partition_arrives_and_is_counted",
+    RoundsDecimals: "test_values_come_as_they_are",
+    RenamesColumns: "test_columns_may_have_any_name",
+    NeedsARow: "test_no_rows_are_a_write_of_nothing",
+    Tears: "test_a_write_that_fails_leaves_nothing",
+    SkipsSameRows: "test_rows_that_come_again_in_another_batch_are_other_rows",
+    SkipsLowerNumbers: "test_batches_may_come_in_any_order",
+    OneThreadOnly: "test_threads_write_at_the_same_time",
+    OpensAnew: "test_opening_twice_is_once",
+    TakesTheFirstForDone: "test_what_was_never_written_is_not_found",
+    RemembersTheLast: "test_what_was_written_is_found_with_its_count",
+    FindsWithoutCount: "test_what_was_written_is_found_with_its_count",
+    ComparesNumbers: "test_another_plan_of_the_same_batch_is_not_found",
+    ComparesPlans: "test_another_plan_of_the_same_batch_is_not_found",
+    KeepsTheFirstLabel: "test_each_of_several_labels_is_found",
+    HasNoFence: "test_a_write_that_began_before_a_fence_does_not_land",
+    FenceForgets: "test_a_fence_keeps_what_was_there_and_lets_in_what_comes",
+    FenceStaysShut: "test_a_fence_keeps_what_was_there_and_lets_in_what_comes",
+}
+CHECKS = [name for name in dir(Suite) if name.startswith("test_")]
+
+
+@pytest.mark.parametrize(("faulty", "check"), FAULTS.items())
+def test_a_fault_is_caught_by_its_check_and_by_no_other(spark: SparkSession, faulty: type[Memory], check: str) -> None:
+    """The double fails one check of all."""
+    assert [name for name in CHECKS if _fails(spark, name, faulty())] == [check]
+
+
+def test_every_check_has_its_fault() -> None:
+    """No check is there that nothing fails."""
+    assert set(CHECKS) == set(FAULTS.values())
+
+
+def _fails(spark: SparkSession, check: str, destination: Destination) -> bool:
+    try:
+        getattr(Suite(), check)(spark, destination)
+    except (Exception, pytest.fail.Exception):
+        return True
+    return False

@@ -1,0 +1,26 @@
+"""Rows that are thrown away are counted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from destinations.conformance import DestinationConformance, label
+from destinations.discard import Discard
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+class TestDiscard(DestinationConformance):
+    @pytest.fixture
+    def destination(self) -> Discard:
+        return Discard()
+
+
+def test_rows_are_counted(spark: SparkSession) -> None:
+    """Throwing away is no reason not to know how many."""
+    assert Discard().write(spark, spark.range(12), [label()]).rows == 12

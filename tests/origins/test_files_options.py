@@ -1,0 +1,35 @@
+"""What `files` refuses before there is a Spark."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from origins.files import Files
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"path": " "}, "path: expected a file, a folder or a pattern, got nothing"),
+        ({"format": "xml"}, "format: expected json, csv, parquet, text, got 'xml'"),
+        ({"lanes": 0}, "lanes: expected at least 1, got 0"),
+        ({"max_files": 0}, "max_files: expected at least 1, got 0"),
+        ({"options": {"mode": "DROPMALFORMED"}}, "options: 'mode' is not for you to set; a line that cannot be read"),
+        ({"options": {"ignoreCorruptFiles": True}}, "options: 'ignoreCorruptFiles' is not for you to set; it loses"),
+        ({"options": {"multi_line": True}}, "options: unknown option 'multi_line'; did you mean 'multiLine'?"),
+        ({"format": "csv", "options": {"heeader": True}}, "options: unknown option 'heeader'; did you mean 'header'?"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(options: dict[str, Any], says: str) -> None:
+    """The message begins with the option and says what would be right."""
+    with pytest.raises(ValueError, match=f"^{re.escape(says)}"):
+        Files(**{"path": "in", "format": "json", **options})
+
+
+@pytest.mark.parametrize("options", [{"MULTILINE": True}, {"fs.s3a.endpoint": "http://x"}, {"ioThreads": 4}])
+def test_options_that_are_not_known_pass(options: dict[str, Any]) -> None:
+    """They may be for another Spark, and the case of letters makes no difference."""
+    assert Files(path="in", format="json", options=options).options == options

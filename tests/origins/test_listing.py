@@ -1,0 +1,151 @@
+"""Which files a path means, on this machine and where only Spark can look."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from origins.errors import OriginError
+from origins.listing import File, Place, place_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NOBODY = cast("SparkSession", None)
+"""On this machine no Spark is needed."""
+
+TREE = [
+    "a.json",
+    "b.csv",
+    "_SUCCESS",
+    ".a.json.crc",
+    "c.json._COPYING_",
+    "2026/01/d.json",
+    "2026/02/e.json",
+    "2026/_temporary/f.json",
+    "2026/.hidden/g.json",
+    "exports/x.parquet/part-0.parquet",
+    "exports/x.parquet/_SUCCESS",
+    "exports/y.parquet",
+]
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A folder with files of all sorts, all of the same age."""
+    for name in TREE:
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(name)
+        os.utime(file, (1, 1))
+    (tmp_path / "empty").mkdir()
+    return tmp_path
+
+
+FOUND = [
+    ("", ["a.json", "b.csv"]),
+    ("/", ["a.json", "b.csv"]),
+    ("/*", ["a.json", "b.csv"]),
+    ("/*.json", ["a.json"]),
+    ("/[ab].*", ["a.json", "b.csv"]),
+    ("/?.json", ["a.json"]),
+    ("/a.json", ["a.json"]),
+    ("/2026/*/*.json", ["01/d.json", "02/e.json"]),
+    ("/2026/0[12]/*", ["01/d.json", "02/e.json"]),
+    ("/2026/_temporary", ["f.json"]),
+    ("/**/*.json", ["2026/01/d.json", "2026/02/e.json", "a.json"]),
+    ("/2026/**", ["01/d.json", "02/e.json"]),
+    ("/exports/*.parquet", ["x.parquet/part-0.parquet", "y.parquet"]),
+    ("/exports", ["y.parquet"]),
+    ("/empty", []),
+    ("/*.xml", []),
+]
+
+
+@pytest.mark.parametrize(("pattern", "names"), FOUND)
+def test_a_path_means_the_files_that_fit_it(tree: Path, pattern: str, names: list[str]) -> None:
+    """Wildcards hold within one name, `**` over folders; hidden files and what is still being copied are not seen."""
+    assert [file.name for file in place_of(f"{tree}{pattern}").files(NOBODY)] == names
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("pattern", "names"), [case for case in FOUND if case[0] != "/a.json"])
+def test_spark_finds_the_same_files(spark: SparkSession, tree: Path, pattern: str, names: list[str]) -> None:
+    """A path means the same on storage that only Spark can list."""
+    here = place_of(f"file:{tree}{pattern}")
+    there = Place(root=here.root, segments=here.segments, local=False)
+    assert there.files(spark) == here.files(NOBODY)
+    assert [file.name for file in there.files(spark)] == names
+
+
+@pytest.mark.promise("X2")
+def test_files_come_in_the_order_of_their_time_and_then_of_their_names(tmp_path: Path) -> None:
+    """The order in which rows count as read does not depend on how the folder is listed."""
+    for name, modified in (("b", 2.5), ("c", 1), ("a", 2.5)):
+        (tmp_path / name).write_text(name)
+        os.utime(tmp_path / name, (modified, modified))
+    assert place_of(str(tmp_path)).files(NOBODY) == [File(1000, "c", 1), File(2500, "a", 1), File(2500, "b", 1)]
+
+
+@pytest.mark.parametrize("name", ["br[1].json", "st*r.json", "q?.json", "~.json", "co:lon.json", "ü %41+#.json"])
+def test_what_exists_under_a_name_is_meant_literally(tmp_path: Path, name: str) -> None:
+    """A file or folder whose name looks like a pattern can be given as it is."""
+    (tmp_path / name).mkdir()
+    (tmp_path / name / name).write_text("")
+    (tmp_path / "br1.json").write_text("")
+    assert [file.name for file in place_of(str(tmp_path / name)).files(NOBODY)] == [name]
+    assert [file.name for file in place_of(str(tmp_path / name / name)).files(NOBODY)] == [name]
+
+
+def test_a_scheme_says_where_to_look() -> None:
+    """`file:` and no scheme are this machine; anything else is asked through Spark, wildcards and all."""
+    assert place_of("file:///data/in/*.json") == Place(root="file:/data/in", segments=("*.json",), local=True)
+    assert place_of("s3a://bucket/in/*/x.json") == Place(root="s3a://bucket/in", segments=("*", "x.json"), local=False)
+    assert place_of("abfss://c@h.net/in/") == Place(root="abfss://c@h.net/in", segments=("*",), local=False)
+
+
+@pytest.mark.parametrize("path", ["gone", "gone/*.json", "gone/**", "gone{a,b}"])
+def test_a_path_that_does_not_exist_is_an_error(tmp_path: Path, path: str) -> None:
+    """A typing error in a path is not an empty folder, and the message says what to do."""
+    with pytest.raises(OriginError, match=r"There is nothing at .*gone") as error:
+        place_of(str(tmp_path / path)).files(NOBODY)
+    assert "an empty one is fine" in error.value.hint
+
+
+@pytest.mark.spark
+def test_a_path_that_spark_does_not_find_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
+    """Where only Spark can look, the message is the same."""
+    with pytest.raises(OriginError, match=r"There is nothing at .*gone"):
+        Place(root=f"file:{tmp_path}/gone", segments=("*",), local=False).files(spark)
+
+
+def test_a_link_to_nothing_is_no_file(tmp_path: Path) -> None:
+    """A broken link is passed over, as is a file that vanishes while the folder is listed."""
+    (tmp_path / "link").symlink_to(tmp_path / "gone")
+    assert place_of(str(tmp_path)).files(NOBODY) == []
+
+
+def test_a_folder_that_cannot_be_listed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be seen is not taken for empty."""
+
+    def refuse(folder: str) -> None:
+        raise PermissionError(13, "Permission denied", folder)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(OriginError, match="cannot be read: Permission denied"):
+        place_of(str(tmp_path)).files(NOBODY)
+
+
+def test_files_are_looked_at_again_by_name(tmp_path: Path) -> None:
+    """One that changed is told as it is now, one that is gone is left out."""
+    (tmp_path / "a").write_text("1")
+    (tmp_path / "b").write_text("1")
+    place = place_of(str(tmp_path))
+    before = place.files(NOBODY)
+    (tmp_path / "a").unlink()
+    (tmp_path / "b").write_text("22")
+    seen = place.look(NOBODY, [file.name for file in before])
+    assert {name: file.size for name, file in seen.items()} == {"b": 2}

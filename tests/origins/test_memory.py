@@ -1,0 +1,108 @@
+"""`memory`: a script of rows, and of what happens between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from origins.batch import JSON, Limits
+from origins.errors import OriginError
+from origins.memory import Crash, Crashed, End, Item, Memory, Pause
+from origins.origin import Progress
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NOBODY = cast("SparkSession", None)
+"""Planning needs no Spark."""
+
+
+def carried(memory: Memory, offset: JSON = None, rows: int | None = None) -> list[JSON]:
+    """The offsets at which the batches of one run end."""
+    backlog, ends = memory.survey(NOBODY, Progress(offsets={"0": offset})), []
+    while span := backlog.take("0", offset, Limits(rows=rows)):
+        offset = span.end
+        ends.append(offset)
+    return ends
+
+
+def scripted(*items: Item) -> Memory:
+    """A script."""
+    return Memory(items=items, schema="id int")
+
+
+@pytest.mark.promise("HP-12", "SS-03")
+def test_a_batch_has_as_many_rows_as_it_may() -> None:
+    """An offset is the number of items behind it."""
+    memory = scripted({"id": 1}, {"id": 2}, {"id": 3})
+    assert carried(memory) == [3]
+    assert carried(memory, rows=2) == [2, 3]
+    assert carried(memory, offset=1, rows=1) == [2, 3]
+    assert carried(memory, offset=3) == []
+
+
+def test_a_crash_happens_once_after_what_stands_before_it() -> None:
+    """The run that comes next goes on behind it."""
+    memory = scripted({"id": 1}, Crash(), {"id": 2})
+    backlog = memory.survey(NOBODY, Progress())
+    span = backlog.take("0", None, Limits())
+    assert span is not None
+    assert span.end == 1
+    with pytest.raises(Crashed, match="item 2"):
+        backlog.take("0", span.end, Limits())
+    assert carried(memory, offset=span.end) == [3]
+
+
+@pytest.mark.parametrize(
+    ("items", "runs"),
+    [
+        ([{"id": 1}, End(), {"id": 2}], [[1], [3], []]),
+        ([{"id": 1}, End(), End(), {"id": 2}], [[1], [4], []]),
+        ([End(), {"id": 1}], [[2], []]),
+        ([{"id": 1}, End()], [[1], []]),
+    ],
+)
+def test_a_run_ends_where_the_script_says_so(items: Sequence[Item], runs: list[list[JSON]]) -> None:
+    """As if nothing more waited; the next one goes on behind it."""
+    memory, offset = scripted(*items), None
+    for run in runs:
+        assert carried(memory, offset) == run
+        offset = run[-1] if run else offset
+
+
+def test_a_pause_lasts_from_when_it_is_reached() -> None:
+    """Nothing waits until the clock has gone so far."""
+    now = [100.0]
+    memory = Memory(items=[{"id": 1}, Pause(5), {"id": 2}], schema="id int", clock=lambda: now[0])
+    assert carried(memory) == [1]
+    now[0] = 104.9
+    assert carried(memory, 1) == []
+    now[0] = 105.0
+    assert carried(memory, 1) == [3]
+
+
+@pytest.mark.promise("SS-14")
+def test_each_lane_has_a_script_of_its_own() -> None:
+    """By its name."""
+    memory = Memory(items={"a": [{"id": 1}], "b": [{"id": 2}, End(), {"id": 3}]}, schema="id int")
+    backlog = memory.survey(NOBODY, Progress())
+    assert memory.lane_names() == ("a", "b")
+    assert backlog.take("b", 1, Limits()) is None
+    assert backlog.behind("b", None) == "2 rows"
+    assert backlog.behind("a", 1) == ""
+
+
+def test_lanes_are_given_by_scripts() -> None:
+    """A number of lanes says nothing about which row is in which."""
+    with pytest.raises(ValueError, match=r"^lanes: give the items as a mapping"):
+        Memory(items=[], schema="id int", lanes=2)
+
+
+@pytest.mark.spark
+def test_a_key_that_the_schema_has_not_is_an_error(spark: SparkSession) -> None:
+    """It would be lost in silence."""
+    memory = scripted({"id": 1}, {"ID": 2, "extra": 3})
+    with pytest.raises(OriginError, match="has 'extra', which its schema has not"):
+        memory.columns(spark, memory.survey(spark, Progress()))

@@ -1,0 +1,226 @@
+"""Every kind of origin keeps its promises, and the suite that says so finds each one that is broken."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from origins.batch import JSON, Batch, Limits, Span
+from origins.conformance import OriginConformance
+from origins.files import Files
+from origins.generate import Generate
+from origins.memory import Crash, End, Item, Memory
+from origins.origin import PLACE, Backlog, Origin, Progress
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+class FilesConformance(OriginConformance):
+    """Four files of three lines each."""
+
+    kind: str
+    lines: Sequence[str]
+    header: str = ""
+    schema: str | None = "id int, name string"
+    lanes = 1
+
+    @pytest.fixture(autouse=True)
+    def _place(self, tmp_path: Path) -> None:
+        self.folder = tmp_path
+        for number, name in enumerate(("d d", "c", "b%20", "ä")):
+            self.write(f"{name}.txt", number)
+
+    def write(self, name: str, number: int) -> None:
+        """A file of three lines, older than the next."""
+        lines = [line.format(3 * number + at) for at, line in enumerate(self.lines)]
+        (self.folder / name).write_text("\n".join([*filter(None, [self.header]), *lines]))
+        os.utime(self.folder / name, (1_000 + number, 1_000 + number))
+
+    def origin(self) -> Origin:
+        return Files(path=f"{self.folder}/*.txt", format=self.kind, schema=self.schema, lanes=self.lanes)
+
+    def more(self) -> None:
+        self.write("later.txt", 7)
+
+
+@pytest.mark.promise("HP-04", "SS-02", "CD-27")
+@pytest.mark.connect
+class TestJsonFiles(FilesConformance):
+    """Lines of JSON, one of which is no row."""
+
+    kind = "json"
+    lines = ('{{"id": {}, "name": "x"}}', '{{"id": {}}}', '{{"id": "no number {}"}}')
+
+
+class TestCsvFiles(FilesConformance):
+    """Lines of CSV in two lanes, one of which is no row."""
+
+    kind = "csv"
+    header = "name,id"
+    lines = ("x,{}", ",{}", "x,no number {}")
+    lanes = 2
+
+
+class TestTextFiles(FilesConformance):
+    """Lines of text, without a schema."""
+
+    kind = "text"
+    lines = ("a {}", "b {}", "c {}")
+    schema = None
+
+
+@pytest.mark.connect
+class TestParquetFiles(OriginConformance):
+    """Files that Spark wrote."""
+
+    @pytest.fixture(autouse=True)
+    def _place(self, tmp_path: Path, spark: SparkSession) -> None:
+        self.folder = tmp_path / "in"
+        self.spark = spark
+        for number in range(3):
+            spark.range(number * 3, number * 3 + 3, 1, 1).write.parquet(f"{self.folder}/{number}.parquet")
+
+    def origin(self) -> Origin:
+        return Files(path=f"{self.folder}/*.parquet", format="parquet", schema="id long")
+
+    def more(self) -> None:
+        self.spark.range(9, 12).write.parquet(f"{self.folder}/3.parquet")
+
+
+@pytest.mark.promise("HP-20", "SS-14")
+@pytest.mark.connect
+class TestGenerate(OriginConformance):
+    """Seven orders in two lanes, some of them bad."""
+
+    def origin(self) -> Origin:
+        return Generate(rows=7, lanes=2, bad=0.5)
+
+
+@pytest.mark.promise("HP-12", "HP-13")
+class TestMemory(OriginConformance):
+    """Two scripts, one of which ends and goes on."""
+
+    def origin(self) -> Origin:
+        crash = Crash()
+        crash.happened = True
+        items: dict[str, list[Item]] = {
+            "north": [{"id": 1}, {"id": 2, "name": "x"}, crash, {"id": 3}, {"id": 4}],
+            "süd": [End(), {"id": 5}, {"name": "y"}],
+        }
+        return Memory(items=items, schema="id int, name string")
+
+
+SCHEMA = {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]}
+COUNTER = itertools.count(1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Numbers(Origin):
+    """Four numbers, and one promise that is broken."""
+
+    binds = frozenset({"rows"})
+    fault: str
+    there: list[int]
+
+    def survey(self, spark: SparkSession, progress: Progress) -> Backlog:
+        return NumbersWaiting(self.fault, resumed=bool(progress.offsets))
+
+    def columns(self, spark: SparkSession, backlog: Backlog) -> str:
+        return json.dumps(SCHEMA).replace("long", "string" if self.fault == "another type" else "long")
+
+    def read(self, spark: SparkSession, batch: Batch, *, places: bool = False) -> DataFrame:
+        start, end = _number(batch.span.start), _number(batch.span.end)
+        numbers = self.there[start : None if self.fault == "grows" and end == 4 else end]
+        if self.fault == "loses a row" and start == 2:
+            numbers = numbers[1:]
+        if self.fault == "another answer each time" and not places:
+            numbers = [next(COUNTER) for _ in numbers]
+        rows = [(number, self._place(index)) for index, number in enumerate(numbers)]
+        frame = spark.createDataFrame(rows, f"id long, {PLACE} struct<part: string, block: long, row: long>")
+        return frame if places else frame.drop(PLACE)
+
+    def _place(self, index: int) -> tuple[str, int, int]:
+        row = {"gaps": 2 * index, "backwards": 100 - index}.get(self.fault, index)
+        return "elsewhere" if self.fault == "another part" else "", 0, row
+
+    def committed(self, spark: SparkSession, batch: Batch) -> None:
+        if self.fault == "hears once":
+            self.there.remove(0)
+
+
+class NumbersWaiting(Backlog):
+    """What waits of them."""
+
+    def __init__(self, fault: str, *, resumed: bool) -> None:
+        self.fault = fault
+        self.deaf = fault == "deaf" and resumed
+
+    def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
+        begin = 0 if self.deaf or (self.fault == "no JSON" and isinstance(start, list)) else _number(start)
+        self.deaf = False
+        end = min(4, begin + (limits.rows or 4) + (self.fault == "exceeds" and limits.rows == 2))
+        label = str(next(COUNTER)) if self.fault == "restless" else ""
+        return Span(start=start, end=(end,) if self.fault == "no JSON" else end, label=label) if end > begin else None
+
+
+def _number(offset: JSON) -> int:
+    return offset[0] if isinstance(offset, tuple | list) else offset or 0
+
+
+class NumbersConformance(OriginConformance):
+    """The suite over an origin with this fault."""
+
+    def __init__(self, fault: str) -> None:
+        self.fault = fault
+        self.there = list(range(4))
+
+    def origin(self) -> Origin:
+        return Numbers(fault=self.fault, there=self.there)
+
+    def more(self) -> None:
+        self.there.append(99)
+
+
+@pytest.mark.parametrize(
+    ("fault", "found_by"),
+    [
+        ("", None),
+        ("loses a row", "test_batches_hold_every_row_once_whatever_their_limits"),
+        ("exceeds", "test_narrow_limits_make_at_least_three_batches_and_are_kept"),
+        ("another answer each time", "test_a_batch_reads_the_same_again"),
+        ("no JSON", "test_a_batch_survives_the_ledger"),
+        ("restless", "test_planning_leaves_no_trace"),
+        ("deaf", "test_the_next_run_goes_on_behind_what_was_carried"),
+        ("grows", "test_a_planned_batch_does_not_grow"),
+        ("another type", "test_rows_have_the_columns_that_were_pinned"),
+        ("gaps", "test_every_row_has_a_place_of_its_own"),
+        ("another part", "test_every_row_has_a_place_of_its_own"),
+        ("backwards", "test_rows_stand_in_one_order_whatever_the_limits"),
+        ("hears once", "test_being_told_twice_is_being_told_once"),
+    ],
+)
+def test_each_fault_is_found_by_the_one_check_that_is_for_it(
+    spark: SparkSession, fault: str, found_by: str | None
+) -> None:
+    """And a sound origin passes them all."""
+    checks = [name for name in vars(OriginConformance) if name.startswith("test_")]
+    failed = [name for name in checks if _fails(getattr(NumbersConformance(fault), name), spark)]
+    assert failed == [name for name in checks if name == found_by]
+
+
+def _fails(check: Callable[[SparkSession], None], spark: SparkSession) -> bool:
+    try:
+        check(spark)
+    except (AssertionError, ValueError):
+        return True
+    return False

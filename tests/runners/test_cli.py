@@ -1,0 +1,408 @@
+"""The command line: what it prints, where, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+import destinations
+import origins
+import stages
+from runners import cli
+from runners.commands import wherry
+from runners.errors import Owned, Refusal
+from runners.kinds import ours
+from runners.offsets import LaneMove, Move
+from runners.pipeline import Pipeline
+from runners.report import Report, RunError
+from tests.runners.toys import TOYS
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = [sys.executable, "-c", "from runners.cli import main; main()"]
+SMALLEST = "name: orders\norigin: {folder: {path: landing}}\ndestinations: [{table: {table: main.orders}}]\n"
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A definition of toys, in the current directory."""
+    for package, table in ((origins, TOYS.origins), (stages, TOYS.stages), (destinations, TOYS.destinations)):
+        monkeypatch.setattr(package, "KINDS", table, raising=False)
+    ours.cache_clear()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "orders.yaml").write_text(SMALLEST)
+    yield "orders.yaml"
+    ours.cache_clear()
+
+
+def fails(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """Make `validate` fail."""
+
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("runners.validation.explain", fail)
+
+
+def test_validate_prints_what_will_happen_to_stdout(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """And nothing to stderr."""
+    assert cli.execute(["validate", file]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("orders is well defined.\n")
+    assert err == ""
+
+
+def test_validate_prints_json_for_programs(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the facts that a person reads."""
+    assert cli.execute(["validate", file, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["pipeline"], facts["way"], facts["columns"]) == ("orders", "straight", None)
+    assert facts["destinations"][0]["guarantee"] == "effectively once: the table remembers"
+
+
+def test_a_wrong_definition_is_2_and_all_of_it_on_stderr(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """No word on stdout, no trace anywhere."""
+    Path(file).write_text(SMALLEST + "dlq: {windw: 5}\nstate: [a]\n")
+    assert cli.execute(["validate", file]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == (
+        "orders.yaml: 2 problems\n"
+        "  line 4  dlq.windw: unknown option; did you mean 'window'?\n"
+        "  line 5  state: expected text or a mapping, got a list\n"
+    )
+
+
+def test_fields_and_parameters_are_put_in_for_one_call(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--set` changes a field, `--var` wins over `--vars`."""
+    Path(file).write_text(SMALLEST + "dlq: {window: '${WINDOW}', threshold: '${THRESHOLD}'}\n")
+    Path("vars.yaml").write_text("WINDOW: 7\nTHRESHOLD: 2\n")
+    words = ["validate", file, "--json", "--vars", "vars.yaml", "--var", "WINDOW=9", "--set", "origin.lanes=3"]
+    assert cli.execute(words) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert "2 of the last 9 rows" in facts["dead_letters"][1]
+    assert facts["origin"]["lanes"] == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["validate"], "Missing argument 'FILE'"),
+        (["validat", "x"], "Did you mean 'validate'?"),
+        (["validate", "orders.yaml", "--sparc"], "No such option"),
+        (["validate", "orders.yaml", "--set", "dlq.window"], "expected PATH=VALUE, got 'dlq.window'"),
+        (["validate", "orders.yaml", "--var", "=1"], "expected NAME=VALUE, got '=1'"),
+        (["validate", "orders.yaml", "--set", "=1"], "expected PATH=VALUE, got '=1'"),
+        (["validate", "orders.yaml", "--set", "a..b=1"], "--set a..b=1: expected a path such as dlq.window"),
+        (["validate", "orders.yaml", "--set", "dlq.windw=1"], "dlq.windw: unknown option; did you mean 'window'?"),
+        (["validate", "orders.yaml", "--set", "destinations.1.name=x"], "destinations is a list of 1"),
+        (["validate", "gone.yaml"], "there is no such file\nThere is orders.yaml."),
+        (["validate", "orders.yaml", "--vars", "gone.yaml"], "cannot be read: No such file"),
+        (["kinds", "tabel"], "There is no kind 'tabel'; did you mean 'table'?"),
+        (["offsets", "set", "orders.yaml", "--lane", "0", "--offset", "{"], "expected JSON, got '{'"),
+        (["offsets", "rewind", "orders.yaml", "--to", "yesterday"], "expected a time such as 2026-01-31T06:00"),
+    ],
+)
+def test_a_wrong_call_is_2_and_says_what_is_right(
+    file: str, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    """On stderr, in one sentence."""
+    assert cli.execute(words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert said in err
+
+
+def test_a_kind_is_shown_with_its_options(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """As a table for a person, as facts for a program."""
+    assert cli.execute(["kinds", "folder"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("folder                 A kind of origin. The files of a folder, each once.\n")
+    assert "Where they lie." in out
+    assert cli.execute(["kinds", "call", "--json"]) == 0
+    (kind,) = json.loads(capsys.readouterr().out)
+    assert [option["name"] for option in kind["options"]] == ["function", "calls"]
+
+
+def test_an_error_says_what_and_what_to_do(
+    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its exit code tells a scheduler apart what it must know."""
+    fails(monkeypatch, Owned("orders is being run already.", hint="Wait for it."))
+    assert cli.execute(["validate", file]) == 4
+    assert capsys.readouterr().err == "orders is being run already.\nWait for it.\n"
+    fails(monkeypatch, Refusal("This state belongs to shop."))
+    assert cli.execute(["validate", file]) == 2
+
+
+def test_an_unforeseen_error_is_one_line_and_its_trace_a_file(
+    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The line says where the trace is."""
+    fails(monkeypatch, ZeroDivisionError("one\ntwo"))
+    assert cli.execute(["validate", file]) == 1
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "An error that Wherry does not know: ZeroDivisionError: one two"
+    trace = Path(second.removeprefix("The trace is in ").removesuffix("; please report it."))
+    assert "Traceback" in trace.read_text()
+    trace.unlink()
+
+
+def test_an_interrupt_is_told_and_nothing_more(
+    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As any Unix tool ends."""
+    fails(monkeypatch, KeyboardInterrupt())
+    assert cli.execute(["validate", file]) == 130
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def every_command(group: click.Group, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """All commands, those of groups included, as they are typed."""
+    for name, command in group.commands.items():
+        yield (*words, name)
+        if isinstance(command, click.Group):
+            yield from every_command(command, (*words, name))
+
+
+@pytest.mark.parametrize("words", list(every_command(wherry)), ids=" ".join)
+def test_every_command_says_what_it_does(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    """In a sentence, which the list of commands shows whole."""
+    assert cli.execute([*words, "-h"]) == 0
+    said = capsys.readouterr().out.split("\n\n")[1].strip()
+    assert said.endswith(".")
+    assert cli.execute([*words[:-1], "-h"]) == 0
+    assert said in capsys.readouterr().out
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """As it was installed, or as the source tree says."""
+    assert cli.execute(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("wherry 0.")
+
+
+def carries(monkeypatch: pytest.MonkeyPatch, **outcome: Any) -> list[dict[str, Any]]:
+    """Make every run end like this; returns how runs were called."""
+    calls: list[dict[str, Any]] = []
+
+    def run(_: Pipeline, **how: Any) -> Report:
+        calls.append(how)
+        return Report(pipeline="orders", run="r", **outcome)
+
+    monkeypatch.setattr(Pipeline, "run", run)
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "err"),
+    [("succeeded", 0, ""), ("stopped", 3, ""), ("failed", 1, "orders failed after 0.0 s: no room\nMake some.\n")],
+)
+def test_the_exit_code_says_how_a_run_ended(
+    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], status: str, code: int, err: str
+) -> None:
+    """The report is on stdout, as JSON too; the reason of a failure is on stderr."""
+    error = RunError(cls="X", code="X", message="no room", hint="Make some.") if err else None
+    carries(monkeypatch, status=status, error=error)
+    assert cli.execute(["run", file, "--json"]) == code
+    out, said = capsys.readouterr()
+    assert json.loads(out)["status"] == status
+    assert said == err
+
+
+def test_a_failed_run_says_no_secret(
+    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A database's error may repeat the address that it was given."""
+    monkeypatch.setenv("WHERRY_KEY", "hunter2")
+    Path(file).write_text(SMALLEST.replace("main.orders", "'main.${secret:WHERRY_KEY}'"))
+    error = RunError(cls="X", code="X", message="no table main.hunter2")
+    carries(monkeypatch, status="failed", error=error)
+    assert cli.execute(["run", file, "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert "main.${secret:WHERRY_KEY}" in json.loads(out)["error"]["message"]
+    assert "hunter2" not in out + err
+
+
+@pytest.mark.promise("CD-32")
+def test_a_run_that_is_stopped_before_it_carries_is_3(
+    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whether it is interrupted or terminated while Spark starts; afterwards signals are as they were."""
+
+    def run(_: Pipeline, **__: Any) -> Report:
+        signal.raise_signal(signal.SIGTERM)
+        raise AssertionError("not reached")
+
+    monkeypatch.setattr(Pipeline, "run", run)
+    before = signal.getsignal(signal.SIGTERM)
+    assert cli.execute(["run", file]) == 3
+    assert capsys.readouterr().err == "orders was stopped before it began to carry.\n"
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_run_is_told_who_is_gone_and_what_has_moved(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each with the reason that the ledger keeps."""
+    calls = carries(monkeypatch, status="succeeded")
+    words = [
+        "run",
+        file,
+        "--quiet",
+        "--moved",
+        "orders",
+        "--moved",
+        "folder",
+        "--reason",
+        "new disk",
+        "--take-over",
+        "fire",
+    ]
+    assert cli.execute(words) == 0
+    (how,) = calls
+    assert how["moved"] == {"orders": "new disk", "folder": "new disk"}
+    assert (how["take_over"], how["check"], how["listeners"]) == ("fire", False, [])
+    assert cli.execute(["run", file, "--moved", "orders"]) == 2
+
+
+@pytest.mark.promise("SS-12")
+def test_a_run_from_the_beginning_moves_the_offsets_first(
+    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With what comes again, and only with a reason and a yes."""
+    calls = carries(monkeypatch, status="succeeded")
+    moves: list[str] = []
+    move = Move(lanes={"0": LaneMove(before=5, after=None, batches=2, rows=9)}, destinations={"orders": "twice"})
+    monkeypatch.setattr("runners.offsets.plan_reset", lambda _: move)
+    monkeypatch.setattr("runners.offsets.carry_out", lambda _, move, reason: moves.append(reason))
+    assert cli.execute(["run", file, "--from-beginning"]) == 2
+    assert "it needs a reason" in capsys.readouterr().err
+    assert cli.execute(["run", file, "--from-beginning", "--reason", "again"]) == 2
+    assert "nobody can be asked here" in capsys.readouterr().err
+    assert (moves, calls) == ([], [])
+    assert cli.execute(["run", file, "--from-beginning", "--reason", "again", "--yes"]) == 0
+    assert "5 → the beginning" in capsys.readouterr().err
+    assert (moves, len(calls)) == (["again"], 1)
+    assert cli.execute(["offsets", "reset", file, "--reason", "once more", "--yes", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["lanes"]["0"]["rows"] == 9
+    assert moves == ["again", "once more"]
+
+
+def test_offsets_of_a_pipeline_that_never_ran_are_none(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """There is nothing to move, and no reason is asked for; a state is not made by looking."""
+    assert cli.execute(["offsets", "show", file]) == 0
+    assert cli.execute(["offsets", "show", file, "--json"]) == 0
+    assert cli.execute(["offsets", "reset", file]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("Nothing was carried yet.\n{")
+    assert err == "There is nothing to move: nothing was carried yet.\n"
+
+
+def test_refused_rows_are_shown_twenty_to_a_person_and_all_to_a_program(
+    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Unless a limit is given."""
+    asked: list[int | None] = []
+
+    def dead_letters(_: Pipeline, limit: int | None) -> list[Any]:
+        asked.append(limit)
+        return []
+
+    monkeypatch.setattr(Pipeline, "dead_letters", dead_letters)
+    for words in ([], ["--json"], ["--limit", "5"], ["--limit", "5", "--json"]):
+        assert cli.execute(["dlq", "show", file, *words]) == 0
+    assert asked == [20, None, 5, 5]
+    assert capsys.readouterr().out.splitlines()[:2] == ["No refused rows are kept.", "[]"]
+
+
+def test_what_only_looks_needs_no_secret(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`run` does."""
+    Path(file).write_text(SMALLEST.replace("main.orders", "'main.${secret:WHERRY_NO_SUCH_SECRET}'"))
+    monkeypatch.setattr("runners.status.status", lambda pipeline, file: {})
+    assert cli.execute(["status", file, "--json"]) == 0
+    assert cli.execute(["offsets", "show", file]) == 0
+    assert cli.execute(["run", file]) == 2
+
+
+def test_log_lines_go_to_stderr_and_a_closed_one_stops_nothing(
+    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the engine has to say of a run that goes on."""
+    assert cli.execute(["--version"]) == 0
+    logging.getLogger("wherry").info("batch %d is late", 5)
+    assert capsys.readouterr().err == "batch 5 is late\n"
+
+    def closed(*_: object, **__: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("click.echo", closed)
+    logging.getLogger("wherry").info("nobody hears this")
+
+
+def seconds(words: list[str], folder: Path) -> float:
+    """The best of five runs of the command, each in a process of its own that must not have imported pyspark."""
+    check = "import atexit, sys; atexit.register(lambda: print('pyspark' in sys.modules, file=sys.stderr)); "
+    program = [sys.executable, "-c", check + COMMAND[-1]]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    times = []
+    for _ in range(5):
+        began = time.perf_counter()
+        ended = subprocess.run(
+            [*program, *words], env=environment, cwd=folder, capture_output=True, text=True, check=False
+        )
+        times.append(time.perf_counter() - began)
+        assert ended.returncode == 0, ended.stderr
+        assert ended.stderr.splitlines()[-1] == "False"
+    return min(times)
+
+
+def test_help_comes_at_once(tmp_path: Path) -> None:
+    """Under 0.3 s, without pyspark."""
+    assert seconds(["--help"], tmp_path) < 0.3
+
+
+def test_a_definition_is_validated_at_once(tmp_path: Path) -> None:
+    """Under 1 s, without pyspark and without a JVM."""
+    (tmp_path / "orders.yaml").write_text(
+        "name: orders\n"
+        'origin: {files: {path: "landing/*.json", format: json, schema: "id long, amount string"}}\n'
+        'stages: [{cast: {amount: "decimal(10,2)"}}, {require: {positive: "amount > 0"}}, {filter: "id > 0"}]\n'
+        "destinations: [{delta: {path: tables/orders}}]\n"
+        "dlq: {window: 1000, threshold: 50}\n"
+    )
+    assert seconds(["validate", "orders.yaml"], tmp_path) < 1
+
+
+def test_all_kinds_are_shown_without_spark(tmp_path: Path) -> None:
+    """A kind is a dataclass, and needs nothing to be read."""
+    assert seconds(["kinds"], tmp_path) < 1
+
+
+def test_a_pipe_that_is_closed_ends_the_command_without_a_word(tmp_path: Path) -> None:
+    """As `wherry kinds --json | head -1` closes it."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(
+        [*COMMAND, "kinds", "--json"], env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    _, err = process.communicate()
+    assert err == b""
+    assert process.returncode == 141
+
+
+def test_what_a_terminal_cannot_show_is_escaped(tmp_path: Path) -> None:
+    """A Latin-1 terminal gets escapes, not an exception."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "latin-1"}
+    words = [*COMMAND, "validate", "a→b.yaml"]
+    ended = subprocess.run(words, env=environment, cwd=tmp_path, capture_output=True, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(b"a\\u2192b.yaml: 1 problem")

@@ -1,0 +1,575 @@
+"""Definitions: what they mean, and what is said about those that mean nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from destinations.dlq import Dlq
+from runners.definition import Definition, load, of
+from runners.options import options_of
+from runners.pipeline import BatchOptions, Pipeline, RunOptions, SchemaState, SparkOptions
+from runners.problems import DefinitionError
+from tests.runners.toys import TOYS, Call, Choose, Convert, Folder, Keep, Say, Table
+
+SMALLEST = "name: orders\norigin: {folder: {path: landing}}\ndestinations: [{table: {path: tables/orders}}]\n"
+
+Load = Callable[..., Definition]
+Refuse = Callable[..., list[str]]
+
+
+@pytest.fixture
+def loaded(tmp_path: Path) -> Load:
+    """Writes a definition beside `landing` and loads it."""
+
+    def loaded(text: str, environment: Mapping[str, str] | None = None, **more: Any) -> Definition:
+        file = tmp_path / "orders.yaml"
+        file.write_text(text, encoding="utf-8")
+        return load(file, environment=environment or {}, kinds=TOYS, **more)
+
+    return loaded
+
+
+@pytest.fixture
+def refused(loaded: Load) -> Refuse:
+    """Loads a definition that is wrong, and gives what is said about it."""
+
+    def refused(text: str, environment: Mapping[str, str] | None = None, **more: Any) -> list[str]:
+        with pytest.raises(DefinitionError) as caught:
+            loaded(text, environment, **more)
+        return [str(problem) for problem in caught.value.problems]
+
+    return refused
+
+
+def with_origin(options: str) -> str:
+    return f"name: orders\norigin:\n  folder: {options}\ndestinations: [{{table: {{path: tables/orders}}}}]\n"
+
+
+def with_stage(stage: str) -> str:
+    return f"{SMALLEST}stages:\n  - {stage}\n"
+
+
+def test_a_definition_is_the_pipeline_that_python_would_make(loaded: Load, tmp_path: Path) -> None:
+    """Kinds are classes, options their fields; names and paths are filled in."""
+    text = """
+name: orders
+origin:
+  folder: {path: "landing/*.json", format: csv, max_files: 100, share: 1, header: true, rows: [{a: 1}, null]}
+  name: shop
+  lanes: 4
+stages:
+  - keep: "amount > 0"
+    name: positive
+  - convert: {amount: "decimal(10,2)", one: 1, yes: true}
+  - choose: [id, amount]
+  - call: {function: "enrich:score", calls: 3}
+  - call: "enrich:other"
+destinations:
+  - table: {table: main.shop.latest_orders, keys: [id]}
+    was: old
+    stages: [{keep: "amount < 10"}]
+  - say:
+delivery: after_any
+dlq: {window: 1000, threshold: 50, say: {level: warning}}
+run: {runners: 2, max_in_flight: 3, batch: {rows: null, bytes: 256MiB, files: 5, wait: 10s}, time_zone: Europe/Berlin}
+spark: {conf: {spark.sql.shuffle.partitions: 4}, packages: ["a:b:1"]}
+state: {schema: main.wherry}
+"""
+    assert loaded(text).pipeline == Pipeline(
+        name="orders",
+        origin=Folder(
+            name="shop",
+            lanes=4,
+            path=str(tmp_path / "landing/*.json"),
+            format="csv",
+            max_files=100,
+            share=1.0,
+            header=True,
+            rows=[{"a": 1}, None],
+        ),
+        stages=(
+            Keep("amount > 0", name="positive"),
+            Convert({"amount": "decimal(10,2)", "one": "1", "yes": "true"}, name="convert"),
+            Choose(("id", "amount"), name="choose"),
+            Call("enrich:score", calls=3, name="call"),
+            Call("enrich:other", name="call"),
+        ),
+        destinations=(
+            Table(
+                name="latest_orders",
+                was="old",
+                table="main.shop.latest_orders",
+                keys=("id",),
+                stages=(Keep("amount < 10", name="keep"),),
+            ),
+            Say(name="say"),
+        ),
+        delivery="after_any",
+        dlq=Dlq(window=1000, threshold=50, destination=Say(level="warning", name="dlq")),
+        state=SchemaState(schema="main.wherry"),
+        run_options=RunOptions(
+            runners=2,
+            max_in_flight=3,
+            batch=BatchOptions(rows=None, bytes="256MiB", files=5, wait="10s"),
+            time_zone="Europe/Berlin",
+        ),
+        spark=SparkOptions(conf={"spark.sql.shuffle.partitions": "4"}, packages=("a:b:1",)),
+    )
+
+
+@pytest.mark.promise("CD-01")
+def test_a_pipeline_needs_a_name_an_origin_and_a_destination(refused: Refuse) -> None:
+    """Each is asked for, all at once."""
+    assert refused("state: x\n") == [
+        "'name' is missing; expected text",
+        "'origin' is missing; expected a mapping",
+        "'destinations' is missing; expected a list",
+    ]
+    assert refused(SMALLEST.split("destinations")[0] + "destinations: []\n") == [
+        "destinations: expected at least one destination"
+    ]
+
+
+def test_all_problems_are_told_at_once_in_the_order_of_their_lines(loaded: Load) -> None:
+    """Nobody mends a definition one message at a time."""
+    text = """name: orders
+origin:
+  folder:
+    pth: landing
+    max_files: many
+stages:
+  - kep: "a > 0"
+  - keep: [a]
+destinations:
+  - table: {path: tables/orders}
+dlq: {window: -1}
+"""
+    with pytest.raises(DefinitionError) as caught:
+        loaded(text)
+    assert caught.value.code == "DEFINITION"
+    assert str(caught.value) == "\n".join(
+        [
+            "orders.yaml: 5 problems",
+            "  line 4   origin.folder.pth: unknown option; did you mean 'path'?",
+            "  line 5   origin.folder.max_files: expected a whole number, got the text 'many'",
+            "  line 7   stages[0].kep: unknown stage; did you mean 'keep'?",
+            "  line 8   stages[1].keep: expected text, got a list",
+            "  line 11  dlq.window: expected 0 or more rows, got -1",
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("{path: 5}", 'path: expected text, got the number 5; if that is what is meant, quote it: "5"'),
+        ("{path: true}", 'path: expected text, got the truth value true; if that is what is meant, quote it: "true"'),
+        ("{path: ''}", "path: expected a path, got nothing"),
+        ("{path: x, format: jsn}", "format: expected 'json' or 'csv', got the text 'jsn'"),
+        ("{path: x, max_files: '5'}", "max_files: expected a whole number, got the text '5'; take the quotes away"),
+        ("{path: x, max_files: 5.5}", "max_files: expected a whole number, got the number 5.5"),
+        ("{path: x, max_files: true}", "max_files: expected a whole number, got the truth value true"),
+        ("{path: x, max_files: [1]}", "max_files: expected a whole number, got a list"),
+        ("{path: x, header: yes}", "header: expected true or false, got the text 'yes'; write true"),
+        ("{path: x, header: 1}", "header: expected true or false, got the number 1"),
+        ("{path: x, share: much}", "share: expected a number, got the text 'much'"),
+        ("{path: x, schema: [a]}", "schema: expected text or a mapping, got a list"),
+        ("{path: x, options: text}", "options: expected a mapping, got the text 'text'"),
+        ("{path: x, options: {sep: [a]}}", "options.sep: expected text, got a list"),
+        ("{path: x, options: {a b: }}", "options.'a b': expected text, got nothing"),
+    ],
+)
+def test_a_value_of_another_type_is_told_with_what_to_write(refused: Refuse, options: str, said: str) -> None:
+    """Expected, found, and the way out where there is one."""
+    assert refused(with_origin(options)) == [f"origin.folder.{said}"]
+
+
+@pytest.mark.parametrize(
+    ("stage", "said"),
+    [
+        ("keep:", "[0].keep: expected text, got nothing"),
+        ("keep: NULL", '[0].keep: expected text, got NULL; if that is what is meant, quote it: "NULL"'),
+        ("convert: {a: NULL}", '[0].convert.a: expected text, got NULL; if that is what is meant, quote it: "NULL"'),
+        ("keep: ' '", "[0].keep: expected an expression, got nothing"),
+        ("choose: id", "[0].choose: expected a list, got the text 'id'; put it in brackets: [id]"),
+        ("{keep: a, choose: [a]}", "[0]: expected one stage, got keep and choose; each is an item of its own"),
+        ("{name: a}", "[0]: expected a kind of stage: keep or convert or choose or call"),
+        ("keep", "[0]: expected a mapping such as `keep: {…}`, got the text 'keep'"),
+        ("table: {path: x}", "[0].table: this is a kind of destination, not of stage"),
+        ("{keep: a, nam: b}", "[0].nam: unknown option beside 'keep'; did you mean 'name'?"),
+        ("{keep: a, name: a/b}", r"[0].name: expected a name of at most 100 characters without / \ and #, got 'a/b'"),
+        ("call: {calls: 2}", "[0].call: 'function' is missing; expected text"),
+        ("call: {function: f, name: g}", "[0].call.name: stands beside 'call', not inside of it"),
+        ("call: {function: f, cals: 2}", "[0].call.cals: unknown option; did you mean 'calls'?"),
+        ("{call: , calls: 2}", "[0].calls: belongs inside of 'call'; move it to the right"),
+    ],
+)
+def test_a_stage_that_is_none_is_told_with_what_to_write(refused: Refuse, stage: str, said: str) -> None:
+    """NULL is not an expression, a kind stands alone, and what belongs inside of it does not stand beside it."""
+    assert f"stages{said}" in refused(with_stage(stage))
+
+
+def test_options_that_slipped_out_of_their_kind_are_told_to_go_back(refused: Refuse) -> None:
+    """The commonest slip of indentation; what slipped out is not called missing."""
+    text = "name: orders\norigin:\n  folder:\n  path: landing\ndestinations:\n- table:\n  path: x\n"
+    assert refused(text)[0] == "origin.path: belongs inside of 'folder'; move it to the right"
+    assert not any("missing" in said for said in refused(text))
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("schedule: {cron: x}", "schedule: unknown option; expected one of name, origin, destinations,"),
+        ("delivry: after_all", "delivry: unknown option; did you mean 'delivery'?"),
+        ("run_options: {}", "run_options: unknown option; expected one of"),
+        ("delivery: after_some", "delivery: expected 'after_all' or 'after_any', got the text 'after_some'"),
+        ("dlq: 5", "dlq: expected a mapping such as {window: 1000, threshold: 50}, got the number 5"),
+        ("dlq: {windw: 5}", "dlq.windw: unknown option; did you mean 'window'?"),
+        ("dlq: {tabl: {path: x}}", "dlq.tabl: unknown option; did you mean 'table'?"),
+        ("dlq: {table: {path: x}, say: {}}", "dlq: expected one destination, got table and say"),
+        ("dlq: {destination: {say: {}}}", "dlq.destination: unknown option"),
+        ("dlq: {window: 10, threshold: 50}", "dlq.threshold: 50 nacks never fit into a window of 10 rows"),
+        ("dlq: {retain: 30}", "dlq.retain: expected text such as 30d, got the number 30"),
+        ("dlq: {retain: long}", "dlq.retain: expected a duration such as 500ms"),
+        ("run: {batch: {wait: 10}}", "run.batch.wait: expected text such as 10s, got the number 10"),
+        ("run: {batch: {wait: soon}}", "run.batch.wait: expected a duration such as 500ms"),
+        ("run: {batch: {bytes: much}}", "run.batch.bytes: expected a size such as 500kB"),
+        ("run: {time_zone: Mars/Base}", "run.time_zone: expected a time zone such as UTC"),
+        ("run: {time_zone: ../../etc/passwd}", "run.time_zone: expected a time zone such as UTC"),
+        ("state: s3://bucket/state", "state: expected a directory of this machine or {schema: catalog.schema}"),
+        ("state: {shema: x}", "state.shema: unknown option; did you mean 'schema'?"),
+        ("state: {schema: a; drop table b}", "state.schema: expected a schema such as main.wherry"),
+        ("stages: {keep: a}", "stages: expected a list, got a mapping; put a dash before each"),
+        ("spark: {packages: a}", "spark.packages: expected a list, got the text 'a'; put it in brackets: [a]"),
+    ],
+)
+def test_a_setting_that_is_none_is_told_with_what_to_write(refused: Refuse, more: str, said: str) -> None:
+    """Everything on the way down has its path."""
+    assert [problem for problem in refused(f"{SMALLEST}{more}\n") if problem.startswith(said)]
+
+
+@pytest.mark.promise("HP-22")
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "runners: 0",
+        "max_in_flight: 0",
+        "max_in_flight: -1",
+        "batch: {rows: 0}",
+        "batch: {files: 0}",
+        "batch: {bytes: 0B}",
+    ],
+)
+def test_settings_with_which_nothing_could_ever_be_carried_are_refused(refused: Refuse, setting: str) -> None:
+    """A pool without runners and a batch without room would wait for ever."""
+    (said,) = refused(f"{SMALLEST}run: {{{setting}}}\n")
+    assert said.endswith("nothing would ever be carried")
+
+
+@pytest.mark.parametrize("name", ["a b", "a/b", "..", "", "<b>x</b>", "a.b", "x" * 101, "-a"])
+def test_a_name_that_is_no_folder_and_no_table_is_refused(refused: Refuse, name: str) -> None:
+    """The name of a pipeline names its state."""
+    assert refused(SMALLEST.replace("name: orders", f"name: {json.dumps(name)}"))[0].startswith(
+        "name: expected letters"
+    )
+
+
+def test_a_state_of_tables_needs_a_name_for_tables(refused: Refuse) -> None:
+    """A dash ends a table's name."""
+    text = SMALLEST.replace("orders\norigin", "my-orders\norigin") + "state: {schema: main.wherry}\n"
+    assert refused(text) == ["name: names tables in the state's schema: expected a-z, 0-9 and _, got 'my-orders'"]
+
+
+@pytest.mark.parametrize(
+    ("destination", "name"),
+    [
+        ("table: {path: tables/orders}", "orders"),
+        ("table: {path: tables/orders/}", "orders"),
+        ("table: {path: tables/orders.delta}", "orders.delta"),
+        ("table: {path: 's3://bucket/gold/orders'}", "orders"),
+        ("table: {table: main.shop.orders}", "orders"),
+        ("table: {table: 'main.`my.shop`.`my orders`'}", "my orders"),
+        ("table: {table: orders}", "orders"),
+        ("{table: {table: orders}, name: latest}", "latest"),
+        ("say: {}", "say"),
+    ],
+)
+def test_a_destination_is_called_by_the_last_part_of_its_place(loaded: Load, destination: str, name: str) -> None:
+    """Or by its kind, where it has no place; or as it says itself."""
+    text = SMALLEST.replace("{table: {path: tables/orders}}", "") + f"  - {destination}\n"
+    assert loaded(text.replace("destinations: []", "destinations:")).pipeline.destinations[0].name == name
+
+
+def test_two_destinations_of_one_name_are_told_apart_or_refused(refused: Refuse) -> None:
+    """Case does not make a name another one, and the dead letter queue has its own."""
+    text = SMALLEST.replace("destinations: [", "destinations: [{table: {table: main.ORDERS}}, {say: {}, name: dlq}, ")
+    assert refused(text) == [
+        "destinations[1]: 'dlq' is what the dead letter queue is called; give it another `name:`",
+        "destinations[2]: 'orders' is what destinations[0] is called already; give one of them a `name:` of its own",
+    ]
+
+
+def test_a_name_that_is_still_in_use_was_not_another_ones(refused: Refuse) -> None:
+    """`was` names a destination that is gone."""
+    text = SMALLEST.replace("destinations: [", "destinations: [{say: {}, was: orders}, ")
+    assert refused(text) == ["destinations[0].was: 'orders' is the name of a destination that is still there"]
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("landing/*.json", "{here}/landing/*.json"),
+        ("/data/x", "/data/x"),
+        ("s3a://bucket/x", "s3a://bucket/x"),
+        ("dbfs:/x", "dbfs:/x"),
+        ("file:///x", "file:///x"),
+        ("~/x", "{home}/x"),
+    ],
+)
+def test_paths_are_relative_to_the_definition(
+    loaded: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str, meant: str
+) -> None:
+    """Wherever the command is typed; addresses and absolute paths are what they are."""
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.chdir("/")
+    origin = loaded(with_origin(f'{{path: "{written}"}}')).pipeline.origin
+    assert origin.place == meant.format(here=tmp_path, home="/home/me")
+
+
+def test_a_folder_of_the_definition_that_looks_like_a_pattern_is_none(tmp_path: Path) -> None:
+    """Only what the definition itself writes is a wildcard."""
+    folder = tmp_path / "my [old] project?"
+    folder.mkdir()
+    (folder / "orders.yaml").write_text(with_origin("{path: landing/*.json}"))
+    assert load(folder / "orders.yaml", kinds=TOYS).pipeline.origin.place == (
+        f"{tmp_path}/my [[]old] project[?]/landing/*.json"
+    )
+    (folder / "orders.yaml").write_text(with_origin("{path: landing}"))
+    assert load(folder / "orders.yaml", kinds=TOYS).pipeline.origin.place == f"{folder}/landing"
+
+
+def test_the_state_lies_beside_the_definition_unless_it_says_otherwise(loaded: Load, tmp_path: Path) -> None:
+    """`.wherry/<name>` by default, and relative like all paths."""
+    assert loaded(SMALLEST).pipeline.state == str(tmp_path / ".wherry/orders")
+    assert loaded(f"{SMALLEST}state: here\n").pipeline.state == str(tmp_path / "here")
+
+
+def test_text_may_come_from_a_file_beside_the_definition(loaded: Load, tmp_path: Path) -> None:
+    """`{file: …}` in the place of a text; the definition that is kept holds what stood there."""
+    (tmp_path / "orders.ddl").write_text("id long,\namount string\n")
+    (tmp_path / "good.sql").write_text("\ufeffamount > 0\n", encoding="utf-8")
+    definition = loaded(with_origin("{path: x, schema: {file: orders.ddl}}") + "stages: [{keep: {file: good.sql}}]\n")
+    assert definition.pipeline.origin == Folder(
+        path=str(tmp_path / "x"), schema="id long,\namount string", name="folder"
+    )
+    assert definition.pipeline.stages == (Keep("amount > 0", name="keep"),)
+    assert json.loads(definition.text)["stages"] == [{"keep": "amount > 0"}]
+
+
+def test_a_mapping_may_have_a_name_file_of_its_own(loaded: Load) -> None:
+    """A column that is called `file` is not taken for a file."""
+    origin = loaded(with_origin("{path: x, schema: {file: string}}")).pipeline.origin
+    assert isinstance(origin, Folder)
+    assert origin.schema == {"file": "string"}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("gone.sql", "'gone.sql' cannot be read: No such file or directory"),
+        (".", "'.' cannot be read: Is a directory"),
+        ("latin.sql", "expected UTF-8 text in 'latin.sql'"),
+        ("large.sql", "expected at most 1 MiB in 'large.sql'"),
+        ("'a\\0b'", "expected a path without NUL"),
+        ("[a]", "expected the path of a file, got a list"),
+        ("", "expected the path of a file, got nothing"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_told(refused: Refuse, tmp_path: Path, name: str, said: str) -> None:
+    """With its name as it was written."""
+    (tmp_path / "latin.sql").write_bytes(b"\xfc")
+    (tmp_path / "large.sql").write_bytes(b" " * (1 << 20) + b"x")
+    (problem,) = refused(with_stage(f"keep: {{file: {name}}}").replace("'a\\0b'", '"a\\0b"'))
+    assert problem.startswith(f"stages[0].keep.file: {said}")
+
+
+def test_a_kind_whose_package_is_missing_is_told(refused: Refuse) -> None:
+    """The import's own words, at the place where the kind is used."""
+    text = SMALLEST.replace("destinations: [", "destinations: [{lost: {}}, ")
+    assert refused(text) == [
+        "destinations[0]: the destination 'lost' cannot be used here: No module named 'tests.runners.no_such_module'"
+    ]
+
+
+@pytest.mark.parametrize("text", ["- a\n", "text", "5", "null", "[]"])
+def test_a_document_that_is_no_mapping_is_told(refused: Refuse, text: str) -> None:
+    """A definition has options."""
+    assert refused(text)[0].startswith("expected a mapping with name, origin, destinations")
+
+
+def test_a_missing_file_is_told_with_the_one_that_is_there(tmp_path: Path) -> None:
+    """Most missing files are misspelt."""
+    (tmp_path / "orders.yaml").write_text(SMALLEST)
+    with pytest.raises(DefinitionError, match="there is no such file") as caught:
+        load(tmp_path / "order.yml", kinds=TOYS)
+    assert caught.value.hint == f"There is {tmp_path / 'orders.yaml'}."
+    with pytest.raises(DefinitionError, match=r"cannot be read: Is a directory"):
+        load(tmp_path, kinds=TOYS)
+    with pytest.raises(DefinitionError, match="there is no such file"):
+        load(tmp_path / "no" / "such.yaml", kinds=TOYS)
+
+
+KEY = 'hunter2"\\x'
+
+
+def test_a_secret_is_in_the_pipeline_and_nowhere_else(loaded: Load, refused: Refuse) -> None:
+    """Not in the text that is kept, not in a name made from a place, and not in what is said about a problem."""
+    text = SMALLEST.replace("path: tables/orders", "table: 'main.${secret:KEY}'")
+    definition = loaded(text, {"KEY": KEY})
+    (destination,) = definition.pipeline.destinations
+    assert (destination.place, destination.name) == (f"main.{KEY}", "table")
+    assert "${secret:KEY}" in definition.text
+    assert json.dumps(KEY)[1:-1] not in definition.text
+    (said,) = refused(f"{SMALLEST}delivery: ${{secret:KEY}}\n", {"KEY": KEY})
+    assert said == "delivery: expected 'after_all' or 'after_any', got the text '${secret:KEY}'"
+
+
+def test_a_pipeline_that_was_loaded_keeps_its_secrets_when_it_is_changed(loaded: Load) -> None:
+    """What Python does with a loaded pipeline does not store them either."""
+    pipeline = loaded(with_origin("{path: x, schema: '${secret:KEY}'}"), {"KEY": KEY}).pipeline
+    text = of(replace(pipeline, delivery="after_any"), kinds=TOYS).text
+    assert json.loads(text)["origin"]["folder"]["schema"] == "${secret:KEY}"
+
+
+def test_what_only_looks_at_the_state_needs_no_secret(loaded: Load, refused: Refuse) -> None:
+    """A person may ask how a pipeline is without being able to run it."""
+    text = with_origin("{path: x, schema: '${secret:KEY}'}")
+    assert refused(text) == ["origin.folder.schema: the secret KEY is missing; set it in the environment"]
+    assert loaded(text, needs_secrets=False).pipeline.name == "orders"
+
+
+@pytest.mark.promise("CN-14")
+def test_the_text_tells_what_is_carried_and_only_that(loaded: Load) -> None:
+    """Comments, quotes and the way to a value do not matter; values do."""
+    plain = loaded(SMALLEST + "run: {runners: 2}\n")
+    other = loaded("# why\n" + SMALLEST + "run:\n  runners: ${N}\n", variables={"N": "2"})
+    assert (plain.text, plain.hash) == (other.text, other.hash)
+    assert plain.hash != loaded(SMALLEST + "run: {runners: 3}\n").hash
+    assert json.loads(plain.text)["run"] == {"runners": 2}
+
+
+def test_a_pipeline_made_in_python_is_a_definition_too(loaded: Load, tmp_path: Path) -> None:
+    """Its text is what one would write, and it is checked like one."""
+    pipeline = Pipeline(
+        name="orders",
+        origin=Folder(path=str(tmp_path / "landing")),
+        stages=[Keep("a > 0"), Convert({"a": "int"})],
+        destinations=[Table(path=str(tmp_path / "tables/orders"), stages=[Choose(("a",))])],
+        dlq=Dlq(window=10, destination=Say()),
+        run_options=RunOptions(runners=2),
+    )
+    definition = of(pipeline, directory=tmp_path, kinds=TOYS)
+    assert loaded(definition.text).pipeline == definition.pipeline
+    assert definition.path is None
+    with pytest.raises(DefinitionError, match=r"name: expected letters"):
+        of(Pipeline(name="a b", origin=pipeline.origin, destinations=pipeline.destinations), kinds=TOYS)
+
+
+SHAPES = (Pipeline, Folder, Keep, Call, Table, Say, Dlq, RunOptions, BatchOptions, SparkOptions, SchemaState)
+KEYS = ["", "a b", "run", "file", *TOYS.origins, *TOYS.stages, *TOYS.destinations]
+KEYS += [option for shape in SHAPES for option in options_of(shape)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shelf(Say):
+    """Keeps what it is given, as rows in memory are kept."""
+
+    kept: list[int] = field(default_factory=list, init=False)
+
+
+def test_a_component_made_in_python_keeps_what_it_holds() -> None:
+    """It gets a name without becoming another one."""
+    shelf = Shelf()
+    (named,) = of(Pipeline(name="a", origin=Folder(path="x"), destinations=[shelf]), kinds=TOYS).pipeline.destinations
+    assert named.name == "shelf"
+    assert isinstance(named, Shelf)
+    assert named.kept is shelf.kept
+
+
+def test_a_loaded_pipeline_has_one_text_wherever_it_is_run_from(loaded: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the command line as from Python, in whatever directory."""
+    definition = loaded(SMALLEST + "stages: [keep: a]\nstate: here\ndlq: {window: 5, say: {}}\n")
+    monkeypatch.chdir("/")
+    assert of(definition.pipeline, kinds=TOYS).text == definition.text
+
+
+WORDS = [
+    "",
+    "1",
+    "true",
+    "json",
+    "csv",
+    "10s",
+    "10MB",
+    "after_all",
+    "x/y",
+    "a.b",
+    "${",
+    "${secret:K}",
+    "UTC",
+    "\0",
+    "a\nb",
+]
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 10**6) | st.floats() | st.sampled_from(WORDS) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=5),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    parts=st.fixed_dictionaries(
+        {
+            "name": st.just("orders") | VALUES,
+            "origin": st.fixed_dictionaries({"folder": st.just({"path": "x"}) | VALUES}) | VALUES,
+            "stages": st.lists(st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=2), max_size=2) | VALUES,
+            "destinations": st.just([{"say": {}}]) | VALUES,
+        },
+        optional=dict.fromkeys(("dlq", "run", "state", "spark", "delivery", "other"), VALUES),
+    )
+)
+def test_any_structure_is_a_definition_or_a_definition_error(
+    tmp_path_factory: pytest.TempPathFactory, parts: dict[str, object]
+) -> None:
+    """Whatever stands anywhere, it is read and written, or it is told what is wrong with it."""
+    file = tmp_path_factory.getbasetemp() / "structure.yaml"
+    file.write_text(json.dumps(parts), encoding="utf-8")
+    with contextlib.suppress(DefinitionError):
+        definition = load(file, environment={"K": "secret"}, kinds=TOYS)
+        assert of(definition.pipeline, kinds=TOYS) == replace(definition, path=None)
+
+
+@settings(max_examples=150)
+@given(
+    text=st.text(alphabet="ab:-[]{}&*!|>'\"%@`,?# \n0~<=\\$", max_size=30),
+    at=st.integers(0, len(SMALLEST)),
+    cut=st.integers(0, 30),
+)
+def test_any_edit_of_a_definition_is_a_definition_or_a_definition_error(
+    tmp_path_factory: pytest.TempPathFactory, text: str, at: int, cut: int
+) -> None:
+    """No slip of the keyboard ends in a stack trace."""
+    file = tmp_path_factory.getbasetemp() / "edited.yaml"
+    file.write_text(SMALLEST[:at] + text + SMALLEST[at + cut :], encoding="utf-8")
+    with contextlib.suppress(DefinitionError):
+        load(file, environment={}, kinds=TOYS)

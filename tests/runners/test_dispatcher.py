@@ -1,0 +1,223 @@
+"""The one thread that owns progress."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from destinations.dlq import Dlq
+from origins.batch import JSON, Batch, Limits, Span
+from origins.origin import Backlog
+from runners.clock import ManualClock
+from runners.dispatcher import Dispatcher, Source
+from runners.entry import Entry
+from runners.errors import Fenced, WindowTripped
+from runners.events import BatchPlanned, BatchSettled, Event
+from runners.flight import Rules
+from runners.journal import Journal
+from runners.memory_ledger import MemoryLedger
+from runners.outcome import Failed, Landed, Task
+from tests.simulation.world import SteppedCrew, Work, World
+
+
+class Rows(Backlog):
+    """Batches of one row, so many in each lane."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+
+    def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
+        row = (start or 0) + 1
+        return Span(start=start, end=row) if row <= self.rows else None
+
+
+class Bench:
+    """A dispatcher whose runners are stepped by hand and always succeed, unless told otherwise."""
+
+    def __init__(self, *, lanes: int = 1, runners: int = 1, max_in_flight: int | None = None, rows: int = 3) -> None:
+        self.world = World(random.Random(0), faults=0)
+        self.events: list[Event] = []
+        self.told: list[Batch] = []
+        self.error: Exception | None = None
+        self.ledger = MemoryLedger()
+        self.journal = Journal(self.ledger)
+        self.journal.acquire({"pipeline": "orders"})
+        self.journal.record(Entry(kind="open", body={"pipeline": "orders"}))
+        self.crew = SteppedCrew(runners, self.carry)
+        names = [str(number) for number in range(lanes)]
+        self.dispatcher = Dispatcher(
+            journal=self.journal,
+            crew=self.crew,
+            clock=ManualClock(),
+            rules=Rules(dlq=Dlq()),
+            max_in_flight=max_in_flight or lanes,
+            committed=self.told.append,
+            forget=lambda plan: None,
+            listeners=[self.events.append],
+        )
+        self.dispatcher.source = Source(
+            pipeline="orders",
+            run="r",
+            origin="rows",
+            definition="",
+            schema="",
+            lanes=names,
+            backlog=Rows(rows),
+            limits=Limits(),
+            destinations=("orders",),
+            straight=True,
+        )
+
+    def carry(self, task: Task) -> Work:
+        yield
+        if self.error is not None:
+            return Failed(error=self.error)
+        from destinations.destination import Written
+        from runners.counts import Branch, Counts
+
+        counts = Counts(read=1, branches={"orders": Branch(expected=1)})
+        return Landed(name="orders", written=Written(rows=1), counts=counts)
+
+    def turn(self, *lanes: str) -> bool:
+        """Let these lanes' tasks finish, then turn once."""
+        for lane in lanes:
+            while lane in self.crew.work:
+                self.crew.step(lane)
+        finished, self.crew.finished = self.crew.finished, []
+        return self.dispatcher.turn(finished)
+
+    def planned(self) -> list[tuple[str, int]]:
+        return [(event.batch.lane, event.batch.number) for event in self.events if isinstance(event, BatchPlanned)]
+
+    def settled(self) -> list[tuple[str, int]]:
+        return [(event.batch.lane, event.batch.number) for event in self.events if isinstance(event, BatchSettled)]
+
+
+@pytest.mark.promise("SS-10", "HP-20")
+def test_a_lane_has_one_batch_in_flight() -> None:
+    """The next one is planned only when the last one is committed."""
+    bench = Bench(runners=4, max_in_flight=4)
+    bench.turn()
+    assert bench.planned() == [("0", 1)]
+    bench.turn("0")
+    assert (bench.settled(), bench.planned()) == ([("0", 1)], [("0", 1), ("0", 2)])
+
+
+@pytest.mark.promise("HP-09", "HP-21", "CD-08")
+def test_no_more_batches_are_planned_than_may_be_in_flight() -> None:
+    """The bound is taken before planning: the ledger never knows more open plans."""
+    bench = Bench(lanes=5, runners=5, max_in_flight=2)
+    bench.turn()
+    assert len(bench.journal.state.open_plans) == 2
+
+
+@pytest.mark.promise("SS-15", "SS-16")
+def test_a_lane_with_work_waits_for_a_free_runner() -> None:
+    """Nothing is planned that nobody can carry yet."""
+    bench = Bench(lanes=5, runners=2)
+    bench.turn()
+    assert len(bench.journal.state.open_plans) == 2
+
+
+@pytest.mark.promise("HP-01")
+def test_every_lane_gets_its_turn() -> None:
+    """With one runner and three lanes no lane is served twice before all were served once."""
+    bench = Bench(lanes=3, runners=1)
+    bench.turn()
+    for lane in ("0", "1", "2", "0", "1"):
+        bench.turn(lane)
+    assert [lane for lane, _ in bench.planned()] == ["0", "1", "2", "0", "1", "2"]
+
+
+@pytest.mark.promise("CD-24", "X3")
+def test_lanes_commit_in_any_order_between_them_and_in_order_within() -> None:
+    """A lane that is quicker is not held up by one that is slow."""
+    bench = Bench(lanes=2, runners=2)
+    bench.turn()
+    bench.turn("1")
+    bench.turn("1")
+    bench.turn("0")
+    assert bench.settled() == [("1", 1), ("1", 2), ("0", 1)]
+
+
+@pytest.mark.promise("CD-32", "CD-33", "CD-09")
+def test_a_stop_drains() -> None:
+    """No batch is planned after it, and those in flight are committed."""
+    bench = Bench(lanes=2, runners=2)
+    bench.turn()
+    bench.dispatcher.request_stop("asked")
+    assert bench.turn("0", "1") is False
+    assert (bench.settled(), len(bench.planned())) == ([("0", 1), ("1", 1)], 2)
+
+
+@pytest.mark.promise("CD-34", "X6")
+def test_a_forced_stop_leaves_what_is_in_flight_as_it_is() -> None:
+    """No offset is committed, and the batch stays open for the next run."""
+    bench = Bench()
+    bench.turn()
+    bench.dispatcher.request_stop("asked", force=True)
+    assert bench.turn("0") is False
+    assert (bench.settled(), len(bench.journal.state.open_plans)) == ([], 1)
+
+
+@pytest.mark.promise("CD-35")
+def test_the_first_error_is_kept_and_the_others_finish() -> None:
+    """A failure in one lane stops planning; batches of other lanes are committed."""
+    bench = Bench(lanes=2, runners=2)
+    bench.turn()
+    bench.error = OSError("first")
+    bench.turn("0")
+    bench.error = None
+    assert bench.turn("1") is False
+    assert ([str(error) for error in bench.dispatcher.errors], bench.settled()) == (["first"], [("1", 1)])
+
+
+@pytest.mark.promise("CD-18")
+def test_a_listener_that_raises_stops_the_pipeline() -> None:
+    """Its error comes out of the turn."""
+    bench = Bench()
+
+    def raising(event: Event) -> None:
+        raise RuntimeError("I do not like it")
+
+    bench.dispatcher.listeners = [raising]
+    with pytest.raises(RuntimeError, match="I do not like it"):
+        bench.turn()
+
+
+@pytest.mark.promise("CN-20", "CN-21")
+def test_an_owner_that_was_replaced_can_record_nothing() -> None:
+    """Another process acquired the pipeline: the first one stops, and its batch is not committed."""
+    bench = Bench()
+    bench.turn()
+    other = Journal(bench.ledger)
+    other.acquire({"pipeline": "orders", "host": "elsewhere", "pid": 7})
+    with pytest.raises(Fenced, match="elsewhere, process 7"):
+        bench.turn("0")
+    assert all(entry.kind != "settle" for entry in bench.ledger.read())
+
+
+def test_a_request_to_stop_from_another_process_is_heard_at_the_next_append() -> None:
+    """It is an entry in the ledger; the owner meets it when it commits, and drains."""
+    bench = Bench()
+    bench.turn()
+    state = Journal(bench.ledger).state
+    bench.ledger.append([Entry(kind="stop", body={"reason": "maintenance"})], after=state.seq)
+    assert bench.turn("0") is False
+    assert (bench.dispatcher.stopping, bench.settled()) == ("maintenance", [("0", 1)])
+
+
+@pytest.mark.promise("X8", "DQ-09")
+def test_a_window_that_trips_stops_the_load_at_the_same_row_for_every_batch_size() -> None:
+    """Every fifth row is refused; three in 11 rows are reached at row 15, and whole batches before it are delivered."""
+    reached = set()
+    for largest in (1, 2, 5, 40):
+        world = World(random.Random(1), rows=40, largest=largest, dlq=Dlq(window=11, threshold=3), faults=0)
+        world.run()
+        (error,) = world.tripped
+        assert isinstance(error, WindowTripped)
+        delivered = [row for commit in world.tables["d0"].commits for row in commit.rows]
+        assert delivered == [row for row in range(1, (error.batch.span.start or 0) + 1) if row * 7 % 5]
+        reached.add((error.batch.span.start or 0) + int(str(error).split("row ")[1].split()[0].rstrip(":")))
+    assert reached == {15}

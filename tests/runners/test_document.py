@@ -1,0 +1,186 @@
+"""YAML as a tree: what is text, what is refused, and where everything stands."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runners.document import DEEPEST, LARGEST, MOST, Fields, decoded, parse, plain
+from runners.problems import DefinitionError
+
+
+def values(text: str) -> Any:
+    return plain(parse(text, "x.yaml"))
+
+
+def refusal(text: str) -> DefinitionError:
+    with pytest.raises(DefinitionError) as caught:
+        parse(text, "x.yaml")
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "text", ["no", "off", "yes", "on", "y", "2026-01-02", "12:30:00", "1_000", "0b1", "1,5", "=", "<"]
+)
+def test_what_yaml_1_2_does_not_type_is_text(text: str) -> None:
+    """Dates, times and the words of YAML 1.1 are text as they are written."""
+    assert values(f"a: {text}") == {"a": text}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("true", True),
+        ("False", False),
+        ("null", None),
+        ("~", None),
+        ("", None),
+        ("-12", -12),
+        ("007", 7),
+        ("0o17", 15),
+        ("0xff", 255),
+        ("1.5", 1.5),
+        (".5", 0.5),
+        ("1e3", 1000.0),
+    ],
+)
+def test_what_yaml_1_2_types_has_its_type(text: str, value: object) -> None:
+    """The core schema's truth values, numbers and NULL."""
+    assert values(f"a: {text}") == {"a": value}
+    assert type(values(f"a: {text}")["a"]) is type(value)
+
+
+@pytest.mark.parametrize("text", ["'12'", '"true"', "|-\n  12", ">-\n  null"])
+def test_quoted_and_block_values_are_text(text: str) -> None:
+    """Quotes say that text is meant."""
+    assert isinstance(values(f"a: {text}")["a"], str)
+
+
+@pytest.mark.parametrize("text", ["9" * 5_000, "1e999", ".inf", ".nan"])
+def test_numbers_without_measure_are_text(text: str) -> None:
+    """What no option could hold is refused as text where a number is expected, and never costs anything."""
+    assert values(f"a: {text}") == {"a": text}
+
+
+def test_keys_are_text_as_they_are_written() -> None:
+    """A column may be called `1`, `no` or `null`."""
+    assert values("{1: a, no: b, null: c, 1.50: d}") == {"1": "a", "no": "b", "null": "c", "1.50": "d"}
+
+
+def test_everything_knows_its_line_and_column() -> None:
+    """Lines and columns count from 1."""
+    node = parse("a: 1\nb:\n  - c: x\n", "x.yaml")
+    assert isinstance(node, Fields)
+    assert (node.fields["a"].line, node.fields["a"].column) == (1, 4)
+    assert (node.keys["b"].line, node.keys["b"].column) == (2, 1)
+
+
+def test_every_duplicate_key_is_told_with_both_lines() -> None:
+    """A second value would hide the first one."""
+    problems = refusal("a: 1\nb: 2\na: 3\nc: {d: 1, d: 2}\n").problems
+    assert [(problem.path, problem.line) for problem in problems] == [("a", 3), ("c.d", 4)]
+    assert "first in line 1" in problems[0].message
+
+
+@pytest.mark.parametrize(
+    "tag", ["!!python/object/apply:os.system [ls]", "!!python/name:os.system", "!mine x", "!!str 1", "!!set {a}"]
+)
+def test_tags_are_refused(tag: str) -> None:
+    """Nothing in a definition can make an object."""
+    assert "a definition has no tags, found '!" in refusal(f"a: {tag}").problems[0].message
+
+
+def test_an_alias_stands_for_what_its_anchor_names() -> None:
+    """Also as the `<<` of a mapping, whose own keys win."""
+    text = "a: &a {x: 1, y: 2}\nb: *a\nc: {<<: *a, x: 3}\nd:\n  <<: [*a, {z: 4}]\n"
+    assert values(text) == {
+        "a": {"x": 1, "y": 2},
+        "b": {"x": 1, "y": 2},
+        "c": {"x": 3, "y": 2},
+        "d": {"x": 1, "y": 2, "z": 4},
+    }
+
+
+def test_an_alias_bomb_is_refused_at_once() -> None:
+    """Aliases count as what they stand for, and nothing is expanded to be counted."""
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 40)]
+    began = time.monotonic()
+    assert f"more than {MOST:,} values" in str(refusal("\n".join(lines)))
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize(("text", "said"), [("a: &a [*a]", "inside of what it stands for"), ("a: *b", "no anchor &b")])
+def test_an_alias_that_stands_for_nothing_whole_is_refused(text: str, said: str) -> None:
+    """Neither a circle nor a missing anchor gets as far as being read."""
+    assert said in str(refusal(text))
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "- " * 100_000, "? " * 100_000, "{a: " * 100_000])
+def test_nesting_has_an_end(text: str) -> None:
+    """A document cannot exhaust the stack."""
+    assert f"at most {DEEPEST} levels" in str(refusal(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "hint"),
+    [
+        ("a: [1,\nb: 2\n", 3, 1, ""),
+        ("a: 1\nb: c: d\n", 2, 5, "stands in quotes"),
+        ("a:\n\tb: 1\n", 2, 1, "by spaces"),
+        ("a: @b\n", 1, 4, "stands in quotes"),
+        ("a: [${X}]\n", 1, 6, 'a parameter stands in quotes: "${NAME}"'),
+    ],
+)
+def test_what_is_not_yaml_is_told_with_line_and_column(text: str, line: int, column: int, hint: str) -> None:
+    """And with what usually helps."""
+    error = refusal(text)
+    assert f"this is not YAML (line {line}, column {column})" in error.message
+    assert hint in error.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "the definition is empty"),
+        ("# nothing\n", "the definition is empty"),
+        ("a: 1\n---\nb: 2\n", "found a second one"),
+        ("{? {a: 1} : b}", "expected a name before the colon"),
+        ('a: "\\ud800"', "half of one"),
+        ('a: "\\UFFFFFFFF"', "this is not YAML"),
+        ("a: \x07", "this is not YAML"),
+        ("a: {<<: 5}", "expected the alias of a mapping"),
+    ],
+)
+def test_what_is_no_definition_is_told_in_a_sentence(text: str, said: str) -> None:
+    """None of these is an exception of the parser's."""
+    assert said in str(refusal(text))
+
+
+def test_a_file_that_is_too_large_is_not_read() -> None:
+    """A definition is not a data file."""
+    with pytest.raises(DefinitionError, match="at most 1 MiB"):
+        decoded(b" " * (LARGEST + 1), "x.yaml")
+
+
+def test_other_encodings_are_told_with_their_line() -> None:
+    """Latin-1 is not taken for UTF-8."""
+    with pytest.raises(DefinitionError, match=r"line 2 .*0xfc; save the file as UTF-8"):
+        decoded("a: 1\nb: ü".encode("latin-1"), "x.yaml")
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text() -> None:
+    """Editors on Windows write one."""
+    assert decoded(b"\xef\xbb\xbfa: 1", "x.yaml") == "a: 1"
+
+
+@given(st.text(alphabet="ab:-[]{}&*!|>'\"%@`,?# \n\t~<=0x1\\\ufeff\x85\u2028${}", max_size=60))
+def test_any_text_is_a_document_or_a_definition_error(text: str) -> None:
+    """Whatever is written, the answer is a tree or a sentence."""
+    with contextlib.suppress(DefinitionError):
+        plain(parse(text, "x.yaml"))

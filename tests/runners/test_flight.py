@@ -1,0 +1,231 @@
+"""What follows from each outcome of a batch's tasks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timezone
+
+import pytest
+
+from destinations.destination import Identity, Written
+from destinations.dlq import Dlq
+from origins.batch import Batch, Span
+from runners.counts import Branch, Counts
+from runners.errors import Unbalanced, WindowTripped
+from runners.flight import Flight, Rules, after, begin, resume
+from runners.outcome import (
+    DLQ,
+    Answers,
+    Ask,
+    Carry,
+    Count,
+    Counted,
+    Deliver,
+    Explain,
+    Explained,
+    Failed,
+    Landed,
+    Prepare,
+    Prepared,
+    Refused,
+)
+from runners.progress import Decision, Lane, Plan
+
+BATCH = Batch(
+    pipeline="orders",
+    run="r",
+    origin="origin",
+    lane="0",
+    number=1,
+    plan="p1",
+    span=Span(start=None, end=10),
+    schema="{}",
+    time=datetime(2026, 1, 1, tzinfo=timezone.utc),
+)
+STRAIGHT = Plan(batch=BATCH, destinations=("orders",), straight=True)
+TWO = Plan(batch=BATCH, destinations=("orders", "latest"), straight=False)
+LENIENT = Rules(dlq=Dlq(window=0))
+
+
+def counts(*names: str, read: int = 10, nacked: int = 0, filtered: int = 0) -> Counts:
+    branch = Branch(expected=read - nacked - filtered, filtered=filtered)
+    return Counts(read=read, nacked=nacked, branches=dict.fromkeys(names, branch))
+
+
+def landed(name: str, rows: int) -> Landed:
+    return Landed(name=name, written=Written(rows=rows))
+
+
+def decided(plan: Plan, nacked: int = 0, rules: Rules = LENIENT) -> Flight:
+    """A flight whose batch was just prepared."""
+    outcome = Prepared(path="p1-a", counts=counts(*plan.destinations, nacked=nacked), nacks=list(range(1, nacked + 1)))
+    return after(begin(plan, Lane()), outcome, rules).flight
+
+
+@pytest.mark.promise("X1")
+def test_a_clean_straight_batch_settles_at_once() -> None:
+    """Its one write is its whole decision: one entry commits the offset."""
+    outcome = Landed(name="orders", written=Written(rows=8), counts=counts("orders", filtered=2))
+    step = after(begin(STRAIGHT, Lane()), outcome, LENIENT)
+    (entry,) = step.entries
+    assert (entry.kind, entry.body["offset"], entry.body["counts"]["balanced"]) == ("settle", 10, True)
+    assert (step.settled, step.done, step.error) == (True, True, None)
+
+
+def test_a_straight_batch_that_meets_a_refused_row_is_prepared_under_the_same_plan() -> None:
+    """Nothing is recorded: nothing was written."""
+    step = after(begin(STRAIGHT, Lane()), Refused(), LENIENT)
+    assert (step.flight.task, step.entries) == (Prepare(plan=STRAIGHT), ())
+
+
+@pytest.mark.promise("DQ-05")
+def test_nacked_rows_go_before_all_others() -> None:
+    """The DLQ has the rows before any destination and before the offset."""
+    flight = decided(TWO, nacked=1)
+    names = []
+    step = None
+    while flight.task is not None:
+        assert isinstance(flight.task, Deliver)
+        names.append(flight.task.name)
+        step = after(flight, landed(flight.task.name, 1 if flight.task.name == DLQ else 9), LENIENT)
+        flight = step.flight
+    assert names == [DLQ, "orders", "latest"]
+    assert step is not None
+    assert [entry.kind for entry in step.entries] == ["settle"]
+
+
+@pytest.mark.promise("CD-14")
+def test_discarded_rows_are_counted_and_not_written() -> None:
+    """With a DLQ that discards there is no DLQ write, and the entry says how many rows were thrown away."""
+    rules = Rules(dlq=Dlq(window=0), discards=True)
+    flight = decided(TWO, nacked=3, rules=rules)
+    step = after(after(flight, landed("orders", 7), rules).flight, landed("latest", 7), rules)
+    assert step.entries[0].body["counts"]["discarded"] == 3
+
+
+@pytest.mark.promise("X8", "CD-16")
+def test_a_batch_that_trips_the_window_delivers_nothing() -> None:
+    """The plan is cancelled, and the error names the row."""
+    prepared = Prepared(path="p1-a", counts=counts("orders", nacked=2), nacks=[4, 7])
+    step = after(begin(STRAIGHT, Lane()), prepared, Rules())
+    assert isinstance(step.flight.task, Explain)
+    assert step.entries == ()
+    end = after(step.flight, Explained(nacks=[{"stage": "cast", "message": "no number", "row": {"id": 4}}]), Rules())
+    assert [entry.kind for entry in end.entries] == ["cancel"]
+    assert isinstance(end.error, WindowTripped)
+    assert "row 4" in str(end.error)
+
+
+def test_a_trip_is_told_even_when_the_row_cannot_be_fetched() -> None:
+    """The batch is cancelled all the same."""
+    prepared = Prepared(path="p1-a", counts=counts("orders", nacked=1), nacks=[4])
+    step = after(begin(STRAIGHT, Lane()), prepared, Rules())
+    end = after(step.flight, Failed(error=OSError("gone")), Rules())
+    assert (end.done, isinstance(end.error, WindowTripped)) == (True, True)
+
+
+@pytest.mark.promise("SS-08", "CD-11")
+def test_after_any_commits_the_offset_with_the_first_destination() -> None:
+    """The other one owes the batch until it has it, and the lane waits for it."""
+    rules = replace(LENIENT, delivery="after_any")
+    first = after(decided(TWO, rules=rules), landed("orders", 10), rules)
+    assert first.entries[0].body["owed"] == ["latest"]
+    assert (first.settled, first.done) == (True, False)
+    second = after(first.flight, landed("latest", 10), rules)
+    assert second.entries[0].body["owed"] == []
+    assert (second.settled, second.done) == (False, True)
+
+
+@pytest.mark.promise("SS-08")
+def test_after_any_goes_on_to_the_next_destination_when_one_fails() -> None:
+    """The offset is committed with the one that has it; the run stops with the other's error."""
+    rules = replace(LENIENT, delivery="after_any")
+    failed = after(decided(TWO, rules=rules), Failed(error=OSError("down")), rules)
+    assert isinstance(failed.flight.task, Deliver)
+    end = after(failed.flight, landed("latest", 10), rules)
+    assert end.entries[0].body["owed"] == ["orders"]
+    assert (str(end.error), end.done) == ("down", False)
+
+
+@pytest.mark.promise("SS-09", "CD-17")
+def test_after_all_stops_at_the_first_failure() -> None:
+    """No offset is committed and the batch stays open."""
+    step = after(decided(TWO), Failed(error=OSError("down")), LENIENT)
+    assert (step.entries, step.done, str(step.error)) == ((), False, "down")
+
+
+@pytest.mark.promise("CD-17", "DQ-04")
+def test_a_dlq_that_cannot_be_written_stops_the_run() -> None:
+    """Whatever the delivery guarantee, the offset stays."""
+    rules = replace(LENIENT, delivery="after_any")
+    step = after(decided(TWO, nacked=1, rules=rules), Failed(error=OSError("disk full")), rules)
+    assert (step.entries, str(step.error)) == ((), "disk full")
+
+
+def test_counts_that_do_not_add_up_settle_the_batch_and_stop_the_run() -> None:
+    """It is recorded as unbalanced, never guessed at and never tried again."""
+    outcome = Landed(name="orders", written=Written(rows=9), counts=counts("orders"))
+    step = after(begin(STRAIGHT, Lane()), outcome, LENIENT)
+    assert step.entries[0].body["counts"]["balanced"] is False
+    assert isinstance(step.error, Unbalanced)
+
+
+def test_an_open_batch_is_asked_for_first() -> None:
+    """Nothing is known of it, whatever the ledger says."""
+    flight = resume(STRAIGHT, Lane(), {"orders": Identity(place="orders")})
+    assert isinstance(flight.task, Ask)
+    assert flight.task.names == ["orders"]
+
+
+def test_an_open_batch_that_nobody_has_is_cancelled() -> None:
+    """Its rows are planned anew, under the definition as it is now."""
+    step = after(resume(STRAIGHT, Lane(), {}), Answers(found={}), LENIENT)
+    assert ([entry.kind for entry in step.entries], step.done) == (["cancel"], True)
+
+
+def test_an_open_straight_batch_that_landed_is_counted_and_settled() -> None:
+    """Its commit proves that nothing was refused; what was read is counted again."""
+    step = after(resume(STRAIGHT, Lane(), {}), Answers(found={"orders": Written(rows=8)}), LENIENT)
+    assert isinstance(step.flight.task, Count)
+    body = after(step.flight, Counted(read=10), LENIENT).entries[0].body
+    assert (body["counts"]["read"], body["counts"]["branches"]["orders"]["filtered"]) == (10, 2)
+    assert body["counts"]["balanced"] is True
+
+
+def test_what_cannot_be_counted_any_more_is_said_to_be_unknown() -> None:
+    """The files are gone: the batch is settled, and its balance is unknown."""
+    step = after(resume(STRAIGHT, Lane(), {}), Answers(found={"orders": Written(rows=8)}), LENIENT)
+    body = after(step.flight, Counted(read=None), LENIENT).entries[0].body
+    assert body["counts"]["balanced"] == "unknown"
+
+
+def test_an_open_prepared_batch_goes_on_to_those_that_do_not_have_it() -> None:
+    """From what was prepared, and to nobody twice."""
+    decision = Decision(path="p1-a", counts=counts("orders", "latest"), window=Lane().window)
+    step = after(
+        resume(replace(TWO, decision=decision), Lane(), {}), Answers(found={"orders": Written(rows=10)}), LENIENT
+    )
+    assert isinstance(step.flight.task, Deliver)
+    assert step.flight.task.name == "latest"
+
+
+def test_a_lane_returns_to_the_straight_way_after_ten_clean_batches() -> None:
+    """A nack sends it the careful way; each clean batch brings it one step back."""
+    careful = after(decided(STRAIGHT, nacked=1), landed(DLQ, 1), LENIENT)
+    settled = after(careful.flight, landed("orders", 9), LENIENT)
+    assert settled.entries[0].body["clean"] == 0
+    clean = after(replace(decided(STRAIGHT), lane=Lane(clean=9)), landed("orders", 10), LENIENT)
+    assert clean.entries[0].body["clean"] == 10
+
+
+def test_a_destination_that_gets_no_rows_is_not_written() -> None:
+    """All rows were filtered: the batch settles without a delivery."""
+    outcome = Prepared(path="p1-a", counts=counts("orders", filtered=10))
+    step = after(begin(replace(STRAIGHT, straight=False), Lane()), outcome, LENIENT)
+    assert [entry.kind for entry in step.entries] == ["prepared", "settle"]
+
+
+def test_begin_takes_the_way_that_was_planned() -> None:
+    """Straight plans are carried, others prepared."""
+    assert isinstance(begin(STRAIGHT, Lane()).task, Carry)
+    assert isinstance(begin(TWO, Lane()).task, Prepare)

@@ -1,0 +1,166 @@
+"""What is put into a definition from outside."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runners.document import Scalar, parse, plain
+from runners.parameters import Parameters, overridden, variables_in
+from runners.problems import DefinitionError
+
+
+def put_in(
+    text: str, variables: Mapping[str, str] | None = None, environment: Mapping[str, str] | None = None
+) -> tuple[object, list[str]]:
+    parameters = Parameters(variables=variables or {}, environment=environment or {})
+    node = parameters.put_in(parse(text, "x.yaml"))
+    return plain(node), [str(problem) for problem in parameters.problems]
+
+
+@pytest.mark.promise("SS-25")
+def test_a_parameter_is_put_in_wherever_a_value_stands() -> None:
+    """Several in one value too, and never in a name."""
+    got = put_in('a: ${X}\nb: ["x/${X}/${Y}/z"]\n${X}: c\n', {"X": "1", "Y": "two"})
+    assert got == ({"a": 1, "b": ["x/1/two/z"], "${X}": "c"}, [])
+
+
+def test_what_was_given_wins_over_the_environment_and_both_over_the_default() -> None:
+    """As in a shell, an empty variable of the environment counts as none where there is a default."""
+    text = "{a: '${A:-0}', b: '${B:-0}', c: '${C:-0}', d: '${D:-}', e: '${E:-0}', f: '${E}'}"
+    got, problems = put_in(text, {"A": "1"}, {"A": "2", "B": "2", "E": ""})
+    assert got == {"a": "1", "b": "2", "c": "0", "d": "", "e": "0", "f": ""}
+    assert problems == []
+
+
+def test_a_value_never_becomes_structure() -> None:
+    """Parameters are put in after the text was parsed, and once."""
+    got, _ = put_in("a: ${X}\nb: ${Y}", {"X": "[1, 2]\nc: d", "Y": "${X}"})
+    assert got == {"a": "[1, 2]\nc: d", "b": "${X}"}
+
+
+def test_the_characters_themselves_are_written_with_two_dollars() -> None:
+    """A dollar without a brace is nothing special."""
+    assert put_in("a: $${X}-${X}-$X-5$", {"X": "1"}) == ({"a": "${X}-1-$X-5$"}, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "a: [{b: '${LIMIT}'}]",
+            "a[0].b: the parameter LIMIT is missing; give it by --var LIMIT=… or in the environment",
+        ),
+        ("a: ${LIMTI}", "a: the parameter LIMTI is missing; did you mean 'LIMITS'?"),
+        ("a: ${secret:KEY}", "a: the secret KEY is missing; set it in the environment"),
+        ("a: ${secret:KEY:-x}", "a: a secret has no default, got '${secret:KEY:-x}'"),
+        ("a: ${a-b}", "a: expected ${NAME}, ${NAME:-default} or ${secret:NAME}, got '${a-b}'; where these characters"),
+        ("a: x${", "a: expected ${NAME}, ${NAME:-default} or ${secret:NAME}, got '${'"),
+        ("a: ${X:=5}", "a: expected ${NAME}, ${NAME:-default} or ${secret:NAME}, got '${X:=5}'"),
+        ("a: ${}", "a: expected ${NAME}, ${NAME:-default} or ${secret:NAME}, got '${}'"),
+    ],
+)
+def test_what_cannot_be_put_in_is_told_with_its_name(text: str, said: str) -> None:
+    """And with the ways to give it."""
+    variables = {"LIMITS": "1"} if "LIMTI" in text else {}
+    _, problems = put_in(text, variables)
+    assert len(problems) == 1
+    assert problems[0].startswith(said)
+
+
+def test_secrets_come_from_the_environment_alone() -> None:
+    """A secret on the command line would be in everybody's process list."""
+    parameters = Parameters(variables={"KEY": "wrong"}, environment={"KEY": "hunter2"})
+    assert plain(parameters.put_in(parse("a: user:${secret:KEY}@host", "x.yaml"))) == {"a": "user:hunter2@host"}
+    assert parameters.secrets == {"hunter2": "${secret:KEY}"}
+
+
+def test_what_only_looks_needs_no_secret() -> None:
+    """The reference stays in its place."""
+    parameters = Parameters(variables={}, environment={}, needs_secrets=False)
+    assert plain(parameters.put_in(parse("a: x${secret:KEY}", "x.yaml"))) == {"a": "x${secret:KEY}"}
+    assert parameters.problems == []
+
+
+def test_bytes_that_are_no_text_are_told() -> None:
+    """The environment may hold anything."""
+    _, problems = put_in("a: ${X}", {}, {"X": os.fsdecode(b"\xff")})
+    assert problems == ["a: expected text in UTF-8, got other bytes in a parameter of '${X}'"]
+
+
+@given(st.text(alphabet="${}secrt:-AB_ x\\", max_size=40))
+def test_any_text_comes_out_as_text(text: str) -> None:
+    """Whatever stands between dollars and braces."""
+    parameters = Parameters(variables={"A": "1"}, environment={"B": "2"})
+    node = parameters.put_in(Scalar(text=text))
+    assert isinstance(node, Scalar)
+    assert parameters.problems or "${A}" not in node.text.replace("$${A}", "")
+
+
+def test_variables_may_stand_in_a_file(tmp_path: Path) -> None:
+    """As a mapping of names to values; each is text until it is put in."""
+    file = tmp_path / "vars.yaml"
+    file.write_text("X: 1\nY: no\nZ:\n")
+    assert variables_in(file) == {"X": "1", "Y": "no", "Z": ""}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("- a", "a mapping of names to values"), ("X: [1]", "X: expected one value"), ("X: [", "not YAML")],
+)
+def test_a_file_of_no_variables_is_told(tmp_path: Path, text: str, said: str) -> None:
+    """A value cannot be structure, here either."""
+    file = tmp_path / "vars.yaml"
+    file.write_text(text)
+    with pytest.raises(DefinitionError, match=said):
+        variables_in(file)
+    with pytest.raises(DefinitionError, match="cannot be read: No such file"):
+        variables_in(tmp_path / "gone.yaml")
+
+
+DOCUMENT = "a: {b: 1, c.d: 2}\nl: [x, {y: 1}]\nn:\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "expected"),
+    [
+        ("a.b", "5", {"a": {"b": 5, "c.d": 2}, "l": ["x", {"y": 1}], "n": None}),
+        ("a.c.d", "5", {"a": {"b": 1, "c.d": 5}, "l": ["x", {"y": 1}], "n": None}),
+        ("a.'e.f'", "x: y", {"a": {"b": 1, "c.d": 2, "e.f": "x: y"}, "l": ["x", {"y": 1}], "n": None}),
+        ("l.0", "z", {"a": {"b": 1, "c.d": 2}, "l": ["z", {"y": 1}], "n": None}),
+        ("l[1].y", "", {"a": {"b": 1, "c.d": 2}, "l": ["x", {"y": None}], "n": None}),
+        ("n.o.p", "true", {"a": {"b": 1, "c.d": 2}, "l": ["x", {"y": 1}], "n": {"o": {"p": True}}}),
+        ("new", "[1]", {"a": {"b": 1, "c.d": 2}, "l": ["x", {"y": 1}], "n": None, "new": "[1]"}),
+    ],
+)
+def test_set_puts_one_value_in_its_place(path: str, value: str, expected: object) -> None:
+    """The path is the one that problems are told with; what is missing on the way is made."""
+    assert plain(overridden(parse(DOCUMENT, "x.yaml"), path, value)) == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("a", "a is a mapping; name one value inside"),
+        ("l", "l is a list; name one value inside"),
+        ("l.2", "l is a list of 2, counted from 0; it has no '2'"),
+        ("l.x", "l is a list of 2, counted from 0; it has no 'x'"),
+        ("a.b.c", "a.b has nothing inside, so that 'c' cannot be set"),
+        ("l[0].c", "l[0] has nothing inside, so that 'c' cannot be set"),
+        ("", "expected a path such as dlq.window or stages[0].filter, got ''"),
+        ("a..b", "expected a path"),
+        ("a.", "expected a path"),
+        ("a[x]", "expected a path"),
+        ("a" * 60 + ".", "expected a path"),
+    ],
+)
+def test_a_path_that_leads_nowhere_is_told(path: str, said: str) -> None:
+    """Nothing is guessed, and no path takes long to refuse."""
+    with pytest.raises(ValueError, match=re.escape(said)):
+        overridden(parse(DOCUMENT, "x.yaml"), path, "1")

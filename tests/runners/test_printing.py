@@ -1,0 +1,181 @@
+"""What a person reads on a terminal."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from runners import printing
+from runners.offsets import LaneMove, Move
+from runners.report import DestinationReport, Report, RunError
+
+
+@pytest.fixture(autouse=True)
+def width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal of 60 columns."""
+    monkeypatch.setenv("COLUMNS", "60")
+
+
+def carried(**more: object) -> Report:
+    """A run that carried two batches."""
+    counts = DestinationReport(delivered=1_195, filtered=2, nacked=3)
+    facts: dict[str, object] = {
+        "pipeline": "orders",
+        "run": "r",
+        "status": "succeeded",
+        "batches": 2,
+        "read": 1_200,
+        "nacked": 3,
+        "destinations": {"orders": counts},
+        "seconds": 1.26,
+    }
+    return Report(**{**facts, **more})  # type: ignore[arg-type]
+
+
+def test_a_run_is_told_with_its_equation() -> None:
+    """Read, delivered, filtered and refused for each destination, and where the refused rows are."""
+    assert printing.report(carried(), "orders.yaml").splitlines() == [
+        "orders succeeded after 1.3 s: 2 batches.",
+        "to      read   delivered  filtered  refused",
+        "orders  1,200  1,195      2         3",
+        "The refused rows:  wherry dlq show orders.yaml",
+    ]
+
+
+def test_a_run_without_anything_new_says_so() -> None:
+    """It is no failure."""
+    said = printing.report(carried(batches=0, seconds=123.4), "orders.yaml")
+    assert said == "orders succeeded after 123 s: nothing new waits."
+
+
+def test_rows_that_were_thrown_away_are_not_to_be_shown() -> None:
+    """Nobody is sent to look for them."""
+    assert "dlq show" not in printing.report(carried(discarded=3), "orders.yaml")
+
+
+@pytest.mark.parametrize(
+    ("balanced", "said"),
+    [(False, "The counts do not balance."), ("unknown", "Some rows could not be counted."), (True, "")],
+)
+def test_counts_that_do_not_balance_are_told(balanced: bool | str, said: str) -> None:
+    """Nothing is said where they do."""
+    lines = printing.report(carried(balanced=balanced, nacked=0), "orders.yaml").splitlines()
+    assert lines[3:] == [said] * bool(said)
+
+
+def test_a_failure_is_told_in_its_own_words() -> None:
+    """After how long, why, what to do, and how far it came."""
+    error = RunError(cls="LedgerError", code="LEDGER", message="the disk is full.", hint="Make room.")
+    report = carried(status="failed", error=error)
+    assert printing.failure(report) == "orders failed after 1.3 s: the disk is full.\nMake room."
+    assert printing.report(report, "orders.yaml").splitlines()[0] == "2 batches before that:"
+    assert printing.report(carried(status="failed", error=error, batches=0), "x") == "No batch was carried."
+
+
+FACTS: dict[str, Any] = {
+    "pipeline": "orders",
+    "state": "never_run",
+    "owner": None,
+    "lanes": {},
+    "open": [],
+    "dlq": {"rows": None, "unreplayed": None},
+    "last_run": None,
+    "next": "wherry run orders.yaml",
+}
+
+
+def test_a_pipeline_that_never_ran_says_what_to_type() -> None:
+    """And nothing else, for there is nothing else."""
+    assert printing.status(FACTS) == "orders: never run\n\nnext  wherry run orders.yaml"
+
+
+def test_a_pipeline_is_told_in_a_few_lines() -> None:
+    """Who runs it, how the last run ended, how far each lane is, what is open and what was refused."""
+    said = printing.status(
+        {
+            **FACTS,
+            "state": "running",
+            "owner": {"host": "box", "process": 7, "since": "2026-01-01T00:00:00"},
+            "lanes": {"0": {"offset": {"file": "a"}, "number": 3, "behind": "2 files"}},
+            "open": [{"lane": "0", "number": 4, "label": "b.json"}],
+            "dlq": {"rows": 1_200, "unreplayed": 1_200},
+            "last_run": {
+                "status": "failed",
+                "reason": "failed",
+                "at": "2026-01-01T00:00:00.123+00:00",
+                "batches": 3,
+                "read": 30,
+                "error": {"message": "the window tripped\n  and more"},
+            },
+        }
+    )
+    assert said.splitlines()[2:] == [
+        "run by    box, process 7, since 2026-01-01T00:00:00",
+        "last run  failed at 2026-01-01T00:00:00, 3 batches, 30 rows",
+        "          read",
+        "error     the window tripped",
+        'lanes     0: batch 3, offset {"file": "a"}, 2 files waiting',
+        "open      batch 4 of lane 0 (b.json) is open; the next run",
+        "          finishes it first",
+        "refused   1,200 rows in the dead letter queue",
+        "next      wherry run orders.yaml",
+    ]
+
+
+def test_offsets_are_a_table() -> None:
+    """With what is open beneath it; before the first run there are none."""
+    lanes = {"0": {"number": 3, "committed_at": None, "offset": None, "epoch": 1}}
+    open_batch = {"lane": "0", "number": 4, "label": ""}
+    assert printing.offsets({"lanes": lanes, "open": [open_batch]}).splitlines() == [
+        "lane  batch  committed at  offset",
+        "0     3                    the beginning",
+        "batch 4 of lane 0 is open; the next run finishes it first",
+    ]
+    assert printing.offsets({"lanes": {}, "open": []}) == "Nothing was carried yet."
+
+
+def test_a_move_says_what_comes_again_and_what_becomes_of_it() -> None:
+    """Before anything is moved."""
+    move = Move(
+        lanes={"0": LaneMove(before=5, after=None, batches=2, rows=2_000)},
+        destinations={"orders": "the rows will be there twice"},
+    )
+    assert printing.move(move).splitlines() == [
+        "lane  batches again  rows again  from → to",
+        "0     2              2,000       5 → the beginning",
+        "",
+        "orders  the rows will be there twice",
+    ]
+    assert printing.move(Move(lanes={})) == "There is nothing to move: nothing was carried yet."
+
+
+def test_a_refused_row_stands_beneath_its_reason() -> None:
+    """When, where, why, and the row itself."""
+    row = {
+        "nacked_at": "2026-01-01T00:00:00.123+00:00",
+        "lane": "0",
+        "number": 3,
+        "stage": "cast",
+        "destination": None,
+        "message": "column amount: 'sieben' is no number",
+        "row": {"name": "Jürgen"},
+    }
+    assert printing.dead_letters([row]).splitlines() == [
+        "2026-01-01T00:00:00  lane 0, batch 3, cast: column amount: 'sieben' is no number",
+        '  {"name": "Jürgen"}',
+    ]
+    assert printing.dead_letters([]) == "No refused rows are kept."
+
+
+def test_a_command_stays_in_one_line() -> None:
+    """So that it can be copied, however narrow the terminal is."""
+    command = "wherry run orders.yaml --set dlq.window=0 --set dlq.threshold=1"
+    assert f"  {command}" in printing.sections([("x", [f"To let them pass in one run:  {command}"])]).splitlines()[-1]
+
+
+def test_facts_for_programs_are_json_in_utf_8() -> None:
+    """Umlauts are themselves."""
+    assert json.loads(printing.as_json({"a": "ü"})) == {"a": "ü"}
+    assert "ü" in printing.as_json({"a": "ü"})

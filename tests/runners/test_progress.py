@@ -1,0 +1,131 @@
+"""What follows from the ledger's entries."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import datetime, timezone
+
+import pytest
+
+from origins.batch import Batch, Span
+from runners.counts import Branch, Counts
+from runners.entry import Entry, Settled
+from runners.ledger import LedgerError
+from runners.nack_window import NackWindow
+from runners.progress import Decision, Plan, State, fold, fold_all, settled_among, snapshot
+
+
+def plan(number: int, *, start: object = None, end: object = 10) -> Plan:
+    batch = Batch(
+        pipeline="orders",
+        run="r",
+        origin="origin",
+        lane="0",
+        number=number,
+        plan=f"p{number}",
+        span=Span(start=start, end=end, parts=(["a.json", 3, 7],), label="a.json"),
+        schema="{}",
+        time=datetime(2026, 1, 1, tzinfo=timezone.utc),
+    )
+    return Plan(batch=batch, destinations=("orders",), straight=True)
+
+
+def numbered(*entries: Entry) -> list[Entry]:
+    return [replace(entry, seq=number) for number, entry in enumerate(entries, start=1)]
+
+
+OPENED = Entry(kind="open", body={"pipeline": "orders", "schema": "{}"})
+PLANNED = Entry(kind="plan", lane="0", plan="p1", body=plan(1).json())
+COUNTS = Counts(read=3, nacked=1, branches={"orders": Branch(expected=2)})
+DECISION = Decision(path="p1-a", counts=COUNTS, window=NackWindow(rows=3, nacks=(2,)), bases={"0:0#a.json": 1})
+PREPARED = Entry(kind="prepared", lane="0", plan="p1", body=DECISION.json())
+
+
+def settle(*owed: str) -> Entry:
+    body = {
+        "offset": 10,
+        "counts": {**COUNTS.json(), "delivered": {"orders": 2}, "discarded": 0, "balanced": True},
+        "window": {"rows": 3, "nacks": [2]},
+        "clean": 0,
+        "owed": list(owed),
+    }
+    return Entry(kind="settle", lane="0", plan="p1", body=body)
+
+
+def test_a_planned_batch_is_open_until_it_is_settled() -> None:
+    """Its lane's offset moves only then."""
+    opened = fold_all(numbered(OPENED, PLANNED))
+    settled = fold_all(numbered(OPENED, PLANNED, settle()))
+    assert (opened.lane("0").offset, opened.open_plans) == (None, (plan(1),))
+    assert (settled.lane("0").offset, settled.open_plans) == (10, ())
+
+
+def test_a_prepared_batch_keeps_its_decision() -> None:
+    """It is there for whoever finishes it."""
+    (found,) = fold_all(numbered(OPENED, PLANNED, PREPARED)).open_plans
+    assert found.decision == DECISION
+
+
+@pytest.mark.promise("SS-08")
+def test_an_owed_batch_has_its_offset_committed_and_stays_open() -> None:
+    """The others still get it, also after a crash."""
+    state = fold_all(numbered(OPENED, PLANNED, PREPARED, settle("orders")))
+    assert state.lane("0").offset == 10
+    assert [found.published for found in state.open_plans] == [True]
+
+
+def test_a_cancelled_plan_burns_its_number() -> None:
+    """No later batch of the lane is called the same."""
+    state = fold_all(numbered(OPENED, PLANNED, Entry(kind="cancel", lane="0", plan="p1")))
+    assert (state.open_plans, state.lane("0").number, state.lane("0").committed) == ((), 1, 0)
+
+
+@pytest.mark.promise("SS-12")
+def test_offsets_that_are_set_by_hand_move_the_lane_and_not_its_number() -> None:
+    """What comes next is a new batch, which no destination takes for one that it has."""
+    moved = Entry(kind="set", body={"lanes": {"0": {"offset": None}}, "forgotten": [["0", 1, 1]], "reason": "again"})
+    state = fold_all(numbered(OPENED, PLANNED, settle(), moved))
+    assert (state.lane("0").offset, state.lane("0").number) == (None, 1)
+    assert state.lane("0").window == NackWindow()
+
+
+def test_a_batch_that_was_rewound_does_not_count_as_carried() -> None:
+    """And one after it does."""
+    moved = Entry(kind="set", body={"lanes": {"0": {"offset": None}}, "forgotten": [["0", 1, 1]], "reason": "again"})
+    state = fold_all(numbered(OPENED, PLANNED, settle(), moved))
+    first = Settled(lane="0", number=1, plan="p1", run="r", at="", span={}, counts={})
+    assert (state.carried(first), state.carried(replace(first, number=2))) == (False, True)
+
+
+@pytest.mark.parametrize("entries", [[OPENED, PLANNED, PREPARED], [OPENED, PLANNED, PREPARED, settle("orders")]])
+def test_a_snapshot_stands_for_all_before_it(entries: list[Entry]) -> None:
+    """The state that is folded from it, by way of JSON, is the state that it was taken of."""
+    state = fold_all(numbered(*entries, Entry(kind="acquire", epoch=3, owner="me", body={"host": "h"})))
+    body = json.loads(json.dumps(snapshot(state)))
+    again = fold(State(), Entry(kind="snapshot", seq=state.seq + 1, body=body))
+    assert replace(again, seq=state.seq) == state
+
+
+def test_settled_batches_are_found_with_their_spans_once() -> None:
+    """One that was owed and then paid is one batch."""
+    found = list(settled_among(numbered(OPENED, PLANNED, PREPARED, settle("orders"), settle())))
+    assert [(settled.plan, settled.span["parts"]) for settled in found] == [("p1", [["a.json", 3, 7]])]
+
+
+def test_an_entry_of_a_newer_format_is_refused() -> None:
+    """It says what to do."""
+    with pytest.raises(LedgerError, match="Upgrade wherry"):
+        fold(State(), Entry(kind="open", seq=1, format=99))
+
+
+def test_a_gap_is_an_error() -> None:
+    """A ledger that lost an entry is not guessed at."""
+    with pytest.raises(LedgerError, match="gap: entry 2 follows 0"):
+        fold(State(), replace(OPENED, seq=2))
+
+
+def test_an_entry_for_a_plan_that_is_not_open_is_an_error() -> None:
+    """Nobody settles what was not planned."""
+    with pytest.raises(LedgerError, match="which is not open"):
+        fold_all(numbered(OPENED, settle()))

@@ -1,0 +1,183 @@
+"""What `validate` says a definition will do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runners.definition import load
+from runners.printing import explanation
+from runners.validation import Explanation, explain
+from tests.runners.toys import TOYS
+
+Explained = Callable[..., Explanation]
+
+
+@pytest.fixture
+def explained(tmp_path: Path) -> Explained:
+    """Explains a definition with these destinations, and more."""
+
+    def explained(more: str = "", destinations: str = "table: {table: main.orders}", origin: str = "") -> Explanation:
+        file = tmp_path / "orders.yaml"
+        file.write_text(
+            f"name: orders\norigin:\n  folder: {{path: landing}}\n{origin}destinations:\n  - {destinations}\n{more}"
+        )
+        return explain(load(file, environment={"KEY": "hunter2"}, kinds=TOYS), TOYS)
+
+    return explained
+
+
+def test_each_destination_says_its_guarantee(explained: Explained) -> None:
+    """In its own words, and where the rows go."""
+    said = explained(destinations="table: {table: main.orders}\n  - say: {}\n    stages: [keep: a]")
+    assert [(each["name"], each["kind"], each["place"], each["stages"]) for each in said.destinations] == [
+        ("orders", "table", "main.orders", []),
+        ("say", "say", "", ["keep"]),
+    ]
+    assert said.destinations[0]["guarantee"] == "effectively once: the table remembers"
+    assert said.destinations[1]["guarantee"].startswith("at least once")
+
+
+@pytest.mark.promise("SS-13")
+def test_a_restart_is_explained(explained: Explained) -> None:
+    """It goes on after the last committed batch, or from the beginning when told to."""
+    said = " ".join(explained().restart)
+    assert "after the last committed batch" in said
+    assert "--from-beginning" in said
+
+
+@pytest.mark.parametrize(
+    ("dlq", "sentences"),
+    [
+        ("", ["The first refused row stops the run", "--set dlq.window=0", "for good"]),
+        ("{window: 1000}", ["The first refused row stops the run", "--set dlq.window=0", "for good"]),
+        ("{window: 0}", ["Refused rows never stop a run; they go to a table in the state"]),
+        ("{window: 0, discard: {}}", ["Refused rows never stop a run; they are counted and thrown away"]),
+        ("{window: 1000, threshold: 50}", ["Refused rows go to a table in the state", "50 of the last 1,000 rows"]),
+        ("{window: 9, threshold: 2, table: {table: a.b}}", ["Refused rows go to a.b", "2 of the last 9 rows"]),
+        ("{window: 9, threshold: 2, say: {}}", ["Refused rows go to dlq", "2 of the last 9 rows"]),
+    ],
+)
+def test_when_refused_rows_stop_a_run_is_explained(explained: Explained, dlq: str, sentences: list[str]) -> None:
+    """And where they go; with the default window, the ways on."""
+    said = explained(f"dlq: {dlq}\n" if dlq else "").dead_letters
+    assert len(said) == len(sentences)
+    assert all(part in sentence for part, sentence in zip(sentences, said, strict=True))
+
+
+@pytest.mark.promise("SS-03")
+@pytest.mark.parametrize(
+    ("batch", "sentences"),
+    [
+        ("{rows: 1, files: null}", ["A batch holds at most 1 row."]),
+        ("{rows: 5, files: 1}", ["A batch holds at most 5 rows and 1 file."]),
+        ("{rows: null, files: null}", ["A batch holds all that waits in its lane."]),
+        (
+            "{rows: null, files: null, bytes: 1MiB}",
+            [
+                "A batch holds all that waits in its lane.",
+                "run.batch.bytes has no effect: only files and rows can limit a batch of folder.",
+            ],
+        ),
+    ],
+)
+def test_which_limits_bind_is_explained(explained: Explained, batch: str, sentences: list[str]) -> None:
+    """A limit that the origin does not keep to is told, not ignored in silence."""
+    said = explained(f"run: {{batch: {batch}}}\n").batches
+    assert said[:-1] == tuple(sentences)
+
+
+@pytest.mark.promise("SS-14", "SS-15")
+@pytest.mark.parametrize(
+    ("run", "lanes", "sentence"),
+    [
+        ("{}", 1, "1 lane: at most 1 batch at work at a time."),
+        ("{runners: 2}", 3, "3 lanes: at most 2 batches at work at a time."),
+        ("{runners: 3, max_in_flight: 2}", 4, "4 lanes: at most 2 batches at work at a time."),
+        ("{runners: 8}", 2, "2 lanes: at most 2 batches at work at a time."),
+    ],
+)
+def test_how_many_batches_are_carried_at_a_time_is_explained(
+    explained: Explained, run: str, lanes: int, sentence: str
+) -> None:
+    """The least of runners, lanes and max_in_flight."""
+    assert explained(f"run: {run}\n", origin=f"  lanes: {lanes}\n").batches[-1] == sentence
+
+
+def test_runners_that_never_work_are_noted(explained: Explained) -> None:
+    """Beyond the lanes, and beyond max_in_flight."""
+    notes = explained("run: {runners: 3, max_in_flight: 2}\n", origin="  lanes: 2\n").notes
+    assert notes == (
+        "run.runners is 3, but a lane has one batch at a time, and there are 2 lanes.",
+        "run.runners is 3, but run.max_in_flight lets only 2 of them work.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("more", "destinations", "because"),
+    [
+        ("stages: [keep: a]\n", "table: {table: a}", ()),
+        ("stages: [call: f]\n", "table: {table: a}", ("call may answer differently when it is run again",)),
+        ("", "table: {table: a}\n    stages: [call: f]", ("call may answer differently when it is run again",)),
+        ("", "say: {}", ("say cannot be asked whether it has a batch",)),
+        ("", "table: {table: a}\n  - say: {}", ("there are 2 destinations",)),
+    ],
+)
+def test_why_a_batch_is_prepared_is_explained(
+    explained: Explained, more: str, destinations: str, because: tuple[str, ...]
+) -> None:
+    """It goes straight where it can be computed again and asked for."""
+    said = explained(more, destinations)
+    assert (said.way, said.because) == ("prepared" if because else "straight", because)
+
+
+@pytest.mark.promise("SS-08", "SS-09")
+def test_when_an_offset_is_committed_is_explained(explained: Explained) -> None:
+    """After all destinations, or after any."""
+    two = "table: {table: a}\n  - say: {}"
+    assert "when all destinations and the dead letter queue have the batch" in explained("", two).delivery
+    assert "as soon as one destination and the dead" in explained("delivery: after_any\n", two).delivery
+    assert explained().delivery == "The offset is committed when orders and the dead letter queue have the batch."
+
+
+def test_where_the_state_lies_is_told_and_whether_it_is_there(explained: Explained, tmp_path: Path) -> None:
+    """A directory, or tables of a schema."""
+    assert explained().state == f"{tmp_path}/.wherry/orders (made by the first run)"
+    (tmp_path / ".wherry" / "orders").mkdir(parents=True)
+    assert explained().state == f"{tmp_path}/.wherry/orders"
+    assert explained("state: {schema: main.wherry}\n").state.startswith("main.wherry.orders_ledger")
+
+
+@pytest.mark.parametrize(
+    ("path", "noted"), [("tables/orders", True), ("file:///orders", True), ("s3://bucket/orders", False)]
+)
+def test_a_table_on_a_local_disk_is_noted(explained: Explained, path: str, noted: bool) -> None:
+    """Two programs that write there may lose each other's rows."""
+    notes = explained(destinations=f"table: {{path: '{path}'}}").notes
+    assert bool(notes) is noted
+    assert ("let nothing but Wherry write to orders" in " ".join(notes)) is noted
+
+
+def test_a_secret_is_not_explained(explained: Explained) -> None:
+    """Its reference stands where it is used."""
+    said = explained(destinations="table: {table: 'main.${secret:KEY}'}")
+    assert said.destinations[0]["place"] == "main.${secret:KEY}"
+    assert "hunter2" not in str(said.json())
+
+
+def test_a_person_reads_it_in_a_column_of_headings(
+    explained: Explained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Paths beneath this directory are shortened, commands are whole, and no line is wider than the terminal."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    text = explanation(explained("stages: [keep: a, call: f]\n", "table: {path: tables/orders}"), "orders.yaml")
+    lines = text.splitlines()
+    assert lines[0] == "orders is well defined."
+    assert "carries       landing → keep, call → orders" in lines
+    assert "delivers      orders to tables/orders, effectively once: the table remembers." in lines
+    assert any("wherry validate orders.yaml --spark" in line for line in lines)
+    assert max(map(len, lines)) <= 80
+    assert str(tmp_path) not in text

@@ -1,0 +1,91 @@
+"""A folder with files, a definition, and what lies in the tables afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from runners.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ORDERS = """
+name: orders
+origin:
+  files: {path: "landing/*.json", format: json, schema: "id long, email string, amount string"}
+stages:
+  - cast: {amount: "decimal(10,2)"}
+  - require: {positive_amount: "amount > 0"}
+  - filter: "email is not null"
+  - with_columns: {email: "lower(email)"}
+destinations:
+  - delta: {path: tables/orders}
+dlq: {window: 1000, threshold: 500}
+run: {batch: {files: 1}}
+"""
+
+
+@dataclass
+class Place:
+    """A folder of a test's own, with a definition in it."""
+
+    folder: Path
+    spark: SparkSession
+
+    def define(self, text: str) -> Path:
+        """Write the definition."""
+        file = self.folder / "pipeline.yaml"
+        file.write_text(text, encoding="utf-8")
+        return file
+
+    def load(self, text: str | None = None, **overrides: str) -> Pipeline:
+        """The pipeline as it is defined, with fields changed for this run."""
+        if text is not None:
+            self.define(text)
+        changed = {name.replace("__", "."): value for name, value in overrides.items()}
+        return Pipeline.load(self.folder / "pipeline.yaml", overrides=changed)
+
+    def land(self, name: str, rows: Sequence[Mapping[str, Any] | str], *, folder: str = "landing") -> None:
+        """A file of JSON lines; its age is its place in the order of names."""
+        landing = self.folder / folder
+        landing.mkdir(exist_ok=True)
+        lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
+        file = landing / name
+        file.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+        number = len(list(landing.iterdir()))
+        os.utime(file, (1_700_000_000 + number, 1_700_000_000 + number))
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """What lies in a table below the folder."""
+        frame = self.spark.read.format("delta").load(str(self.folder / table))
+        return [row.asDict(recursive=True) for row in frame.collect()]
+
+    def ids(self, table: str) -> list[int]:
+        """The ids in a table, sorted, twice where they are there twice."""
+        return sorted(row["id"] for row in self.rows(table))
+
+    def refused(self) -> list[dict[str, Any]]:
+        """What lies in the DLQ, in the order in which it was read."""
+        return sorted(self.rows(".wherry/orders/dlq"), key=lambda row: (row["lane"], row["number"], row["position"]))
+
+    def commits(self, table: str) -> int:
+        """How many commits a table's log has."""
+        return len(list((self.folder / table / "_delta_log").glob("*.json")))
+
+
+@pytest.fixture
+def place(tmp_path: Path, spark: SparkSession) -> Place:
+    """An empty place."""
+    return Place(tmp_path, spark)
+
+
+def order(number: int, **other: Any) -> dict[str, Any]:
+    """A good order."""
+    return {"id": number, "email": f"A{number}@X.COM", "amount": f"{number}.50", **other}

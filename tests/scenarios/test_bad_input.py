@@ -1,0 +1,132 @@
+"""Bad input: one clear sentence that says what to do, and nothing lost."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+
+from origins.errors import WherryError
+from runners.report import Report, RunError
+from tests.scenarios.conftest import ORDERS, Place, order
+
+pytestmark = [pytest.mark.spark]
+
+
+def error_of(report: Report) -> RunError:
+    assert report.error is not None
+    assert "Traceback" not in str(report.error)
+    assert "\tat " not in str(report.error)
+    return report.error
+
+
+def test_a_path_that_does_not_exist_is_named(place: Place) -> None:
+    """A typing error in a path is not an empty folder."""
+    error = error_of(place.load(ORDERS.replace("landing/", "londing/")).run(check=False))
+    assert "londing" in error.message
+
+
+def test_an_unknown_column_is_blamed_on_its_stage_before_a_row_is_read(place: Place) -> None:
+    """No batch is planned."""
+    place.land("a.json", [order(1)])
+    report = place.load(ORDERS.replace("lower(email)", "lower(mail)")).run(check=False)
+    error = error_of(report)
+    assert (error.code, report.batches) == ("STAGE", 0)
+    assert "with_columns" in error.message
+    assert "mail" in error.message
+
+
+def test_a_destination_that_does_not_fit_is_told_before_a_row_is_read(place: Place) -> None:
+    """Each column that does not fit is named, and the file is carried once it does."""
+    place.land("a.json", [order(1)])
+    place.spark.sql(f"create table delta.`{place.folder}/tables/orders` (id long, amount string) using delta")
+    report = place.load(ORDERS).run(check=False)
+    error = error_of(report)
+    assert (error.code, report.batches) == ("MISFIT", 0)
+    assert "amount" in error.message
+    assert "email" in error.message
+
+
+@pytest.mark.promise("CD-27")
+def test_a_gzip_file_cut_short_fails_the_run_and_is_named(place: Place) -> None:
+    """Nothing of it is delivered; whole again, it is carried."""
+    place.land("a.json", [order(1)])
+    lines = "".join(json.dumps(order(number)) + "\n" for number in range(2, 5_000))
+    whole = gzip.compress(lines.encode())
+    file = place.folder / "landing" / "b.json.gz"
+    file.write_bytes(whole[: len(whole) // 2])
+    text = ORDERS.replace("landing/*.json", "landing/")
+    error = error_of(place.load(text).run(check=False))
+    assert "b.json.gz" in error.message
+    assert place.ids("tables/orders") == [1]
+    file.write_bytes(whole)
+    place.load().run()
+    assert place.ids("tables/orders") == list(range(1, 5_000))
+
+
+def test_a_corrupt_parquet_file_is_named(place: Place) -> None:
+    """It is an error of the file and not of its rows: the DLQ stays empty."""
+    (place.folder / "landing").mkdir()
+    (place.folder / "landing" / "a.parquet").write_bytes(b"PAR1 this is no parquet PAR1")
+    text = ORDERS.replace("*.json", "*.parquet").replace("format: json", "format: parquet")
+    error = error_of(place.load(text).run(check=False))
+    assert "a.parquet" in error.message
+
+
+@pytest.mark.promise("CN-04")
+def test_a_state_of_another_pipeline_is_refused(place: Place) -> None:
+    """Renaming a pipeline does not carry everything again."""
+    place.land("a.json", [order(1)])
+    text = ORDERS + "state: state\n"
+    place.load(text).run()
+    with pytest.raises(WherryError, match="This state belongs to orders"):
+        place.load(text.replace("name: orders", "name: others")).run()
+
+
+def test_a_state_that_cannot_be_written_is_named(place: Place) -> None:
+    """Before anything is read."""
+    place.land("a.json", [order(1)])
+    (place.folder / "blocked").write_text("a file, not a folder")
+    with pytest.raises(WherryError, match="cannot be written"):
+        place.load(ORDERS + "state: blocked/state\n").run()
+
+
+def test_a_destination_that_moved_is_refused_until_somebody_says_so(place: Place) -> None:
+    """What the state knows belongs to the table that was there."""
+    place.land("a.json", [order(1)])
+    place.load(ORDERS).run()
+    (place.folder / "tables/orders").rename(place.folder / "tables/moved")
+    text = ORDERS.replace("- delta: {path: tables/orders}", "- delta: {path: tables/moved}\n    name: orders")
+    refused = error_of(place.load(text).run(check=False))
+    assert "--moved orders" in refused.hint
+    place.land("b.json", [order(2)])
+    place.load(text).run(moved={"orders": "the disk was full"})
+    assert place.ids("tables/moved") == [1, 2]
+
+
+@pytest.mark.connect
+def test_columns_with_odd_names_arrive_as_they_are(place: Place) -> None:
+    """Dots, spaces, backticks and umlauts, delivered and refused."""
+    rows = [
+        {"id": 1, "größe in cm": "7", "a.b": "x", "c`d": "y"},
+        {"id": 2, "größe in cm": "?", "a.b": "x", "c`d": "y"},
+    ]
+    place.land("a.json", rows)
+    text = """
+name: orders
+origin:
+  files:
+    path: "landing/*.json"
+    format: json
+    schema: {id: long, "größe in cm": string, "a.b": string, "c`d": string}
+stages:
+  - cast: {"größe in cm": int}
+  - rename: {"a.b": "e.f"}
+destinations:
+  - delta: {path: tables/orders}
+dlq: {window: 0}
+"""
+    place.load(text).run()
+    assert place.rows("tables/orders") == [{"id": 1, "größe in cm": 7, "e.f": "x", "c`d": "y"}]
+    assert [json.loads(row["row"]) for row in place.refused()] == [rows[1]]

@@ -1,0 +1,147 @@
+"""From files to a Delta table: every row delivered, filtered or refused, and the counts to prove it."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+
+import pytest
+
+from runners.errors import PipelineFailed
+from tests.scenarios.conftest import ORDERS, Place, order
+
+pytestmark = [pytest.mark.spark, pytest.mark.connect]
+
+
+@pytest.mark.promise("SS-01", "SS-05", "SS-06", "CD-04", "CD-16")
+def test_every_row_ends_in_one_place(place: Place) -> None:
+    """Good rows are in the table, filtered ones nowhere, refused ones in the DLQ, and the report says so."""
+    place.land("a.json", [order(1), order(2, email=None), order(3, amount="sieben"), order(4, amount="-1"), '{"id": 5'])
+    place.land("b.json", [order(6)])
+    report = place.load(ORDERS).run()
+    assert (report.batches, report.read, report.filtered, report.nacked, report.delivered) == (
+        2,
+        6,
+        1,
+        3,
+        {"orders": 2},
+    )
+    assert report.balanced is True
+    assert place.ids("tables/orders") == [1, 6]
+    assert [(row["stage"], row["position"]) for row in place.refused()] == [
+        ("cast", 3),
+        ("require", 4),
+        ("origin", 5),
+    ]
+
+
+@pytest.mark.promise("CD-10", "SS-05")
+def test_stages_do_what_they_say(place: Place) -> None:
+    """The amount is a decimal, and the email is in lower case."""
+    place.land("a.json", [order(1)])
+    place.load(ORDERS).run()
+    (row,) = place.rows("tables/orders")
+    assert row == {"id": 1, "email": "a1@x.com", "amount": Decimal("1.50")}
+
+
+@pytest.mark.promise("X5", "DQ-02", "DQ-10", "DQ-11")
+def test_a_refused_row_is_kept_as_it_was_before_the_stage_and_as_it_was_read(place: Place) -> None:
+    """The amount is a number in the one and text in the other."""
+    place.land("a.json", [order(4, amount="-1")])
+    place.load(ORDERS).run()
+    (refused,) = place.refused()
+    assert json.loads(refused["row"])["amount"] == -1.0
+    assert json.loads(refused["original"])["amount"] == "-1"
+    assert (refused["code"], refused["lane"], refused["number"]) == ("positive_amount", "0", 1)
+
+
+@pytest.mark.promise("SS-11", "CD-27")
+def test_what_was_carried_is_not_carried_again(place: Place) -> None:
+    """A second run has nothing to do; a third one carries only the file that came."""
+    place.land("a.json", [order(1)])
+    place.load(ORDERS).run()
+    again = place.load().run()
+    place.land("b.json", [order(2)])
+    third = place.load().run()
+    assert (again.batches, third.read, place.ids("tables/orders")) == (0, 1, [1, 2])
+
+
+def test_a_clean_batch_is_one_commit(place: Place) -> None:
+    """Beyond the one that made the table there is one commit a batch, and the DLQ has only the one that made it."""
+    place.land("a.json", [order(1)])
+    place.land("b.json", [order(2)])
+    place.load(ORDERS).run()
+    assert (place.commits("tables/orders"), place.commits(".wherry/orders/dlq")) == (3, 1)
+
+
+@pytest.mark.promise("CD-03", "CD-05", "CD-06")
+def test_several_destinations_get_every_batch(place: Place) -> None:
+    """Each through stages of its own; a row that one refuses is delivered to none."""
+    place.land("a.json", [order(number) for number in range(1, 6)])
+    text = ORDERS.replace(
+        "  - delta: {path: tables/orders}\n",
+        "  - delta: {path: tables/orders}\n"
+        "  - delta: {path: tables/few}\n    stages: [filter: 'id < 4', require: {odd: 'id % 2 = 1'}]\n",
+    )
+    report = place.load(text).run()
+    assert (place.ids("tables/orders"), place.ids("tables/few")) == ([1, 3, 4, 5], [1, 3])
+    assert [(row["stage"], json.loads(row["row"])["id"]) for row in place.refused()] == [("few/require", 2)]
+    assert report.destinations["few"].filtered == 2
+    assert report.balanced is True
+
+
+@pytest.mark.promise("X2", "X8", "DQ-06")
+def test_by_default_the_first_refused_row_stops_the_run(place: Place) -> None:
+    """Nothing of its batch is delivered; what came before is; the error says which row, which stage and why."""
+    place.land("a.json", [order(1)])
+    place.land("b.json", [order(2), order(3, amount="sieben")])
+    with pytest.raises(PipelineFailed) as failed:
+        place.load(ORDERS.replace("dlq: {window: 1000, threshold: 500}\n", "")).run()
+    error = failed.value.report.error
+    assert error is not None
+    assert (error.code, error.stage, error.lane) == ("WINDOW", "cast", "0")
+    assert "row 2" in error.message
+    assert "sieben" in error.message
+    assert (place.ids("tables/orders"), place.refused()) == ([1], [])
+
+
+@pytest.mark.promise("X2")
+def test_a_run_goes_on_once_the_window_lets_it(place: Place) -> None:
+    """With `dlq.window` 0 for one run the refused row goes to the DLQ and the rest is delivered."""
+    place.land("a.json", [order(1), order(2, amount="sieben")])
+    text = ORDERS.replace("dlq: {window: 1000, threshold: 500}\n", "")
+    place.load(text).run(check=False)
+    report = place.load(dlq__window="0").run()
+    assert (report.nacked, place.ids("tables/orders"), len(place.refused())) == (1, [1], 1)
+
+
+def test_a_stage_that_changes_rows_closes_one_equation_and_opens_the_next(place: Place) -> None:
+    """Three rows are read, one is refused before the statement, and it makes one row of two."""
+    place.land("a.json", [order(1), order(2), order(3, amount="x")])
+    text = ORDERS.replace(
+        '  - filter: "email is not null"\n  - with_columns: {email: "lower(email)"}\n',
+        "  - sql: 'select max(id) as id, count(*) as orders from rows'\n",
+    )
+    report = place.load(text).run()
+    assert (report.read, report.nacked, report.changed, report.delivered) == (3, 1, -1, {"orders": 1})
+    assert report.balanced is True
+    assert place.rows("tables/orders") == [{"id": 2, "orders": 2}]
+
+
+@pytest.mark.promise("SS-14", "SS-21", "HP-02")
+def test_lanes_carry_the_same_as_one(place: Place) -> None:
+    """Four lanes with two runners deliver every row once, and every lane commits in order."""
+    for number in range(12):
+        place.land(f"{number:02}.json", [order(number * 10 + row) for row in range(10)])
+    text = ORDERS.replace("run: {batch: {files: 1}}", "run: {runners: 2, batch: {files: 1}}").replace(
+        "origin:\n", "origin:\n  lanes: 4\n"
+    )
+    report = place.load(text).run()
+    assert (report.batches, report.balanced, place.ids("tables/orders")) == (12, True, list(range(120)))
+
+
+def test_nothing_waits_is_a_run_of_no_batches(place: Place) -> None:
+    """An empty folder is not an error."""
+    (place.folder / "landing").mkdir()
+    report = place.load(ORDERS).run()
+    assert (report.status, report.batches) == ("succeeded", 0)

@@ -1,0 +1,82 @@
+"""Stopping: a signal drains, a second one cancels, and nobody runs a pipeline that is being run."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from runners.errors import Owned
+from runners.events import BatchPlanned, Event
+from tests.scenarios.conftest import ORDERS, Place, order
+
+pytestmark = [pytest.mark.spark]
+
+
+def four_files(place: Place) -> None:
+    for number in range(1, 5):
+        place.land(f"{number}.json", [order(number)])
+
+
+@pytest.mark.promise("CD-32", "CD-33", "SS-24")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_lets_what_is_in_flight_finish(place: Place, number: signal.Signals) -> None:
+    """The batch that was planned is committed and no other; the next run carries the rest."""
+    four_files(place)
+
+    def listen(event: Event) -> None:
+        if isinstance(event, BatchPlanned) and event.batch.number == 2:
+            signal.raise_signal(number)
+
+    stopped = place.load(ORDERS).run(listeners=[listen])
+    assert (stopped.status, stopped.reason, stopped.batches) == ("stopped", f"signal {number.name}", 2)
+    assert place.load().run().batches == 2
+    assert place.ids("tables/orders") == [1, 2, 3, 4]
+
+
+@pytest.mark.promise("CD-34", "X6")
+def test_a_second_signal_cancels_what_is_in_flight(place: Place) -> None:
+    """No offset is committed for it; the next run looks at it first, and nothing is lost or twice."""
+    four_files(place)
+
+    def listen(event: Event) -> None:
+        if isinstance(event, BatchPlanned) and event.batch.number == 2:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+
+    stopped = place.load(ORDERS).run(listeners=[listen])
+    assert (stopped.status, stopped.batches) == ("stopped", 1)
+    place.load().run()
+    assert place.ids("tables/orders") == [1, 2, 3, 4]
+
+
+@pytest.mark.promise("CN-20")
+def test_a_second_run_is_refused_while_one_is_under_way(place: Place) -> None:
+    """It touches nothing, and says who has the pipeline."""
+    four_files(place)
+    refused: list[Owned] = []
+
+    def listen(event: Event) -> None:
+        if isinstance(event, BatchPlanned) and event.batch.number == 1:
+            with pytest.raises(Owned) as error:
+                place.load().run()
+            refused.append(error.value)
+
+    report = place.load(ORDERS).run(listeners=[listen])
+    assert (len(refused), report.status, place.ids("tables/orders")) == (1, "succeeded", [1, 2, 3, 4])
+
+
+@pytest.mark.promise("CD-18")
+def test_a_listener_that_raises_fails_the_run(place: Place) -> None:
+    """Its words are the run's error, and the next run goes on."""
+    four_files(place)
+
+    def listen(event: Event) -> None:
+        if isinstance(event, BatchPlanned) and event.batch.number == 3:
+            raise RuntimeError("the pager is broken")
+
+    failed = place.load(ORDERS).run(listeners=[listen], check=False)
+    assert failed.error is not None
+    assert "the pager is broken" in failed.error.message
+    place.load().run()
+    assert place.ids("tables/orders") == [1, 2, 3, 4]

@@ -1,0 +1,70 @@
+"""Any interleaving of crashes, late writes and restarts ends with every row in one place; every rule is needed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.simulation.world import ALL, Protections, World
+
+SHAPES = st.fixed_dictionaries(
+    {
+        "destinations": st.integers(1, 3),
+        "lanes": st.integers(1, 3),
+        "fickle": st.booleans(),
+        "delivery": st.sampled_from(["after_all", "after_any"]),
+        "faults": st.integers(0, 8),
+        "takeovers": st.integers(0, 2),
+    }
+)
+
+
+@pytest.mark.promise("CD-22", "CD-16", "CD-19", "CD-24", "CD-25", "HP-12", "HP-13", "SS-10", "SS-11", "HP-09", "HP-20")
+@settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(seed=st.integers(0, 2**32), shape=SHAPES)
+def test_whatever_dies_and_whenever_every_row_ends_in_exactly_one_place(seed: int, shape: dict[str, object]) -> None:
+    """After any schedule of kills, late writes, false failures and changed definitions nothing is lost or doubled."""
+    world = World(random.Random(seed), **shape)  # type: ignore[arg-type]
+    world.run()
+    assert world.faults_found() == set()
+
+
+@pytest.mark.promise("CD-13")
+@settings(max_examples=200, deadline=None)
+@given(seed=st.integers(0, 2**32), lanes=st.integers(1, 3))
+def test_the_origin_is_told_in_order_and_of_everything(seed: int, lanes: int) -> None:
+    """`committed` comes after the durable offset, in the lane's order, and at the end for the last row."""
+    world = World(random.Random(seed), lanes=lanes)
+    world.run()
+    assert {lane: heard[-1] for lane, heard in world.heard.items()} == dict.fromkeys(world.lanes, world.rows)
+    assert all(heard == sorted(heard) for heard in world.heard.values())
+
+
+@pytest.mark.parametrize(
+    ("without", "shape"),
+    [
+        ("fence", {"destinations": 1}),
+        ("decide_once", {"destinations": 2, "fickle": True}),
+        ("only_writes", {"destinations": 2}),
+        ("ask", {"destinations": 2}),
+        ("recover", {"destinations": 1}),
+        ("conditional", {"destinations": 1, "takeovers": 2}),
+    ],
+)
+def test_without_one_rule_rows_are_lost_or_doubled(without: str, shape: dict[str, object]) -> None:
+    """Among a few thousand schedules some go wrong once a single rule of the protocol is switched off."""
+    protections = replace(ALL, **{without: False})
+    assert any(_goes_wrong(seed, protections, shape) for seed in range(3_000))
+
+
+def _goes_wrong(seed: int, protections: Protections, shape: dict[str, object]) -> bool:
+    world = World(random.Random(seed), protections=protections, **shape)  # type: ignore[arg-type]
+    try:
+        world.run()
+    except Exception:  # a ledger that contradicts itself is as wrong as a lost row
+        return True
+    return bool(world.faults_found())

@@ -1,0 +1,485 @@
+"""A world without Spark around the real dispatcher: tables, a ledger in memory, and processes that die at any moment.
+
+Rows are numbers. Each process has a journal, a dispatcher and a crew of its own, and shares the ledger, the tables
+and what was prepared. A killed process leaves the writes that its JVM had begun: they land later, or never.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from destinations.destination import Identity, Written
+from destinations.dlq import Dlq
+from origins.batch import JSON, Batch, Limits, Span
+from origins.origin import Backlog
+from runners.clock import ManualClock
+from runners.counts import Branch, Counts
+from runners.crew import Crew, Finished
+from runners.dispatcher import Dispatcher, Source
+from runners.entry import Entry, Settled
+from runners.errors import Fenced, WindowTripped
+from runners.flight import Rules
+from runners.journal import Journal
+from runners.ledger import Ledger
+from runners.memory_ledger import MemoryLedger
+from runners.outcome import (
+    DLQ,
+    Answers,
+    Ask,
+    Carry,
+    Counted,
+    Deliver,
+    Explain,
+    Explained,
+    Failed,
+    Landed,
+    Outcome,
+    Prepare,
+    Prepared,
+    Refused,
+    Task,
+)
+from runners.progress import Plan
+
+Work = Generator[None, None, Outcome]
+
+
+class Killed(BaseException):
+    """SIGKILL: nothing of the process runs after it."""
+
+
+class Broken(Exception):
+    """A write that the caller was told has failed."""
+
+
+@dataclass(frozen=True)
+class Protections:
+    """The rules of the protocol that a test can take away, to show what they are for."""
+
+    conditional: bool = True
+    """The ledger refuses an append by somebody who has not read its end."""
+    fence: bool = True
+    """Who asks first makes writes fail that began before."""
+    decide_once: bool = True
+    """What is delivered is what was prepared, and not computed again."""
+    only_writes: bool = True
+    """A label on a commit that is no write proves nothing."""
+    ask: bool = True
+    """A batch that was left open is asked for before anything is done about it."""
+    recover: bool = True
+    """Batches that were left open are finished before others are planned."""
+
+
+ALL = Protections()
+
+
+@dataclass
+class Commit:
+    key: str
+    rows: list[int]
+    operation: str = "WRITE"
+
+
+@dataclass
+class Table:
+    """A table that remembers: commits in order, and a counter that a fence moves."""
+
+    commits: list[Commit] = field(default_factory=list)
+    fences: int = 0
+
+
+@dataclass
+class Transaction:
+    """A write under way, in a JVM that may outlive its process."""
+
+    table: Table
+    key: str
+    rows: list[int]
+    fences: int
+
+
+class SharedLedger(Ledger):
+    """One process's view of the ledger; the process may be killed before or after any append."""
+
+    def __init__(self, world: World, shared: Ledger) -> None:
+        self.world = world
+        self.shared = shared
+
+    @property
+    def place(self) -> str:
+        return "memory"
+
+    def read(self, after: int = 0) -> list[Entry]:
+        return self.shared.read(after)
+
+    def append(self, entries: Sequence[Entry], *, after: int) -> list[Entry]:
+        self.world.may_die()
+        if not self.world.protections.conditional:
+            last = self.shared.read()
+            after = last[-1].seq if last else 0
+        landed = self.shared.append(entries, after=after)
+        self.world.may_die()
+        return landed
+
+    def compact(self, snapshot: Entry, settled: Sequence[Settled], *, after: int) -> Entry:
+        self.world.may_die()
+        landed = self.shared.compact(snapshot, settled, after=after)
+        self.world.may_die()
+        return landed
+
+    def history(self) -> list[Settled]:  # type: ignore[override]
+        return list(self.shared.history())
+
+
+class Numbers(Backlog):
+    """Each lane is a range of numbers; its offset is the last number read."""
+
+    def __init__(self, rng: random.Random, rows: int, largest: int) -> None:
+        self.rng, self.rows, self.largest = rng, rows, largest
+
+    def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
+        first = int(start or 0)
+        if first >= self.rows:
+            return None
+        end = min(self.rows, first + self.rng.randint(1, self.largest))
+        return Span(start=start, end=end, parts=(), label=f"{first + 1}..{end}")
+
+
+class SteppedCrew(Crew):
+    """Runners whose every step is chosen by the test."""
+
+    def __init__(self, size: int, process: Callable[[Task], Work]) -> None:
+        self.size = size
+        self.process = process
+        self.work: dict[str, Work] = {}
+        self.finished: list[Finished] = []
+
+    def start(self, lane: str, task: Task) -> None:
+        assert lane not in self.work, "a lane has one task at a time"
+        self.work[lane] = self.process(task)
+        assert len(self.work) <= self.size, "nothing queues"
+
+    def step(self, lane: str) -> None:
+        try:
+            next(self.work[lane])
+        except StopIteration as stop:
+            del self.work[lane]
+            self.finished.append((lane, stop.value))
+
+    def wait(self, seconds: float | None) -> Sequence[Finished]:
+        raise AssertionError("the test decides what happens next")
+
+    def wake(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class Process:
+    """One owner: a real journal and a real dispatcher over a crew that is stepped."""
+
+    def __init__(self, world: World, definition: int) -> None:
+        self.world = world
+        self.definition = definition
+        self.transactions: dict[str, Transaction] = {}
+        self.journal = Journal(SharedLedger(world, world.ledger))
+        self.journal.acquire({"pipeline": "numbers"})
+        self.crew = SteppedCrew(world.runners, self.carry)
+        self.dispatcher = Dispatcher(
+            journal=self.journal,
+            crew=self.crew,
+            clock=ManualClock(),
+            rules=Rules(dlq=world.dlq, delivery=world.delivery),  # type: ignore[arg-type]
+            max_in_flight=world.max_in_flight,
+            committed=world.told,
+            forget=world.forget,
+        )
+        if world.protections.recover:
+            self.dispatcher.recover(dict.fromkeys([*world.names, DLQ], Identity(place="memory")))
+        self.opened = False
+        self.over = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether no batch is on its way at this moment."""
+        return not self.dispatcher.flights
+
+    def turn(self) -> None:
+        """One turn of the dispatcher, with all that has finished."""
+        finished, self.crew.finished = self.crew.finished, []
+        going = self.dispatcher.turn(finished)
+        if going:
+            return
+        if self.opened or self.dispatcher.stopping:
+            self.over = True
+            return
+        self.opened = True
+        self.journal.record(Entry(kind="open", body={"pipeline": "numbers", "run": ""}))
+        self.dispatcher.source = Source(
+            pipeline="numbers",
+            run="",
+            origin="numbers",
+            definition=str(self.definition),
+            schema="",
+            lanes=self.world.lanes,
+            backlog=Numbers(self.world.rng, self.world.rows, self.world.largest),
+            limits=Limits(),
+            destinations=self.world.names,
+            straight=len(self.world.names) == 1 and not self.world.fickle,
+        )
+        self.turn()
+
+    def carry(self, task: Task) -> Work:
+        """A runner's work on one task, in the steps at which something else may happen."""
+        try:
+            yield
+            outcome = yield from self._carry(task)
+        except (Broken, Fenced) as error:
+            return Failed(error=error)
+        return outcome
+
+    def _carry(self, task: Task) -> Work:
+        world, batch = self.world, task.plan.batch
+        rows = world.rows_of(batch)
+        if isinstance(task, Carry):
+            good, bad = world.verdicts(rows, self.definition)
+            if bad:
+                return Refused()
+            written = yield from self._write(world.tables[world.names[0]], f"{batch.plan}/{world.names[0]}", good)
+            counts = Counts(read=len(rows), branches={world.names[0]: Branch(expected=len(good))})
+            return Landed(name=world.names[0], written=written, counts=counts)
+        if isinstance(task, Prepare):
+            good, bad = world.verdicts(rows, self.definition)
+            path = f"{batch.plan}-{world.rng.random()}"
+            yield
+            world.prepared[path] = (good, bad)
+            branches = {name: Branch(expected=len(good)) for name in world.names}
+            counts = Counts(read=len(rows), nacked=len(bad), branches=branches)
+            return Prepared(path=path, counts=counts, nacks=[rows.index(row) + 1 for row in bad])
+        if isinstance(task, Deliver):
+            good, bad = world.prepared[task.decision.path]
+            if not world.protections.decide_once:
+                good, bad = world.verdicts(rows, self.definition)
+            delivered = bad if task.name == DLQ else good
+            written = yield from self._write(world.tables[task.name], f"{batch.plan}/{task.name}", delivered)
+            return Landed(name=task.name, written=written)
+        if isinstance(task, Ask):
+            found = yield from self._ask(task)
+            return Answers(found=found)
+        if isinstance(task, Explain):
+            return Explained(nacks=[])
+        return Counted(read=len(rows))
+
+    def _ask(self, task: Ask) -> Generator[None, None, Mapping[str, Written]]:
+        world, found = self.world, {}
+        for name in task.names:
+            if world.protections.fence:
+                world.tables[name].fences += 1
+            if world.rng.random() < 0.1:
+                world.tables[name].commits.append(Commit(f"{task.plan.batch.plan}/{name}", [], "SET TBLPROPERTIES"))
+            yield
+        for name in task.names:
+            key = f"{task.plan.batch.plan}/{name}"
+            for commit in world.tables[name].commits:
+                counts = commit.operation == "WRITE" or not world.protections.only_writes
+                if commit.key == key and counts and world.protections.ask:
+                    found[name] = Written(rows=len(commit.rows))
+            yield
+        return found
+
+    def _write(self, table: Table, key: str, rows: list[int]) -> Generator[None, None, Written]:
+        yield
+        self.transactions[key] = Transaction(table, key, list(rows), table.fences)
+        yield
+        transaction = self.transactions.pop(key)
+        if transaction.fences != table.fences:
+            raise Broken("fenced")
+        if rows:
+            table.commits.append(Commit(key, list(rows)))
+        if self.world.may_break():
+            raise Broken("landed, though nobody was told")
+        return Written(rows=len(rows))
+
+
+class World:
+    """All that outlives a process, and the dice."""
+
+    def __init__(
+        self,
+        rng: random.Random,
+        *,
+        protections: Protections = ALL,
+        destinations: int = 1,
+        lanes: int = 1,
+        rows: int = 6,
+        largest: int = 3,
+        fickle: bool = False,
+        delivery: str = "after_all",
+        dlq: Dlq | None = None,
+        faults: int = 6,
+        takeovers: int = 0,
+    ) -> None:
+        self.rng = rng
+        self.protections = protections
+        self.names = tuple(f"d{number}" for number in range(destinations))
+        self.lanes = tuple(str(number) for number in range(lanes))
+        self.rows = rows
+        self.largest = largest
+        self.fickle = fickle
+        """Whether stages answer differently when they are run again."""
+        self.delivery = delivery
+        self.dlq = dlq or Dlq(window=0)
+        self.faults = faults
+        """How many more processes may be killed or writes broken: then all goes well, and the load ends."""
+        self.takeovers = takeovers
+        """How many more times a process falls asleep between two batches, and another takes the pipeline over."""
+        self.taken_over: list[Process] = []
+        self.runners = rng.randint(1, lanes)
+        self.max_in_flight = rng.randint(self.runners, lanes)
+        self.ledger = MemoryLedger()
+        self.tables = {name: Table() for name in (*self.names, DLQ)}
+        self.prepared: dict[str, tuple[list[int], list[int]]] = {}
+        self.orphans: list[Transaction] = []
+        self.heard: defaultdict[str, list[int]] = defaultdict(list)
+        self.tripped: list[WindowTripped] = []
+        self.definition = 0
+        self.alive = False
+
+    def run(self) -> None:
+        """Start processes until everything is carried or the window trips, with whatever can go wrong."""
+        process: Process | None = None
+        for _ in range(20_000):
+            if process is None:
+                process = self._started()
+            elif process.over:
+                self.tripped += [error for error in process.dispatcher.errors if isinstance(error, WindowTripped)]
+                if self.tripped or (not process.dispatcher.errors and self._the_rest_is_done()):
+                    return
+                if process.dispatcher.errors:
+                    self._gone(process)
+                    process = None
+            elif self.taken_over and self.rng.random() < 0.3:
+                self._thaw()
+            elif self.takeovers and process.idle and self.rng.random() < 0.1:
+                self.takeovers -= 1
+                self.taken_over.append(process)
+                process = None
+            else:
+                process = self._moved(process)
+        raise AssertionError("the load never ends")
+
+    def may_die(self) -> None:
+        """The moments at which a process may be killed."""
+        if self.alive and self.faults and self.rng.random() < 0.02:
+            self.faults -= 1
+            raise Killed
+
+    def may_break(self) -> bool:
+        """Whether this write, which has landed, is reported as failed."""
+        broken = bool(self.faults) and self.rng.random() < 0.05
+        self.faults -= broken
+        return broken
+
+    def rows_of(self, batch: Batch) -> list[int]:
+        """The rows of a batch: the lane in the thousands."""
+        lane = int(batch.lane) * 1_000
+        return [lane + row for row in range(int(batch.span.start or 0) + 1, batch.span.end + 1)]
+
+    def verdicts(self, rows: Sequence[int], definition: int) -> tuple[list[int], list[int]]:
+        """The rows that pass and those that are refused; another definition refuses others."""
+        if self.fickle:
+            bad = {row for row in rows if self.rng.random() < 0.3}
+        else:
+            bad = {row for row in rows if (row * 7 + definition * 3) % 5 == 0}
+        return [row for row in rows if row not in bad], [row for row in rows if row in bad]
+
+    def told(self, batch: Batch) -> None:
+        """An origin that checks what it hears: only of offsets that are durable."""
+        entries = self.ledger.read()
+        assert any(entry.kind == "settle" and entry.plan == batch.plan for entry in entries) or any(
+            entry.kind == "snapshot" for entry in entries
+        ), "told before the offset was durable"
+        self.heard[batch.lane].append(batch.span.end)
+
+    def forget(self, plan: Plan) -> None:
+        """Remove what was prepared."""
+        if plan.decision is not None:
+            self.prepared.pop(plan.decision.path, None)
+
+    def faults_found(self) -> set[str]:
+        """What is wrong with the end: rows lost, doubled, or in two places."""
+        found = set()
+        refused = Counter(row for commit in self.tables[DLQ].commits for row in commit.rows)
+        for name in self.names:
+            delivered = Counter(row for commit in self.tables[name].commits for row in commit.rows)
+            for lane in self.lanes:
+                for row in range(int(lane) * 1_000 + 1, int(lane) * 1_000 + self.rows + 1):
+                    found |= {"lost"} if not delivered[row] + refused[row] else set()
+                    found |= {"doubled"} if max(delivered[row], refused[row]) > 1 else set()
+                    found |= {"delivered and nacked"} if delivered[row] and refused[row] else set()
+            landed = [row for commit in self.tables[name].commits for row in commit.rows]
+            for lane in self.lanes:
+                order = [row for row in landed if row // 1_000 == int(lane)]
+                found |= {"out of order"} if order != sorted(order) else set()
+        return found
+
+    def _started(self) -> Process | None:
+        self.alive = True
+        try:
+            return Process(self, self.definition)
+        except Killed:
+            self._gone(None)
+            return None
+
+    def _moved(self, process: Process) -> Process | None:
+        if self.orphans and self.rng.random() < 0.2:
+            self._orphan_ends()
+            return process
+        if self.faults and self.rng.random() < 0.02:
+            self.faults -= 1
+            self._gone(process)
+            return None
+        try:
+            if process.crew.work and (process.crew.finished or self.rng.random() < 0.7):
+                process.crew.step(self.rng.choice(sorted(process.crew.work)))
+            elif process.crew.finished or not process.crew.work:
+                process.turn()
+        except Killed:
+            self._gone(process)
+            return None
+        return process
+
+    def _gone(self, process: Process | None) -> None:
+        self.alive = False
+        self.definition += self.rng.random() < 0.3
+        if process is not None:
+            self.orphans += process.transactions.values()
+
+    def _orphan_ends(self) -> None:
+        orphan = self.orphans.pop(self.rng.randrange(len(self.orphans)))
+        if orphan.fences == orphan.table.fences and orphan.rows and self.rng.random() < 0.7:
+            orphan.table.commits.append(Commit(orphan.key, orphan.rows))
+
+    def _thaw(self) -> None:
+        """A process that slept while another took the pipeline over goes on as if nothing had happened."""
+        process = self.rng.choice(self.taken_over)
+        if process.crew.work:
+            process.crew.step(self.rng.choice(sorted(process.crew.work)))
+            return
+        try:
+            process.turn()
+        except (Killed, Fenced):
+            process.over = True
+        if process.over:
+            self.taken_over.remove(process)
+
+    def _the_rest_is_done(self) -> bool:
+        while self.taken_over:
+            self._thaw()
+        while self.orphans:
+            self._orphan_ends()
+        return True

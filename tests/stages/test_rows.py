@@ -1,0 +1,155 @@
+"""Rows on their way through the stages, in both ways."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from origins.nack import REFUSED, reason
+from stages.cast import Cast
+from stages.conformance import LABELS, begin, raises_the_mark
+from stages.filter import Filter
+from stages.require import Require
+from stages.with_columns import WithColumns
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from stages.rows import Rows, Straight
+    from stages.stage import Stage
+
+pytestmark = pytest.mark.spark
+
+
+def straight(frame: DataFrame) -> Straight:
+    """The rows of a frame on the straight way."""
+    from stages.rows import Straight
+
+    names = tuple(name for name in frame.columns if name != REFUSED)
+    return Straight.begin(frame, names, LABELS, lambda seen, _: seen)
+
+
+def passing(rows: Rows, *stages: Stage) -> Rows:
+    """The rows behind these stages."""
+    for step, stage in enumerate(stages, 1):
+        rows = stage.apply(rows.entering(f"stage {step}", step))
+    return rows
+
+
+@pytest.fixture
+def orders(spark: SparkSession, tmp_path: Path) -> DataFrame:
+    """A parquet file with one bad row, into which Spark would push filters."""
+    rows = [(1, "1.5"), (2, "sieben"), (3, None)]
+    spark.createDataFrame(rows, "id int, amount string").coalesce(1).write.parquet(f"{tmp_path}/orders")
+    return spark.read.parquet(f"{tmp_path}/orders")
+
+
+@pytest.mark.promise("CD-16")
+@pytest.mark.parametrize(
+    "condition", ["id = 1", "id > 100", "amount is null", "false", "null", "1 = 0", ":lane = 'another'", "rand() > 2"]
+)
+def test_no_later_filter_hides_a_bad_row(orders: DataFrame, condition: str) -> None:
+    """It is not moved before the cast, not merged with it, and does not empty the plan: the bad row is found."""
+    rows = passing(straight(orders), Cast({"amount": "decimal(10,2)"}), Filter(condition))
+    assert raises_the_mark(rows.frame)
+
+
+def test_a_row_that_an_earlier_filter_took_is_not_refused(orders: DataFrame) -> None:
+    """Stages see rows in their order."""
+    rows = passing(straight(orders), Filter("amount <> 'sieben'"), Cast({"amount": "decimal(10,2)"}))
+    assert [str(row.amount) for row in rows.frame.collect()] == ["1.50"]
+
+
+def test_nothing_is_evaluated_on_a_row_that_an_earlier_filter_took(spark: SparkSession) -> None:
+    """Under ANSI a division by zero raises; it does not where a filter kept the zero away."""
+    rows = straight(spark.range(-2, 3).selectExpr("int(id) as x"))
+    passed = passing(rows, Filter("x <> 0"), WithColumns({"y": "12 div x"}), Require("y between -12 and 12"))
+    assert sorted(row.y for row in passed.frame.collect()) == [-12, -6, 6, 12]
+
+
+@pytest.mark.parametrize("sql", ["explode(array(1, 2))", "sum(id)", "count(*)", "max(amount)"])
+def test_an_expression_makes_one_value_of_one_row(spark: SparkSession, orders: DataFrame, sql: str) -> None:
+    """What makes many rows of one, or one of many, cannot be analysed: the rows would not be counted rightly."""
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions as F
+
+    for rows in (straight(orders), begin(orders)):
+        with pytest.raises(AnalysisException):
+            rows.select({"x": F.expr(sql)}).schema  # noqa: B018 -- on Spark Connect it is the schema that analyses
+        with pytest.raises(AnalysisException):
+            rows.filter(F.expr(sql) > 0).schema  # noqa: B018
+
+
+def test_what_is_tried_is_computed_once(spark: SparkSession) -> None:
+    """The value that was judged is the value that leaves, though the expression changes from time to time."""
+    from pyspark.sql import functions as F
+
+    for rows in (straight(spark.range(500)), begin(spark.range(500))):
+        why = F.when(F.col("_wherry_x") < 0.0, reason("NEGATIVE", F.lit("negative")))
+        tried: Rows = rows.attempt({"_wherry_x": F.rand()}, why, {"id": "_wherry_x"})
+        twice = tried.with_columns({"same": F.col("id") - F.col("id")})
+        assert {row.same for row in twice.frame.collect()} == {0.0}
+
+
+@pytest.mark.promise("DQ-02", "X5")
+def test_a_nack_has_the_row_before_the_stage_and_the_row_as_it_was_read(orders: DataFrame) -> None:
+    """Earlier stages have been applied to the one and not to the other."""
+    import json
+
+    rows = passing(begin(orders), WithColumns({"id": "id * 10", "extra": "'x'"}), Cast({"amount": "int"}))
+    [nack] = [row["_wherry_nack"] for row in rows.frame.collect() if row["_wherry_nack"] and row["id"] == 20]
+    assert (nack.stage, nack.code) == ("stage 2", "CAST")
+    assert json.loads(nack.row) == {"id": 20, "amount": "sieben", "extra": "x"}
+    assert json.loads(nack.original) == {"id": 2, "amount": "sieben"}
+
+
+@pytest.mark.promise("X9", "CD-12")
+def test_a_row_is_refused_once_and_by_the_first(spark: SparkSession) -> None:
+    """A later stage does not change its verdict."""
+    stages = [Require({"first": "id > 1"}), Require({"second": "id > 2"}), Filter("id > 3")]
+    rows: Any = passing(begin(spark.range(1, 5)), *stages)
+    fates = {row["id"]: (row["_wherry_state"], row["_wherry_nack"]) for row in rows.frame.collect()}
+    assert {id_: (state, nack and nack.code) for id_, (state, nack) in fates.items()} == {
+        1: (-1, "first"),
+        2: (-2, "second"),
+        3: (3, None),
+        4: (0, None),
+    }
+
+
+def test_a_row_that_the_origin_refused_is_never_alive(spark: SparkSession) -> None:
+    """It has what was read, in place of a row, and no stage sees it."""
+    frame = spark.sql(
+        "select * from values (0, named_struct('code', 'PARSE', 'message', 'no row', 'raw', 'x\"')), (1, null) "
+        "as t(id, _wherry_refused)"
+    )
+    assert raises_the_mark(straight(frame).frame)
+    rows: Any = begin(frame)
+    rows = passing(rows, WithColumns({"y": "1 div id"}), Require("y > 5"))
+    fates = {row["id"]: (row["_wherry_state"], row["_wherry_nack"]) for row in rows.frame.collect()}
+    assert fates[0][0] == -1000
+    assert (fates[0][1].stage, fates[0][1].code, fates[0][1].row) == ("origin", "PARSE", '{"raw":"x\\""}')
+    assert (fates[1][0], fates[1][1].code) == (-2, "REQUIRE")
+
+
+def test_thirty_stages_of_every_kind_are_planned_and_filtered_in_no_time(spark: SparkSession) -> None:
+    """The plan is as long as there are stages, also when the live rows are asked for."""
+    stages = [
+        stage
+        for step in range(8)
+        for stage in (WithColumns({"x": f"x + {step}"}), Cast({"x": "int"}), Require("x >= 0"), Filter("x < 99"))
+    ]
+    rows = passing(begin(spark.sql("select '1' as x")), Cast({"x": "int"}), *stages)
+    assert [row.x for row in rows.frame.where("_wherry_state = 0").collect()] == [29]
+
+
+def test_names_do_not_depend_on_the_case_of_letters(spark: SparkSession) -> None:
+    """A column keeps the spelling that it has."""
+    from pyspark.sql import functions as F
+
+    for rows in (straight(spark.sql("select 1 as Id")), begin(spark.sql("select 1 as Id"))):
+        assert rows.with_columns({"ID": F.lit(2), "New": F.lit(3)}).names == ("Id", "New")
+        assert rows.spelled("iD") == "Id"

@@ -1,0 +1,175 @@
+"""The suite for stages: stages that could raise keep to it, and each promise that is broken is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pytest
+
+from stages.conformance import StageConformance
+from stages.filter import Filter
+from stages.require import Require
+from stages.select import Select
+from stages.sql import Sql
+from stages.stage import Stage
+from stages.with_columns import WithColumns
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from stages.rows import Rows
+
+pytestmark = pytest.mark.spark
+
+
+class TestWithColumnsOnAnyName(StageConformance):
+    """A division that raises for zero, names full of marks, and a label."""
+
+    schema = "x int, `unit price` string"
+    rows: ClassVar[list[tuple[Any, ...]]] = [(2, "a"), (None, None)]
+    raising: ClassVar[list[tuple[Any, ...]]] = [(0, "b")]
+
+    def stage(self) -> Stage:
+        return WithColumns({"X": "10 / x", "new.one": "upper(`unit price`)", "lane": ":lane"})
+
+
+class TestSelectOfParts(StageConformance):
+    """Columns kept, computed and taken out of others."""
+
+    schema = "x int, s struct<`a b`: int, c: array<string>>, gone string"
+    rows: ClassVar[list[tuple[Any, ...]]] = [(2, (1, ["x", None]), "z"), (None, None, None)]
+    raising: ClassVar[list[tuple[Any, ...]]] = [(0, (1, None), None)]
+
+    def stage(self) -> Stage:
+        return Select(["X", "s.`a b`", "s", "1 / x as `a.b`", ":batch_time as t", "null"])
+
+
+@pytest.mark.promise("DQ-11", "DQ-02", "CD-16")
+class TestRequireThatCouldRaise(StageConformance):
+    """Two rules, of which one raises for zero."""
+
+    schema = "x int, y string"
+    rows: ClassVar[list[tuple[Any, ...]]] = [(4, "a"), (-4, "a"), (4, "b"), (None, "a"), (4, None), (None, None)]
+    raising: ClassVar[list[tuple[Any, ...]]] = [(0, "a")]
+
+    def stage(self) -> Stage:
+        return Require({"positive": "1 / x > 0", "is a": "y = 'a'"})
+
+
+@pytest.mark.promise("CD-10")
+class TestFilterThatCouldRaise(StageConformance):
+    """NULL is not true."""
+
+    schema = "x int"
+    rows: ClassVar[list[tuple[Any, ...]]] = [(1,), (-1,), (None,)]
+    raising: ClassVar[list[tuple[Any, ...]]] = [(0,)]
+
+    def stage(self) -> Stage:
+        return Filter("1 / x > 0")
+
+
+class TestFilterByChance(StageConformance):
+    """One that is not repeatable is computed once all the same."""
+
+    schema = "x int"
+    rows: ClassVar[list[tuple[Any, ...]]] = [(1,), (None,)]
+
+    def stage(self) -> Stage:
+        return Filter("rand() < 2")
+
+
+class TestSqlThatCouldRaise(StageConformance):
+    """A statement with a name of its own, an unfolding, a label and a comment at its end."""
+
+    schema = "id int, tags string"
+    rows: ClassVar[list[tuple[Any, ...]]] = [(1, "a b"), (2, "c"), (3, None)]
+    raising: ClassVar[list[tuple[Any, ...]]] = [(0, "x")]
+
+    def stage(self) -> Stage:
+        return Sql(
+            "with t as (select 6 / id as part, explode(split(tags, ' ')) as tag from rows)\n"
+            "select tag, sum(part) as part, max(:number) as n, '{rows}' as `{source}` from t group by tag -- {x}\n;"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Halving(Stage):
+    """Refuses -1, filters -2 and halves the others; one of its promises is broken."""
+
+    fault: str
+    decided: list[int]
+    """How many times it was asked to decide rows."""
+
+    def apply(self, rows: Rows) -> Rows:
+        from pyspark.sql import functions as F
+
+        from origins.nack import reason
+        from stages.rows import Straight
+
+        straight, fault, x = isinstance(rows, Straight), self.fault, rows.column("x")
+        self.decided[0] += not straight
+        by = 3 if (fault == "gives other rows" and straight) or (fault == "changes" and self.decided[0] > 1) else 2
+        if fault == "starts a job":
+            rows.frame.count()
+        elif fault == "drops rows":
+            rows = replace(rows, frame=rows.frame.where("x <> -2 or x is null"))
+        elif fault == "looks at refused rows" and not straight:
+            rows = replace(rows, frame=rows.frame.withColumn("x", F.expr("if(1 div x = 7, null, x)")))
+        elif fault == "changes rows before it refuses them" and not straight:
+            rows = rows.with_columns({"x": x.cast("double")})
+        elif fault == "lets bad rows pass" and straight:
+            rows = rows.filter(F.coalesce(x != -1, F.lit(True)))
+        elif fault == "makes a row out of nothing" and straight:
+            other = rows.frame.sparkSession.createDataFrame([(8,)], "x int")
+            rows = replace(rows, frame=rows.frame.union(other.join(rows.frame.limit(1), F.lit(True), "left_anti")))
+        why = F.when(x == -1, reason("" if fault == "gives no code" else "BAD", F.lit("bad")))
+        return rows.refuse(why).filter(F.coalesce(x != -2, F.lit(True))).with_columns({"x": x / by})
+
+
+class HalvingConformance(StageConformance):
+    """The suite over a stage with this fault."""
+
+    schema = "x int"
+    rows: ClassVar[list[tuple[Any, ...]]] = [(5,), (None,), (-2,), (-1,)]
+    raising: ClassVar[list[tuple[Any, ...]]] = [(0,)]
+
+    def __init__(self, fault: str) -> None:
+        self.fault = fault
+        self.decided = [0]
+
+    def stage(self) -> Stage:
+        return Halving(fault=self.fault, decided=self.decided)
+
+
+@pytest.mark.parametrize(
+    ("fault", "found_by"),
+    [
+        ("", None),
+        ("gives other rows", "test_both_ways_keep_the_same_rows"),
+        ("lets bad rows pass", "test_a_straight_batch_raises_at_a_row_that_is_refused"),
+        ("drops rows", "test_every_row_is_kept_filtered_or_refused"),
+        ("looks at refused rows", "test_nothing_is_evaluated_on_a_row_that_is_gone"),
+        ("changes rows before it refuses them", "test_a_refused_row_is_kept_as_it_came"),
+        ("gives no code", "test_a_refused_row_is_kept_as_it_came"),
+        ("changes", "test_what_it_calls_repeatable_gives_the_same_again"),
+        ("starts a job", "test_it_starts_no_spark_job"),
+        ("makes a row out of nothing", "test_no_row_gives_no_row"),
+    ],
+)
+def test_each_fault_is_found_by_the_one_check_that_is_for_it(
+    spark: SparkSession, fault: str, found_by: str | None
+) -> None:
+    """And a sound stage passes them all."""
+    checks = [name for name in vars(StageConformance) if name.startswith("test_")]
+    failed = [name for name in checks if _fails(getattr(HalvingConformance(fault), name), spark)]
+    assert failed == [name for name in checks if name == found_by]
+
+
+def _fails(check: Callable[[SparkSession], None], spark: SparkSession) -> bool:
+    try:
+        check(spark)
+    except Exception:
+        return True
+    return False

@@ -1,0 +1,189 @@
+"""Every stage, on the suite that all must keep to, and what it alone promises."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pytest
+
+from stages.cast import Cast
+from stages.conformance import StageConformance, begin, decided
+from stages.drop import Drop
+from stages.expressions import put_in, repeatable
+from stages.filter import Filter
+from stages.rename import Rename
+from stages.require import Require
+from stages.rows import Straight
+from stages.select import Select
+from stages.sql import Sql
+from stages.stage import Stage
+from stages.with_columns import WithColumns
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.connect]
+
+
+class TestWithColumns(StageConformance):
+    schema = "a int, b int"
+    rows: ClassVar[list[tuple[Any, ...]]] = [(6, 2), (None, 3), (1, None)]
+
+    def stage(self) -> Stage:
+        return WithColumns({"A": "a / b", "c": "a + 1"})
+
+
+class TestWithColumnsThatWouldRaise(StageConformance):
+    schema = "a int"
+    rows: ClassVar[list[tuple[Any, ...]]] = [(1,), (2,)]
+
+    def stage(self) -> Stage:
+        return WithColumns({"b": "1 / a"})
+
+
+class TestSelect(StageConformance):
+    schema = "a int, b string"
+    rows: ClassVar[list[tuple[Any, ...]]] = [(1, "X"), (None, None)]
+
+    def stage(self) -> Stage:
+        return Select(["lower(b) as b", "a"])
+
+
+class TestRename(StageConformance):
+    schema = "`a.b` int, c string"
+    rows: ClassVar[list[tuple[Any, ...]]] = [(1, "X"), (None, None)]
+
+    def stage(self) -> Stage:
+        return Rename({"a.b": "größe"})
+
+
+class TestDrop(StageConformance):
+    schema = "a int, b string"
+    rows: ClassVar[list[tuple[Any, ...]]] = [(1, "X"), (None, None)]
+
+    def stage(self) -> Stage:
+        return Drop(["B"])
+
+
+class TestCast(StageConformance):
+    schema = "a string, b string"
+    rows: ClassVar[list[tuple[Any, ...]]] = [("1", "2.5"), ("x", "1"), (None, None), ("", "1"), ("1", "1e99")]
+
+    def stage(self) -> Stage:
+        return Cast({"a": "int", "b": "decimal(10,2)"})
+
+
+class TestCastOfNestedValues(StageConformance):
+    schema = "a array<string>, m map<string,string>, s struct<p:string>"
+    rows: ClassVar[list[tuple[Any, ...]]] = [
+        (["1", None], {"k": "1"}, ("1",)),
+        (["1", "x"], {"k": "1"}, ("1",)),
+        (["1"], {"k": "x"}, ("1",)),
+        (["1"], {"k": None}, ("x",)),
+        (None, None, None),
+        ([], {}, (None,)),
+    ]
+
+    def stage(self) -> Stage:
+        return Cast({"a": "array<int>", "m": "map<string,int>", "s": "struct<p:int>"})
+
+
+class TestRequire(StageConformance):
+    schema = "a int"
+    rows: ClassVar[list[tuple[Any, ...]]] = [(1,), (0,), (-1,), (None,)]
+
+    def stage(self) -> Stage:
+        return Require({"positive": "a > 0", "small": "a < 10"})
+
+
+class TestFilter(StageConformance):
+    schema = "a int"
+    rows: ClassVar[list[tuple[Any, ...]]] = [(1,), (0,), (None,)]
+
+    def stage(self) -> Stage:
+        return Filter("a > 0")
+
+
+class TestSql(StageConformance):
+    schema = "a int, b string"
+    rows: ClassVar[list[tuple[Any, ...]]] = [(1, "x"), (2, "x"), (3, "y")]
+
+    def stage(self) -> Stage:
+        return Sql("select b, sum(a) as a, '{b}' as c from rows group by b -- the end")
+
+
+def test_a_null_condition_refuses_in_require_and_filters_in_filter(spark: SparkSession) -> None:
+    """Never both, never neither."""
+    frame = spark.createDataFrame([(None,), (1,)], "a int")
+    required = decided(Require("a > 0").apply(begin(frame).entering("it", 1)))  # type: ignore[arg-type]
+    filtered = decided(Filter("a > 0").apply(begin(frame).entering("it", 1)))  # type: ignore[arg-type]
+    assert (len(required[0]), len(required[1]), required[2]) == (1, 1, 0)
+    assert (len(filtered[0]), len(filtered[1]), filtered[2]) == (1, 0, 1)
+
+
+def test_a_cast_names_every_column_that_it_refuses(spark: SparkSession) -> None:
+    """With the value and the type."""
+    frame = spark.createDataFrame([("x", "y")], "a string, b string")
+    rows = Cast({"a": "int", "b": "date"}).apply(begin(frame).entering("cast", 1))
+    (row,) = rows.frame.select("_wherry_nack.message").collect()
+    assert row["message"] == "column a: 'x' is not an int; column b: 'y' is not a date"
+
+
+def test_a_cast_gives_the_type(spark: SparkSession) -> None:
+    """Values arrive as what they were cast to."""
+    frame = spark.createDataFrame([("1.50", "2026-01-02")], "a string, b string")
+    begun = Straight.begin(frame, ("a", "b"), {}, lambda seen, _: seen)
+    (row,) = Cast({"a": "decimal(10,2)", "b": "date"}).apply(begun).frame.collect()
+    assert (row["a"], row["b"]) == (Decimal("1.50"), dt.date(2026, 1, 2))
+
+
+def test_a_plain_filter_is_not_moved_below_a_rule(spark: SparkSession, tmp_path: Any) -> None:
+    """A row that a rule refuses is refused, though a later filter over a parquet file would have left it out."""
+    path = str(tmp_path / "rows")
+    spark.createDataFrame([(-1, None), (1, "x")], "a int, b string").write.parquet(path)
+    frame = spark.read.parquet(path)
+
+    def observed(seen: Any, step: int) -> Any:
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F
+
+        return seen.observe(Observation(), F.count(F.lit(1)).alias("rows"))
+
+    rows: Any = Straight.begin(frame, ("a", "b"), {}, observed)
+    rows = Filter("b is not null").apply(Require("a > 0").apply(rows.entering("rule", 1)).entering("filter", 2))
+    with pytest.raises(Exception, match="WHERRY_REFUSED"):
+        rows.frame.collect()
+
+
+def test_thirty_stages_are_planned_in_no_time(spark: SparkSession) -> None:
+    """A decided batch's plan grows with its stages and not with their powers."""
+    rows: Any = begin(spark.createDataFrame([(1,)], "a bigint"))
+    for step in range(30):
+        rows = rows.entering(f"s{step}", step + 1)
+        rows = Require(f"a > -{step}").apply(WithColumns({"a": "a + 1"}).apply(rows))
+    (row,) = rows.frame.collect()
+    assert row["a"] == 31
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        (":lane", "'0'"),
+        ("x = ':lane'", "x = ':lane'"),
+        ("a::string", "a::string"),
+        ("`:lane` + :number", "`:lane` + 7L"),
+        ("payload:lane", "payload:lane"),
+        ("1 -- :lane", "1 -- :lane"),
+    ],
+)
+def test_labels_are_put_in_where_a_value_stands(sql: str, expected: str) -> None:
+    """Strings, quoted names, comments, casts and parts of a value stay as they are."""
+    assert put_in(sql, {"lane": "0", "number": 7}) == expected
+
+
+@pytest.mark.parametrize(("sql", "same"), [("lower(a)", True), ("rand() > 0.5", False), ("'rand()'", True)])
+def test_an_expression_says_whether_it_can_be_asked_again(sql: str, same: bool) -> None:
+    """A call of a function that changes makes a batch take the longer way."""
+    assert repeatable(sql) is same

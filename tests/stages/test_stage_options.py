@@ -1,0 +1,121 @@
+"""What each stage takes, and what it says to columns that are not there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from stages.cast import Cast
+from stages.conformance import LABELS
+from stages.drop import Drop
+from stages.filter import Filter
+from stages.rename import Rename
+from stages.require import Require
+from stages.select import Select
+from stages.sql import Sql
+from stages.with_columns import WithColumns
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from stages.stage import Stage
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: WithColumns({"a": None}), "columns.a: expected an expression, got nothing"),  # type: ignore[dict-item]
+        (lambda: WithColumns({"a": "sum(x) over ()"}), "columns.a: a window looks at more than the row"),
+        (lambda: Select("id"), "columns: expected a list of columns, got 'id'"),
+        (lambda: Select([]), "columns: expected a list of columns, got []"),
+        (lambda: Select([1]), "columns[0]: expected an expression, got 1"),  # type: ignore[list-item]
+        (lambda: Select(["id", "lower(x)"]), "columns: 'lower(x)' needs a name; write \"lower(x) as name\""),
+        (lambda: Select(["id", "x as ID"]), "columns: 'ID' stands there twice"),
+        (lambda: Select({"a": "1", "A": "2"}), "columns: 'A' stands there twice"),
+        (lambda: Rename({}), "columns: expected a mapping from names to new names, got {}"),
+        (lambda: Rename({"a": ""}), "columns: expected the name of a column, got ''"),
+        (lambda: Rename({"a": "x", "b": "X"}), "columns: 'X' stands there twice"),
+        (lambda: Drop("id"), "columns: expected a list of names, got 'id'"),
+        (lambda: Drop(["a", "A"]), "columns: 'A' stands there twice"),
+        (lambda: Cast({"a": 5}), "columns.a: expected an expression, got 5"),  # type: ignore[dict-item]
+        (lambda: Require(None), "conditions: expected an expression, got nothing"),  # type: ignore[arg-type]
+        (lambda: Require({"a": True}), "conditions.a: expected an expression, got True"),  # type: ignore[dict-item]
+        (lambda: Filter(""), "condition: expected an expression, got ''"),
+        (lambda: Filter("exists (select 1)"), "condition: a query looks at more than the row"),
+        (lambda: Sql(None), "statement: expected an expression, got nothing"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_a_stage_cannot_be_given_is_refused(make: Callable[[], Stage], says: str) -> None:
+    """The message begins with the option."""
+    with pytest.raises(ValueError) as error:  # noqa: PT011 -- the message is compared below
+        make()
+    assert str(error.value).startswith(says)
+
+
+@pytest.mark.parametrize(
+    ("stage", "same"),
+    [
+        (WithColumns({"a": "upper(x)"}), True),
+        (WithColumns({"a": "upper(x)", "b": "uuid()"}), False),
+        (Select(["x", "now() as t"]), False),
+        (Filter("x > rand()"), False),
+        (Require({"fresh": "at > current_date"}), False),
+        (Sql("select * from rows"), True),
+        (Sql("select * from rows join other using (id)"), False),
+        (Sql("select * from rows limit 1"), False),
+    ],
+)
+def test_a_stage_says_whether_it_is_repeatable(stage: Stage, same: bool) -> None:
+    """Other tables may change, and so may the clock and chance."""
+    assert stage.repeatable is same
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("stage", "says"),
+    [
+        (Select(["Id", "emial"]), "there is no column 'emial'; did you mean 'email'?"),
+        (Select({"x": "emial"}), "there is no column 'emial'; did you mean 'email'?"),
+        (Select(["*", "upper(email) as Email"]), "columns: 'Email' stands there twice"),
+        (Rename({"emial": "x"}), "there is no column 'emial'; did you mean 'email'?"),
+        (Rename({"email": "ID"}), "there would be two columns called ID"),
+        (Drop(["emial"]), "there is no column 'emial'; did you mean 'email'?"),
+        (Drop(["id", "email", "a.b"]), "no column would be left"),
+        (Cast({"emial": "int"}), "there is no column 'emial'; did you mean 'email'?"),
+        (Cast({"zzzzz": "int"}), "there is no column 'zzzzz'; there are: id, email, a.b"),
+    ],
+)
+def test_a_column_that_is_not_there_is_an_error(spark: SparkSession, stage: Stage, says: str) -> None:
+    """Nothing is left out in silence, and the nearest name is told."""
+    from stages.rows import Straight
+
+    frame = spark.sql("select 1 as id, 'x' as email, 2 as `a.b`")
+    with pytest.raises(ValueError) as error:  # noqa: PT011 -- the message is compared below
+        stage.apply(Straight.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen))
+    assert str(error.value).startswith(says)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("stage", "row"),
+    [
+        (Select(["`A.B`", "email"]), {"a.b": 2, "email": "x"}),
+        (Select(["ID", "s.`x y`", "upper(email) as `o k`"]), {"id": 1, "x y": 7, "o k": "X"}),
+        (Select({"ID": "id", "twice": "id * 2", "nothing": "null", "on": ":lane"}),
+         {"ID": 1, "twice": 2, "nothing": None, "on": "0"}),
+        (Select(["*", "1 as one"]), {"id": 1, "email": "x", "a.b": 2, "s": (7,), "one": 1}),
+        (WithColumns({"EMAIL": "id", "id": "email"}), {"id": "x", "email": 1, "a.b": 2, "s": (7,)}),
+        (Rename({"ID": "email", "Email": "id"}), {"email": 1, "id": "x", "a.b": 2, "s": (7,)}),
+        (Drop(["A.b", "S"]), {"id": 1, "email": "x"}),
+    ],
+)  # fmt: skip
+def test_columns_are_chosen_by_name(spark: SparkSession, stage: Stage, row: dict[str, object]) -> None:
+    """Whatever the case of letters, and whatever stands in the name."""
+    from stages.rows import Straight
+
+    frame = spark.sql("select 1 as id, 'x' as email, 2 as `a.b`, named_struct('x y', 7) as s")
+    begun = Straight.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen)
+    [found] = stage.apply(begun).frame.collect()
+    assert found.asDict() == row
