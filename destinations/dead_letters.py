@@ -58,7 +58,7 @@ def dead_letters(refused: DataFrame, batch: Batch, *, original: bool) -> DataFra
         "plan": F.lit(batch.plan),
         "run": F.lit(batch.run),
         "stage": nack["stage"],
-        "destination": nothing,
+        "destination": nack["destination"],
         "delivered_to": F.array().cast("array<string>"),
         "code": nack["code"],
         "message": nack["message"],

@@ -100,6 +100,12 @@ class Destination(ABC):
         """
         return Identity(place=self.place)
 
+    def demands(self, spark: SparkSession, schema: StructType) -> Sequence[Stage]:
+        """What this place demands of rows that reach it with this schema, as stages behind all others: they refuse
+        what it would refuse, and filter what it would leave out. Asked once a run, after `open`.
+        """
+        return ()
+
     @abstractmethod
     def write(self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label]) -> Written:
         """Write all rows and the labels, or nothing. Called from runner threads, several at a time."""

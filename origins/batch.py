@@ -31,6 +31,8 @@ class Span:
     """What the rows are read from, in the order of their rows (files with size and time); kept in the ledger."""
     label: str = ""
     """The span as a person would name it."""
+    full: bool = field(default=True, compare=False)
+    """Whether it is as it will stay; one that no limit closed may grow while a run that goes on waits for more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,5 +51,7 @@ class Batch:
     """The schema of the rows as read, pinned when the batch was planned (Spark's JSON)."""
     time: datetime
     """`:batch_time`, the clock for expressions: when the batch was planned, in UTC."""
+    first: bool = False
+    """Whether it is the first that its run plans."""
     definition: str = field(default="", repr=False)
     """The hash of the definition that planned it."""

@@ -56,9 +56,9 @@ class OriginConformance(ABC):
         """Now or after a crash, by the object that planned it or by another."""
         origin = self.origin()
         for batch in self._planned(spark, origin, self.limits()[-1]):
-            first = Counter(map(str, origin.read(spark, batch).collect()))
-            assert Counter(map(str, origin.read(spark, batch).collect())) == first
-            assert Counter(map(str, self.origin().read(spark, batch).collect())) == first
+            first = Counter(map(str, origin.fetch(spark, batch).collect()))
+            assert Counter(map(str, origin.fetch(spark, batch).collect())) == first
+            assert Counter(map(str, self.origin().fetch(spark, batch).collect())) == first
 
     def test_a_batch_survives_the_ledger(self, spark: SparkSession) -> None:
         """Its span is JSON, and what comes back from JSON reads the same and is gone on from."""
@@ -106,7 +106,7 @@ class OriginConformance(ABC):
         batch = next(self._planned(spark, self.origin(), Limits()))
         pinned = [(field["name"], field["type"]) for field in json.loads(batch.schema)["fields"]]
         for places, beside in ((False, set()), (True, {PLACE})):
-            fields = json.loads(self.origin().read(spark, batch, places=places).schema.json())["fields"]
+            fields = json.loads(self.origin().fetch(spark, batch, places=places).schema.json())["fields"]
             assert [
                 (field["name"], field["type"]) for field in fields if field["name"] not in (PLACE, REFUSED)
             ] == pinned
@@ -117,7 +117,7 @@ class OriginConformance(ABC):
         first, *_, last = self.limits()
         batches = [*self._planned(spark, self.origin(), first), *self._planned(spark, self.origin(), last)]
         for batch in batches:
-            places = [row[PLACE] for row in self.origin().read(spark, batch, places=True).collect()]
+            places = [row[PLACE] for row in self.origin().fetch(spark, batch, places=True).collect()]
             blocks: dict[tuple[str, int], list[int]] = {}
             for place in places:
                 blocks.setdefault((place.part, place.block), []).append(place.row)
@@ -174,7 +174,7 @@ class OriginConformance(ABC):
         def place(row: Row) -> tuple[int, int, int]:
             return order.get(row[PLACE].part, len(order)), row[PLACE].block, row[PLACE].row
 
-        rows = sorted(origin.read(spark, batch, places=True).collect(), key=place)
+        rows = sorted(origin.fetch(spark, batch, places=True).collect(), key=place)
         return [str(tuple(value for name, value in row.asDict().items() if name != PLACE)) for row in rows]
 
 

@@ -85,7 +85,7 @@ class Files(Origin):
             return None
         return str(checked(schema, self.path).json())
 
-    def read(self, spark: SparkSession, batch: Batch, *, places: bool = False) -> DataFrame:
+    def fetch(self, spark: SparkSession, batch: Batch, *, places: bool = False) -> DataFrame:
         from pyspark.sql.types import StructType
 
         place = place_of(self.path)

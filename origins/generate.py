@@ -50,7 +50,7 @@ class Generate(Origin):
     def columns(self, spark: SparkSession, backlog: Backlog) -> str | None:
         return str(spark.createDataFrame([], SCHEMA).schema.json())
 
-    def read(self, spark: SparkSession, batch: Batch, *, places: bool = False) -> DataFrame:
+    def fetch(self, spark: SparkSession, batch: Batch, *, places: bool = False) -> DataFrame:
         start, end = batch.span.start or 0, batch.span.end
         frame = spark.range(start, end).selectExpr("id as row", f"id * {self.lanes} + {int(batch.lane)} + 1 as id")
         place = [f"named_struct('part', '', 'block', 0L, 'row', row) as {PLACE}"] if places else []

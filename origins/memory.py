@@ -85,7 +85,7 @@ class Memory(Origin):
                     )
         return str(schema.json())
 
-    def read(self, spark: SparkSession, batch: Batch, *, places: bool = False) -> DataFrame:
+    def fetch(self, spark: SparkSession, batch: Batch, *, places: bool = False) -> DataFrame:
         from pyspark.sql import functions as F
         from pyspark.sql.types import LongType, StructField, StructType
 

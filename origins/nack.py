@@ -13,7 +13,7 @@ NULL for a good row. `raw` is what was read, as it was found."""
 
 REASON = "struct<code string, message string>"
 NACK = (
-    "struct<stage string, code string, message string, "
+    "struct<stage string, destination string, code string, message string, "
     "row string, row_schema string, original string, original_schema string>"
 )
 

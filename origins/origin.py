@@ -41,6 +41,12 @@ class Backlog(ABC):
         that is larger than a limit (a file, a row) is a batch of its own.
         """
 
+    def again(self, spark: SparkSession, offsets: Mapping[str, JSON]) -> Backlog:
+        """What waits now, some time later in the same run, behind `offsets`: for each lane the end of its last
+        batch that was planned. Must be quick; starts no Spark job where there is another way.
+        """
+        return self
+
     def behind(self, lane: str, start: JSON) -> str:
         """What waits in the lane after `start`, in a few words for `status`; empty when that is not known."""
         return ""
@@ -56,7 +62,7 @@ class Origin(ABC):
     """Where rows come from. A frozen dataclass: its fields are its options, in YAML and in Python.
 
     An origin keeps no progress. It is told what was carried (`Progress`), says what waits (`survey`), and
-    reads a span that was planned (`read`), now or in another process after a crash.
+    fetches the rows of a span that was planned (`fetch`), now or in another process after a crash.
     """
 
     binds: ClassVar[frozenset[str]] = frozenset()
@@ -99,7 +105,7 @@ class Origin(ABC):
         waits from which it could be told."""
 
     @abstractmethod
-    def read(self, spark: SparkSession, batch: Batch, *, places: bool = False) -> DataFrame:
+    def fetch(self, spark: SparkSession, batch: Batch, *, places: bool = False) -> DataFrame:
         """Exactly the rows of `batch.span`, lazily, with the columns of `batch.schema`; with `places` also
         the column `PLACE`.
 

@@ -102,7 +102,7 @@ class Runner:
 
         batch, tally = task.plan.batch, Tally()
         ((name, destination),) = self.destinations.items()
-        frame = self.origin.read(spark, batch)
+        frame = self.origin.fetch(spark, batch)
         rows = Straight.begin(frame, columns(batch), labels_of(batch), tally.observe)
         rows = passing(rows, self.line.common)
         try:
@@ -125,7 +125,7 @@ class Runner:
             line=self.line,
             order=self.origin.parts(batch),
         )
-        frame = self.origin.read(spark, batch, places=True)
+        frame = self.origin.fetch(spark, batch, places=True)
         rows = Marked.begin(frame, columns(batch), labels_of(batch), preparation.keep)
         return preparation.decide(rows)
 
@@ -159,7 +159,7 @@ class Runner:
     def _count(self, spark: SparkSession, task: Count) -> Counted:
         batch = task.plan.batch
         try:
-            return Counted(read=self.origin.read(spark, batch).count())
+            return Counted(read=self.origin.fetch(spark, batch).count())
         except OriginError as error:
             log.warning("batch %s of lane %s was delivered; its rows as read: %s", batch.number, batch.lane, error)
             return Counted(read=None)

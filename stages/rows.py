@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pyspark.sql import functions as F
 
+from origins.batch import JSON
 from origins.nack import NACK, REFUSED
 from origins.names import HIDDEN, quoted
 from origins.origin import PLACE
@@ -50,10 +51,14 @@ class Rows(ABC):
     """The stage that is being applied."""
     step: int = 0
     """Its number in the batch, from 1."""
+    destination: str | None = None
+    """The destination that demands it, if it is not the definition that does."""
+    pin: JSON = None
+    """What the stage pinned when the batch was planned."""
 
-    def entering(self: R, stage: str, step: int) -> R:
+    def entering(self: R, stage: str, step: int, *, destination: str | None = None, pin: JSON = None) -> R:
         """The same rows at the door of a stage, which has this number in the batch."""
-        return replace(self, stage=stage, step=step)
+        return replace(self, stage=stage, step=step, destination=destination, pin=pin)
 
     def expression(self, sql: str) -> Column:
         """A SQL expression over the rows' columns, with the batch's labels put in."""
@@ -186,7 +191,16 @@ class Marked(Rows):
         nack, state = F.lit(None).cast(NACK), F.lit(0)
         if refused is not None:
             raw, raw_schema = payload({"raw": refused["raw"]}, _schema(_RAW)), F.lit(_RAW)
-            fields = [F.lit("origin"), refused["code"], refused["message"], raw, raw_schema, raw, raw_schema]
+            fields = [
+                F.lit("origin"),
+                F.lit(None),
+                refused["code"],
+                refused["message"],
+                raw,
+                raw_schema,
+                raw,
+                raw_schema,
+            ]
             nack = F.when(refused.isNotNull(), F.struct(*fields).cast(NACK))
             state = F.when(refused.isNotNull(), REFUSED_BY_ORIGIN).otherwise(0)
         frame = frame.select(
@@ -238,9 +252,8 @@ class Marked(Rows):
         row = payload({name: F.col(quoted(name)) for name in self.names}, schema)
         original = payload_of(ORIGINAL, self.original_schema)
         schemas = F.lit(schema.json()), F.lit(self.original_schema)
-        return F.struct(F.lit(self.stage), said["code"], said["message"], row, schemas[0], original, schemas[1]).cast(
-            NACK
-        )
+        who = F.lit(self.stage), F.lit(self.destination)
+        return F.struct(*who, said["code"], said["message"], row, schemas[0], original, schemas[1]).cast(NACK)
 
     def change(self, statement: Callable[[DataFrame], DataFrame]) -> Marked:
         changed = statement(self.materialise(self))

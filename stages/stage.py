@@ -8,7 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from origins.batch import JSON
+
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from stages.rows import Rows
 
 
@@ -28,6 +32,14 @@ class Stage(ABC):
     @abstractmethod
     def apply(self, rows: Rows) -> Rows:
         """The rows as they leave. Lazy: must not start a Spark job."""
+
+    def pin(self, spark: SparkSession) -> JSON:
+        """What must stay the same when a batch is computed again: the version of a table that this stage asks, say.
+
+        Told once for each batch, before it is planned; recorded with the plan, and there as `rows.pin` whenever the
+        batch is computed. Must be quick.
+        """
+        return None
 
     @property
     def repeatable(self) -> bool:

@@ -62,7 +62,7 @@ def planned(spark: SparkSession, files: Files, limits: Limits | None = None, par
 
 def read(spark: SparkSession, files: Files) -> DataFrame:
     """All rows that wait, with their places."""
-    return files.read(spark, planned(spark, files), places=True)
+    return files.fetch(spark, planned(spark, files), places=True)
 
 
 def taken(spark: SparkSession, files: Files, limits: Limits, progress: Progress | None = None) -> list[list[str]]:
@@ -182,9 +182,9 @@ class TestNames:
             os.utime(tmp_path / name, (len(name), len(name)))
         files = Files(path=str(tmp_path), format="json", schema="id string")
         first = planned(spark, files, Limits(files=2))
-        assert sorted(row.id for row in files.read(spark, first).collect()) == ["*.json", "a.json"]
+        assert sorted(row.id for row in files.fetch(spark, first).collect()) == ["*.json", "a.json"]
         second = planned(spark, files, Limits(files=1), first.span.parts)
-        assert [row.id for row in files.read(spark, second).collect()] == ["[ab].json"]
+        assert [row.id for row in files.fetch(spark, second).collect()] == ["[ab].json"]
 
     def test_folders_are_no_columns(self, spark: SparkSession, tmp_path: Path) -> None:
         """`day=1` in a path does not become a column, nor put a value into one of that name."""
@@ -225,7 +225,7 @@ class TestPlaces:
         """A clean batch does not pay for them."""
         (tmp_path / "a").write_text('{"id": 1}')
         files = Files(path=str(tmp_path), format="json", schema="id int")
-        assert files.read(spark, planned(spark, files)).columns == ["id", REFUSED]
+        assert files.fetch(spark, planned(spark, files)).columns == ["id", REFUSED]
         assert read(spark, files).columns == ["id", REFUSED, PLACE]
 
 
@@ -251,7 +251,7 @@ class TestPlanned:
         plan = planned(spark, files)
         happens(file)
         with pytest.raises(OriginError, match=rf"a\.json {says}"):
-            files.read(spark, plan)
+            files.fetch(spark, plan)
 
     @pytest.mark.parametrize(
         ("name", "content", "kind"),
@@ -328,14 +328,14 @@ class TestJson:
         """Spark parses only what is asked for; the verdict asks for everything."""
         (tmp_path / "a").write_text('{"id": 1, "note": "a"}\n{"id": "x", "note": "b"}\n')
         files = Files(path=str(tmp_path), format="json", schema="id int, note string")
-        rows = files.read(spark, planned(spark, files)).selectExpr(*used, f"{REFUSED} is null as good").collect()
+        rows = files.fetch(spark, planned(spark, files)).selectExpr(*used, f"{REFUSED} is null as good").collect()
         assert [row.good for row in rows] == [True, False]
 
     def test_a_later_filter_does_not_hide_a_bad_line(self, spark: SparkSession, tmp_path: Path) -> None:
         """A row that could not be read is told, though no condition on it is true."""
         (tmp_path / "a").write_text('{"id": 1}\n{"id": "x"}\n')
         files = Files(path=str(tmp_path), format="json", schema="id int")
-        marked = files.read(spark, planned(spark, files)).where(f"{REFUSED} is not null or id > 5")
+        marked = files.fetch(spark, planned(spark, files)).where(f"{REFUSED} is not null or id > 5")
         assert marked.count() == 1
 
     def test_several_lines_of_one_object_need_an_option(self, spark: SparkSession, tmp_path: Path) -> None:
@@ -424,7 +424,7 @@ class TestCsv:
         """Neither its number of fields nor the type of one of them."""
         (tmp_path / "a").write_text("id,note\n1,a\nx,b\n3\n4,d,e\n")
         files = Files(path=str(tmp_path), format="csv", schema="id int, note string")
-        rows = files.read(spark, planned(spark, files)).selectExpr(*used, f"{REFUSED} is null as good").collect()
+        rows = files.fetch(spark, planned(spark, files)).selectExpr(*used, f"{REFUSED} is null as good").collect()
         assert [row.good for row in rows] == [True, False, False, False]
 
     def test_options_of_the_reader_are_kept(self, spark: SparkSession, tmp_path: Path) -> None:
@@ -494,7 +494,7 @@ class TestSchemas:
         (tmp_path / "a.csv").write_text("id,new\n1,2\n")
         span = planned(spark, files).span
         with pytest.raises(OriginError, match=r"a\.csv has the column new, which the files before it had not"):
-            files.read(spark, batch(span, schema))
+            files.fetch(spark, batch(span, schema))
 
     @pytest.mark.parametrize(
         ("kind", "schema", "says"),

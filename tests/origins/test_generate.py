@@ -23,7 +23,7 @@ def orders(spark: SparkSession, origin: Generate) -> DataFrame:
     assert isinstance(span, Span)
     assert schema is not None
     time = datetime(2026, 1, 1, tzinfo=timezone.utc)
-    return origin.read(
+    return origin.fetch(
         spark,
         Batch(pipeline="p", run="r", origin="o", lane="0", number=1, plan="x", span=span, schema=schema, time=time),
     )

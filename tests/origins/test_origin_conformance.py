@@ -138,7 +138,7 @@ class Numbers(Origin):
     def columns(self, spark: SparkSession, backlog: Backlog) -> str:
         return json.dumps(SCHEMA).replace("long", "string" if self.fault == "another type" else "long")
 
-    def read(self, spark: SparkSession, batch: Batch, *, places: bool = False) -> DataFrame:
+    def fetch(self, spark: SparkSession, batch: Batch, *, places: bool = False) -> DataFrame:
         start, end = _number(batch.span.start), _number(batch.span.end)
         numbers = self.there[start : None if self.fault == "grows" and end == 4 else end]
         if self.fault == "loses a row" and start == 2:

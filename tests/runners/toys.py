@@ -44,7 +44,7 @@ class Folder(Origin):
     def columns(self, spark: SparkSession, backlog: Backlog) -> str | None:
         raise NotImplementedError
 
-    def read(self, spark: SparkSession, batch: Batch, *, places: bool = False) -> DataFrame:
+    def fetch(self, spark: SparkSession, batch: Batch, *, places: bool = False) -> DataFrame:
         raise NotImplementedError
 
 
