@@ -143,7 +143,8 @@ class Straight(Rows):
         return replace(self, frame=self.frame.select(*chosen), names=tuple(columns))
 
     def filter(self, condition: Column) -> Straight:
-        kept = F.when(self._row_by_row() & _once(), condition).otherwise(F.lit(False)).alias(KEPT)
+        told = F.when(condition, F.lit(True)).otherwise(F.lit(False))
+        kept = F.when(self._row_by_row() & _once(), told).otherwise(F.lit(False)).alias(KEPT)
         frame = self.frame.select("*", kept).filter(F.col(KEPT)).select(*self._data())
         return replace(self, frame=self.observe(frame, self.step))
 
