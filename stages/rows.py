@@ -143,8 +143,7 @@ class Straight(Rows):
         return replace(self, frame=self.frame.select(*chosen), names=tuple(columns))
 
     def filter(self, condition: Column) -> Straight:
-        told = F.when(condition, F.lit(True)).otherwise(F.lit(False))
-        kept = F.when(self._row_by_row() & _once(), told).otherwise(F.lit(False)).alias(KEPT)
+        kept = F.when(self._row_by_row() & _once(), _truth(condition)).otherwise(F.lit(False)).alias(KEPT)
         frame = self.frame.select("*", kept).filter(F.col(KEPT)).select(*self._data())
         return replace(self, frame=self.observe(frame, self.step))
 
@@ -231,7 +230,7 @@ class Marked(Rows):
         return replace(self, frame=self.frame.select(*self._hidden(), *chosen), names=tuple(columns))
 
     def filter(self, condition: Column) -> Marked:
-        state = F.when(_live() & _once(), F.when(condition, 0).otherwise(self.step)).otherwise(F.col(STATE))
+        state = F.when(_live() & _once(), F.when(_truth(condition), 0).otherwise(self.step)).otherwise(F.col(STATE))
         return replace(self, frame=self.frame.select(*self._hidden(state=state), *self._data()))
 
     def attempt(self, tried: Mapping[str, Column], why: Column, put: Mapping[str, str]) -> Marked:
@@ -305,6 +304,11 @@ def _once() -> Column:
     long as there are stages, and no row leaves unseen.
     """
     return F.spark_partition_id() >= 0
+
+
+def _truth(condition: Column) -> Column:
+    """The condition; what is no truth value, text for example, cannot be analysed."""
+    return ~~condition
 
 
 def _or_raise(good: Column) -> Column:
