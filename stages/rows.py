@@ -308,7 +308,7 @@ def _once() -> Column:
 
 def _truth(condition: Column) -> Column:
     """The condition; what is no truth value, text for example, cannot be analysed."""
-    return ~~condition
+    return F.call_function("if", condition, F.lit(True), F.lit(False))
 
 
 def _or_raise(good: Column) -> Column:
