@@ -89,6 +89,12 @@ class Destination(ABC):
     """The name that it had before, so that its history carries over."""
 
     @property
+    def replaces(self) -> bool:
+        """Whether a run's first batch takes the place of what is there; it is written though it has no rows, and no
+        other is planned before it is settled."""
+        return False
+
+    @property
     @abstractmethod
     def place(self) -> str:
         """Where the rows go, as a person would name it; its last part is the default name."""

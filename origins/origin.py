@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from origins.batch import JSON, Batch, Limits, Span
 
@@ -76,8 +76,14 @@ class Origin(ABC):
 
     name: str | None = None
     lanes: int = 1
+    read: Literal["new", "whole"] = "new"
+    """`new`: what was not carried yet; `whole`: all of it in every run."""
+    stages: Sequence[Any] = field(default=(), metadata={"holds": "stage"})
+    """What is done to the rows of this origin only, before the pipeline's stages."""
 
     def __post_init__(self) -> None:
+        if self.read not in ("new", "whole"):
+            raise ValueError(f"read: expected new or whole, got {self.read!r}")
         if self.lanes < 1:
             raise ValueError(f"lanes: expected at least 1, got {self.lanes}")
 

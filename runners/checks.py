@@ -36,6 +36,9 @@ def completed(pipeline: Pipeline, kinds: Kinds | None = None) -> Pipeline:
     def named(component: C) -> C:
         return _changed(component, name=component.name or kind_of(component, kinds))
 
+    def reading(origin: Origin) -> Origin:
+        return _changed(named(origin), stages=tuple(map(named, origin.stages)))
+
     def going(destination: Destination) -> Destination:
         secret = any(secret in destination.place for secret in pipeline.secrets)
         part = "" if secret else last_part(destination.place)
@@ -45,7 +48,8 @@ def completed(pipeline: Pipeline, kinds: Kinds | None = None) -> Pipeline:
     dead = pipeline.dlq.destination
     return dataclasses.replace(
         pipeline,
-        origin=named(pipeline.origin),
+        origin=pipeline.origin and reading(pipeline.origin),
+        origins=tuple(map(reading, pipeline.origins)),
         stages=tuple(map(named, pipeline.stages)),
         destinations=tuple(map(going, pipeline.destinations)),
         dlq=dataclasses.replace(pipeline.dlq, destination=dead and _changed(dead, name=dead.name or DLQ)),
@@ -82,6 +86,17 @@ def _names(pipeline: Pipeline) -> Iterator[Problem]:
     yield from _names_in_line(pipeline)
     if not pipeline.destinations:
         yield Problem(path="destinations", message="expected at least one destination")
+    if pipeline.origin is None and not pipeline.origins:
+        yield Problem(path="origin", message="expected an origin")
+    if pipeline.origin is not None and pipeline.origins:
+        yield Problem(path="origins", message="expected either origin or origins, got both")
+    read: dict[str, str] = {}
+    for at, origin in enumerate(pipeline.origins):
+        path, name = f"origins[{at}]", (origin.name or "").lower()
+        if name in read:
+            said = f"'{origin.name}' is what {read[name]} is called already; give one of them a `name:` of its own"
+            yield Problem(path=path, message=said)
+        read.setdefault(name, path)
     first: dict[str, str] = {}
     for at, destination in enumerate(pipeline.destinations):
         path, name = f"destinations[{at}]", destination.name or ""
@@ -101,7 +116,10 @@ def _names(pipeline: Pipeline) -> Iterator[Problem]:
 
 
 def _names_in_line(pipeline: Pipeline) -> Iterator[Problem]:
-    named: list[tuple[str, Origin | Stage | Destination]] = [("origin", pipeline.origin)]
+    named: list[tuple[str, Origin | Stage | Destination]] = []
+    for at, origin in enumerate(pipeline.every_origin):
+        path = "origin" if pipeline.origin is not None else f"origins[{at}]"
+        named += [(path, origin), *((f"{path}.stages[{n}]", each) for n, each in enumerate(origin.stages))]
     named += [(f"stages[{at}]", stage) for at, stage in enumerate(pipeline.stages)]
     for at, destination in enumerate(pipeline.destinations):
         path = f"destinations[{at}]"
@@ -139,6 +157,7 @@ def _settings(pipeline: Pipeline) -> Iterator[Problem]:
         if count is not None and count < 1:
             yield Problem(path=path, message=f"expected at least 1, got {count}; nothing would ever be carried")
     yield from _quantity("run.batch.wait", batch.wait, seconds)
+    yield from _quantity("run.poll", run.poll, seconds)
     yield from _quantity("dlq.retain", pipeline.dlq.retain, seconds)
     if batch.bytes is not None:
         yield from _quantity("run.batch.bytes", batch.bytes, _at_least_a_byte)

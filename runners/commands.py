@@ -9,7 +9,7 @@ import contextlib
 import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -86,7 +86,15 @@ def validate(with_spark: bool, json: bool, **given: Any) -> None:
 @with_definition
 @click.option("--from-beginning", is_flag=True, help="Forget what was carried, and carry everything again.")
 @moves
-@click.option("--moved", multiple=True, metavar="NAME", help="The same content lies elsewhere now; wants --reason.")
+@click.option("--follow", is_flag=True, help="Go on when nothing is left, until you stop it.")
+@click.option("--moved", multiple=True, metavar="NAME", help="The same content lies elsewhere now.")
+@click.option("--fresh", multiple=True, metavar="NAME", help="Something else lies in its place now.")
+@click.option("--forget", multiple=True, metavar="NAME", help="A destination that is gone gets no open batch any more.")
+@click.option(
+    "--assume",
+    type=click.Choice(["delivered", "missing"]),
+    help="What holds for an open batch of which a destination cannot say whether it has it.",
+)
 @click.option("--take-over", default="", metavar="WHY", help="Take it from a run on another host that is surely gone.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 @as_json
@@ -94,7 +102,11 @@ def run(
     from_beginning: bool,
     reason: str,
     yes: bool,
+    follow: bool,
     moved: Sequence[str],
+    fresh: Sequence[str],
+    forget: Sequence[str],
+    assume: Literal["delivered", "missing"] | None,
     take_over: str,
     quiet: bool,
     json: bool,
@@ -103,14 +115,16 @@ def run(
     """Carry what waits.
 
     For example:  wherry run orders.yaml --set dlq.window=0
+
+    What no state can know is said by --moved, --fresh, --forget and --assume; each wants --reason, which is kept.
     """
     from runners import printing
     from runners.offsets import plan_reset
     from runners.progress_bar import ProgressBar
+    from runners.ruling import Ruling
     from runners.secrets import hidden, without
 
-    if moved and not reason.strip():
-        raise click.UsageError('--moved needs a reason, which is kept in the ledger: --reason "…"')
+    ruling = Ruling(moved=tuple(moved), fresh=tuple(fresh), forget=tuple(forget), assume=assume or "", reason=reason)
     pipeline = loaded(**given).pipeline
     if from_beginning:
         move_offsets(pipeline, plan_reset(pipeline), reason=reason, yes=yes)
@@ -121,7 +135,7 @@ def run(
             contextlib.nullcontext() if quiet else ProgressBar(pipeline.name) as bar,
         ):
             report = pipeline.run(
-                check=False, listeners=[bar] if bar else [], take_over=take_over, moved=dict.fromkeys(moved, reason)
+                check=False, follow=follow, listeners=[bar] if bar else [], take_over=take_over, ruling=ruling
             )
     except KeyboardInterrupt:
         click.echo(f"{pipeline.name} was stopped before it began to carry.", err=True)

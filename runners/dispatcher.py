@@ -6,13 +6,11 @@ by anybody else.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from destinations.destination import Identity
-from origins.batch import Batch, Limits, Span
-from origins.origin import Backlog
+from origins.batch import JSON, Batch, Span
 from runners.clock import Clock
 from runners.crew import Crew, Finished
 from runners.entry import Entry
@@ -29,24 +27,8 @@ from runners.events import (
 from runners.flight import Flight, Rules, Step, after, begin, resume
 from runners.journal import Journal
 from runners.outcome import Outcome
-from runners.progress import Lane, Plan
-
-
-@dataclass(frozen=True, kw_only=True)
-class Source:
-    """What there is to plan from in this run, and under which terms."""
-
-    pipeline: str
-    run: str
-    origin: str
-    definition: str
-    schema: str
-    lanes: Sequence[str]
-    backlog: Backlog
-    limits: Limits
-    destinations: Sequence[str]
-    straight: bool
-    """Whether a clean batch may go straight to its destination."""
+from runners.progress import Plan, State
+from runners.source import Source, Watch
 
 
 class Dispatcher:
@@ -60,7 +42,7 @@ class Dispatcher:
         clock: Clock,
         rules: Rules,
         max_in_flight: int,
-        committed: Callable[[Batch], None],
+        committed: Mapping[str, Callable[[Batch], None]],
         forget: Callable[[Plan], None],
         listeners: Sequence[Listener] = (),
     ) -> None:
@@ -70,17 +52,23 @@ class Dispatcher:
         self.rules = rules
         self.max_in_flight = max_in_flight
         self.committed = committed
-        """Tells the origin that a batch's offset is durable."""
+        """The origins that want to hear when a batch's offset is durable, by name."""
         self.forget = forget
         """Removes what was prepared for a batch that is finished."""
         self.listeners = listeners
         self.flights: dict[str, Flight] = {}
         self.working: set[str] = set()
         self.source: Source | None = None
+        self.watch: Watch | None = None
+        """How to look for more once nothing is left; None for a run that ends then."""
         self.exhausted: set[str] = set()
+        self.gathering: dict[str, float] = {}
+        """When the first row was seen of each lane whose next batch waits for more."""
         self.served: dict[str, int] = {}
         """For each lane the turn in which it was last planned: who waited longest comes first."""
         self.turns = 0
+        self.begun = False
+        """Whether this run has planned a batch."""
         self.stopping = ""
         self.asked_to_stop = ""
         self.forced = False
@@ -90,7 +78,7 @@ class Dispatcher:
         """Turn until there is nothing left to do. The first error is `errors[0]`; it is not raised."""
         finished: Sequence[Finished] = ()
         while self.turn(finished):
-            finished = self.crew.wait(None)
+            finished = self.crew.wait(self._patience())
 
     def recover(self, identities: Mapping[str, Identity]) -> None:
         """Take up where an earlier run ended: its open batches are finished before any other is planned.
@@ -99,7 +87,7 @@ class Dispatcher:
         """
         for name, lane in self.journal.state.lanes.items():
             if lane.told is not None:
-                self.committed(lane.told.batch)
+                self._commit(lane.told.batch)
             if lane.open is not None:
                 self.flights[name] = resume(lane.open, lane, identities)
                 self._say(BatchResumed(batch=lane.open.batch))
@@ -125,14 +113,37 @@ class Dispatcher:
             self._stop(self.asked_to_stop)
         if self.forced:
             return False
+        self._look()
         steps = [self._decide(lane, outcome) for lane, outcome in finished]
-        self._record(steps)
-        planned = self._plan()
-        if planned:
-            self._record(planned)
+        alone = any(step.error or (step.settled and step.flight.plan.batch.origin in self.committed) for step in steps)
+        if alone:
+            self._record(steps)
+            steps = []
+        self._record(steps, self._plan(self._foreseen(steps)))
         self._hand_out()
         self.journal.compact()
-        return bool(self.working)
+        return bool(self.working) or (self.watch is not None and not self.stopping)
+
+    def _look(self) -> None:
+        """See whether more waits, when it is time to."""
+        if self.watch is None or self.stopping or not self.watch.is_due(self.clock.elapsed()):
+            return
+        self.journal.refresh()
+        if self.journal.state.stopping:
+            self._stop(self.journal.state.stopping)
+            return
+        offsets = {lane: self.journal.state.lane(lane).offset for lane in self.source.lanes} if self.source else {}
+        offsets.update({lane: flight.plan.batch.span.end for lane, flight in self.flights.items()})
+        self.source = self.watch.look(self.source, offsets, self.clock)
+        self.exhausted.clear()
+
+    def _patience(self) -> float | None:
+        """How long to wait for an outcome before there is something else to do."""
+        if self.watch is None or self.stopping:
+            return None
+        wait = self.source.wait if self.source else 0.0
+        moments = [self.watch.next, *(since + wait for since in self.gathering.values())]
+        return max(0.0, min(moments) - self.clock.elapsed())
 
     def _decide(self, lane: str, outcome: Outcome) -> Step:
         self.working.discard(lane)
@@ -140,11 +151,21 @@ class Dispatcher:
         self.flights[lane] = step.flight
         return step
 
-    def _record(self, steps: Sequence[Step]) -> None:
-        entries = [entry for step in steps for entry in step.entries]
-        if entries:
-            self.journal.record(*entries)
+    def _foreseen(self, steps: Sequence[Step]) -> State:
+        """The state once these steps are recorded; their lanes are free already."""
         for step in steps:
+            if step.done:
+                del self.flights[step.flight.plan.batch.lane]
+        return self.journal.foreseen([entry for step in steps for entry in step.entries])
+
+    def _record(self, steps: Sequence[Step], planned: Sequence[Step] = ()) -> None:
+        """Record what was decided and what is planned at once, then act on it. What is planned is given up when
+        somebody has asked to stop meanwhile."""
+        plans = [entry for step in planned for entry in step.entries]
+        recorded = self.journal.record(*(entry for step in steps for entry in step.entries), plans=plans)
+        for step in planned if not recorded else ():
+            del self.flights[step.flight.plan.batch.lane]
+        for step in [*steps, *(planned if recorded else ())]:
             self._act(step)
         if self.journal.state.stopping:
             self._stop(self.journal.state.stopping)
@@ -154,13 +175,19 @@ class Dispatcher:
         for entry in step.entries:
             self._tell(plan, entry)
         if step.settled:
-            self.committed(plan.batch)
+            self._commit(plan.batch)
         if step.done:
-            del self.flights[lane]
+            if self.flights.get(lane) is step.flight:
+                del self.flights[lane]
             self.forget(replace(plan, decision=step.flight.decision))
         if step.error is not None:
             self.errors.append(step.error)
+            self.gathering.clear()
             self._stop("failed")
+
+    def _commit(self, batch: Batch) -> None:
+        if batch.origin in self.committed:
+            self.committed[batch.origin](batch)
 
     def _tell(self, plan: Plan, entry: Entry) -> None:
         if entry.kind == "plan":
@@ -173,47 +200,44 @@ class Dispatcher:
             counts, owed = entry.body["counts"], tuple(entry.body["owed"])
             self._say(BatchSettled(batch=plan.batch, counts=counts, owed=owed))
 
-    def _plan(self) -> Sequence[Step]:
+    def _plan(self, state: State) -> Sequence[Step]:
+        """The next batches, as many as may be in flight and can be carried at once."""
         steps: list[Step] = []
         source = self.source
-        if source is None or self.stopping:
+        if source is None or (self.stopping and not self.gathering):
             return steps
         for lane in sorted(source.lanes, key=lambda lane: self.served.get(lane, 0)):
-            if lane in self.flights or lane in self.exhausted:
-                continue
-            if len(self.flights) >= self.max_in_flight or len(self.flights) >= self.crew.size:
+            if len(self.flights) >= min(self.max_in_flight, self.crew.size) or self._opening(source):
                 break
-            state = self.journal.state.lane(lane)
-            span = source.backlog.take(lane, state.offset, source.limits)
+            if lane in self.flights or lane in self.exhausted or (self.stopping and lane not in self.gathering):
+                continue
+            span = source.take(lane, state.lane(lane).offset)
             if span is None:
                 self.exhausted.add(lane)
                 continue
-            flight = begin(self._planned(source, lane, state, span), state)
-            self.flights[lane] = flight
+            if self._gathers(lane, span, source.wait):
+                continue
+            plan = source.plan(lane, state.lane(lane), span, self.clock.now(), first=not self.begun)
+            self.begun = True
             self.served[lane] = self.turns
-            batch = flight.plan.batch
-            entry = Entry(kind="plan", lane=lane, plan=batch.plan, body=flight.plan.json())
+            flight = self.flights[lane] = begin(plan, state.lane(lane))
+            entry = Entry(kind="plan", lane=lane, plan=plan.batch.plan, body=plan.json())
             steps.append(Step(flight=flight, entries=(entry,)))
         return steps
 
-    def _planned(self, source: Source, lane: str, state: Lane, span: Span) -> Plan:
-        batch = Batch(
-            pipeline=source.pipeline,
-            run=source.run,
-            origin=source.origin,
-            lane=lane,
-            number=state.number + 1,
-            plan=uuid.uuid4().hex,
-            span=span,
-            schema=source.schema,
-            time=self.clock.now(),
-            definition=source.definition,
-        )
-        return Plan(
-            batch=batch,
-            destinations=tuple(source.destinations),
-            straight=source.straight and not state.careful,
-        )
+    def _opening(self, source: Source) -> bool:
+        """Whether the run's first batch must be settled before another is planned."""
+        return source.first_alone and any(flight.plan.batch.first for flight in self.flights.values())
+
+    def _gathers(self, lane: str, span: Span, wait: float) -> bool:
+        """Whether the lane's next batch waits for more rows: it is not full, and its first row came not long ago.
+        Who is asked to stop waits for no more."""
+        now = self.clock.elapsed()
+        since = self.gathering.setdefault(lane, now)
+        if self.watch is not None and not span.full and not self.stopping and now - since < wait:
+            return True
+        del self.gathering[lane]
+        return False
 
     def _hand_out(self) -> None:
         """Started batches first, then new ones; never more than there are runners."""
@@ -227,3 +251,8 @@ class Dispatcher:
     def _say(self, event: Event) -> None:
         for listener in self.listeners:
             listener(event)
+
+
+def offsets_of(state: State) -> Mapping[str, JSON]:
+    """How far each lane is."""
+    return {name: lane.offset for name, lane in state.lanes.items()}

@@ -40,6 +40,8 @@ class Rules:
     delivery: Literal["after_all", "after_any"] = "after_all"
     discards: bool = False
     """Whether the DLQ throws rows away."""
+    replacing: frozenset[str] = frozenset()
+    """The destinations of which a run's first batch replaces the rows, and so is written though it has none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +114,13 @@ def _straight(flight: Flight, written: Written, counts: Counts) -> Step:
 
 def _judge(flight: Flight, prepared: Prepared, rules: Rules) -> Step:
     window, tripped = flight.lane.window.after(prepared.counts.read, prepared.nacks, rules.dlq)
-    decision = Decision(path=prepared.path, counts=prepared.counts, window=window, bases=prepared.bases)
+    decision = Decision(
+        path=prepared.path,
+        sections=prepared.sections,
+        counts=prepared.counts,
+        window=window,
+        bases=prepared.bases,
+    )
     if tripped is not None:
         task = Explain(plan=flight.plan, decision=decision, place=tripped)
         return Step(flight=replace(flight, task=task, decision=decision))
@@ -153,7 +161,12 @@ def _next(flight: Flight, rules: Rules) -> Step:
     decision = flight.decision
     assert decision is not None
     counts = decision.counts
-    nothing = {name: Written(rows=0) for name in flight.plan.destinations if not counts.branches[name].expected}
+    opens = rules.replacing if flight.plan.batch.first else ()
+    nothing = {
+        name: Written(rows=0)
+        for name in flight.plan.destinations
+        if not counts.branches[name].expected and name not in opens
+    }
     flight = replace(flight, landed={**nothing, **flight.landed})
     nacks_wait = counts.nacked > 0 and not rules.discards and DLQ not in flight.landed
     waiting = [DLQ] if nacks_wait else []

@@ -37,19 +37,27 @@ class Journal:
             else:
                 return
 
-    def record(self, *entries: Entry) -> None:
+    def record(self, *entries: Entry, plans: Sequence[Entry] = ()) -> bool:
         """Record the entries, all or none; they are durable when this returns.
 
-        Raises `Fenced`, with nothing recorded, when somebody else has acquired the pipeline.
+        With them go `plans`, unless somebody has asked to stop meanwhile; whether they went is returned. Raises
+        `Fenced`, with nothing recorded, when somebody else has acquired the pipeline.
         """
-        ours = [replace(entry, epoch=self.state.epoch, owner=self.owner) for entry in entries]
-        while True:
+        asked = self.state.stopping
+        while ours := [*entries, *(plans if self.state.stopping == asked else ())]:
+            owned = [replace(entry, epoch=self.state.epoch, owner=self.owner) for entry in ours]
             try:
-                self._took(self.ledger.append(ours, after=self.state.seq))
+                self._took(self.ledger.append(owned, after=self.state.seq))
             except Conflict:
                 self.refresh()
             else:
-                return
+                break
+        return self.state.stopping == asked
+
+    def foreseen(self, entries: Sequence[Entry]) -> State:
+        """The state as it would be with these entries recorded."""
+        first = self.state.seq + 1
+        return fold_all((replace(entry, seq=first + index) for index, entry in enumerate(entries)), self.state)
 
     def refresh(self) -> None:
         """Take in what others recorded, a request to stop for example. Raises `Fenced` when they took over."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from origins.batch import Batch
+from origins.batch import JSON, Batch
 from runners.checks import last_part
 from runners.errors import Refusal, StageError
 from runners.outcome import DLQ
@@ -16,6 +16,8 @@ from runners.session import in_short
 from stages.stage import Stage
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from destinations.destination import Destination
     from stages.rows import Rows
 
@@ -29,6 +31,8 @@ class Step:
     number: int
     name: str
     stage: Stage
+    destination: str | None = None
+    """The destination that demands it, if it is not the definition that does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,12 +43,17 @@ class Line:
     branches: Mapping[str, Sequence[Step]]
 
     @staticmethod
-    def of(stages: Sequence[Stage], destinations: Mapping[str, Destination]) -> Line:
-        """The stages, numbered and named. With a single destination its stages are everybody's."""
+    def of(
+        stages: Sequence[Stage],
+        destinations: Mapping[str, Destination],
+        demands: Mapping[str, Sequence[Stage]] | None = None,
+    ) -> Line:
+        """The stages, numbered and named, and behind them what each destination demands. With a single destination
+        its stages are everybody's."""
         names: Counter[str] = Counter()
         number = 0
 
-        def steps(stages: Sequence[Stage], prefix: str) -> list[Step]:
+        def steps(stages: Sequence[Stage], prefix: str, destination: str | None = None) -> list[Step]:
             nonlocal number
             found = []
             for stage in stages:
@@ -52,22 +61,28 @@ class Line:
                 names[name] += 1
                 number += 1
                 unique = name if names[name] == 1 else f"{name}#{names[name]}"
-                found.append(Step(number=number, name=unique, stage=stage))
+                found.append(Step(number=number, name=unique, stage=stage, destination=destination))
             return found
 
         common = steps(stages, "")
-        if len(destinations) == 1:
-            ((only, destination),) = destinations.items()
-            return Line(common=[*common, *steps(destination.stages, f"{only}/")], branches={only: ()})
-        return Line(
-            common=common,
-            branches={name: steps(each.stages, f"{name}/") for name, each in destinations.items()},
-        )
+        branches = {
+            name: [*steps(each.stages, f"{name}/"), *steps((demands or {}).get(name, ()), f"{name}/", name)]
+            for name, each in destinations.items()
+        }
+        if len(branches) == 1:
+            ((only, own),) = branches.items()
+            return Line(common=[*common, *own], branches={only: ()})
+        return Line(common=common, branches=branches)
 
     @property
     def steps(self) -> Sequence[Step]:
         """All stages, in the order of their numbers."""
         return [*self.common, *(step for branch in self.branches.values() for step in branch)]
+
+    def pins(self, spark: SparkSession) -> Mapping[str, JSON]:
+        """What the stages must find the same when a batch that is planned now is computed again."""
+        found = {step.name: step.stage.pin(spark) for step in self.steps}
+        return {name: pin for name, pin in found.items() if pin is not None}
 
     @property
     def repeatable(self) -> bool:
@@ -86,11 +101,13 @@ def named(destinations: Sequence[Destination]) -> Mapping[str, Destination]:
     return found
 
 
-def passing(rows: R, steps: Sequence[Step], *, checked: bool = False) -> R:
-    """The rows behind these stages. With `checked` every stage is analysed, and blamed by name."""
+def passing(rows: R, steps: Sequence[Step], pins: Mapping[str, JSON], *, checked: bool = False) -> R:
+    """The rows behind these stages, each with what it pinned. With `checked` every stage is analysed, and blamed by
+    name."""
     for step in steps:
+        entering = rows.entering(step.name, step.number, destination=step.destination, pin=pins.get(step.name))
         try:
-            rows = cast("R", step.stage.apply(rows.entering(step.name, step.number)))
+            rows = cast("R", step.stage.apply(entering))
             if checked:
                 rows.frame.isLocal()  # analyses, also on Connect, where a filter's schema is known without
         except Exception as error:

@@ -116,14 +116,15 @@ def plan_rewind(pipeline: Pipeline, *, batches: int | None = None, to: datetime 
 
 def plan_set(pipeline: Pipeline, lane: str, offset: JSON) -> Move:
     """One lane to an offset as its origin writes them."""
-    if pipeline.origin.keeps_parts:
+    owner = next((origin for origin in pipeline.every_origin if pipeline.owns(origin, lane)), None)
+    if owner is not None and owner.keeps_parts:
         raise Refusal(
             "This origin knows what it carried by name and not by one offset, so no offset can be set.",
             hint="Use  wherry offsets rewind --batches N  or  wherry offsets reset.",
         )
     with _ledger(pipeline) as journal:
         state = journal.state
-        known = {*state.lanes, *pipeline.origin.lane_names()}
+        known = {*state.lanes, *(name for each in pipeline.every_origin for name in pipeline.lanes_of(each))}
         if lane not in known:
             raise Refusal(f"There is no lane '{lane}'; there are: {', '.join(sorted(known))}.")
         move = LaneMove(before=state.lane(lane).offset, after=offset)

@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from destinations.destination import Destination, Identity
 from origins.batch import JSON, Limits
 from origins.origin import Backlog, Origin, Progress
-from origins.quantities import size
-from runners.dispatcher import Source
+from origins.quantities import seconds, size
 from runners.entry import Entry
-from runners.errors import Refusal
 from runners.journal import Journal
+from runners.layout import check_layout, start_over
 from runners.line import Line, passing
 from runners.outcome import DLQ
 from runners.pipeline import Pipeline
-from runners.progress import State
+from runners.ruling import Ruling
+from runners.source import Feed, Source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
+    from stages.stage import Stage
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass
 class Opening:
     """A definition about to be run on a session."""
 
@@ -35,33 +37,33 @@ class Opening:
     text: str
     """The definition, whole, as the ledger keeps it."""
     hash: str
-    line: Line
     destinations: Mapping[str, Destination]
     dlq: Destination
-    moved: Mapping[str, str] = field(default_factory=dict)
-    """Origins and destinations whose place may have changed, each with the reason."""
+    ruling: Ruling = Ruling()  # noqa: RUF009  (it is frozen)
+    lines: Mapping[str, Line] = field(default_factory=dict)
+    """The way of each origin's rows, once it is open."""
 
     def source(self, journal: Journal, spark: SparkSession) -> Source | None:
         """What this run plans from; None when nothing waits from which a schema could be told.
 
         Records the definition, the layout, and what each destination is, so that it can be asked later.
         """
-        origin, state = self.pipeline.origin, journal.state
-        check_layout(origin, self.destinations, state, self.moved)
-        backlog = surveyed(origin, journal, spark)
-        schema = (state.opened.get("schema") if origin.infers else None) or origin.columns(spark, backlog)
-        if schema is None:
+        check_layout(self.pipeline, self.destinations, journal.state, self.ruling)
+        start_over(self.pipeline, journal, self.ruling)
+        backlogs = {name: surveyed(self.pipeline, each, journal, spark) for name, each in self._origins.items()}
+        schemas = self._schemas(journal, spark, backlogs)
+        if not schemas:
             return None
-        identities = self._opened(spark, schema)
-        name = origin.name or "origin"
+        identities = self._opened(spark, schemas)
         body = {
             "pipeline": self.pipeline.name,
             "run": self.run,
             "definition": self.text,
             "hash": self.hash,
-            "schema": schema,
-            "moved": dict(self.moved),
-            "origin": {"name": name, "lanes": list(origin.lane_names()), "place": origin.place},
+            "origins": {
+                name: {"lanes": list(self.pipeline.lanes_of(each)), "place": each.place, "schema": schemas.get(name)}
+                for name, each in self._origins.items()
+            },
             "destinations": {
                 each: {**self._named(each).describe(), "id": identity.id, "version": identity.version}
                 for each, identity in identities.items()
@@ -72,48 +74,113 @@ class Opening:
         return Source(
             pipeline=self.pipeline.name,
             run=self.run,
-            origin=name,
             definition=self.hash,
-            schema=schema,
-            lanes=origin.lane_names(),
-            backlog=backlog,
-            limits=Limits(rows=batch.rows, bytes=size(batch.bytes) if batch.bytes else None, files=batch.files),
             destinations=tuple(self.destinations),
-            straight=not any(prepared_because(self.pipeline)),
+            feeds=[self._feed(spark, name, schema, backlogs[name]) for name, schema in schemas.items()],
+            limits=Limits(rows=batch.rows, bytes=size(batch.bytes) if batch.bytes else None, files=batch.files),
+            wait=seconds(batch.wait),
+            first_alone=any(each.replaces for each in self.destinations.values()),
         )
 
-    def _opened(self, spark: SparkSession, schema: str) -> Mapping[str, Identity]:
+    def again(
+        self, source: Source | None, offsets: Mapping[str, JSON], journal: Journal, spark: SparkSession
+    ) -> Source | None:
+        """What waits now, behind these offsets; an origin that had no schema yet is opened once it has one."""
+        feeds = {feed.origin: feed for feed in source.feeds} if source else {}
+        unopened = {
+            name: surveyed(self.pipeline, origin, journal, spark)
+            for name, origin in self._origins.items()
+            if name not in feeds
+        }
+        if source is None or self._schemas(journal, spark, unopened):
+            return self.source(journal, spark)
+
+        def now(feed: Feed) -> Feed:
+            own = {feed.lanes[lane]: offsets[lane] for lane in feed.lanes}
+            return replace(feed, backlog=feed.backlog.again(spark, own))
+
+        return replace(source, feeds=[now(feed) for feed in source.feeds])
+
+    @property
+    def _origins(self) -> Mapping[str, Origin]:
+        return {origin.name or "origin": origin for origin in self.pipeline.every_origin}
+
+    def _schemas(self, journal: Journal, spark: SparkSession, backlogs: Mapping[str, Backlog]) -> Mapping[str, str]:
+        """The schema of each origin that has one: pinned by an earlier run, given, or told from what waits."""
+        opened: Mapping[str, JSON] = journal.state.opened.get("origins", {})
+        found = {}
+        for name, backlog in backlogs.items():
+            origin = self._origins[name]
+            pinned = opened.get(name, {}).get("schema") if origin.infers and name not in self.ruling.fresh else None
+            schema = pinned or origin.columns(spark, backlog)
+            if schema is not None:
+                found[name] = schema
+        return found
+
+    def _feed(self, spark: SparkSession, name: str, schema: str, backlog: Backlog) -> Feed:
+        line, origin = self.lines[name], self._origins[name]
+        return Feed(
+            origin=name,
+            lanes=self.pipeline.lanes_of(origin),
+            schema=schema,
+            backlog=backlog,
+            straight=not any(prepared_because(self.pipeline, origin, line)),
+            pins=lambda: line.pins(spark),
+        )
+
+    def _opened(self, spark: SparkSession, schemas: Mapping[str, str]) -> Mapping[str, Identity]:
+        """What each destination is. Tables are made, and every schema that will arrive there is checked."""
         from destinations.dead_letters import schema as dead_letter_schema
 
-        leaving = analysed(spark, schema, self.line)
-        identities = {name: each.open(spark, leaving[name]) for name, each in self.destinations.items()}
+        identities, lines = {}, {}
+        for name, schema in schemas.items():
+            line = line_of(self.pipeline, self._origins[name], self.destinations)
+            leaving = analysed(spark, schema, line)
+            demands: dict[str, list[Stage]] = {}
+            for each, destination in self.destinations.items():
+                identities[each] = destination.open(spark, leaving[each])
+                demands[each] = list(destination.demands(spark, leaving[each]))
+            lines[name] = line_of(self.pipeline, self._origins[name], self.destinations, demands)
+            if any(demands.values()):
+                analysed(spark, schema, lines[name])
+        self.lines = lines
         return {**identities, DLQ: self.dlq.open(spark, dead_letter_schema())}
 
     def _named(self, name: str) -> Destination:
         return self.dlq if name == DLQ else self.destinations[name]
 
 
-def surveyed(origin: Origin, journal: Journal, spark: SparkSession) -> Backlog:
+def line_of(
+    pipeline: Pipeline,
+    origin: Origin,
+    destinations: Mapping[str, Destination],
+    demands: Mapping[str, list[Stage]] | None = None,
+) -> Line:
+    """The stages that an origin's rows pass: its own, the pipeline's, each destination's."""
+    return Line.of([*origin.stages, *pipeline.stages], destinations, demands)
+
+
+def surveyed(pipeline: Pipeline, origin: Origin, journal: Journal, spark: SparkSession) -> Backlog:
     """What waits at the origin beyond what the ledger says was carried."""
     settled = journal.settled() if origin.keeps_parts else ()
-    parts = [part for batch in settled for part in batch.span["parts"]]
-    offsets = {name: lane.offset for name, lane in journal.state.lanes.items()}
+    parts = [part for batch in settled if pipeline.owns(origin, batch.lane) for part in batch.span["parts"]]
+    lanes = journal.state.lanes
+    offsets = {own: lanes[lane].offset for lane, own in pipeline.lanes_of(origin).items() if lane in lanes}
     return origin.survey(spark, Progress(offsets=offsets, parts=parts))
 
 
-def prepared_because(pipeline: Pipeline) -> Iterator[str]:
+def prepared_because(pipeline: Pipeline, origin: Origin, line: Line) -> Iterator[str]:
     """Why every batch is decided and written under the state before it is delivered; nothing if a clean one is not."""
     if len(pipeline.destinations) > 1:
         yield f"there are {len(pipeline.destinations)} destinations"
     for destination in pipeline.destinations:
         if not destination.remembers and len(pipeline.destinations) == 1:
             yield f"{destination.name} cannot be asked whether it has a batch"
-    if not pipeline.origin.repeatable:
-        yield f"{pipeline.origin.name} may give other rows when a batch is read again"
-    stages = [*pipeline.stages, *(stage for each in pipeline.destinations for stage in each.stages)]
-    for stage in stages:
-        if not stage.repeatable:
-            yield f"{stage.name} may answer differently when it is run again"
+    if not origin.repeatable:
+        yield f"{origin.name} may give other rows when a batch is read again"
+    for step in line.steps:
+        if not step.stage.repeatable:
+            yield f"{step.name} may answer differently when it is run again"
 
 
 def analysed(spark: SparkSession, schema: str, line: Line) -> Mapping[str, StructType]:
@@ -125,34 +192,9 @@ def analysed(spark: SparkSession, schema: str, line: Line) -> Mapping[str, Struc
     arriving = StructType.fromJson(json.loads(schema))
     empty = spark.createDataFrame([], arriving)
     rows = Straight.begin(empty, tuple(arriving.names), _SAMPLE, lambda frame, _: frame)
-    rows = passing(rows, line.common, checked=True)
-    return {name: passing(rows, steps, checked=True).schema for name, steps in line.branches.items()}
-
-
-def check_layout(
-    origin: Origin, destinations: Mapping[str, Destination], state: State, moved: Mapping[str, str]
-) -> None:
-    """Raises `Refusal` when the definition reads or writes elsewhere than the state remembers, unless told that
-    the same content lies there now."""
-    layout: Mapping[str, JSON] = state.opened.get("origin", {})
-    if layout and layout["lanes"] != list(origin.lane_names()) and not origin.regroups:
-        raise Refusal(
-            f"The origin's lanes were {', '.join(layout['lanes'])} and are now {', '.join(origin.lane_names())}; "
-            "its offsets belong to the lanes it had.",
-            hint="Put `lanes:` back, or give the pipeline a new `name:` and `state:` to start over.",
-        )
-    places = {name: each.place for name, each in destinations.items()}
-    before = {name: each["place"] for name, each in state.opened.get("destinations", {}).items()}
-    if layout:
-        places[origin.name or "origin"] = origin.place
-        before[layout["name"]] = layout["place"]
-    for name, place in places.items():
-        if before.get(name, place) != place and name not in moved:
-            raise Refusal(
-                f"'{name}' was {before[name]} and is now {place}; what the state knows belongs to the first.",
-                hint=f'The same content lies there now:  --moved {name} --reason "…"\n'
-                "Something else does: put it back, and give the new one a `name:` of its own.",
-            )
+    pins = line.pins(spark)
+    rows = passing(rows, line.common, pins, checked=True)
+    return {name: passing(rows, steps, pins, checked=True).schema for name, steps in line.branches.items()}
 
 
 _SAMPLE: Mapping[str, str | int | datetime] = {

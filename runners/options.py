@@ -14,6 +14,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from origins.batch import JSON
+from stages.stage import Stage
+
+_HOLDS = {"stage": Sequence[Stage]}
+"""What options hold that are declared upstream of their type, by `field(metadata={"holds": "stage"})`."""
 
 REQUIRED = dataclasses.MISSING
 """The default of an option that has none."""
@@ -51,7 +55,7 @@ def options_of(component: type) -> Mapping[str, Option]:
     return {
         field.name: Option(
             name=field.name,
-            annotation=hints[field.name],
+            annotation=_HOLDS[field.metadata["holds"]] if "holds" in field.metadata else hints[field.name],
             default=_default(field),
             main=positional == [field.name],
             path=field.metadata.get("path", False),

@@ -87,6 +87,8 @@ class Prepared:
 
     path: str
     counts: Counts
+    sections: int = 1
+    """How many frames of it lie there."""
     nacks: Sequence[int] = ()
     bases: Mapping[str, int] = field(default_factory=dict)
 

@@ -16,6 +16,7 @@ from stages.stage import Stage
 if TYPE_CHECKING:
     from runners.events import Listener
     from runners.report import Report
+    from runners.ruling import Ruling
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,8 @@ class RunOptions:
     max_in_flight: int | None = None
     """How many batches may be planned and not committed; default: the lanes."""
     batch: BatchOptions = BatchOptions()
+    poll: str = field(default="1s", metadata={"like": "10s"})
+    """With `--follow`: how often to look for more; less often where looking takes long."""
     time_zone: str = "UTC"
 
 
@@ -61,7 +64,10 @@ class Pipeline:
     """What is carried from where through what to where. The same whether it was written in YAML or in Python."""
 
     name: str
-    origin: Origin
+    origin: Origin | None = None
+    """Where rows come from; this or `origins`."""
+    origins: Sequence[Origin] = ()
+    """Several origins, each with a name; their rows pass the same stages and go to the same destinations."""
     destinations: Sequence[Destination]
     stages: Sequence[Stage] = ()
     delivery: Literal["after_all", "after_any"] = "after_all"
@@ -72,6 +78,20 @@ class Pipeline:
     spark: SparkOptions = SparkOptions()
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False, metadata={"hidden": True})
     """The secrets that stand in it, each with the reference that is shown and stored in its place."""
+
+    @property
+    def every_origin(self) -> Sequence[Origin]:
+        """The one origin, or all of them."""
+        return self.origins if self.origin is None else (self.origin,)
+
+    def lanes_of(self, origin: Origin) -> Mapping[str, str]:
+        """The origin's own names of its lanes, by the names that they have in the pipeline."""
+        prefix = "" if self.origin is not None else f"{origin.name}/"
+        return {prefix + lane: lane for lane in origin.lane_names()}
+
+    def owns(self, origin: Origin, lane: str) -> bool:
+        """Whether a lane of the pipeline is one that this origin has or had."""
+        return "/" not in lane if self.origin is not None else lane.startswith(f"{origin.name}/")
 
     @staticmethod
     def load(
@@ -92,18 +112,20 @@ class Pipeline:
         self,
         *,
         check: bool = True,
+        follow: bool = False,
         listeners: Sequence[Listener] = (),
         take_over: str = "",
-        moved: Mapping[str, str] | None = None,
+        ruling: Ruling | None = None,
     ) -> Report:
         """Carry what waits; listeners hear every event. Raises `PipelineFailed` unless `check` is false.
 
-        Raises `Owned` when another run has the pipeline, and `Refusal` when state and definition do not fit.
-        `take_over` says why an owner on another host is surely gone; `moved` names origins and destinations that
-        lie elsewhere now with the same content, each with the reason.
+        With `follow` it goes on when nothing is left, and carries what comes until it is stopped. Raises `Owned`
+        when another run has the pipeline, and `Refusal` when state and definition do not fit. `take_over` says why
+        an owner on another host is surely gone; a `ruling` says what no state can know.
         """
         from runners.definition import of
         from runners.errors import PipelineFailed
+        from runners.ruling import Ruling
         from runners.run import Run
 
         definition = of(self)
@@ -112,8 +134,9 @@ class Pipeline:
             text=definition.text,
             hash=definition.hash,
             listeners=listeners,
+            follow=follow,
             take_over=take_over,
-            moved=moved or {},
+            ruling=ruling or Ruling(),
         )
         report = run.carry()
         if check and report.status == "failed":

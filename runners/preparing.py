@@ -21,6 +21,7 @@ from stages.rows import ORIGINAL, REFUSED_BY_ORIGIN, STATE, VERDICT, Marked
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from runners.progress import Decision
     from runners.store import Store
 
 NACKED = "nack"
@@ -38,14 +39,15 @@ class Preparation:
     store: Store
     name: str
     line: Line
+    pins: Mapping[str, JSON]
     order: Sequence[str]
     """The parts of the batch in the order in which their rows count as read."""
     sections: list[str] = field(default_factory=list)
 
     def decide(self, rows: Marked) -> Prepared:
         """Carry the rows through all stages, write them with their verdicts, and count them."""
-        rows = passing(replace(rows, materialise=self.keep), self.line.common)
-        self._write(_branched(rows, self.line))
+        rows = passing(replace(rows, materialise=self.keep), self.line.common, self.pins)
+        self._write(_branched(rows, self.line, self.pins))
         return self._counted()
 
     def keep(self, rows: Marked) -> DataFrame:
@@ -97,7 +99,7 @@ class Preparation:
     def _placed(self, sections: Sequence[Sequence[Mapping[str, JSON]]], counts: Counts) -> Prepared:
         """Where the refused rows stood in the batch, counted from 1; those of later sections after its last row."""
         if not counts.nacked:
-            return Prepared(path=self.name, counts=counts)
+            return Prepared(path=self.name, sections=len(sections), counts=counts)
         bases: dict[str, int] = {}
         nacks: list[int] = []
         before = 0
@@ -109,19 +111,19 @@ class Preparation:
                 places = (found[_key(part, block)] + row for part, block, row in _collected(rows))
                 nacks += [min(place, counts.read) for place in places]
             before += _total(groups)
-        return Prepared(path=self.name, counts=counts, nacks=sorted(nacks), bases=bases)
+        return Prepared(path=self.name, sections=len(sections), counts=counts, nacks=sorted(nacks), bases=bases)
 
 
-def refused_rows(spark: SparkSession, store: Store, path: str, line: Line, bases: Mapping[str, int]) -> DataFrame:
+def refused_rows(spark: SparkSession, store: Store, decision: Decision) -> DataFrame:
     """The refused rows of a decided batch: `nack`, `part`, and `position`, their place in the batch from 1."""
     frames = []
-    for number in range(len(_sections(line.common))):
-        own = {key.partition(":")[2]: base for key, base in bases.items() if key.startswith(f"{number}:")}
+    for number in range(decision.sections):
+        own = {key.partition(":")[2]: base for key, base in decision.bases.items() if key.startswith(f"{number}:")}
         if own:
             key = F.concat_ws("#", F.col("block").cast("string"), F.col("part"))
             base = F.create_map(*[F.lit(each) for pair in own.items() for each in pair])[key]
             position = (base + F.col("row")).cast("bigint").alias("position")
-            frame = store.read(spark, f"{path}-{number}").where("state < 0")
+            frame = store.read(spark, f"{decision.path}-{number}").where("state < 0")
             frames.append(frame.select(F.col(NACKED), F.col("part"), position))
     first, *others = frames
     for frame in others:
@@ -129,14 +131,14 @@ def refused_rows(spark: SparkSession, store: Store, path: str, line: Line, bases
     return first
 
 
-def rows_for(spark: SparkSession, store: Store, path: str, line: Line, name: str) -> DataFrame:
+def rows_for(spark: SparkSession, store: Store, decision: Decision, name: str) -> DataFrame:
     """The rows that were decided for one destination."""
-    index = list(line.branches).index(name)
-    frame = store.read(spark, f"{path}-{len(_sections(line.common)) - 1}")
+    index = list(decision.counts.branches).index(name)
+    frame = store.read(spark, f"{decision.path}-{decision.sections - 1}")
     return frame.where(f"state = 0 and f{index} = 0").select(f"b{index}.*")
 
 
-def _branched(rows: Marked, line: Line) -> DataFrame:
+def _branched(rows: Marked, line: Line, pins: Mapping[str, JSON]) -> DataFrame:
     """The rows with what each destination would get (`b0`, `b1` …) and what its own stages filtered (`f0` …).
 
     Every branch begins with the common columns. A row that one branch refuses is refused for all, and no later
@@ -146,7 +148,7 @@ def _branched(rows: Marked, line: Line) -> DataFrame:
     frame = rows.frame.withColumns({COMMON: _struct(names), BEFORE: F.col(STATE)})
     rows = replace(rows, frame=frame, kept=(COMMON, BEFORE))
     for index, steps in enumerate(line.branches.values()):
-        branch = passing(rows, steps)
+        branch = passing(rows, steps, pins)
         before = F.when(F.col(STATE) < 0, F.col(STATE)).otherwise(F.col(BEFORE))
         own = {
             f"b{index}": F.when(F.col(STATE) == 0, _struct(branch.names)),

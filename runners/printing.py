@@ -49,7 +49,8 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def explanation(said: Explanation, file: str, columns: Mapping[str, str] | None = None) -> str:
     """What a definition will do."""
     through = f" → {', '.join(said.stages)}" if said.stages else ""
-    carried = [f"{said.origin['place']}{through} → {', '.join(str(each['name']) for each in said.destinations)}"]
+    into = ", ".join(str(each["name"]) for each in said.destinations)
+    carried = [f"{_way_of(origin)}{through} → {into}" for origin in said.origins]
     guarantees = [_delivered(each) for each in said.destinations]
     analysed = [f"{name}: {ddl}" for name, ddl in (columns or {}).items()]
     if columns is None:
@@ -203,6 +204,10 @@ def _wrapped(text: str, first: str, indent: str) -> str:
     whole = said + colon + command.replace(" ", _KEPT)
     lines = textwrap.wrap(whole, room, break_long_words=False, break_on_hyphens=False) or [""]
     return "\n".join([first + lines[0], *(indent + line for line in lines[1:])]).replace(_KEPT, " ")
+
+
+def _way_of(origin: Mapping[str, JSON]) -> str:
+    return " → ".join([str(origin["place"]), *([", ".join(origin["stages"])] if origin["stages"] else [])])
 
 
 def _delivered(destination: Mapping[str, JSON]) -> str:

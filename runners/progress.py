@@ -23,6 +23,8 @@ class Decision:
     path: str
     counts: Counts
     window: NackWindow
+    sections: int = 1
+    """How many frames of it lie there: one, and one more behind each stage that changes rows."""
     bases: Mapping[str, int] = field(default_factory=dict)
     """For each group of rows in which one was refused, what to add to a row's number to get its place."""
 
@@ -32,6 +34,7 @@ class Decision:
             "path": self.path,
             "counts": self.counts.json(),
             "window": self.window.json(),
+            "sections": self.sections,
             "bases": dict(self.bases),
         }
 
@@ -42,6 +45,7 @@ class Decision:
             path=value["path"],
             counts=Counts.of(value["counts"]),
             window=NackWindow.of(value["window"]),
+            sections=value["sections"],
             bases=value["bases"],
         )
 
@@ -53,6 +57,8 @@ class Plan:
     batch: Batch
     destinations: tuple[str, ...]
     straight: bool
+    pins: Mapping[str, JSON] = field(default_factory=dict)
+    """What its stages must find the same whenever it is computed."""
     decision: Decision | None = None
     published: bool = False
     """Whether its offset is committed already while some destinations still owe it."""
@@ -70,6 +76,8 @@ class Plan:
             "schema": batch.schema,
             "time": batch.time.isoformat(),
             "definition": batch.definition,
+            "first": batch.first,
+            "pins": dict(self.pins),
             "destinations": list(self.destinations),
             "straight": self.straight,
             "decision": self.decision.json() if self.decision else None,
@@ -90,12 +98,14 @@ class Plan:
             span=Span(start=span["start"], end=span["end"], parts=tuple(span["parts"]), label=span["label"]),
             schema=value["schema"],
             time=datetime.fromisoformat(value["time"]),
+            first=value["first"],
             definition=value["definition"],
         )
         return Plan(
             batch=batch,
             destinations=tuple(value["destinations"]),
             straight=value["straight"],
+            pins=value["pins"],
             decision=Decision.of(value["decision"]) if value.get("decision") else None,
             published=value.get("published", False),
         )
@@ -295,6 +305,12 @@ def _cancel(state: State, entry: Entry) -> State:
     return _lane(state, entry, open=None)
 
 
+def _waive(state: State, entry: Entry) -> State:
+    plan = _its_plan(state, entry)
+    left = tuple(name for name in plan.destinations if name not in entry.body.get("forget", ()))
+    return _lane(state, entry, open=replace(plan, destinations=left))
+
+
 def _set(state: State, entry: Entry) -> State:
     lanes = dict(state.lanes)
     for name, target in entry.body["lanes"].items():
@@ -328,6 +344,7 @@ _FOLD = {
     "prepared": _prepared,
     "settle": _settle,
     "cancel": _cancel,
+    "waive": _waive,
     "set": _set,
     "stop": _stop,
 }

@@ -42,7 +42,10 @@ class Reader:
 
     def pipeline(self, node: Node) -> Any:
         """The pipeline, or `WRONG`."""
-        return self._dataclass(node, Pipeline, "")
+        pipeline = self._dataclass(node, Pipeline, "")
+        if isinstance(node, Fields) and not {"origin", "origins"} & set(node.fields):
+            return self._wrong(node, "", "'origin' is missing; expected a mapping")
+        return pipeline
 
     def _value(self, node: Node, option: Option, path: str) -> Any:
         self.places[path] = node

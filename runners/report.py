@@ -116,7 +116,9 @@ class Report:
 class Bookkeeper:
     """A listener that adds up what a run settles."""
 
-    def __init__(self, destinations: tuple[str, ...]) -> None:
+    def __init__(self, destinations: tuple[str, ...], resolved: Mapping[str, str] | None = None) -> None:
+        self.resolved = resolved or {}
+        """The names of destinations by those that they had when a batch was planned."""
         self.settled: dict[str, BatchSettled] = {}
         self.totals = {"batches": 0, "read": 0, "nacked": 0, "discarded": 0}
         self.branches = {name: {"delivered": 0, "filtered": 0, "changed": 0} for name in destinations}
@@ -147,14 +149,16 @@ class Bookkeeper:
         already = before.counts["delivered"] if before else {}
         for name, rows in counts["delivered"].items():
             if name not in already:
-                branch = self.branches.setdefault(name, {"delivered": 0, "filtered": 0, "changed": 0})
+                now = self.resolved.get(name, name)
+                branch = self.branches.setdefault(now, {"delivered": 0, "filtered": 0, "changed": 0})
                 branch["delivered"] += rows or 0
                 branch["filtered"] += counts["branches"][name]["filtered"]
                 branch["changed"] += counts["branches"][name]["changed"]
         for name in before.owed if before else ():
-            self.owed[name] -= 1
+            self.owed[self.resolved.get(name, name)] -= 1
         for name in event.owed:
-            self.owed[name] = self.owed.get(name, 0) + 1
+            now = self.resolved.get(name, name)
+            self.owed[now] = self.owed.get(now, 0) + 1
         if counts["balanced"] is False or (counts["balanced"] == "unknown" and self.balanced is True):
             self.balanced = counts["balanced"]
 

@@ -6,13 +6,14 @@ import contextlib
 import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from destinations.destination import Destination, Identity
 from destinations.discard import Discard
 from origins.batch import JSON
 from origins.errors import WherryError
+from origins.quantities import seconds
 from runners.clock import Clock
 from runners.crew import Threads
 from runners.dispatcher import Dispatcher
@@ -21,7 +22,8 @@ from runners.errors import Owned, Refusal
 from runners.events import Listener, RunEnded, RunStarted
 from runners.flight import Rules
 from runners.journal import Journal
-from runners.line import Line, named
+from runners.layout import resolved, waive
+from runners.line import named
 from runners.opening import Opening
 from runners.outcome import DLQ
 from runners.ownership import StateLock, end_process, host_identity, process_identity
@@ -29,9 +31,11 @@ from runners.pipeline import Pipeline
 from runners.place import Place
 from runners.progress import State
 from runners.report import Bookkeeper, Report, RunError
+from runners.ruling import Ruling
 from runners.runner import Runner
 from runners.secrets import without
 from runners.session import jvm_process, obtain, own
+from runners.source import Source, Watch
 from runners.stopping import signals_stop
 
 if TYPE_CHECKING:
@@ -48,18 +52,18 @@ class Run:
     hash: str
     listeners: Sequence[Listener] = ()
     clock: Clock = Clock()  # noqa: RUF009  (it has no state)
+    follow: bool = False
+    """Whether to go on when nothing is left, and to carry what comes."""
     take_over: str = ""
     """Why this run may take the pipeline from an owner on another host."""
-    moved: Mapping[str, str] = field(default_factory=dict)
-    """Origins and destinations that lie elsewhere now with the same content, each with the reason."""
+    ruling: Ruling = Ruling()  # noqa: RUF009  (it is frozen)
 
     def __post_init__(self) -> None:
         self.id = uuid.uuid4().hex
         self.place = Place.of(self.pipeline)
         self.destinations = named(self.pipeline.destinations)
-        self.line = Line.of(self.pipeline.stages, self.destinations)
         self.dlq: Destination = self.pipeline.dlq.destination or self.place.dlq()
-        self.books = Bookkeeper(tuple(self.destinations))
+        self.books = Bookkeeper(tuple(self.destinations), resolved(self.destinations))
         self.dispatcher: Dispatcher | None = None
 
     def carry(self) -> Report:
@@ -114,12 +118,14 @@ class Run:
             "run": self.id,
             "jvm": process_identity(jvm) if jvm else None,
             "take_over": self.take_over,
+            "ruling": self.ruling.json(),
         }
         journal.acquire(body)
 
     def _carry(self, journal: Journal, spark: SparkSession) -> tuple[str, Exception | None]:
         """How the run ended, and the first error; later ones are attached to it."""
-        lanes, options = self.pipeline.origin.lane_names(), self.pipeline.run_options
+        options = self.pipeline.run_options
+        lanes = [lane for origin in self.pipeline.every_origin for lane in self.pipeline.lanes_of(origin)]
         runner = self._runner(spark)
         crew = Threads(options.runners or min(len(lanes), os.cpu_count() or 1), runner.process)
         dispatcher = self.dispatcher = Dispatcher(
@@ -130,16 +136,17 @@ class Run:
                 dlq=self.pipeline.dlq,
                 delivery=self.pipeline.delivery,
                 discards=isinstance(self.dlq, Discard),
+                replacing=frozenset(name for name, each in self.destinations.items() if each.replaces),
             ),
             max_in_flight=options.max_in_flight or len(lanes),
-            committed=lambda batch: self.pipeline.origin.committed(spark, batch),
+            committed=runner.listening(spark),
             forget=lambda plan: runner.forget(spark, plan),
             listeners=[self.books, *self.listeners],
         )
         raised: list[Exception] = []
         try:
             with signals_stop(dispatcher, runner.cancel):
-                self._carry_all(journal, dispatcher, spark)
+                self._carry_all(journal, dispatcher, runner, spark)
         except Exception as error:
             raised.append(error)
         if raised or dispatcher.forced:
@@ -153,10 +160,10 @@ class Run:
             return "failed", errors[0]
         return ("stopped" if dispatcher.stopping else "succeeded"), None
 
-    def _carry_all(self, journal: Journal, dispatcher: Dispatcher, spark: SparkSession) -> None:
+    def _carry_all(self, journal: Journal, dispatcher: Dispatcher, runner: Runner, spark: SparkSession) -> None:
         """First the batches that an earlier run left open, then what waits."""
+        waive(journal, self.destinations, self.ruling)
         state = journal.state
-        self._check_open_plans(state)
         self.place.store().sweep(spark, [plan.decision.path for plan in state.open_plans if plan.decision])
         dispatcher.recover(identities_of(state))
         dispatcher.run()
@@ -167,27 +174,24 @@ class Run:
             run=self.id,
             text=self.text,
             hash=self.hash,
-            line=self.line,
             destinations=self.destinations,
             dlq=self.dlq,
-            moved=self.moved,
+            ruling=self.ruling,
         )
+
+        def again(source: Source | None, offsets: Mapping[str, JSON]) -> Source | None:
+            found = opening.again(source, offsets, journal, spark)
+            runner.lines = opening.lines
+            return found
+
         dispatcher.source = opening.source(journal, spark)
+        runner.lines = opening.lines
+        if self.follow:
+            every = seconds(self.pipeline.run_options.poll)
+            dispatcher.watch = Watch(every=every, again=again, next=self.clock.elapsed() + every)
         for listener in self.listeners:
             listener(RunStarted(pipeline=self.pipeline.name, run=self.id))
         dispatcher.run()
-
-    def _check_open_plans(self, state: State) -> None:
-        """A batch that is decided is finished for the destinations that it names, so they must be there."""
-        for plan in state.open_plans:
-            for name in plan.destinations:
-                if plan.decision and name not in self.destinations:
-                    batch = plan.batch
-                    raise Refusal(
-                        f"Batch {batch.number} of lane {batch.lane} is decided and waits for the destination '{name}', "
-                        "which the definition no longer has.",
-                        hint="Put it back until that batch is delivered, then take it out.",
-                    )
 
     def _release(self, journal: Journal, report: Report) -> None:
         """Let the pipeline go. A ledger that cannot be written keeps us as its owner: the next run sees us gone."""
@@ -200,13 +204,13 @@ class Run:
         return Runner(
             spark=spark,
             group=f"wherry-{self.id}",
-            origin=self.pipeline.origin,
-            line=self.line,
-            destinations=self.destinations,
+            origins={origin.name or "origin": origin for origin in self.pipeline.every_origin},
+            destinations={name: self.destinations[now] for name, now in resolved(self.destinations).items()},
             dlq=self.dlq,
             keep_original=self.pipeline.dlq.original,
             store=self.place.store(),
             time_zone=self.pipeline.run_options.time_zone,
+            assume=self.ruling.assume,
         )
 
     @contextlib.contextmanager

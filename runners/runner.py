@@ -7,10 +7,10 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from destinations.destination import Destination, Label, Written
+from destinations.destination import Destination, Identity, Label, Unsure, Written
 from origins.batch import JSON, Batch
 from origins.errors import OriginError, WherryError
 from origins.origin import Origin
@@ -35,11 +35,12 @@ from runners.outcome import (
     Task,
 )
 from runners.progress import Plan
-from runners.session import cancel, in_short, named_work, own
+from runners.session import cancel, in_short, named_work
+from runners.session import own as own_session
 from runners.store import Store
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 log = logging.getLogger("wherry")
 
@@ -51,13 +52,17 @@ class Runner:
     spark: SparkSession
     group: str
     """The name under which all its work on Spark can be cancelled."""
-    origin: Origin
-    line: Line
+    origins: Mapping[str, Origin]
     destinations: Mapping[str, Destination]
+    """By all names that they have or had."""
     dlq: Destination
     keep_original: bool
     store: Store
     time_zone: str = "UTC"
+    assume: str = ""
+    """What holds for a batch of which a destination cannot say whether it has it; nothing: the run stops."""
+    lines: Mapping[str, Line] = field(default_factory=dict)
+    """The stages of each origin's rows, once the run is open."""
     _local: threading.local = field(default_factory=threading.local)
     _sessions: list[SparkSession] = field(default_factory=list)
 
@@ -91,6 +96,15 @@ class Runner:
         for session in tuple(self._sessions):
             cancel(session, self.group)
 
+    def listening(self, spark: SparkSession) -> Mapping[str, Callable[[Batch], None]]:
+        """The origins that do something when a batch's offset is durable, by name."""
+
+        def telling(origin: Origin) -> Callable[[Batch], None]:
+            return lambda batch: origin.committed(spark, own(batch))
+
+        hear = {name: each for name, each in self.origins.items() if type(each).committed is not Origin.committed}
+        return {name: telling(origin) for name, origin in hear.items()}
+
     def forget(self, spark: SparkSession, plan: Plan) -> None:
         """Remove what was prepared for a batch that is finished."""
         if plan.decision is not None:
@@ -101,17 +115,16 @@ class Runner:
         from stages.rows import MARK, Straight
 
         batch, tally = task.plan.batch, Tally()
-        ((name, destination),) = self.destinations.items()
-        frame = self.origin.fetch(spark, batch)
-        rows = Straight.begin(frame, columns(batch), labels_of(batch), tally.observe)
-        rows = passing(rows, self.line.common)
+        (name,), line = task.plan.destinations, self.lines[batch.origin]
+        rows = Straight.begin(self._fetched(spark, batch), columns(batch), labels_of(batch), tally.observe)
+        rows = passing(rows, line.common, task.plan.pins)
         try:
-            written = destination.write(spark, rows.frame, [Label(batch=batch, destination=name)])
+            written = self.destinations[name].write(spark, rows.frame, [Label(batch=batch, destination=name)])
         except Exception as error:
             if MARK in str(error):
                 return Refused()
             raise
-        return Landed(name=name, written=written, counts=tally.counts(self.line, written.rows))
+        return Landed(name=name, written=written, counts=tally.counts(line, written.rows))
 
     def _prepare(self, spark: SparkSession, task: Prepare) -> Prepared:
         from runners.preparing import Preparation
@@ -122,10 +135,11 @@ class Runner:
             spark=spark,
             store=self.store,
             name=f"{batch.plan}-{uuid.uuid4().hex[:8]}",
-            line=self.line,
-            order=self.origin.parts(batch),
+            line=self.lines[batch.origin],
+            pins=task.plan.pins,
+            order=self.origins[batch.origin].parts(own(batch)),
         )
-        frame = self.origin.fetch(spark, batch, places=True)
+        frame = self._fetched(spark, batch, places=True)
         rows = Marked.begin(frame, columns(batch), labels_of(batch), preparation.keep)
         return preparation.decide(rows)
 
@@ -136,10 +150,10 @@ class Runner:
         batch, decision = task.plan.batch, task.decision
         label = Label(batch=batch, destination=task.name)
         if task.name == DLQ:
-            refused = refused_rows(spark, self.store, decision.path, self.line, decision.bases)
+            refused = refused_rows(spark, self.store, decision)
             rows = dead_letters(refused, batch, original=self.keep_original)
             return Landed(name=DLQ, written=self.dlq.write(spark, rows, [label]))
-        rows = rows_for(spark, self.store, decision.path, self.line, task.name)
+        rows = rows_for(spark, self.store, decision, task.name)
         return Landed(name=task.name, written=self.destinations[task.name].write(spark, rows, [label]))
 
     def _ask(self, spark: SparkSession, task: Ask) -> Answers:
@@ -150,16 +164,24 @@ class Runner:
             if destination.remembers:
                 destination.fence(spark, token)
         for name in task.names:
-            label = Label(batch=task.plan.batch, destination=name)
-            written = self._named(name).find(spark, label, task.identities[name])
+            written = self._found(spark, Label(batch=task.plan.batch, destination=name), task.identities[name])
             if written is not None:
                 found[name] = written
         return Answers(found=found)
 
+    def _found(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
+        try:
+            return self._named(label.destination).find(spark, label, identity)
+        except Unsure as error:
+            if not self.assume:
+                raise
+            log.warning("%s  As you said, it is %s.", error.message, self.assume)
+            return Written(rows=None) if self.assume == "delivered" else None
+
     def _count(self, spark: SparkSession, task: Count) -> Counted:
         batch = task.plan.batch
         try:
-            return Counted(read=self.origin.fetch(spark, batch).count())
+            return Counted(read=self._fetched(spark, batch).count())
         except OriginError as error:
             log.warning("batch %s of lane %s was delivered; its rows as read: %s", batch.number, batch.lane, error)
             return Counted(read=None)
@@ -169,9 +191,15 @@ class Runner:
 
         from runners.preparing import refused_rows
 
-        refused = refused_rows(spark, self.store, task.decision.path, self.line, task.decision.bases)
+        refused = refused_rows(spark, self.store, task.decision)
         upto = refused.where(F.col("position") <= task.place).orderBy(F.col("position").desc()).limit(3)
         return Explained(nacks=[_shown(row["nack"].asDict()) for row in upto.collect()])
+
+    def _fetched(self, spark: SparkSession, batch: Batch, *, places: bool = False) -> DataFrame:
+        origin = self.origins.get(batch.origin)
+        if origin is None:
+            raise OriginError(f"There is no origin '{batch.origin}' any more.", hint="Put it back under that name.")
+        return origin.fetch(spark, own(batch), places=places)
 
     def _named(self, name: str) -> Destination:
         return self.dlq if name == DLQ else self.destinations[name]
@@ -179,9 +207,14 @@ class Runner:
     def _session(self) -> SparkSession:
         session: SparkSession | None = getattr(self._local, "session", None)
         if session is None:
-            session = self._local.session = own(self.spark, self.time_zone)
+            session = self._local.session = own_session(self.spark, self.time_zone)
             self._sessions.append(session)
         return session
+
+
+def own(batch: Batch) -> Batch:
+    """The batch as its origin knows it: with the origin's own name of the lane."""
+    return replace(batch, lane=batch.lane.removeprefix(f"{batch.origin}/"))
 
 
 def columns(batch: Batch) -> tuple[str, ...]:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from destinations.destination import Destination
 from destinations.discard import Discard
 from origins.batch import JSON
-from origins.origin import Progress
+from origins.origin import Origin, Progress
 from runners.definition import Definition
 from runners.kinds import Kinds, kind_of
-from runners.line import Line, named
-from runners.opening import analysed, prepared_because
+from runners.line import named
+from runners.opening import analysed, line_of, prepared_because
 from runners.options import options_of
 from runners.pipeline import BatchOptions, Pipeline, SchemaState
 from runners.secrets import without
@@ -27,7 +27,8 @@ class Explanation:
 
     pipeline: str
     hash: str
-    origin: Mapping[str, JSON]
+    origins: tuple[Mapping[str, JSON], ...]
+    """Name, kind, place, lanes and stages of each."""
     stages: tuple[str, ...]
     destinations: tuple[Mapping[str, JSON], ...]
     """Name, kind, place and guarantee of each."""
@@ -52,16 +53,25 @@ class Explanation:
 def explain(definition: Definition, kinds: Kinds | None = None) -> Explanation:
     """What the definition will do. Reads nothing but the definition."""
     pipeline = definition.pipeline
-    because = tuple(prepared_because(pipeline))
+    destinations = named(pipeline.destinations)
+    because = dict.fromkeys(
+        why
+        for origin in pipeline.every_origin
+        for why in prepared_because(pipeline, origin, line_of(pipeline, origin, destinations))
+    )
     said = Explanation(
         pipeline=pipeline.name,
         hash=definition.hash,
-        origin={
-            "name": pipeline.origin.name,
-            "kind": kind_of(pipeline.origin, kinds),
-            "place": pipeline.origin.place,
-            "lanes": len(pipeline.origin.lane_names()),
-        },
+        origins=tuple(
+            {
+                "name": origin.name,
+                "kind": kind_of(origin, kinds),
+                "place": origin.place,
+                "lanes": len(origin.lane_names()),
+                "stages": [stage.name for stage in origin.stages],
+            }
+            for origin in pipeline.every_origin
+        ),
         stages=tuple(stage.name or kind_of(stage, kinds) for stage in pipeline.stages),
         destinations=tuple(
             {
@@ -75,7 +85,7 @@ def explain(definition: Definition, kinds: Kinds | None = None) -> Explanation:
         ),
         batches=tuple(_batches(pipeline, kinds)),
         way="prepared" if because else "straight",
-        because=because,
+        because=tuple(because),
         delivery=_delivery(pipeline),
         dead_letters=tuple(_dead_letters(pipeline)),
         restart=tuple(_restart(pipeline)),
@@ -93,15 +103,30 @@ def analyse(definition: Definition) -> Mapping[str, str]:
     """
     pipeline = definition.pipeline
     spark = own(obtain(pipeline.spark.conf, pipeline.spark.packages), pipeline.run_options.time_zone)
-    columns = pipeline.origin.columns(spark, pipeline.origin.survey(spark, Progress()))
-    if columns is None:
-        return {}
-    line = Line.of(pipeline.stages, named(pipeline.destinations))
-    return {name: schema.toDDL() for name, schema in analysed(spark, columns, line).items()}
+    found: dict[str, str] = {}
+    for origin in pipeline.every_origin:
+        columns = origin.columns(spark, origin.survey(spark, Progress()))
+        if columns is not None:
+            line = line_of(pipeline, origin, named(pipeline.destinations))
+            found.update({name: schema.toDDL() for name, schema in analysed(spark, columns, line).items()})
+    return found
 
 
 def _batches(pipeline: Pipeline, kinds: Kinds | None) -> Iterator[str]:
-    origin, batch = pipeline.origin, pipeline.run_options.batch
+    for origin in pipeline.every_origin:
+        of = f" of {origin.name}" if len(pipeline.every_origin) > 1 else ""
+        yield from _limits(pipeline.run_options.batch, origin, of, kinds)
+    lanes, options = _lanes(pipeline), pipeline.run_options
+    in_flight = options.max_in_flight or lanes
+    runners = min(options.runners or os.cpu_count() or 1, in_flight, lanes)
+    yield f"{_count(lanes, 'lane')}: at most {_count(runners, 'batch', 'batches')} at work at a time."
+
+
+def _lanes(pipeline: Pipeline) -> int:
+    return sum(len(origin.lane_names()) for origin in pipeline.every_origin)
+
+
+def _limits(batch: BatchOptions, origin: Origin, of: str, kinds: Kinds | None) -> Iterator[str]:
     files = min((most for most in (batch.files, getattr(origin, "max_files", None)) if most), default=0)
     limits = {
         "rows": _count(batch.rows, "row") if batch.rows else "",
@@ -111,14 +136,11 @@ def _batches(pipeline: Pipeline, kinds: Kinds | None) -> Iterator[str]:
     binding = [said for name, said in limits.items() if said and name in origin.binds]
     given = [name for name in limits if getattr(batch, name) != getattr(BatchOptions(), name)]
     loose = [f"run.batch.{name}" for name in given if limits[name] and name not in origin.binds]
-    yield f"A batch holds at most {' and '.join(binding)}." if binding else "A batch holds all that waits in its lane."
+    most = f"at most {' and '.join(binding)}" if binding else "all that waits in its lane"
+    yield f"A batch{of} holds {most}."
     if loose:
         can = f"only {' and '.join(sorted(origin.binds))}" if origin.binds else "nothing"
         yield f"{' and '.join(loose)} {_has(loose)} no effect: {can} can limit a batch of {kind_of(origin, kinds)}."
-    lanes, options = len(origin.lane_names()), pipeline.run_options
-    in_flight = options.max_in_flight or lanes
-    runners = min(options.runners or os.cpu_count() or 1, in_flight, lanes)
-    yield f"{_count(lanes, 'lane')}: at most {_count(runners, 'batch', 'batches')} at work at a time."
 
 
 def _delivery(pipeline: Pipeline) -> str:
@@ -168,7 +190,7 @@ def _state(pipeline: Pipeline) -> str:
 
 
 def _notes(pipeline: Pipeline) -> Iterator[str]:
-    run, lanes = pipeline.run_options, len(pipeline.origin.lane_names())
+    run, lanes = pipeline.run_options, _lanes(pipeline)
     if run.runners and run.runners > lanes:
         yield f"run.runners is {run.runners}, but a lane has one batch at a time, and there {_are(lanes, 'lane')}."
     if run.runners and run.max_in_flight and run.runners > run.max_in_flight:

@@ -26,6 +26,7 @@ from runners.kinds import ours
 from runners.offsets import LaneMove, Move
 from runners.pipeline import Pipeline
 from runners.report import Report, RunError
+from runners.ruling import Ruling
 from tests.runners.toys import TOYS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -91,7 +92,7 @@ def test_fields_and_parameters_are_put_in_for_one_call(file: str, capsys: pytest
     assert cli.execute(words) == 0
     facts = json.loads(capsys.readouterr().out)
     assert "2 of the last 9 rows" in facts["dead_letters"][1]
-    assert facts["origin"]["lanes"] == 3
+    assert facts["origins"][0]["lanes"] == 3
 
 
 @pytest.mark.parametrize(
@@ -251,24 +252,15 @@ def test_a_run_that_is_stopped_before_it_carries_is_3(
 
 
 def test_a_run_is_told_who_is_gone_and_what_has_moved(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each with the reason that the ledger keeps."""
+    """And what has become of the rest, each with the reason that the ledger keeps."""
     calls = carries(monkeypatch, status="succeeded")
-    words = [
-        "run",
-        file,
-        "--quiet",
-        "--moved",
-        "orders",
-        "--moved",
-        "folder",
-        "--reason",
-        "new disk",
-        "--take-over",
-        "fire",
-    ]
-    assert cli.execute(words) == 0
+    told = "--moved orders --moved folder --fresh a --forget b --assume missing --reason fire --take-over fire --follow"
+    assert cli.execute(["run", file, "--quiet", *told.split()]) == 0
     (how,) = calls
-    assert how["moved"] == {"orders": "new disk", "folder": "new disk"}
+    assert how["ruling"] == Ruling(
+        moved=("orders", "folder"), fresh=("a",), forget=("b",), assume="missing", reason="fire"
+    )
+    assert how["follow"]
     assert (how["take_over"], how["check"], how["listeners"]) == ("fire", False, [])
     assert cli.execute(["run", file, "--moved", "orders"]) == 2
 

@@ -131,8 +131,8 @@ def test_a_pipeline_needs_a_name_an_origin_and_a_destination(refused: Refuse) ->
     """Each is asked for, all at once."""
     assert refused("state: x\n") == [
         "'name' is missing; expected text",
-        "'origin' is missing; expected a mapping",
         "'destinations' is missing; expected a list",
+        "'origin' is missing; expected a mapping",
     ]
     assert refused(SMALLEST.split("destinations")[0] + "destinations: []\n") == [
         "destinations: expected at least one destination"
@@ -228,7 +228,7 @@ def test_options_that_slipped_out_of_their_kind_are_told_to_go_back(refused: Ref
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ("schedule: {cron: x}", "schedule: unknown option; expected one of name, origin, destinations,"),
+        ("schedule: {cron: x}", "schedule: unknown option; expected one of name, origin, origins, destinations,"),
         ("delivry: after_all", "delivry: unknown option; did you mean 'delivery'?"),
         ("run_options: {}", "run_options: unknown option; expected one of"),
         ("delivery: after_some", "delivery: expected 'after_all' or 'after_any', got the text 'after_some'"),
@@ -341,7 +341,7 @@ def test_paths_are_relative_to_the_definition(
     """Wherever the command is typed; addresses and absolute paths are what they are."""
     monkeypatch.setenv("HOME", "/home/me")
     monkeypatch.chdir("/")
-    origin = loaded(with_origin(f'{{path: "{written}"}}')).pipeline.origin
+    origin = loaded(with_origin(f'{{path: "{written}"}}')).pipeline.every_origin[0]
     assert origin.place == meant.format(here=tmp_path, home="/home/me")
 
 
@@ -350,11 +350,11 @@ def test_a_folder_of_the_definition_that_looks_like_a_pattern_is_none(tmp_path: 
     folder = tmp_path / "my [old] project?"
     folder.mkdir()
     (folder / "orders.yaml").write_text(with_origin("{path: landing/*.json}"))
-    assert load(folder / "orders.yaml", kinds=TOYS).pipeline.origin.place == (
+    assert load(folder / "orders.yaml", kinds=TOYS).pipeline.every_origin[0].place == (
         f"{tmp_path}/my [[]old] project[?]/landing/*.json"
     )
     (folder / "orders.yaml").write_text(with_origin("{path: landing}"))
-    assert load(folder / "orders.yaml", kinds=TOYS).pipeline.origin.place == f"{folder}/landing"
+    assert load(folder / "orders.yaml", kinds=TOYS).pipeline.every_origin[0].place == f"{folder}/landing"
 
 
 def test_the_state_lies_beside_the_definition_unless_it_says_otherwise(loaded: Load, tmp_path: Path) -> None:
@@ -413,7 +413,7 @@ def test_a_kind_whose_package_is_missing_is_told(refused: Refuse) -> None:
 @pytest.mark.parametrize("text", ["- a\n", "text", "5", "null", "[]"])
 def test_a_document_that_is_no_mapping_is_told(refused: Refuse, text: str) -> None:
     """A definition has options."""
-    assert refused(text)[0].startswith("expected a mapping with name, origin, destinations")
+    assert refused(text)[0].startswith("expected a mapping with name, origin, origins, destinations")
 
 
 def test_a_missing_file_is_told_with_the_one_that_is_there(tmp_path: Path) -> None:

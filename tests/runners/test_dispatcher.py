@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +12,7 @@ from destinations.dlq import Dlq
 from origins.batch import JSON, Batch, Limits, Span
 from origins.origin import Backlog
 from runners.clock import ManualClock
-from runners.dispatcher import Dispatcher, Source
+from runners.dispatcher import Dispatcher
 from runners.entry import Entry
 from runners.errors import Fenced, WindowTripped
 from runners.events import BatchPlanned, BatchSettled, Event
@@ -18,6 +20,7 @@ from runners.flight import Rules
 from runners.journal import Journal
 from runners.memory_ledger import MemoryLedger
 from runners.outcome import Failed, Landed, Task
+from runners.source import Feed, Source, Watch
 from tests.simulation.world import SteppedCrew, Work, World
 
 
@@ -52,21 +55,18 @@ class Bench:
             clock=ManualClock(),
             rules=Rules(dlq=Dlq()),
             max_in_flight=max_in_flight or lanes,
-            committed=self.told.append,
+            committed={"rows": self.told.append},
             forget=lambda plan: None,
             listeners=[self.events.append],
         )
         self.dispatcher.source = Source(
             pipeline="orders",
             run="r",
-            origin="rows",
             definition="",
-            schema="",
-            lanes=names,
-            backlog=Rows(rows),
-            limits=Limits(),
             destinations=("orders",),
-            straight=True,
+            feeds=[
+                Feed(origin="rows", lanes={name: name for name in names}, schema="", backlog=Rows(rows), straight=True)
+            ],
         )
 
     def carry(self, task: Task) -> Work:
@@ -221,3 +221,167 @@ def test_a_window_that_trips_stops_the_load_at_the_same_row_for_every_batch_size
         assert delivered == [row for row in range(1, (error.batch.span.start or 0) + 1) if row * 7 % 5]
         reached.add((error.batch.span.start or 0) + int(str(error).split("row ")[1].split()[0].rstrip(":")))
     assert reached == {15}
+
+
+class Arriving(Backlog):
+    """Rows that arrive while the run goes on: `there` is how many there are now, three fill a batch."""
+
+    def __init__(self) -> None:
+        self.there = 0
+
+    def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
+        end = min(self.there, (start or 0) + 3)
+        return Span(start=start, end=end, full=end == (start or 0) + 3) if end > (start or 0) else None
+
+
+class Following(Bench):
+    """A run that goes on: it looks every second, and waits ten for a batch to fill."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.arriving = Arriving()
+        self.looks = 0
+        self.clock = ManualClock()
+        feed = Feed(origin="rows", lanes={"0": "0"}, schema="", backlog=self.arriving, straight=True)
+        self.dispatcher.clock = self.clock
+        self.dispatcher.source = Source(
+            pipeline="orders", run="r", definition="", destinations=("orders",), feeds=[feed], wait=10
+        )
+        self.dispatcher.watch = Watch(every=1, again=self.look)
+
+    def look(self, source: Source | None, offsets: Mapping[str, JSON]) -> Source | None:
+        self.looks += 1
+        return source
+
+    def after(self, seconds: float, *, rows: int = 0) -> list[JSON]:
+        """The ends of the batches that are planned by then, once so many more rows have come."""
+        self.arriving.there += rows
+        self.clock.move(seconds)
+        self.turn("0")
+        return [event.batch.span.end for event in self.events if isinstance(event, BatchPlanned)]
+
+
+@pytest.mark.promise("SS-04", "HP-16", "HP-18")
+def test_a_batch_that_is_not_full_waits_for_more_from_its_first_row() -> None:
+    """And no longer; the clock is the run's own."""
+    run = Following()
+    assert run.after(0) == []
+    assert run.after(5, rows=1) == []
+    assert run.after(9, rows=1) == []
+    assert run.after(1) == [2]
+
+
+@pytest.mark.promise("SS-03", "HP-16")
+def test_a_batch_that_is_full_waits_for_nothing() -> None:
+    """Nor does one that becomes full while it waits."""
+    run = Following()
+    assert run.after(1, rows=1) == []
+    assert run.after(1, rows=3) == [3]
+    assert run.after(1) == [3]
+    assert run.after(9) == [3]
+    assert run.after(1) == [3, 4]
+
+
+@pytest.mark.promise("HP-10", "HP-17")
+def test_a_stop_flushes_the_batch_that_waits() -> None:
+    """Its rows are carried, and then the run ends."""
+    run = Following()
+    run.after(1, rows=2)
+    run.dispatcher.request_stop("asked")
+    assert run.after(0, rows=5) == [3]
+    assert run.turn("0") is False
+    assert run.settled() == [("0", 1)]
+
+
+def test_a_failed_run_plans_nothing_more_though_a_batch_waits() -> None:
+    """What waits is carried by the next run."""
+    run = Following()
+    run.after(1, rows=3)
+    run.error = OSError("the disk is gone")
+    assert run.after(1, rows=1) == [3]
+    assert run.turn() is False
+
+
+def test_a_run_that_goes_on_looks_again_when_it_is_time() -> None:
+    """Not at every turn; and between two looks it sleeps until the next, or until a batch has waited long enough."""
+    run = Following()
+    run.after(0)
+    run.after(0.5)
+    assert run.looks == 1
+    run.after(0.5)
+    assert run.looks == 2
+    assert run.dispatcher._patience() == 1
+    run.after(1, rows=1)
+    run.dispatcher.watch = Watch(every=60, again=run.look, next=run.clock.elapsed() + 60)
+    assert run.dispatcher._patience() == 10
+
+
+def test_looking_costs_a_fiftieth_of_the_time_at_most() -> None:
+    """A listing that takes two seconds is repeated after a hundred."""
+    run = Following()
+
+    def slow(source: Source | None, offsets: Mapping[str, JSON]) -> Source | None:
+        run.clock.move(2)
+        return source
+
+    run.dispatcher.watch = Watch(every=1, again=slow)
+    run.turn()
+    assert run.dispatcher._patience() == 100
+
+
+def test_whoever_is_asked_to_stop_by_another_process_hears_it_at_the_next_look() -> None:
+    """An idle run records nothing, so it reads the ledger."""
+    run = Following()
+    run.after(0)
+    run.ledger.append([Entry(kind="stop", body={"reason": "the night"})], after=run.journal.state.seq)
+    assert run.turn() is True
+    run.clock.move(1)
+    assert run.turn() is False
+    assert run.dispatcher.stopping == "the night"
+
+
+@pytest.mark.parametrize(("hears", "appends"), [(True, 2), (False, 1)])
+def test_a_settled_batch_and_the_next_plan_are_recorded_at_once_unless_the_origin_listens(
+    hears: bool, appends: int
+) -> None:
+    """An origin hears of the durable offset before its next batch is planned."""
+    bench = Bench()
+    told: list[Batch] = []
+    bench.dispatcher.committed = {"rows": told.append} if hears else {}
+    bench.turn()
+    asked: list[int] = []
+    append = bench.ledger.append
+
+    def counted(entries: Sequence[Entry], *, after: int) -> list[Entry]:
+        asked.append(after)
+        return append(entries, after=after)
+
+    bench.ledger.append = counted  # type: ignore[method-assign]
+    bench.turn("0")
+    assert len(asked) == appends
+    assert len(told) == hears
+    assert bench.planned() == [("0", 1), ("0", 2)]
+
+
+def test_a_plan_is_given_up_when_somebody_asks_to_stop_before_it_is_recorded() -> None:
+    """The batch before it is settled all the same."""
+    bench = Bench()
+    bench.dispatcher.committed = {}
+    bench.turn()
+    bench.ledger.append([Entry(kind="stop", body={"reason": "the night"})], after=bench.journal.state.seq)
+    assert bench.turn("0") is False
+    assert (bench.settled(), bench.planned()) == ([("0", 1)], [("0", 1)])
+    assert bench.journal.state.open_plans == ()
+
+
+def test_the_first_batch_of_a_run_that_replaces_is_settled_before_another_is_planned() -> None:
+    """Or rows that another lane brought would be replaced with the rest."""
+    bench = Bench(lanes=3, runners=3)
+    assert bench.dispatcher.source is not None
+    bench.dispatcher.source = replace(bench.dispatcher.source, first_alone=True)
+    bench.turn()
+    assert bench.planned() == [("0", 1)]
+    bench.turn("0")
+    assert bench.planned() == [("0", 1), ("1", 1), ("2", 1), ("0", 2)]
+    firsts = [event.batch.first for event in bench.events if isinstance(event, BatchPlanned)]
+    assert firsts == [True, False, False, False]

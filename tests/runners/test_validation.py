@@ -120,7 +120,7 @@ def test_runners_that_never_work_are_noted(explained: Explained) -> None:
     [
         ("stages: [keep: a]\n", "table: {table: a}", ()),
         ("stages: [call: f]\n", "table: {table: a}", ("call may answer differently when it is run again",)),
-        ("", "table: {table: a}\n    stages: [call: f]", ("call may answer differently when it is run again",)),
+        ("", "table: {table: a}\n    stages: [call: f]", ("a/call may answer differently when it is run again",)),
         ("", "say: {}", ("say cannot be asked whether it has a batch",)),
         ("", "table: {table: a}\n  - say: {}", ("there are 2 destinations",)),
     ],

@@ -9,6 +9,7 @@ import pytest
 
 from origins.errors import WherryError
 from runners.report import Report, RunError
+from runners.ruling import Ruling
 from tests.scenarios.conftest import ORDERS, Place, order
 
 pytestmark = [pytest.mark.spark]
@@ -101,7 +102,7 @@ def test_a_destination_that_moved_is_refused_until_somebody_says_so(place: Place
     refused = error_of(place.load(text).run(check=False))
     assert "--moved orders" in refused.hint
     place.land("b.json", [order(2)])
-    place.load(text).run(moved={"orders": "the disk was full"})
+    place.load(text).run(ruling=Ruling(moved=("orders",), reason="the disk was full"))
     assert place.ids("tables/moved") == [1, 2]
 
 

@@ -17,6 +17,7 @@ SHAPES = st.fixed_dictionaries(
         "lanes": st.integers(1, 3),
         "fickle": st.booleans(),
         "delivery": st.sampled_from(["after_all", "after_any"]),
+        "hears": st.booleans(),
         "faults": st.integers(0, 8),
         "takeovers": st.integers(0, 2),
     }

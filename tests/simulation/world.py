@@ -18,7 +18,7 @@ from origins.origin import Backlog
 from runners.clock import ManualClock
 from runners.counts import Branch, Counts
 from runners.crew import Crew, Finished
-from runners.dispatcher import Dispatcher, Source
+from runners.dispatcher import Dispatcher
 from runners.entry import Entry, Settled
 from runners.errors import Fenced, WindowTripped
 from runners.flight import Rules
@@ -43,6 +43,7 @@ from runners.outcome import (
     Task,
 )
 from runners.progress import Plan
+from runners.source import Feed, Source
 
 Work = Generator[None, None, Outcome]
 
@@ -195,7 +196,7 @@ class Process:
             clock=ManualClock(),
             rules=Rules(dlq=world.dlq, delivery=world.delivery),  # type: ignore[arg-type]
             max_in_flight=world.max_in_flight,
-            committed=world.told,
+            committed={"numbers": world.told} if world.hears else {},
             forget=world.forget,
         )
         if world.protections.recover:
@@ -222,14 +223,17 @@ class Process:
         self.dispatcher.source = Source(
             pipeline="numbers",
             run="",
-            origin="numbers",
             definition=str(self.definition),
-            schema="",
-            lanes=self.world.lanes,
-            backlog=Numbers(self.world.rng, self.world.rows, self.world.largest),
-            limits=Limits(),
             destinations=self.world.names,
-            straight=len(self.world.names) == 1 and not self.world.fickle,
+            feeds=[
+                Feed(
+                    origin="numbers",
+                    lanes={lane: lane for lane in self.world.lanes},
+                    schema="",
+                    backlog=Numbers(self.world.rng, self.world.rows, self.world.largest),
+                    straight=len(self.world.names) == 1 and not self.world.fickle,
+                )
+            ],
         )
         self.turn()
 
@@ -320,6 +324,7 @@ class World:
         fickle: bool = False,
         delivery: str = "after_all",
         dlq: Dlq | None = None,
+        hears: bool = True,
         faults: int = 6,
         takeovers: int = 0,
     ) -> None:
@@ -333,6 +338,8 @@ class World:
         """Whether stages answer differently when they are run again."""
         self.delivery = delivery
         self.dlq = dlq or Dlq(window=0)
+        self.hears = hears
+        """Whether the origin wants to be told; if not, a batch's settle and the next plan are recorded at once."""
         self.faults = faults
         """How many more processes may be killed or writes broken: then all goes well, and the load ends."""
         self.takeovers = takeovers

@@ -1,0 +1,129 @@
+"""What changed between two runs: whether the state still belongs to what the definition reads and writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from destinations.destination import Destination
+from origins.batch import JSON
+from origins.origin import Origin
+from runners.entry import Entry
+from runners.errors import Refusal
+from runners.journal import Journal
+from runners.pipeline import Pipeline
+from runners.progress import Plan, State
+from runners.ruling import Ruling
+
+
+def check_layout(pipeline: Pipeline, destinations: Mapping[str, Destination], state: State, ruling: Ruling) -> None:
+    """Raises `Refusal` when the definition reads or writes elsewhere than the state remembers, unless told what lies
+    there now."""
+    origins = {origin.name or "origin": origin for origin in pipeline.every_origin}
+    ruling.check({*origins, *destinations})
+    before: Mapping[str, JSON] = state.opened.get("origins", {})
+    for name, origin in origins.items():
+        if name in before and name not in ruling.fresh:
+            _check_lanes(pipeline, origin, before[name]["lanes"])
+            _check_place(name, before[name]["place"], origin.place, ruling)
+    _check_names(pipeline, before, origins, ruling)
+    written: Mapping[str, JSON] = state.opened.get("destinations", {})
+    for name, destination in destinations.items():
+        known = written.get(name) or written.get(destination.was or "")
+        if known and name not in ruling.fresh:
+            _check_place(name, known["place"], destination.place, ruling)
+
+
+def _check_lanes(pipeline: Pipeline, origin: Origin, before: list[str]) -> None:
+    now = list(pipeline.lanes_of(origin))
+    if before != now and not (origin.regroups and ("/" in before[0]) == ("/" in now[0])):
+        raise Refusal(
+            f"The lanes of '{origin.name}' were {', '.join(before)} and are now {', '.join(now)}; "
+            "its offsets belong to the lanes it had.",
+            hint="Put them back, or give the pipeline a new `name:` and `state:` to start over.",
+        )
+
+
+def _check_place(name: str, before: str, now: str, ruling: Ruling) -> None:
+    if before != now and name not in ruling.moved:
+        raise Refusal(
+            f"'{name}' was {before} and is now {now}; what the state knows belongs to the first.",
+            hint=f'The same content lies there now:  --moved {name} --reason "…"\n'
+            f'Something else does:             --fresh {name} --reason "…"',
+        )
+
+
+def _check_names(pipeline: Pipeline, before: Mapping[str, JSON], origins: Mapping[str, Origin], ruling: Ruling) -> None:
+    """An only origin may change its name; among several, one that is new while another is gone was perhaps renamed."""
+    gone = [name for name in before if name not in origins]
+    new = [name for name in origins if name not in before and name not in ruling.fresh]
+    if not gone or not new:
+        return
+    if pipeline.origin is not None and len(before) == 1:
+        _check_lanes(pipeline, pipeline.origin, before[gone[0]]["lanes"])
+        _check_place(new[0], before[gone[0]]["place"], pipeline.origin.place, ruling)
+        return
+    raise Refusal(
+        f"The origin{'s' * (len(gone) > 1)} {', '.join(gone)} {'are' if len(gone) > 1 else 'is'} gone and "
+        f"{', '.join(new)} {'are' if len(new) > 1 else 'is'} new; progress belongs to a name.",
+        hint=f'A new one, to be read from its beginning:  --fresh {new[0]} --reason "…"\n'
+        "The same one: put its name back.",
+    )
+
+
+def start_over(pipeline: Pipeline, journal: Journal, ruling: Ruling) -> None:
+    """Put the lanes of origins that are read whole, or that are new in an old place, back to their beginning.
+
+    Numbers go on, so that no destination takes what comes for what it has.
+    """
+    state = journal.state
+    for origin in pipeline.every_origin:
+        name = origin.name or "origin"
+        if origin.read != "whole" and name not in ruling.fresh:
+            continue
+        lanes = {lane: each for lane, each in state.lanes.items() if pipeline.owns(origin, lane) and each.committed}
+        if lanes:
+            body = {
+                "lanes": {lane: {"offset": None} for lane in lanes},
+                "forgotten": [[lane, 1, each.number] for lane, each in lanes.items()],
+                "who": "wherry",
+                "reason": f"{name} is read whole" if origin.read == "whole" else ruling.reason,
+            }
+            journal.record(Entry(kind="set", body=body))
+
+
+def resolved(destinations: Mapping[str, Destination]) -> Mapping[str, str]:
+    """The names of destinations by all names that they have or had."""
+    was = {each.was: name for name, each in destinations.items() if each.was}
+    return {**was, **{name: name for name in destinations}}
+
+
+def waive(journal: Journal, destinations: Mapping[str, Destination], ruling: Ruling) -> None:
+    """See to it that all destinations of which an open batch waits are there, or are forgotten on a person's word.
+
+    A batch that waits for nobody else is cancelled, and its rows are planned anew.
+    """
+    known = resolved(destinations)
+    for plan in journal.state.open_plans:
+        gone = [name for name in plan.destinations if name not in known]
+        for name in gone:
+            if name not in ruling.forget:
+                raise _waits_for(plan, name)
+        if gone:
+            journal.record(*_waived(plan, gone, ruling))
+
+
+def _waived(plan: Plan, gone: list[str], ruling: Ruling) -> Iterator[Entry]:
+    batch = plan.batch
+    body = {"forget": gone, "reason": ruling.reason}
+    yield Entry(kind="waive", lane=batch.lane, plan=batch.plan, body=body)
+    if set(plan.destinations) == set(gone):
+        yield Entry(kind="cancel", lane=batch.lane, plan=batch.plan)
+
+
+def _waits_for(plan: Plan, name: str) -> Refusal:
+    return Refusal(
+        f"Batch {plan.batch.number} of lane {plan.batch.lane} is open and waits for the destination '{name}', "
+        "which the definition no longer has.",
+        hint=f"Put it back until that batch is finished; or, if it was renamed, give the new one `was: {name}`.\n"
+        f'If it is to get that batch no more:  --forget {name} --reason "…"',
+    )

@@ -1,0 +1,108 @@
+"""What a run plans from: the backlogs of its origins, and the terms on which batches are made of them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from origins.batch import JSON, Batch, Limits, Span
+from origins.origin import Backlog
+from runners.clock import Clock
+from runners.progress import Lane, Plan
+
+NO_LIMITS = Limits()
+SELDOM = 50
+"""How many times longer than the last look took the next one waits at least: looking costs 2 % of a core at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Feed:
+    """One origin as a run finds it."""
+
+    origin: str
+    lanes: Mapping[str, str]
+    """The origin's own names of its lanes, by the names that they have in the pipeline."""
+    schema: str
+    backlog: Backlog
+    straight: bool = False
+    """Whether a clean batch may go straight to its destination."""
+    pins: Callable[[], Mapping[str, JSON]] = dict
+    """What the stages must find the same whenever a batch that is planned now is computed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """What there is to plan from in this run, and under which terms."""
+
+    pipeline: str
+    run: str
+    definition: str
+    destinations: Sequence[str]
+    feeds: Sequence[Feed]
+    limits: Limits = NO_LIMITS
+    wait: float = 0.0
+    """How many seconds a batch that is not full waits for more, in a run that goes on."""
+    first_alone: bool = False
+    """Whether the run's first batch is settled before another is planned."""
+    _feeds: Mapping[str, Feed] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_feeds", {lane: feed for feed in self.feeds for lane in feed.lanes})
+
+    @property
+    def lanes(self) -> Sequence[str]:
+        """All lanes, in the order in which they are served."""
+        return tuple(self._feeds)
+
+    def take(self, lane: str, start: JSON) -> Span | None:
+        """The lane's next batch after `start`."""
+        feed = self._feeds[lane]
+        return feed.backlog.take(feed.lanes[lane], start, self.limits)
+
+    def plan(self, lane: str, state: Lane, span: Span, now: datetime, *, first: bool) -> Plan:
+        """The lane's next batch, with all that must stay the same about it."""
+        feed = self._feeds[lane]
+        batch = Batch(
+            pipeline=self.pipeline,
+            run=self.run,
+            origin=feed.origin,
+            lane=lane,
+            number=state.number + 1,
+            plan=uuid.uuid4().hex,
+            span=span,
+            schema=feed.schema,
+            time=now,
+            first=first,
+            definition=self.definition,
+        )
+        return Plan(
+            batch=batch,
+            destinations=tuple(self.destinations),
+            straight=feed.straight and not state.careful,
+            pins=feed.pins(),
+        )
+
+
+@dataclass
+class Watch:
+    """Looks for more while a run goes on: not more often than every so many seconds, and never for long."""
+
+    every: float
+    again: Callable[[Source | None, Mapping[str, JSON]], Source | None]
+    """What there is to plan from now, behind these offsets."""
+    next: float = 0.0
+    """When it is time to look again, by the run's clock."""
+
+    def is_due(self, now: float) -> bool:
+        """Whether it is time to look."""
+        return now >= self.next
+
+    def look(self, source: Source | None, offsets: Mapping[str, JSON], clock: Clock) -> Source | None:
+        """What there is to plan from now."""
+        began = clock.elapsed()
+        found = self.again(source, offsets)
+        took = clock.elapsed() - began
+        self.next = clock.elapsed() + max(self.every, SELDOM * took)
+        return found

@@ -1,0 +1,187 @@
+"""What may change between two runs, and what a person must say first."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+
+from destinations.delta import Delta
+from destinations.memory import Memory
+from origins.batch import Batch, Span
+from origins.files import Files
+from origins.generate import Generate
+from runners.entry import Entry
+from runners.errors import Refusal
+from runners.journal import Journal
+from runners.layout import check_layout, resolved, start_over, waive
+from runners.line import named
+from runners.memory_ledger import MemoryLedger
+from runners.pipeline import Pipeline
+from runners.progress import Plan
+from runners.ruling import Ruling
+
+
+def pipeline(**changes: Any) -> Pipeline:
+    """Files called `landing` into the table `orders`, but for the changes."""
+    usual: dict[str, Any] = {
+        "name": "orders",
+        "origin": Files(name="landing", path="/landing", format="json"),
+        "destinations": [Delta(name="orders", path="/tables/orders")],
+    }
+    return Pipeline(**{**usual, **changes})
+
+
+def opened(before: Pipeline) -> Journal:
+    """The journal of a run that opened with this definition."""
+    journal = Journal(MemoryLedger())
+    journal.acquire({"pipeline": before.name})
+    body = {
+        "pipeline": before.name,
+        "origins": {
+            origin.name: {"lanes": list(before.lanes_of(origin)), "place": origin.place, "schema": None}
+            for origin in before.every_origin
+        },
+        "destinations": {name: each.describe() for name, each in named(before.destinations).items()},
+    }
+    journal.record(Entry(kind="open", body=body))
+    return journal
+
+
+def check(before: Pipeline, now: Pipeline, **ruling: Any) -> None:
+    """Raises what a run of `now` would, after one of `before`."""
+    told = Ruling(**ruling, reason="a test") if ruling else Ruling()
+    check_layout(now, named(now.destinations), opened(before).state, told)
+
+
+def plan(lane: str = "0", *, destinations: tuple[str, ...] = ("orders",)) -> Entry:
+    """The plan of the lane's first batch."""
+    batch = Batch(
+        pipeline="orders",
+        run="r",
+        origin="landing",
+        lane=lane,
+        number=1,
+        plan="p",
+        span=Span(start=None, end=5),
+        schema="{}",
+        time=datetime(2026, 1, 1, tzinfo=timezone.utc),
+    )
+    body = Plan(batch=batch, destinations=destinations, straight=False).json()
+    return Entry(kind="plan", lane=lane, plan="p", body=body)
+
+
+SETTLE = Entry(
+    kind="settle", lane="0", plan="p", body={"offset": 5, "counts": {}, "window": None, "clean": 1, "owed": []}
+)
+MOVED = Delta(name="orders", path="/elsewhere/orders")
+READ_ELSEWHERE = Files(name="landing", path="/elsewhere", format="json")
+
+
+@pytest.mark.parametrize(
+    ("name", "change"), [("orders", {"destinations": [MOVED]}), ("landing", {"origin": READ_ELSEWHERE})]
+)
+def test_a_place_that_changed_is_refused_until_told_what_lies_there(name: str, change: dict[str, Any]) -> None:
+    """The same content, or something else."""
+    with pytest.raises(Refusal, match=f"'{name}' was .* and is now /elsewhere") as refused:
+        check(pipeline(), pipeline(**change))
+    assert f"--moved {name}" in refused.value.hint
+    assert f"--fresh {name}" in refused.value.hint
+    check(pipeline(), pipeline(**change), moved=(name,))
+    check(pipeline(), pipeline(**change), fresh=(name,))
+
+
+def test_a_destination_that_was_renamed_is_the_one_that_it_was() -> None:
+    """Its place is compared with that under its old name."""
+    check(pipeline(), pipeline(destinations=[Delta(name="sales", path="/tables/orders", was="orders")]))
+    with pytest.raises(Refusal, match="'sales' was /tables/orders"):
+        check(pipeline(), pipeline(destinations=[Delta(name="sales", path="/tables/sales", was="orders")]))
+
+
+def test_destinations_may_come_and_go() -> None:
+    """One that is new takes part from the next batch."""
+    check(pipeline(), pipeline(destinations=[Delta(name="other", path="/tables/other")]))
+
+
+def test_the_only_origin_may_change_its_name() -> None:
+    """As long as it reads the same place with the same lanes."""
+    check(pipeline(), pipeline(origin=Files(name="files", path="/landing", format="json")))
+    with pytest.raises(Refusal, match="'files' was /landing and is now /other"):
+        check(pipeline(), pipeline(origin=Files(name="files", path="/other", format="json")))
+
+
+def test_among_several_origins_a_name_that_changed_is_refused() -> None:
+    """It may be another one, which has to be said."""
+    old, new, third = (Files(name=name, path=f"/{name}", format="json") for name in ("old", "new", "third"))
+    before, now = pipeline(origin=None, origins=[old, third]), pipeline(origin=None, origins=[new, third])
+    with pytest.raises(Refusal, match="The origin old is gone and new is new"):
+        check(before, now)
+    check(before, now, fresh=("new",))
+    check(before, pipeline(origin=None, origins=[old, third, new]))
+
+
+def test_lanes_may_change_where_progress_is_kept_by_part() -> None:
+    """Files belong to lanes by their names; made-up orders belong to one lane for ever."""
+    check(pipeline(), pipeline(origin=Files(name="landing", path="/landing", format="json", lanes=3)))
+    with pytest.raises(Refusal, match="The lanes of 'made' were 0 and are now 0, 1"):
+        check(pipeline(origin=Generate(name="made")), pipeline(origin=Generate(name="made", lanes=2)))
+
+
+def test_one_origin_that_becomes_one_of_several_is_refused() -> None:
+    """Its lanes would be called otherwise, and what was carried would be carried again."""
+    (origin,) = pipeline().every_origin
+    several = pipeline(origin=None, origins=[origin, Generate(name="made")])
+    with pytest.raises(Refusal, match="The lanes of 'landing' were 0 and are now landing/0"):
+        check(pipeline(), several)
+
+
+def test_an_open_batch_waits_for_a_destination_that_is_gone() -> None:
+    """Until it is back, or somebody says that it is to be forgotten."""
+    journal = opened(pipeline())
+    journal.record(plan(destinations=("orders", "other")))
+    destinations = named(pipeline().destinations)
+    with pytest.raises(Refusal, match="waits for the destination 'other'") as refused:
+        waive(journal, destinations, Ruling())
+    assert "--forget other" in refused.value.hint
+    waive(journal, destinations, Ruling(forget=("other",), reason="it was sold"))
+    assert journal.state.open_plans[0].destinations == ("orders",)
+
+
+def test_a_batch_that_nobody_waits_for_any_more_is_planned_anew() -> None:
+    """Its number is burnt."""
+    journal = opened(pipeline())
+    journal.record(plan(destinations=("other",)))
+    waive(journal, named(pipeline().destinations), Ruling(forget=("other",), reason="it was sold"))
+    assert journal.state.open_plans == ()
+    assert journal.state.lane("0").number == 1
+
+
+def test_an_open_batch_finds_a_destination_under_the_name_that_it_had() -> None:
+    """A renamed destination is asked and written under the label of its old name."""
+    renamed = named([Memory(name="sales", was="orders")])
+    journal = opened(pipeline())
+    journal.record(plan())
+    waive(journal, renamed, Ruling())
+    assert resolved(renamed) == {"orders": "sales", "sales": "sales"}
+
+
+@pytest.mark.parametrize(
+    ("origin", "fresh", "offset"),
+    [
+        (Files(name="landing", path="/landing", format="json"), (), 5),
+        (Files(name="landing", path="/landing", format="json"), ("landing",), None),
+        (Files(name="landing", path="/landing", format="json", read="whole"), (), None),
+    ],
+)
+def test_what_is_read_whole_or_is_new_begins_at_the_beginning(
+    origin: Files, fresh: tuple[str, ...], offset: int | None
+) -> None:
+    """Numbers go on, and what was carried does not count as carried any more."""
+    journal = opened(pipeline())
+    journal.record(plan())
+    journal.record(SETTLE)
+    start_over(pipeline(origin=origin), journal, Ruling(fresh=fresh, reason="a test"))
+    lane = journal.state.lane("0")
+    assert (lane.offset, lane.number) == (offset, 1)
+    assert len(journal.settled()) == (1 if offset else 0)
