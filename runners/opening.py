@@ -181,6 +181,8 @@ def prepared_because(pipeline: Pipeline, origin: Origin, line: Line) -> Iterator
     for step in line.steps:
         if not step.stage.repeatable:
             yield f"{step.name} may answer differently when it is run again"
+        if step.stage.needs_places:
+            yield f"{step.name} asks in which order rows were read"
 
 
 def analysed(spark: SparkSession, schema: str, line: Line) -> Mapping[str, StructType]:

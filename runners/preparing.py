@@ -46,7 +46,7 @@ class Preparation:
 
     def decide(self, rows: Marked) -> Prepared:
         """Carry the rows through all stages, write them with their verdicts, and count them."""
-        rows = passing(replace(rows, materialise=self.keep), self.line.common, self.pins)
+        rows = passing(replace(rows, materialise=self.keep, parts=self.order), self.line.common, self.pins)
         self._write(_branched(rows, self.line, self.pins))
         return self._counted()
 

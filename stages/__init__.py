@@ -9,4 +9,5 @@ KINDS = {
     "require": "stages.require:Require",
     "filter": "stages.filter:Filter",
     "sql": "stages.sql:Sql",
+    "deduplicate": "stages.deduplicate:Deduplicate",
 }

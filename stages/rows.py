@@ -6,13 +6,16 @@ rows keep a verdict beside every row, so that all of a batch can be decided befo
 
 from __future__ import annotations
 
+import functools
 import json
+import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
+from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from origins.batch import JSON
@@ -21,6 +24,7 @@ from origins.names import HIDDEN, quoted
 from origins.origin import PLACE
 from origins.payload import payload
 from stages.expressions import put_in
+from stages.ordering import by_content
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -32,6 +36,11 @@ VERDICT = HIDDEN + "nack"
 ORIGINAL = HIDDEN + "original"
 REASON = HIDDEN + "reason"
 KEPT = HIDDEN + "kept"
+SEQUENCE = HIDDEN + "sequence"
+APART = HIDDEN + "apart"
+"""What only one row has: set for rows that are like no other."""
+PART = HIDDEN + "part"
+RANK = HIDDEN + "rank"
 REFUSED_BY_ORIGIN = -1000
 MARK = "WHERRY_REFUSED"
 """What the error of a straight batch says when a stage refused a row."""
@@ -80,6 +89,15 @@ class Rows(ABC):
     def _data(self) -> list[Column]:
         return [F.col(quoted(name)) for name in self.names]
 
+    def _all_given(self, keys: Sequence[str]) -> Column:
+        """Whether none of these columns is NULL."""
+        return functools.reduce(operator.and_, [self.column(key).isNotNull() for key in keys])
+
+    def _numbered(self, frame: DataFrame, keys: Sequence[str], order: Sequence[Column]) -> DataFrame:
+        """The frame with `KEPT`: the number, from 1, of each row among those with the same keys."""
+        window = Window.partitionBy(*[self.column(key) for key in keys], APART).orderBy(*order)
+        return frame.select("*", F.row_number().over(window).alias(KEPT))
+
     @property
     @abstractmethod
     def schema(self) -> StructType:
@@ -93,6 +111,15 @@ class Rows(ABC):
     @abstractmethod
     def filter(self: R, condition: Column) -> R:
         """The rows for which the condition is true; the others, NULL included, count as filtered."""
+
+    @abstractmethod
+    def latest(self: R, keys: Sequence[str], sequence: Column | None) -> R:
+        """Of the rows whose columns `keys` are the same the one with the highest `sequence`; the others count as
+        filtered. NULL is the lowest; of rows with the same `sequence` their content decides. A row with a NULL among
+        its keys is like no other, and stays.
+
+        Without `sequence` it is the row that was read last. Only marked rows know that; `Stage.needs_places`.
+        """
 
     def refuse(self: R, why: Column) -> R:
         """Refuse the rows for which `why` (origins.nack.reason) is not NULL. They reach no later stage."""
@@ -147,6 +174,17 @@ class Straight(Rows):
         frame = self.frame.select("*", kept).filter(F.col(KEPT)).select(*self._data())
         return replace(self, frame=self.observe(frame, self.step))
 
+    def latest(self, keys: Sequence[str], sequence: Column | None) -> Straight:
+        by = F.raise_error(F.lit("these rows do not know when they were read")) if sequence is None else sequence
+        frame = self.frame.select(
+            "*",
+            F.when(self._row_by_row() & _once(), by).alias(SEQUENCE),
+            F.when(~self._all_given(keys), F.monotonically_increasing_id()).alias(APART),
+        )
+        order = [F.desc_nulls_last(SEQUENCE), *by_content(self.schema)]
+        frame = self._numbered(frame, keys, order).filter(F.col(KEPT) == 1).select(*self._data())
+        return replace(self, frame=self.observe(frame, self.step))
+
     def attempt(self, tried: Mapping[str, Column], why: Column, put: Mapping[str, str]) -> Straight:
         frame, own = self.frame, self._row_by_row()
         if tried:
@@ -174,6 +212,8 @@ class Marked(Rows):
     """Keeps these rows with their verdicts where they can be read again, and gives the live ones."""
     kept: tuple[str, ...] = ()
     """Columns that no stage sees and that stay beside every row."""
+    parts: Sequence[str] = ("",)
+    """The values of `PLACE.part`, in the order in which their rows count as read."""
 
     @staticmethod
     def begin(
@@ -232,6 +272,28 @@ class Marked(Rows):
     def filter(self, condition: Column) -> Marked:
         state = F.when(_live() & _once(), F.when(_truth(condition), 0).otherwise(self.step)).otherwise(F.col(STATE))
         return replace(self, frame=self.frame.select(*self._hidden(state=state), *self._data()))
+
+    def latest(self, keys: Sequence[str], sequence: Column | None) -> Marked:
+        hidden, data = self._hidden(), self._data()
+        competes = _live() & self._all_given(keys)
+        apart = F.when(~competes, F.col(PLACE)).alias(APART)
+        if sequence is None:
+            frame, by, ties = *self._with_arrival(), []
+        else:
+            frame, by, ties = self.frame, F.when(_live() & _once(), sequence), by_content(self.schema)
+        frame = frame.select(*hidden, *data, apart, by.alias(SEQUENCE))
+        frame = self._numbered(frame, keys, [F.desc_nulls_last(SEQUENCE), *ties])
+        state = F.when(_live() & (F.col(KEPT) > 1), self.step).otherwise(F.col(STATE))
+        return replace(self, frame=frame.select(*self._hidden(state=state), *data))
+
+    def _with_arrival(self) -> tuple[DataFrame, Column]:
+        """The frame, and what rises over it from each row to the one that was read after it."""
+        inside = F.col(PLACE)["block"], F.col(PLACE)["row"]
+        if len(self.parts) == 1:
+            return self.frame, F.struct(*inside)
+        ranks = self.frame.sparkSession.createDataFrame(list(enumerate(self.parts)), f"{RANK} bigint, {PART} string")
+        ranked = self.frame.join(F.broadcast(ranks), F.col(PLACE)["part"] == F.col(PART), "left")
+        return ranked, F.struct(F.col(RANK), *inside)
 
     def attempt(self, tried: Mapping[str, Column], why: Column, put: Mapping[str, str]) -> Marked:
         kept = [*self._hidden(), *self._data()]

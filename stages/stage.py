@@ -46,6 +46,11 @@ class Stage(ABC):
         """Whether the same rows always give the same answer, so that a batch may be computed again."""
         return True
 
+    @property
+    def needs_places(self) -> bool:
+        """Whether it asks in which order rows were read, which is known of a batch that is prepared."""
+        return False
+
 
 def check_columns(names: Iterable[str], rows: Rows) -> None:
     """Raises ValueError that names a column which the rows have not, and the nearest that they have."""

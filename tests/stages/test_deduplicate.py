@@ -1,0 +1,186 @@
+"""`deduplicate`: one row for each key, and always the same one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pytest
+
+from origins.origin import PLACE
+from stages.conformance import LABELS, StageConformance, begin, decided
+from stages.deduplicate import Deduplicate
+from stages.filter import Filter
+from stages.require import Require
+from stages.rows import STATE, Marked, Straight
+from stages.stage import Stage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.connect]
+
+
+class TestDeduplicateBySequence(StageConformance):
+    """Two keys with marks in their names, and a sequence that raises for zero; NULL in a key and in the sequence."""
+
+    schema = "`k.1` int, `größe` string, at int, note map<string, int>"
+    rows: ClassVar[list[tuple[Any, ...]]] = [
+        (1, "a", 5, None),
+        (1, "a", 1, {"x": 1}),
+        (1, "b", None, None),
+        (1, "b", -1, None),
+        (2, None, 1, None),
+        (2, None, 1, None),
+        (None, None, None, None),
+    ]
+    raising: ClassVar[list[tuple[Any, ...]]] = [(1, "a", 0, None)]
+
+    def stage(self) -> Stage:
+        return Deduplicate(keys=["K.1", "größe"], sequence_by="10 / at")
+
+
+class TestDeduplicateByArrival(StageConformance):
+    """The row that was read last stays."""
+
+    schema = "id int, x string"
+    rows: ClassVar[list[tuple[Any, ...]]] = [(1, "a"), (1, "b"), (2, "c"), (None, "d"), (None, "d")]
+
+    def stage(self) -> Stage:
+        return Deduplicate(keys=["id"])
+
+
+def straight(frame: DataFrame) -> Straight:
+    """The rows of a frame on the straight way."""
+    return Straight.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen)
+
+
+def kept(stage: Stage, frame: DataFrame) -> list[list[str]]:
+    """What the stage keeps of the frame, in both ways."""
+    marked, _, _ = decided(stage.apply(begin(frame).entering("it", 1)))  # type: ignore[arg-type]
+    rows = stage.apply(straight(frame)).frame.collect()
+    return [sorted(map(str, marked)), sorted(map(str, rows))]
+
+
+def test_the_highest_stays_and_null_is_the_lowest(spark: SparkSession) -> None:
+    """Whatever stood first."""
+    frame = spark.sql("select * from values (1, 2, 'x'), (1, null, 'y'), (1, 3, 'z'), (2, null, 'n') as t(id, at, v)")
+    expected = ["Row(id=1, at=3, v='z')", "Row(id=2, at=None, v='n')"]
+    assert kept(Deduplicate(keys=["ID"], sequence_by="at"), frame) == [expected, expected]
+
+
+def test_content_decides_where_the_sequence_does_not(spark: SparkSession) -> None:
+    """The order in which rows come changes nothing, also with types that know no order."""
+    rows = [
+        "(1, 7, named_struct('m', map('a', 1)), array('x'), parse_json('1'))",
+        "(1, 7, named_struct('m', map('a', 2)), array('x'), parse_json('1'))",
+        "(1, 7, named_struct('m', map('a', 2)), array('x'), parse_json('2'))",
+        "(1, 7, named_struct('m', map('a', 2)), null, parse_json('2'))",
+    ]
+    frames = [
+        spark.sql(f"select * from values {', '.join(order)} as t(id, at, s, a, v)") for order in (rows, rows[::-1])
+    ]
+    found = [kept(Deduplicate(keys=["id"], sequence_by="at"), frame) for frame in frames]
+    assert found[0] == found[1]
+    assert found[0][0] == found[0][1]
+    assert len(found[0][0]) == 1
+
+
+def test_minus_zero_and_nan_are_keys_like_others(spark: SparkSession) -> None:
+    """As SQL compares them: 0.0 is -0.0, and NaN is NaN."""
+    values = ", ".join(f"(double('{key}'), {at})" for at, key in enumerate(("0.0", "-0.0", "NaN", "NaN"), 1))
+    frame = spark.sql(f"select * from values {values} as t(id, at)")
+    expected = ["Row(id=-0.0, at=2)", "Row(id=nan, at=4)"]
+    assert kept(Deduplicate(keys=["id"], sequence_by="at"), frame) == [expected, expected]
+
+
+def arrived(rows: Marked, *parts: str) -> Marked:
+    """The last row of each id, the parts having been read in this order."""
+    last: Any = Deduplicate(keys=["id"]).apply(replace(rows, parts=parts))
+    live: Marked = replace(last, frame=last.frame.where(f"{STATE} = 0"))
+    return live
+
+
+def test_the_row_read_last_stays_whatever_its_file_is_called(spark: SparkSession) -> None:
+    """Parts count in the order in which they were read; inside of one, rows in theirs."""
+    places = [("z", 0, 1, 1), ("z", 0, 0, 2), ("a", 64, 0, 3), ("a", 0, 9, 4), ("z", 0, 2, 5)]
+    frame = spark.createDataFrame(places, "part string, block bigint, row bigint, x int")
+    frame = frame.selectExpr("x % 2 as id", "x", f"struct(part, block, row) as {PLACE}")
+    rows = Marked.begin(frame, ("id", "x"), LABELS, lambda rows: rows.frame).entering("it", 1)
+    assert sorted(row.x for row in arrived(rows, "z", "a").frame.collect()) == [3, 4]
+    assert sorted(row.x for row in arrived(rows, "a", "z").frame.collect()) == [2, 5]
+
+
+def test_a_row_that_is_gone_keeps_nobody_out(spark: SparkSession) -> None:
+    """Only rows that reach the stage compete in it: those that were filtered or refused before do not."""
+    frame = spark.sql(
+        "select * from values (1, 9, 'filtered'), (1, 8, 'refused'), (1, 7, 'x'), (1, 6, 'y') as t(id, at, v)"
+    )
+    for sequence_by in ("at", None):
+        rows: Any = begin(frame)
+        stages = [
+            Filter("v <> 'filtered'"),
+            Require("v <> 'refused'"),
+            Deduplicate(keys=["id"], sequence_by=sequence_by),
+        ]
+        for step, stage in enumerate(stages, 1):
+            rows = stage.apply(rows.entering(f"stage {step}", step))
+        states = {row["v"]: row[STATE] for row in rows.frame.collect()}
+        assert (states.pop("filtered"), states.pop("refused")) == (1, -2)
+        assert states == ({"x": 0, "y": 3} if sequence_by else {"x": 3, "y": 0})
+
+
+@pytest.mark.promise("CD-16")
+def test_a_bad_row_is_found_though_the_stage_would_have_left_it_out(spark: SparkSession) -> None:
+    """It raises before any row competes."""
+    from stages.conformance import raises_the_mark
+
+    frame = spark.sql("select * from values (1, 'sieben', 1), (1, '7', 2) as t(id, amount, at)")
+    rows: Any = Require("amount <> 'sieben'").apply(straight(frame).entering("rule", 1))
+    assert raises_the_mark(Deduplicate(keys=["id"], sequence_by="at").apply(rows.entering("it", 2)).frame)
+
+
+def test_rows_that_do_not_know_when_they_were_read_are_not_guessed_at(spark: SparkSession) -> None:
+    """A stage that needs places is never computed without them."""
+    stage = Deduplicate(keys=["id"])
+    assert (stage.needs_places, stage.repeatable) == (True, True)
+    with pytest.raises(Exception, match="do not know when they were read"):
+        stage.apply(straight(spark.range(2))).frame.collect()
+
+
+def test_it_takes_one_exchange_of_rows(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    """In both ways, whatever the order is."""
+    schema = f"id int, at int, {PLACE} struct<part string, block bigint, row bigint>"
+    frame = spark.createDataFrame([(1, 2, ("a", 0, 0))], schema)
+    marked = Marked.begin(frame, ("id", "at"), LABELS, lambda rows: rows.frame).entering("it", 1)
+    by_sequence = Deduplicate(keys=["id"], sequence_by="at")
+    for rows in (by_sequence.apply(straight(frame.drop(PLACE))), by_sequence.apply(marked), arrived(marked, "a", "b")):
+        rows.frame.explain()
+        assert capsys.readouterr().out.count("Exchange hashpartitioning") == 1
+
+
+@pytest.mark.parametrize(
+    ("stage", "says"),
+    [
+        (Deduplicate(keys=["idd"], sequence_by="at"), "there is no column 'idd'; did you mean 'id'?"),
+        (Deduplicate(keys=["tags"]), "column tags is map<string,int>, of which nothing can be the same; name others"),
+    ],
+)
+def test_a_key_that_is_none_is_an_error(spark: SparkSession, stage: Stage, says: str) -> None:
+    """Found without a row."""
+    frame = spark.sql("select 1 as id, 2 as at, map('a', 1) as tags")
+    with pytest.raises(ValueError) as error:  # noqa: PT011 -- the message is compared below
+        stage.apply(straight(frame))
+    assert str(error.value) == says
+
+
+@pytest.mark.parametrize("sql", ["sum(at)", "explode(array(1, 2))"])
+def test_the_sequence_is_of_one_row(spark: SparkSession, sql: str) -> None:
+    """What looks at others cannot be analysed."""
+    from pyspark.errors import AnalysisException
+
+    frame = spark.sql("select 1 as id, 2 as at")
+    both: list[Any] = [straight(frame), begin(frame)]
+    for rows in both:
+        with pytest.raises(AnalysisException):
+            Deduplicate(keys=["id"], sequence_by=sql).apply(rows).schema  # noqa: B018
