@@ -1,0 +1,180 @@
+"""A definition that changes between two runs, with batches left open."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
+
+import pytest
+
+from destinations.delta import Delta
+from destinations.destination import DestinationError, Label, Written
+from runners.errors import PipelineFailed
+from runners.events import BatchPlanned, Event
+from runners.pipeline import Pipeline
+from runners.ruling import Ruling
+from tests.scenarios.conftest import ORDERS, Place, order
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark]
+
+TWO = ORDERS.replace(
+    "  - delta: {path: tables/orders}\n", "  - delta: {path: tables/orders}\n  - delta: {path: tables/other}\n"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Down(Delta):
+    """A Delta table that cannot be written."""
+
+    tried: list[int] = field(default_factory=list)
+
+    def write(self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label]) -> Written:
+        self.tried.append(1)
+        raise DestinationError("the table is down")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dying(Delta):
+    """A Delta table whose write lands, and the process dies before anybody hears of it."""
+
+    def write(self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label]) -> Written:
+        super().write(spark, rows, labels)
+        raise ConnectionError("the process is dying")
+
+
+def left_open(place: Place, pipeline: Pipeline, down: str) -> None:
+    """Run with one destination down: a batch that is decided stays open."""
+    destinations = [Down(name=down, path=each.path) if each.name == down else each for each in pipeline.destinations]  # type: ignore[attr-defined]
+    failed = replace(pipeline, destinations=destinations).run(check=False)
+    assert failed.status == "failed"
+    assert pipeline.status()["open"] != []
+
+
+def planned_only(pipeline: Pipeline) -> None:
+    """Run until a batch is planned, and fail there: nothing is decided."""
+
+    def crash(event: Event) -> None:
+        assert not isinstance(event, BatchPlanned)
+
+    assert pipeline.run(check=False, listeners=[crash]).status == "failed"
+    assert pipeline.status()["open"][0]["decided"] is False
+
+
+def two(place: Place) -> Pipeline:
+    """Two destinations; the names are given."""
+    pipeline = place.load(TWO)
+    return replace(
+        pipeline, destinations=[replace(each, name=each.place.rsplit("/")[-1]) for each in pipeline.destinations]
+    )
+
+
+def test_a_decided_batch_is_finished_as_it_was_decided_whatever_the_stages_are_now(place: Place) -> None:
+    """Also when destinations stand in another order and another stage gives other rows."""
+    place.land("a.json", [order(1), order(2, amount="x")])
+    pipeline = two(place)
+    left_open(place, pipeline, "other")
+    changed = place.load(
+        TWO.replace('"amount > 0"', '"amount > 100"').replace(
+            "  - filter:", '  - sql: "select * from rows"\n  - filter:'
+        )
+    )
+    changed = replace(changed, destinations=list(reversed(pipeline.destinations)))
+    report = changed.run()
+    assert (report.batches, report.delivered) == (1, {"other": 1, "orders": 1})
+    assert (place.ids("tables/orders"), place.ids("tables/other")) == ([1], [1])
+    place.land("b.json", [order(3), order(300)])
+    changed.run()
+    assert (place.ids("tables/orders"), place.ids("tables/other")) == ([1, 300], [1, 300])
+
+
+def test_a_batch_that_was_only_planned_is_planned_anew_under_the_new_stages(place: Place) -> None:
+    """Nobody has it, so nothing of the old definition is run again."""
+    place.land("a.json", [order(1), order(200)])
+    planned_only(place.load(ORDERS))
+    report = place.load(ORDERS.replace('"amount > 0"', '"amount > 100"')).run()
+    assert (report.nacked, place.ids("tables/orders")) == (1, [200])
+
+
+def test_a_new_destination_takes_part_from_the_next_batch(place: Place) -> None:
+    """What was carried before it came is not brought to it."""
+    place.land("a.json", [order(1)])
+    place.load(ORDERS).run()
+    place.land("b.json", [order(2)])
+    place.load(TWO).run()
+    assert (place.ids("tables/orders"), place.ids("tables/other")) == ([1, 2], [2])
+
+
+def test_a_destination_that_is_gone_is_waited_for_or_forgotten(place: Place) -> None:
+    """An open batch that names it stops the run until somebody says why it may go."""
+    place.land("a.json", [order(1)])
+    pipeline = two(place)
+    left_open(place, pipeline, "other")
+    alone = replace(pipeline, destinations=pipeline.destinations[:1])
+    refused = alone.run(check=False)
+    assert refused.error is not None
+    assert "waits for the destination 'other'" in refused.error.message
+    report = alone.run(ruling=Ruling(forget=("other",), reason="nobody reads it"))
+    assert (report.status, report.delivered, place.ids("tables/orders")) == ("succeeded", {"orders": 1}, [1])
+
+
+def test_a_renamed_destination_is_asked_under_its_old_name(place: Place) -> None:
+    """It has the batch once, though the batch was open under the name that it had."""
+    place.land("a.json", [order(1)])
+    pipeline = two(place)
+    left_open(place, pipeline, "other")
+    first, second = pipeline.destinations
+    renamed = replace(pipeline, destinations=[replace(first, name="sales", was="orders"), second])
+    report = renamed.run()
+    assert report.delivered == {"sales": 1, "other": 1}
+    assert (place.ids("tables/orders"), place.ids("tables/other")) == ([1], [1])
+
+
+def test_another_place_is_refused_until_told_what_lies_there(place: Place) -> None:
+    """The same content: what was carried counts. Something else: an origin is read from its beginning."""
+    place.land("a.json", [order(1)])
+    place.load(ORDERS).run()
+    place.land("a.json", [order(1)], folder="moved")
+    place.land("b.json", [order(2)], folder="moved")
+    moved = place.load(ORDERS.replace("landing/", "moved/"))
+    with pytest.raises(PipelineFailed, match="is now"):
+        moved.run()
+    moved.run(ruling=Ruling(moved=("files",), reason="a new disk"))
+    assert place.ids("tables/orders") == [1, 2]
+    place.land("a.json", [order(3)], folder="fresh")
+    place.load(ORDERS.replace("landing/", "fresh/")).run(ruling=Ruling(fresh=("files",), reason="another shop"))
+    assert place.ids("tables/orders") == [1, 2, 3]
+
+
+def test_lanes_change_while_no_batch_is_lost_or_carried_twice(place: Place) -> None:
+    """Progress is kept file by file; lanes only group them."""
+    for number in range(1, 5):
+        place.land(f"{number}.json", [order(number)])
+    place.load(ORDERS).run()
+    for number in range(5, 9):
+        place.land(f"{number}.json", [order(number)])
+    place.load(origin__lanes="3").run()
+    assert place.ids("tables/orders") == list(range(1, 9))
+
+
+def test_a_destination_that_cannot_say_is_assumed_to_have_what_a_person_says(place: Place) -> None:
+    """The table was restored under an open batch, so neither yes nor no is sure."""
+    cases: list[tuple[Literal["delivered", "missing"], list[int]]] = [("delivered", [1]), ("missing", [1, 2])]
+    for assume, expected in cases:
+        text = ORDERS.replace("name: orders", f"name: {assume}").replace("tables/orders", f"tables/{assume}")
+        place.land("a.json", [order(1)])
+        pipeline = place.load(text)
+        pipeline.run()
+        place.land("b.json", [order(2)])
+        (table,) = pipeline.destinations
+        assert replace(pipeline, destinations=[Dying(path=table.place)]).run(check=False).status == "failed"
+        place.spark.sql(f"restore table delta.`{table.place}` to version as of 1")
+        asked = pipeline.run(check=False)
+        assert asked.error is not None
+        assert "--assume" in asked.error.hint
+        pipeline.run(ruling=Ruling(assume=assume, reason="I looked"))
+        assert place.ids(f"tables/{assume}") == expected
+        (place.folder / "landing/b.json").unlink()
