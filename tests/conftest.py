@@ -10,6 +10,8 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytest_plugins = ["pytester", "tests.promises"]
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--spark", choices=["classic", "connect"], default="classic", help="which Spark the tests use")
