@@ -58,6 +58,7 @@ def with_stage(stage: str) -> str:
     return f"{SMALLEST}stages:\n  - {stage}\n"
 
 
+@pytest.mark.promise("DQ-14")
 def test_a_definition_is_the_pipeline_that_python_would_make(loaded: Load, tmp_path: Path) -> None:
     """Kinds are classes, options their fields; names and paths are filled in."""
     text = """

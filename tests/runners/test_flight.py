@@ -62,7 +62,7 @@ def decided(plan: Plan, nacked: int = 0, rules: Rules = LENIENT) -> Flight:
     return after(begin(plan, Lane()), outcome, rules).flight
 
 
-@pytest.mark.promise("X1")
+@pytest.mark.promise("X1", "SS-07")
 def test_a_clean_straight_batch_settles_at_once() -> None:
     """Its one write is its whole decision: one entry commits the offset."""
     outcome = Landed(name="orders", written=Written(rows=8), counts=counts("orders", filtered=2))
@@ -124,7 +124,7 @@ def test_a_trip_is_told_even_when_the_row_cannot_be_fetched() -> None:
     assert (end.done, isinstance(end.error, WindowTripped)) == (True, True)
 
 
-@pytest.mark.promise("SS-08", "CD-11")
+@pytest.mark.promise("SS-08", "CD-11", "CD-28", "CD-29")
 def test_after_any_commits_the_offset_with_the_first_destination() -> None:
     """The other one owes the batch until it has it, and the lane waits for it."""
     rules = replace(LENIENT, delivery="after_any")
@@ -154,7 +154,7 @@ def test_after_all_stops_at_the_first_failure() -> None:
     assert (step.entries, step.done, str(step.error)) == ((), False, "down")
 
 
-@pytest.mark.promise("CD-17", "DQ-04")
+@pytest.mark.promise("CD-17", "DQ-04", "X4", "CD-26")
 def test_a_dlq_that_cannot_be_written_stops_the_run() -> None:
     """Whatever the delivery guarantee, the offset stays."""
     rules = replace(LENIENT, delivery="after_any")
@@ -225,6 +225,7 @@ def test_a_destination_that_gets_no_rows_is_not_written() -> None:
     assert [entry.kind for entry in step.entries] == ["prepared", "settle"]
 
 
+@pytest.mark.promise("CN-19")
 def test_begin_takes_the_way_that_was_planned() -> None:
     """Straight plans are carried, others prepared."""
     assert isinstance(begin(STRAIGHT, Lane()).task, Carry)

@@ -79,6 +79,7 @@ STEPS: list[tuple[Stage, Callable[[dict[str, Any]], str]]] = [
     chosen=st.lists(st.sampled_from(range(len(STEPS))), min_size=1, max_size=6),
     size=st.integers(1, 4),
 )
+@pytest.mark.promise("CN-13")
 def test_every_row_ends_in_exactly_one_place(
     spark: SparkSession, files: list[list[dict[str, Any]]], chosen: list[int], size: int
 ) -> None:

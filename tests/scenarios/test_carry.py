@@ -105,7 +105,7 @@ def test_by_default_the_first_refused_row_stops_the_run(place: Place) -> None:
     assert (place.ids("tables/orders"), place.refused()) == ([1], [])
 
 
-@pytest.mark.promise("X2")
+@pytest.mark.promise("X2", "CD-15")
 def test_a_run_goes_on_once_the_window_lets_it(place: Place) -> None:
     """With `dlq.window` 0 for one run the refused row goes to the DLQ and the rest is delivered."""
     place.land("a.json", [order(1), order(2, amount="sieben")])
@@ -128,7 +128,7 @@ def test_a_stage_that_changes_rows_closes_one_equation_and_opens_the_next(place:
     assert place.rows("tables/orders") == [{"id": 2, "orders": 2}]
 
 
-@pytest.mark.promise("SS-14", "SS-21", "HP-02")
+@pytest.mark.promise("SS-14", "SS-21", "HP-02", "SS-17")
 def test_lanes_carry_the_same_as_one(place: Place) -> None:
     """Four lanes with two runners deliver every row once, and every lane commits in order."""
     for number in range(12):

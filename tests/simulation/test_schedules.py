@@ -24,7 +24,22 @@ SHAPES = st.fixed_dictionaries(
 )
 
 
-@pytest.mark.promise("CD-22", "CD-16", "CD-19", "CD-24", "CD-25", "HP-12", "HP-13", "SS-10", "SS-11", "HP-09", "HP-20")
+@pytest.mark.promise(
+    "CD-22",
+    "CD-16",
+    "CD-19",
+    "CD-24",
+    "CD-25",
+    "HP-12",
+    "HP-13",
+    "SS-10",
+    "SS-11",
+    "HP-09",
+    "HP-20",
+    "HP-03",
+    "HP-07",
+    "CN-19",
+)
 @settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32), shape=SHAPES)
 def test_whatever_dies_and_whenever_every_row_ends_in_exactly_one_place(seed: int, shape: dict[str, object]) -> None:
