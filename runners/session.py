@@ -35,6 +35,9 @@ _MEANING = {
 _ROOM = {"spark.sql.analyzer.maxIterations": "1000"}
 """Room for long lines of stages: Spark Connect analyses all of them at once. A Spark that refuses it keeps its own."""
 
+_WORKER = "An exception was thrown from the Python worker"
+"""How Spark begins to tell of an error in a Python function; what the function raised stands at the end."""
+
 _LOCAL = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -85,7 +88,6 @@ def start(conf: Mapping[str, str], packages: Sequence[str] = (), *, connect: boo
     settings = {
         **_LOCAL,
         "spark.sql.shuffle.partitions": str(cores),
-        "spark.pyspark.python": sys.executable,
         "spark.jars.packages": ",".join([DELTA, *packages]),
         **conf,
     }
@@ -94,7 +96,7 @@ def start(conf: Mapping[str, str], packages: Sequence[str] = (), *, connect: boo
     builder = builder.appName("wherry")
     for key, value in settings.items():
         builder = builder.config(key, value)
-    with _noise_in_a_file() as log, warnings.catch_warnings():
+    with _noise_in_a_file() as log, _workers_like_us(), warnings.catch_warnings():
         # The Connect client asks its own server again for what the server was started with, and is told no.
         warnings.filterwarnings("ignore", "Failed to set .* due to \\[CANNOT_MODIFY", UserWarning)
         try:
@@ -156,6 +158,8 @@ def in_short(error: BaseException) -> str:
     if isinstance(error, (ArithmeticError, AttributeError, LookupError, TypeError)):
         return f"{type(error).__name__}: {error}"
     lines = [line for line in str(error).splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+    if _WORKER in str(error):
+        return next((line for line in reversed(lines) if re.match(r"[A-Za-z_][\w.]*: ", line)), lines[-1])
     causes = [line for line in lines if line.startswith("Caused by: ")]
     said = (causes or lines or [type(error).__name__])[-1 if causes else 0]
     said = re.sub(r"^Caused by: ", "", said.strip())
@@ -206,6 +210,19 @@ def _quiet_loggers() -> None:
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
+
+
+@contextlib.contextmanager
+def _workers_like_us() -> Iterator[None]:
+    """A Spark that starts in here gives Python functions the Python that runs us, unless the environment names
+    another; by itself it takes the first `python3` on the PATH."""
+    given = os.environ.get("PYSPARK_PYTHON")
+    os.environ["PYSPARK_PYTHON"] = given or sys.executable
+    try:
+        yield
+    finally:
+        if given is None:
+            del os.environ["PYSPARK_PYTHON"]
 
 
 @contextlib.contextmanager

@@ -1,0 +1,63 @@
+"""The Spark session, and what its errors say in short."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from runners.session import in_short
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+    from pyspark.sql import SparkSession
+
+WORKER = """An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "worker.py", line 3602, in main
+    process()
+  File "enrich.py", line 3, in score
+    return 1 / row["items"]
+ZeroDivisionError: division by zero
+
+\tat org.apache.spark.api.python.BasePythonRunner.read(PythonRunner.scala:1)
+"""
+JAVA = """An error occurred while calling o1.save.
+: org.apache.spark.SparkException: Job aborted.
+\tat org.apache.spark.Run.run(Run.scala:1)
+Caused by: org.apache.spark.SparkException: Task failed while writing rows.
+\tat org.apache.spark.Run.run(Run.scala:1)
+Caused by: java.io.IOException: No space left on device
+\tat java.io.FileOutputStream.write(Native Method)
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (RuntimeError(WORKER), "ZeroDivisionError: division by zero"),
+        (RuntimeError(JAVA), "No space left on device"),
+        (RuntimeError("[CAST_INVALID_INPUT] The value 'x' is no INT. SQLSTATE: 22018\n== SQL =="), None),
+        (KeyError("amount"), "KeyError: 'amount'"),
+        (RuntimeError(), "RuntimeError"),
+    ],
+)
+def test_an_error_is_said_in_one_line(error: Exception, said: str | None) -> None:
+    """In the words of its cause, without Java's stack and without Spark's number for it."""
+    assert in_short(error) == (said or "[CAST_INVALID_INPUT] The value 'x' is no INT.")
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+def test_python_functions_run_in_the_python_that_runs_us(spark: SparkSession) -> None:
+    """Whatever `python3` comes first on the PATH, so that packages of a virtual environment are there."""
+
+    def who(batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
+        import pyarrow
+
+        for _ in batches:
+            yield pyarrow.RecordBatch.from_pydict({"who": [sys.prefix]})
+
+    assert spark.range(1).mapInArrow(who, "who string").collect()[0]["who"] == sys.prefix
