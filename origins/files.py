@@ -63,17 +63,8 @@ class Files(Origin):
         return self.path
 
     def survey(self, spark: SparkSession, progress: Progress) -> Waiting:
-        place = place_of(self.path)
         carried = {name: (size, modified) for name, size, modified in progress.parts}
-        found = place.files(spark)
-        lanes: dict[str, list[File]] = {lane: [] for lane in self.lane_names()}
-        for file in found:
-            if file.name not in carried:
-                lanes[str(zlib.crc32(file.name.encode()) % self.lanes)].append(file)
-        changed = [
-            file for file in found if carried.get(file.name, (file.size, file.modified)) != (file.size, file.modified)
-        ]
-        return Waiting(place, lanes, changed, max_files=self.max_files)
+        return Waiting(self, place_of(self.path), spark, carried)
 
     def columns(self, spark: SparkSession, backlog: Backlog) -> str | None:
         assert isinstance(backlog, Waiting)
@@ -123,19 +114,26 @@ class Files(Origin):
 class Waiting(Backlog):
     """The files that were there and not yet carried, lane by lane."""
 
-    def __init__(
-        self,
-        place: Place,
-        lanes: Mapping[str, Sequence[File]],
-        changed: Sequence[File],
-        *,
-        max_files: int | None = None,
-    ) -> None:
+    def __init__(self, origin: Files, place: Place, spark: SparkSession, carried: dict[str, tuple[int, int]]) -> None:
         self.place = place
-        self.max_files = max_files
-        self.changed = changed
-        self._lanes = lanes
-        self._next = {lane: {file.name: index + 1 for index, file in enumerate(files)} for lane, files in lanes.items()}
+        self._origin = origin
+        self._carried = carried
+        """Size and time of every file that was handed out, by name."""
+        found = place.files(spark)
+        self.changed = [file for file in found if carried.get(file.name, _seen(file)) != _seen(file)]
+        self._lanes: dict[str, list[File]] = {lane: [] for lane in origin.lane_names()}
+        for file in found:
+            if file.name not in carried:
+                self._lanes[str(zlib.crc32(file.name.encode()) % origin.lanes)].append(file)
+        self._next = {
+            lane: {file.name: index + 1 for index, file in enumerate(files)} for lane, files in self._lanes.items()
+        }
+
+    def again(self, spark: SparkSession, offsets: Mapping[str, JSON]) -> Waiting:
+        for lane, files in self._lanes.items():
+            planned = files[: len(files) - len(self._after(lane, offsets.get(lane)))]
+            self._carried.update({file.name: _seen(file) for file in planned})
+        return Waiting(self._origin, self.place, spark, self._carried)
 
     @property
     def files(self) -> list[File]:
@@ -151,8 +149,8 @@ class Waiting(Backlog):
         taken, size = 0, 0
         for file in waiting:
             size += file.size
-            full = _over(taken + 1, limits.files) or _over(taken + 1, self.max_files)
-            if taken and (full or _over(size, limits.bytes)):
+            many = _over(taken + 1, limits.files) or _over(taken + 1, self._origin.max_files)
+            if taken and (many or _over(size, limits.bytes)):
                 break
             taken += 1
         if not taken:
@@ -164,7 +162,13 @@ class Waiting(Backlog):
             end={"file": last.name, "modified": last.modified},
             parts=tuple([file.name, file.size, file.modified] for file in files),
             label=files[0].name if taken == 1 else f"{files[0].name} … {last.name} ({taken} files)",
+            full=self._is_full(taken, sum(file.size for file in files), limits) or taken < len(waiting),
         )
+
+    def _is_full(self, files: int, size: int, limits: Limits) -> bool:
+        """Whether a limit is reached, so that no other file would fit."""
+        most = (limits.files, self._origin.max_files)
+        return files in most or (limits.bytes is not None and size >= limits.bytes)
 
     def behind(self, lane: str, start: JSON) -> str:
         waiting = self._after(lane, start)
@@ -174,6 +178,10 @@ class Waiting(Backlog):
     def _after(self, lane: str, start: JSON) -> Sequence[File]:
         """What waits behind an offset; one from before this survey is before all of it."""
         return self._lanes[lane][self._next[lane].get(start["file"], 0) if start else 0 :]
+
+
+def _seen(file: File) -> tuple[int, int]:
+    return file.size, file.modified
 
 
 def _over(amount: int, limit: int | None) -> bool:

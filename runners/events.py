@@ -56,6 +56,14 @@ class BatchCancelled:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Noticed:
+    """Something at an origin that a person should know of: what was found there and will not be read."""
+
+    origin: str
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunStopping:
     """No further batch is planned; those in flight finish."""
 
@@ -72,6 +80,7 @@ class RunEnded:
 
 
 Event: TypeAlias = (
-    "RunStarted | BatchPlanned | BatchResumed | BatchDecided | BatchSettled | BatchCancelled | RunStopping | RunEnded"
+    "RunStarted | BatchPlanned | BatchResumed | BatchDecided | BatchSettled | BatchCancelled | Noticed | RunStopping"
+    " | RunEnded"
 )
 Listener: TypeAlias = Callable[[Event], None]

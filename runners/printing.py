@@ -79,8 +79,11 @@ def report(said: Report, file: str) -> str:
         began = "No batch was carried." if said.batches == 0 else f"{batches} before that:"
     else:
         began = f"{_ended(said)}: {batches if said.batches else 'nothing new waits'}."
+    notices = [f"note: {notice}" for notice in said.notices[:5]]
+    if len(said.notices) > 5:
+        notices.append(f"note: {len(said.notices) - 5} more of the kind; --json has them")
     if said.batches == 0:
-        return began
+        return "\n".join([began, *notices])
     rows = [
         [name, *(f"{count:,}" for count in (said.read, each.delivered, each.filtered, each.nacked))]
         for name, each in said.destinations.items()
@@ -90,7 +93,7 @@ def report(said: Report, file: str) -> str:
         parts.append("The counts do not balance." if said.balanced is False else "Some rows could not be counted.")
     if said.nacked > said.discarded:
         parts.append(f"The refused rows:  wherry dlq show {file}")
-    return "\n".join(parts)
+    return "\n".join([*parts, *notices])
 
 
 def demo(said: Report, pipeline: Pipeline, file: Path) -> str:

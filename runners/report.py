@@ -8,8 +8,10 @@ from typing import Any
 
 from origins.batch import JSON, Batch
 from origins.errors import WherryError
-from runners.events import BatchSettled, Event
+from runners.events import BatchSettled, Event, Noticed
 from runners.session import in_short
+
+MOST_NOTICES = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +75,8 @@ class Report:
     stages: tuple[Mapping[str, JSON], ...] = ()
     seconds: float = 0.0
     lanes: Mapping[str, Mapping[str, JSON]] = field(default_factory=dict)
+    notices: tuple[str, ...] = ()
+    """What was found at an origin and was not read; the first hundred."""
     error: RunError | None = None
 
     @property
@@ -100,6 +104,7 @@ class Report:
             "stages": [dict(stage) for stage in self.stages],
             "seconds": round(self.seconds, 3),
             "lanes": {name: dict(lane) for name, lane in self.lanes.items()},
+            "notices": list(self.notices),
             "error": None
             if error is None
             else {
@@ -126,6 +131,7 @@ class Bookkeeper:
         self.lanes: dict[str, dict[str, JSON]] = {}
         self.balanced: bool | str = True
         self.owed: dict[str, int] = dict.fromkeys(destinations, 0)
+        self.notices: list[str] = []
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, BatchSettled):
@@ -133,6 +139,8 @@ class Bookkeeper:
             self._add(event, before)
             if event.owed:
                 self.settled[event.batch.plan] = event
+        elif isinstance(event, Noticed) and len(self.notices) < MOST_NOTICES:
+            self.notices.append(f"{event.origin}: {event.message}")
 
     def _add(self, event: BatchSettled, before: BatchSettled | None) -> None:
         counts = event.counts
@@ -192,5 +200,6 @@ class Bookkeeper:
             stages=tuple({"stage": name, **counts} for name, counts in self.stages.items()),
             seconds=seconds,
             lanes=self.lanes,
+            notices=tuple(self.notices),
             error=error,
         )

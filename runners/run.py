@@ -19,7 +19,7 @@ from runners.crew import Threads
 from runners.dispatcher import Dispatcher
 from runners.entry import Entry
 from runners.errors import Owned, Refusal
-from runners.events import Listener, RunEnded, RunStarted
+from runners.events import Event, Listener, Noticed, RunEnded, RunStarted
 from runners.flight import Rules
 from runners.journal import Journal
 from runners.layout import resolved, waive
@@ -35,7 +35,7 @@ from runners.ruling import Ruling
 from runners.runner import Runner
 from runners.secrets import without
 from runners.session import jvm_process, obtain, own
-from runners.source import Source, Watch
+from runners.source import Source, Watch, notices_of
 from runners.stopping import signals_stop
 
 if TYPE_CHECKING:
@@ -179,26 +179,35 @@ class Run:
             ruling=self.ruling,
         )
 
-        def again(source: Source | None, offsets: Mapping[str, JSON]) -> Source | None:
-            found = opening.again(source, offsets, journal, spark)
-            runner.lines = opening.lines
-            return found
+        noticed: set[tuple[str, str]] = set()
 
-        dispatcher.source = opening.source(journal, spark)
-        runner.lines = opening.lines
+        def opened(source: Source | None) -> Source | None:
+            runner.lines = opening.lines
+            for notice in [each for each in notices_of(source) if each not in noticed]:
+                noticed.add(notice)
+                self._say(Noticed(origin=notice[0], message=notice[1]))
+            return source
+
+        def again(source: Source | None, offsets: Mapping[str, JSON]) -> Source | None:
+            return opened(opening.again(source, offsets, journal, spark))
+
+        dispatcher.source = opened(opening.source(journal, spark))
         if self.follow:
             every = seconds(self.pipeline.run_options.poll)
             dispatcher.watch = Watch(every=every, again=again, next=self.clock.elapsed() + every)
-        for listener in self.listeners:
-            listener(RunStarted(pipeline=self.pipeline.name, run=self.id))
+        self._say(RunStarted(pipeline=self.pipeline.name, run=self.id))
         dispatcher.run()
 
     def _release(self, journal: Journal, report: Report) -> None:
         """Let the pipeline go. A ledger that cannot be written keeps us as its owner: the next run sees us gone."""
         with contextlib.suppress(WherryError) if report.error else contextlib.nullcontext():
             journal.record(Entry(kind="release", body=without(self.pipeline.secrets, report.json())))
-        for listener in self.listeners:
-            listener(RunEnded(status=report.status, reason=report.reason, lanes=report.lanes))
+        self._say(RunEnded(status=report.status, reason=report.reason, lanes=report.lanes))
+
+    def _say(self, event: Event) -> None:
+        hear: Sequence[Listener] = [self.books, *self.listeners]
+        for listener in hear:
+            listener(event)
 
     def _runner(self, spark: SparkSession) -> Runner:
         return Runner(

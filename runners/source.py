@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -83,6 +83,13 @@ class Source:
             straight=feed.straight and not state.careful,
             pins=feed.pins(),
         )
+
+
+def notices_of(source: Source | None) -> Iterator[tuple[str, str]]:
+    """What a person should know of what was found, each with its origin."""
+    for feed in source.feeds if source else ():
+        for notice in feed.backlog.notices:
+            yield feed.origin, notice
 
 
 @dataclass

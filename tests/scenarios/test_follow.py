@@ -1,0 +1,78 @@
+"""A run that goes on, and carries what comes until it is stopped."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from runners.events import BatchSettled, Event, RunStarted
+from runners.pipeline import Pipeline
+from tests.scenarios.conftest import ORDERS, Place, order
+
+pytestmark = [pytest.mark.spark]
+
+
+def told(*steps: Callable[[], object]) -> Callable[[Event], None]:
+    """A listener that does the first step when the run begins, and one more behind each batch; then it stops it."""
+    waiting: list[Callable[[], object]] = [*steps, lambda: signal.raise_signal(signal.SIGINT)]
+
+    def listen(event: Event) -> None:
+        if isinstance(event, RunStarted | BatchSettled):
+            waiting.pop(0)()
+
+    return listen
+
+
+@pytest.mark.connect
+@pytest.mark.promise("SS-04", "CD-32")
+def test_what_comes_while_it_runs_is_carried_until_it_is_stopped(place: Place) -> None:
+    """Each file once, one that is older than those before it as well, also from a folder that was empty at first."""
+    (place.folder / "landing").mkdir()
+
+    def late() -> None:
+        place.land("b.json", [order(2)])
+        place.land("a.json", [order(3)])
+
+    text = ORDERS.replace("run: {", 'run: {poll: "50ms", ')
+    pipeline = place.load(text)
+    report = pipeline.run(follow=True, listeners=[told(lambda: place.land("c.json", [order(1)]), late, str)])
+    assert (report.status, report.reason, report.batches) == ("stopped", "signal SIGINT", 3)
+    assert place.ids("tables/orders") == [1, 2, 3]
+    assert place.load(text).run().batches == 0
+
+
+def test_an_origin_without_a_schema_is_opened_once_it_has_a_file(place: Place) -> None:
+    """The columns are told from the first file that comes."""
+    (place.folder / "landing").mkdir()
+    text = ORDERS.replace(', schema: "id long, email string, amount string"', "").replace(
+        "run: {", 'run: {poll: "50ms", '
+    )
+    report = place.load(text).run(follow=True, listeners=[told(lambda: place.land("a.json", [order(1)]))])
+    assert (report.batches, place.ids("tables/orders")) == (1, [1])
+
+
+@pytest.mark.promise("SS-03", "SS-04")
+def test_a_batch_waits_for_more_files_until_it_is_full(place: Place) -> None:
+    """A file that was there and two that come while it waits are one batch."""
+    place.land("a.json", [order(1)])
+    text = ORDERS.replace("run: {batch: {files: 1}}", 'run: {poll: "50ms", batch: {files: 3, wait: 1h}}')
+    pipeline: Pipeline = place.load(text)
+
+    def two_more() -> None:
+        place.land("b.json", [order(2)])
+        place.land("c.json", [order(3)])
+
+    report = pipeline.run(follow=True, listeners=[told(two_more)])
+    assert (report.batches, place.ids("tables/orders")) == (1, [1, 2, 3])
+
+
+def test_a_file_that_changed_after_it_was_carried_is_reported_and_not_read_again(place: Place) -> None:
+    """The report names it."""
+    place.land("a.json", [order(1)])
+    place.load(ORDERS).run()
+    place.land("a.json", [order(1), order(2)])
+    report = place.load(ORDERS).run()
+    assert report.notices == ("files: a.json changed after it was carried; it is not read again",)
+    assert place.ids("tables/orders") == [1]
