@@ -149,6 +149,21 @@ def run(
 
 @wherry.command()
 @with_definition
+@click.option("--reason", default="asked to stop", metavar="TEXT", help="Why; it stands in the run's report.")
+def stop(reason: str, **given: Any) -> None:
+    """Ask a run to stop once its batches in flight are finished.
+
+    For example:  wherry stop orders.yaml
+    """
+    pipeline = looked_at(**given)
+    if pipeline.stop(reason):
+        click.echo(f"{pipeline.name} was asked to stop. How it is:  wherry status {given['file']}")
+    else:
+        click.echo(f"Nobody runs {pipeline.name}.")
+
+
+@wherry.command()
+@with_definition
 @as_json
 def status(json: bool, **given: Any) -> None:
     """Say how a pipeline is, and what to type next.

@@ -143,6 +143,21 @@ class Pipeline:
             raise PipelineFailed(report)
         return report
 
+    def stop(self, reason: str = "asked to stop") -> bool:
+        """Ask a run of this pipeline, in whatever process, to stop once the batches in flight are finished.
+
+        It hears at its next entry in the ledger. Whether anybody was there to ask.
+        """
+        from runners.definition import of
+        from runners.place import Place
+        from runners.session import obtain
+        from runners.stopping import ask_to_stop
+
+        pipeline = of(self).pipeline
+        place = Place.of(pipeline)
+        spark = obtain(pipeline.spark.conf, pipeline.spark.packages) if place.needs_spark else None
+        return ask_to_stop(place.ledger(spark), reason).owner is not None
+
     def status(self) -> dict[str, JSON]:
         """How the pipeline is, as its state says."""
         from runners.definition import of

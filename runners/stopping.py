@@ -1,4 +1,4 @@
-"""Signals: the first one drains, a second one cancels what Spark is doing."""
+"""Stopping a run: by signals, of which the first drains and a second cancels, or through the ledger from elsewhere."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 from runners.dispatcher import Dispatcher
+from runners.entry import Entry
+from runners.ledger import Conflict, Ledger
+from runners.progress import State, fold_all
 
 
 @contextlib.contextmanager
@@ -30,3 +33,19 @@ def signals_stop(dispatcher: Dispatcher, cancel_work: Callable[[], None]) -> Ite
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def ask_to_stop(ledger: Ledger, reason: str) -> State:
+    """Ask whoever runs the pipeline to stop; it hears at its next entry. Gives the state as it was then.
+
+    Nobody is asked when nobody runs it.
+    """
+    while True:
+        state = fold_all(ledger.read())
+        if state.owner is None:
+            return state
+        try:
+            ledger.append([Entry(kind="stop", epoch=state.epoch, body={"reason": reason})], after=state.seq)
+        except Conflict:
+            continue
+        return state

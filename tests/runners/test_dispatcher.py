@@ -94,7 +94,7 @@ class Bench:
         return [(event.batch.lane, event.batch.number) for event in self.events if isinstance(event, BatchSettled)]
 
 
-@pytest.mark.promise("SS-10", "HP-20")
+@pytest.mark.promise("SS-10", "HP-19", "HP-20")
 def test_a_lane_has_one_batch_in_flight() -> None:
     """The next one is planned only when the last one is committed."""
     bench = Bench(runners=4, max_in_flight=4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
@@ -12,7 +13,9 @@ from destinations.delta import Delta
 from destinations.destination import DestinationError, Label, Written
 from runners.errors import PipelineFailed
 from runners.events import BatchPlanned, Event
+from runners.journal import Journal
 from runners.pipeline import Pipeline
+from runners.place import Place as State
 from runners.ruling import Ruling
 from tests.scenarios.conftest import ORDERS, Place, order
 
@@ -178,3 +181,31 @@ def test_a_destination_that_cannot_say_is_assumed_to_have_what_a_person_says(pla
         pipeline.run(ruling=Ruling(assume=assume, reason="I looked"))
         assert place.ids(f"tables/{assume}") == expected
         (place.folder / "landing/b.json").unlink()
+
+
+@pytest.mark.promise("CN-11", "CN-12", "CN-13", "CN-14")
+def test_a_run_goes_by_the_definition_that_it_began_with(place: Place) -> None:
+    """It is kept whole in the ledger, and an edit of the file meanwhile touches nothing."""
+    place.land("a.json", [order(1)])
+    place.land("b.json", [order(2)])
+
+    def edited(event: Event) -> None:
+        if isinstance(event, BatchPlanned) and event.batch.number == 1:
+            place.define(ORDERS.replace("lower(email)", "upper(email)"))
+
+    pipeline = place.load(ORDERS)
+    pipeline.run(listeners=[edited])
+    assert [row["email"] for row in place.rows("tables/orders")] == ["a1@x.com", "a2@x.com"]
+    kept = json.loads(Journal(State.of(pipeline).ledger(None)).state.opened["definition"])
+    assert kept["stages"][-1] == {"with_columns": {"email": "lower(email)"}}
+    assert kept["origin"]["files"]["path"] == str(place.folder / "landing/*.json")
+
+
+def test_an_origin_that_is_read_whole_is_read_by_every_run(place: Place) -> None:
+    """With numbers that go on, so that no destination takes a batch for one that it has."""
+    place.land("a.json", [order(1)])
+    text = ORDERS.replace("stages:", "  read: whole\nstages:", 1)
+    assert place.load(text).run().read == 1
+    place.land("b.json", [order(2)])
+    assert place.load(text).run().read == 2
+    assert place.ids("tables/orders") == [1, 1, 2]

@@ -80,3 +80,20 @@ def test_a_listener_that_raises_fails_the_run(place: Place) -> None:
     assert "the pager is broken" in failed.error.message
     place.load().run()
     assert place.ids("tables/orders") == [1, 2, 3, 4]
+
+
+@pytest.mark.promise("CD-32")
+def test_a_run_is_stopped_through_its_ledger(place: Place) -> None:
+    """From another process or notebook that sees the state; what is in flight finishes."""
+    four_files(place)
+    pipeline = place.load(ORDERS)
+    assert pipeline.stop() is False
+
+    def listen(event: Event) -> None:
+        if isinstance(event, BatchPlanned) and event.batch.number == 2:
+            assert place.load().stop("the night begins")
+
+    stopped = pipeline.run(listeners=[listen])
+    assert (stopped.status, stopped.reason, stopped.batches) == ("stopped", "the night begins", 2)
+    assert place.load().run().batches == 2
+    assert place.ids("tables/orders") == [1, 2, 3, 4]
