@@ -32,7 +32,7 @@ COUNTRIES = ("AT", "BR", "CH", "DE", "FR", "IN", "JP", "NG", "PL", "US")
 NAMES = ("Ada", "Björn", "Chidi", "Dörte", "Eun-ji", "Fatima", "Grace", "Hans", "Inês", "Jürgen", "Kofi", "Łucja")
 
 
-def make(directory: Path, *, files: int = 40, rows: int = 1_000, seed: int = 7) -> Path:
+def make(directory: Path, *, files: int = 20, rows: int = 1_000, seed: int = 7) -> Path:
     """Write the orders and the definition; returns the definition's path. The same for the same seed.
 
     Raises `Refusal` where something else lies already.
