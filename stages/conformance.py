@@ -124,7 +124,8 @@ class StageConformance:
         return Straight.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen)
 
     def _applied(self, rows: R) -> R:
-        return cast("R", self.stage().apply(rows.entering("it", 2)))
+        stage = self.stage()
+        return cast("R", stage.apply(rows.entering("it", 2, pin=stage.pin(rows.frame.sparkSession))))
 
     def _straight(self, spark: SparkSession, rows: Sequence[tuple[Any, ...]]) -> Straight:
         return self._applied(self._begun(spark, rows))

@@ -1,4 +1,4 @@
-"""`deduplicate`: one row for each key."""
+"""`deduplicate`: one row for each key, in the batch and against a table."""
 
 from __future__ import annotations
 
@@ -6,10 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from origins.batch import JSON
+from origins.nack import REASON
+from origins.names import HIDDEN, quoted
 from stages.expressions import check_names, check_row_expression, repeatable
-from stages.stage import Stage, check_columns
+from stages.keys import meeting, own_keys
+from stages.pinned_table import PinnedTable
+from stages.stage import Stage
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from stages.rows import Rows
 
 
@@ -24,6 +31,8 @@ class Deduplicate(Stage):
     """The columns by which two rows are the same."""
     sequence_by: str | None = None
     """The row for which this expression is highest stays, NULL being the lowest; by default the one read last."""
+    against: PinnedTable | None = None
+    """A Delta table; rows whose keys are in it already count as filtered too."""
 
     def __post_init__(self) -> None:
         if isinstance(self.keys, str) or not isinstance(self.keys, Sequence) or not self.keys:
@@ -40,15 +49,30 @@ class Deduplicate(Stage):
     def needs_places(self) -> bool:
         return self.sequence_by is None
 
-    def apply(self, rows: Rows) -> Rows:
-        from stages.ordering import can_be_ordered
+    def pin(self, spark: SparkSession) -> JSON:
+        return self.against.version(spark) if self.against else None
 
-        check_columns(self.keys, rows)
-        keys = [rows.spelled(key) for key in self.keys]
-        for key in keys:
-            kind = rows.schema[key].dataType
-            if not can_be_ordered(kind):
-                raise ValueError(
-                    f"column {key} is {kind.simpleString()}, of which nothing can be the same; name others"
-                )
+    def apply(self, rows: Rows) -> Rows:
+        keys = own_keys(self.keys, rows)
+        if self.against is not None:
+            rows = _not_in(self.against, rows, keys)
         return rows.latest(keys, None if self.sequence_by is None else rows.expression(self.sequence_by))
+
+
+_FOUND = HIDDEN + "found"
+_IS_THERE = HIDDEN + "is_there"
+
+
+def _not_in(against: PinnedTable, rows: Rows, keys: Sequence[str]) -> Rows:
+    """The rows whose keys are not in the table. One that a destination has yet to make has none."""
+    from pyspark.sql import functions as F
+
+    table = against.rows(rows.frame.sparkSession, rows.pin)
+    if table is None:
+        return rows
+    met = meeting({key: key for key in keys}, rows, table.schema, against.place)
+    there = {own: f"{HIDDEN}{index}" for index, own in enumerate(met)}
+    known = table.select(*[F.col(quoted(met[own])).alias(name) for own, name in there.items()]).distinct()
+    beside = rows.beside(known.withColumn(_FOUND, F.lit(True)), there)
+    judged = beside.attempt({_IS_THERE: F.col(_FOUND)}, F.lit(None).cast(REASON), {_IS_THERE: _IS_THERE})
+    return judged.filter(F.col(_IS_THERE).isNull()).select({name: name for name in rows.names})

@@ -130,7 +130,15 @@ class Rows(ABC):
         """Compute `tried` once, beside the rows, and refuse the rows for which `why` is not NULL.
 
         `why` may ask for the names of `tried`, which begin with `HIDDEN` and are gone afterwards; `put` says which
-        of them take the place of which column. A refused row leaves as it stood before all this.
+        of them take the place of which column, or become a new one. A refused row leaves as it stood before all this.
+        """
+
+    @abstractmethod
+    def beside(self: R, table: DataFrame, on: Mapping[str, str]) -> R:
+        """The same rows, each beside the row of `table` with the same keys, or beside NULLs where there is none.
+
+        `on` says which column meets which of the table's; NULL meets nothing. The table has all keys once at most,
+        and its names begin with `HIDDEN`. They can be asked for by `attempt` only, which must come next.
         """
 
     @abstractmethod
@@ -190,9 +198,14 @@ class Straight(Rows):
         if tried:
             frame = frame.select("*", *[F.when(own & _once(), column).alias(name) for name, column in tried.items()])
         frame = frame.filter(_or_raise(why.isNull()))
+        names = (*self.names, *[name for name in put if name not in self.names])
         if tried:
-            frame = frame.select(*[F.col(quoted(put.get(name, name))).alias(name) for name in self.names])
-        return replace(self, frame=frame)
+            frame = frame.select(*[F.col(quoted(put.get(name, name))).alias(name) for name in names])
+        return replace(self, frame=frame, names=names)
+
+    def beside(self, table: DataFrame, on: Mapping[str, str]) -> Straight:
+        meets = [self.column(own) == F.col(theirs) for own, theirs in on.items()]
+        return replace(self, frame=self.frame.join(table, functools.reduce(operator.and_, meets), "left"))
 
     def change(self, statement: Callable[[DataFrame], DataFrame]) -> Straight:
         frame = statement(self.frame)
@@ -306,8 +319,15 @@ class Marked(Rows):
         said = F.col(REASON)
         state = F.when(said.isNotNull(), -self.step).otherwise(F.col(STATE))
         verdict = F.when(said.isNotNull(), self._nack(said)).otherwise(F.col(VERDICT))
-        data = [F.col(quoted(put.get(name, name))).alias(name) for name in self.names]
-        return replace(self, frame=frame.select(*self._hidden(state=state, verdict=verdict), *data))
+        names = (*self.names, *[name for name in put if name not in self.names])
+        data = [F.col(quoted(put.get(name, name))).alias(name) for name in names]
+        return replace(self, frame=frame.select(*self._hidden(state=state, verdict=verdict), *data), names=names)
+
+    def beside(self, table: DataFrame, on: Mapping[str, str]) -> Marked:
+        keys = {f"{HIDDEN}key{index}": own for index, own in enumerate(on)}
+        frame = self.frame.select("*", *[F.when(_live(), self.column(own)).alias(key) for key, own in keys.items()])
+        meets = [F.col(key) == F.col(on[own]) for key, own in keys.items()]
+        return replace(self, frame=frame.join(table, functools.reduce(operator.and_, meets), "left"))
 
     def _nack(self, said: Column) -> Column:
         schema = self.schema

@@ -37,7 +37,8 @@ class Stage(ABC):
         """What must stay the same when a batch is computed again: the version of a table that this stage asks, say.
 
         Told once for each batch, before it is planned; recorded with the plan, and there as `rows.pin` whenever the
-        batch is computed. Must be quick.
+        batch is computed; where rows are only analysed, nothing is pinned. Must be quick. Raises when what it asks is
+        not there.
         """
         return None
 

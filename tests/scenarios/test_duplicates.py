@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
+from runners.errors import PipelineFailed
 from tests.scenarios.conftest import Place
 
 pytestmark = [pytest.mark.spark]
@@ -34,3 +37,28 @@ def test_the_latest_row_of_a_batch_stays(place: Place) -> None:
             ("filter", 7, 6, 1),
             ("deduplicate", 6, 4, 2),
         ]
+
+
+@pytest.mark.promise("CD-10", "SS-11")
+def test_what_was_delivered_is_not_delivered_again(place: Place) -> None:
+    """Neither by a later batch of the run nor by a later run; each batch sees what those before it delivered."""
+    text = PIPELINE.format(name="orders", more=", sequence_by: at, against: {path: tables/orders}")
+    text += "run: {batch: {files: 1}}\n"
+    place.land("a.json", [{"id": 1, "at": 1, "v": "a"}, {"id": 1, "at": 2, "v": "b"}])
+    place.land("b.json", [{"id": 1, "at": 3, "v": "c"}, {"id": 2, "at": 3, "v": "d"}])
+    assert (place.load(text).run().filtered, sorted(row["v"] for row in place.rows("tables/orders"))) == (2, ["b", "d"])
+    place.land("c.json", [{"id": 2, "at": 4, "v": "e"}, {"id": 3, "at": 4, "v": "f"}])
+    report = place.load().run()
+    assert (report.filtered, report.delivered, report.balanced) == (1, {"orders": 1}, True)
+    assert sorted(row["v"] for row in place.rows("tables/orders")) == ["b", "d", "f"]
+
+
+def test_a_table_that_is_not_there_stops_the_run(place: Place) -> None:
+    """With its name; nothing is delivered, and once it is there the batch is carried."""
+    place.land("a.json", [{"id": 1, "at": 1, "v": "a"}])
+    pipeline = place.load(PIPELINE.format(name="orders", more=", sequence_by: at, against: {path: tables/other}"))
+    with pytest.raises(PipelineFailed, match=r"There is no Delta table .*tables/other"):
+        pipeline.run()
+    assert place.rows("tables/orders") == []
+    shutil.copytree(place.folder / "tables/orders", place.folder / "tables/other")
+    assert pipeline.run().delivered == {"orders": 1}

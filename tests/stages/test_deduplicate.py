@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
@@ -11,6 +13,7 @@ from origins.origin import PLACE
 from stages.conformance import LABELS, StageConformance, begin, decided
 from stages.deduplicate import Deduplicate
 from stages.filter import Filter
+from stages.pinned_table import PinnedTable, TableError
 from stages.require import Require
 from stages.rows import STATE, Marked, Straight
 from stages.stage import Stage
@@ -163,7 +166,7 @@ def test_it_takes_one_exchange_of_rows(spark: SparkSession, capsys: pytest.Captu
     ("stage", "says"),
     [
         (Deduplicate(keys=["idd"], sequence_by="at"), "there is no column 'idd'; did you mean 'id'?"),
-        (Deduplicate(keys=["tags"]), "column tags is map<string,int>, of which nothing can be the same; name others"),
+        (Deduplicate(keys=["tags"]), "column tags is map<string,int>, of which no two are the same; name another key"),
     ],
 )
 def test_a_key_that_is_none_is_an_error(spark: SparkSession, stage: Stage, says: str) -> None:
@@ -184,3 +187,93 @@ def test_the_sequence_is_of_one_row(spark: SparkSession, sql: str) -> None:
     for rows in both:
         with pytest.raises(AnalysisException):
             Deduplicate(keys=["id"], sequence_by=sql).apply(rows).schema  # noqa: B018
+
+
+@pytest.fixture
+def carried(spark: SparkSession, tmp_path: Path) -> PinnedTable:
+    """A table of rows that were carried already, some of them twice, one without a key."""
+    table = PinnedTable(path=f"{tmp_path}/a table")
+    rows = spark.sql("select * from values (1L, 'x'), (1L, 'x'), (3L, 'z'), (null, 'n'), (4L, null) as t(id, `k.2`)")
+    rows.write.format("delta").save(str(table.path))
+    return table
+
+
+class TestDeduplicateAgainstATable(StageConformance):
+    """A key of another width, a key with a dot, and NULL on both sides, which is like nothing."""
+
+    schema = "Id int, `K.2` string, at int"
+    rows: ClassVar[list[tuple[Any, ...]]] = [
+        (1, "x", 1),
+        (1, "y", 1),
+        (1, "y", 2),
+        (None, "n", 1),
+        (4, None, 1),
+        (3, "z", None),
+    ]
+
+    @pytest.fixture(autouse=True)
+    def carried(self, carried: PinnedTable) -> None:
+        self.table = carried
+
+    def stage(self) -> Stage:
+        return Deduplicate(keys=["id", "k.2"], sequence_by="at", against=self.table)
+
+    def test_what_is_there_is_left_out(self, spark: SparkSession) -> None:
+        """Whole keys only."""
+        kept, _, filtered = decided(self._marked(spark, self.rows))
+        assert sorted(map(str, kept)) == [
+            "Row(Id=1, K.2='y', at=2)",
+            "Row(Id=4, K.2=None, at=1)",
+            "Row(Id=None, K.2='n', at=1)",
+        ]
+        assert filtered == 3
+
+
+@pytest.mark.promise("SS-05")
+def test_what_is_asked_is_the_version_that_was_pinned(spark: SparkSession, carried: PinnedTable) -> None:
+    """A commit that lands later changes nothing about a batch that was planned."""
+    stage = Deduplicate(keys=["id"], sequence_by="id", against=carried)
+    pin = stage.pin(spark)
+    spark.sql("select 2L as id, 'y' as `k.2`").write.format("delta").mode("append").save(str(carried.path))
+    frame = spark.range(1, 4)
+    for pinned, left in ((pin, [2]), (stage.pin(spark), []), (None, [])):
+        rows = stage.apply(straight(frame).entering("it", 1, pin=pinned))
+        assert [row.id for row in rows.frame.collect()] == left
+
+
+def test_a_table_that_is_not_there_stops_a_batch_and_no_analysis(spark: SparkSession, tmp_path: Path) -> None:
+    """A destination may have yet to make it."""
+    stage = Deduplicate(keys=["id"], sequence_by="id", against=PinnedTable(path=f"{tmp_path}/nowhere"))
+    assert stage.apply(straight(spark.range(3))).names == ("id",)
+    with pytest.raises(TableError, match=r"There is no Delta table .*/nowhere"):
+        stage.pin(spark)
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("struct<ID: bigint, k2: int>", "has no column 'k.2'; did you mean 'k2'?"),
+        ("struct<id: string, `k.2`: string>", "column id is bigint, and id of {} is string; cast it before"),
+    ],
+)
+def test_keys_that_cannot_meet_are_an_error(spark: SparkSession, tmp_path: Path, kind: str, says: str) -> None:
+    """Nothing is cast in silence."""
+    table = PinnedTable(path=f"{tmp_path}/t")
+    spark.sql(f"select from_json('', '{kind}') as s").select("s.*").write.format("delta").save(str(table.path))
+    stage = Deduplicate(keys=["id", "k.2"], sequence_by="id", against=table)
+    with pytest.raises(ValueError, match=re.escape(says.format(table.path))):
+        stage.apply(straight(spark.sql("select 1L as id, 'x' as `k.2`")))
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({}, "path: expected either path or table, got neither"),
+        ({"path": "a", "table": "b"}, "path: expected either path or table, got both"),
+        ({"table": "a; drop table b"}, "table: expected a name such as catalog.schema.table, got 'a; drop table b'"),
+    ],
+)
+def test_a_table_has_one_place(given: dict[str, str], says: str) -> None:
+    """Which is a path or a name."""
+    with pytest.raises(ValueError, match=re.escape(says)):
+        PinnedTable(**given)
