@@ -66,6 +66,8 @@ class Memory(Origin):
         super().__post_init__()
         if self.lanes != 1:
             raise ValueError("lanes: give the items as a mapping from the lanes' names to their scripts")
+        if any("/" in lane or not lane for lane in self.lane_names()):
+            raise ValueError(f"items: expected names of lanes without /, got {', '.join(self.lane_names())}")
 
     def lane_names(self) -> tuple[str, ...]:
         return tuple(self.items) if isinstance(self.items, Mapping) else ("0",)

@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from runners.exits import BY_STATUS, FAILED, STOPPED
 from runners.given import InOrder, as_json, loaded, looked_at, moves, with_definition
-from runners.offset_commands import move_offsets, offsets
+from runners.offset_commands import move_offsets, offsets, sure
+
+if TYPE_CHECKING:
+    from runners.events import Listener
+    from runners.pipeline import Pipeline
+    from runners.report import Report
 
 
 def _print_version(ctx: click.Context, option: click.Parameter, asked: bool) -> None:
@@ -118,33 +123,74 @@ def run(
 
     What no state can know is said by --moved, --fresh, --forget and --assume; each wants --reason, which is kept.
     """
-    from runners import printing
     from runners.offsets import plan_reset
-    from runners.progress_bar import ProgressBar
     from runners.ruling import Ruling
-    from runners.secrets import hidden, without
 
     ruling = Ruling(moved=tuple(moved), fresh=tuple(fresh), forget=tuple(forget), assume=assume or "", reason=reason)
     pipeline = loaded(**given).pipeline
     if from_beginning:
         move_offsets(pipeline, plan_reset(pipeline), reason=reason, yes=yes)
-    try:
-        with (
-            hidden(pipeline.secrets),
-            _termination_interrupts(),
-            contextlib.nullcontext() if quiet else ProgressBar(pipeline.name) as bar,
-        ):
-            report = pipeline.run(
-                check=False, follow=follow, listeners=[bar] if bar else [], take_over=take_over, ruling=ruling
-            )
-    except KeyboardInterrupt:
-        click.echo(f"{pipeline.name} was stopped before it began to carry.", err=True)
-        return STOPPED
-    if report.error is not None:
-        click.echo(without(pipeline.secrets, printing.failure(report)), err=True)
-    facts = without(pipeline.secrets, report.json())
-    click.echo(printing.as_json(facts) if json else printing.report(report, str(given["file"])))
-    return BY_STATUS[report.status]
+    return _carried(
+        pipeline,
+        str(given["file"]),
+        lambda listeners: pipeline.run(
+            check=False, follow=follow, listeners=listeners, take_over=take_over, ruling=ruling
+        ),
+        quiet=quiet,
+        json=json,
+    )
+
+
+@wherry.command()
+@with_definition
+@click.option("--from", "start", metavar="WHEN", help="The first batch: a number, or when it was committed.")
+@click.option("--to", "end", metavar="WHEN", help="The last batch; by default the last that there is now.")
+@click.option("--only", metavar="NAME", help="The one destination that gets them.")
+@click.option("--again", is_flag=True, help="Once more, though the same backfill was carried already.")
+@moves
+@click.option("--quiet", is_flag=True, help="No progress.")
+@as_json
+def backfill(
+    start: str | None,
+    end: str | None,
+    only: str | None,
+    again: bool,
+    reason: str,
+    yes: bool,
+    quiet: bool,
+    json: bool,
+    **given: Any,
+) -> int:
+    """Carry again what was carried before; the offsets stay.
+
+    For example:  wherry backfill orders.yaml --from 2026-01-31T06:00 --only latest --reason "a new table"
+
+    WHEN is the number of a batch in its lane, or a time in UTC. Called again after a crash it goes on where it was.
+    """
+    from runners import printing
+    from runners.backfill import Backfill, Bound, bound
+    from runners.offsets import plan_backfill
+
+    def parsed(text: str | None, option: str) -> Bound | None:
+        try:
+            return None if text is None else bound(text)
+        except ValueError as error:
+            said = f"expected a number or a time such as 2026-01-31T06:00, got {text!r}"
+            raise click.BadParameter(said, param_hint=option) from error
+
+    past = Backfill(start=parsed(start, "--from"), end=parsed(end, "--to"), only=only, again=again, reason=reason)
+    pipeline = loaded(**given).pipeline
+    again_there = plan_backfill(pipeline, past)
+    if again_there.lanes:
+        click.echo(printing.move(again_there), err=True)
+        sure(yes=yes)
+    return _carried(
+        pipeline,
+        str(given["file"]),
+        lambda listeners: pipeline.backfill(past, check=False, listeners=listeners),
+        quiet=quiet,
+        json=json,
+    )
 
 
 @wherry.command()
@@ -249,6 +295,31 @@ def doctor(state: Path, json: bool) -> int:
             if check.advice:
                 click.echo(f"{'':<22}{check.advice}")
     return FAILED if any(check.state == "problem" for check in checks) else 0
+
+
+def _carried(
+    pipeline: Pipeline, file: str, carry: Callable[[Sequence[Listener]], Report], *, quiet: bool, json: bool
+) -> int:
+    """Carry with progress, print the report, and give the exit code."""
+    from runners import printing
+    from runners.progress_bar import ProgressBar
+    from runners.secrets import hidden, without
+
+    try:
+        with (
+            hidden(pipeline.secrets),
+            _termination_interrupts(),
+            contextlib.nullcontext() if quiet else ProgressBar(pipeline.name) as bar,
+        ):
+            report = carry([bar] if bar else [])
+    except KeyboardInterrupt:
+        click.echo(f"{pipeline.name} was stopped before it began to carry.", err=True)
+        return STOPPED
+    if report.error is not None:
+        click.echo(without(pipeline.secrets, printing.failure(report)), err=True)
+    facts = without(pipeline.secrets, report.json())
+    click.echo(printing.as_json(facts) if json else printing.report(report, file))
+    return BY_STATUS[report.status]
 
 
 @contextlib.contextmanager

@@ -14,7 +14,20 @@ from origins.batch import JSON
 FORMAT = 1
 """The format of entries and snapshots that this version writes, and the newest that it reads."""
 
-KINDS = ("open", "acquire", "release", "plan", "prepared", "settle", "cancel", "waive", "set", "stop", "snapshot")
+KINDS = (
+    "open",
+    "acquire",
+    "release",
+    "plan",
+    "prepared",
+    "settle",
+    "cancel",
+    "waive",
+    "set",
+    "backfill",
+    "stop",
+    "snapshot",
+)
 
 
 @dataclass(frozen=True, kw_only=True)

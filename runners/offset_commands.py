@@ -107,12 +107,17 @@ def move_offsets(pipeline: Pipeline, move: Move, *, reason: str, yes: bool, json
     if move.lanes:
         if not reason.strip():
             raise Refusal("Nothing was moved: it needs a reason, which the ledger keeps.", hint='Add --reason "…".')
-        if not yes:
-            if not (sys.stdin.isatty() and sys.stderr.isatty()):
-                raise Refusal(
-                    "Nothing was moved: nobody can be asked here.", hint="Add --yes if that is what you want."
-                )
-            click.confirm("Do it?", abort=True, err=True)
+        sure(yes=yes)
         carry_out(pipeline, move, reason=reason)
     if json:
         click.echo(printing.as_json(move.json()))
+
+
+def sure(*, yes: bool) -> None:
+    """Ask whether to do what was just said, unless that was answered already."""
+    from runners.errors import Refusal
+
+    if not yes:
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise Refusal("Nothing was done: nobody can be asked here.", hint="Add --yes if that is what you want.")
+        click.confirm("Do it?", abort=True, err=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
 from origins.batch import JSON
+from runners.backfill import Backfill
 from runners.entry import Entry, Settled
 from runners.errors import Owned, Refusal
 from runners.journal import Journal
@@ -21,7 +22,7 @@ from runners.line import named
 from runners.ownership import StateLock
 from runners.pipeline import Pipeline
 from runners.place import Place
-from runners.progress import State
+from runners.progress import BACKFILL, State
 from runners.run import check_pipeline
 from runners.session import obtain
 
@@ -71,6 +72,7 @@ def show(pipeline: Pipeline) -> dict[str, JSON]:
                 "committed_at": lane.committed_at or None,
             }
             for name, lane in state.lanes.items()
+            if not name.startswith(BACKFILL)
         },
         "open": [open_plan(state, name) for name, lane in state.lanes.items() if lane.open],
     }
@@ -104,7 +106,7 @@ def plan_rewind(pipeline: Pipeline, *, batches: int | None = None, to: datetime 
         if to is not None:
             moment = to if to.tzinfo else to.replace(tzinfo=timezone.utc)
             return _rewound(pipeline, journal, lambda settled: datetime.fromisoformat(settled.at) >= moment)
-        carried = journal.settled()
+        carried = [settled for settled in journal.settled() if not settled.lane.startswith(BACKFILL)]
         latest: dict[str, list[int]] = {}
         for settled in carried:
             latest.setdefault(settled.lane, []).append(settled.number)
@@ -129,6 +131,23 @@ def plan_set(pipeline: Pipeline, lane: str, offset: JSON) -> Move:
             raise Refusal(f"There is no lane '{lane}'; there are: {', '.join(sorted(known))}.")
         move = LaneMove(before=state.lane(lane).offset, after=offset)
         return Move(lanes={lane: move}, destinations=_again(pipeline))
+
+
+def plan_backfill(pipeline: Pipeline, backfill: Backfill) -> Move:
+    """What a backfill carries again, lane by lane, and what becomes of it. The lanes themselves are not moved."""
+    with _ledger(pipeline, locked=False) as journal:
+        found = backfill.among(journal.settled(), datetime.now(timezone.utc))
+    lanes = {
+        lane: LaneMove(
+            before=batches[0].span["start"],
+            after=batches[-1].span["end"],
+            batches=len(batches),
+            rows=sum(batch.counts["read"] for batch in batches),
+        )
+        for lane, batches in found.items()
+    }
+    again = {name: what for name, what in _again(pipeline).items() if backfill.only in (None, name)}
+    return Move(lanes=lanes, destinations=again)
 
 
 def carry_out(pipeline: Pipeline, move: Move, *, reason: str) -> None:
@@ -164,10 +183,10 @@ def _rewound(
     state = journal.state
     by_lane: dict[str, list[Settled]] = {}
     for settled in journal.settled():
-        if again(settled):
+        if again(settled) and not settled.lane.startswith(BACKFILL):
             by_lane.setdefault(settled.lane, []).append(settled)
     lanes = {}
-    for name in state.lanes if everything else by_lane:
+    for name in [lane for lane in state.lanes if not lane.startswith(BACKFILL)] if everything else by_lane:
         batches = sorted(by_lane.get(name, []), key=lambda settled: settled.number)
         lanes[name] = LaneMove(
             before=state.lane(name).offset,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from destinations.destination import Destination
 from destinations.dlq import Dlq
@@ -14,6 +14,7 @@ from origins.origin import Origin
 from stages.stage import Stage
 
 if TYPE_CHECKING:
+    from runners.backfill import Backfill
     from runners.events import Listener
     from runners.report import Report
     from runners.ruling import Ruling
@@ -123,25 +124,34 @@ class Pipeline:
         when another run has the pipeline, and `Refusal` when state and definition do not fit. `take_over` says why
         an owner on another host is surely gone; a `ruling` says what no state can know.
         """
+        from runners.ruling import Ruling
+
+        return self._carried(check, follow=follow, listeners=listeners, take_over=take_over, ruling=ruling or Ruling())
+
+    def _carried(self, check: bool, **how: Any) -> Report:
         from runners.definition import of
         from runners.errors import PipelineFailed
-        from runners.ruling import Ruling
         from runners.run import Run
 
         definition = of(self)
-        run = Run(
-            pipeline=definition.pipeline,
-            text=definition.text,
-            hash=definition.hash,
-            listeners=listeners,
-            follow=follow,
-            take_over=take_over,
-            ruling=ruling or Ruling(),
-        )
+        run = Run(pipeline=definition.pipeline, text=definition.text, hash=definition.hash, **how)
         report = run.carry()
         if check and report.status == "failed":
             raise PipelineFailed(report)
         return report
+
+    def backfill(
+        self,
+        backfill: Backfill,
+        *,
+        check: bool = True,
+        listeners: Sequence[Listener] = (),
+    ) -> Report:
+        """Carry again what was carried before, in lanes of its own; the pipeline's own offsets stay where they are.
+
+        Called again after a crash it goes on where it was. Raises as `run` does.
+        """
+        return self._carried(check, listeners=listeners, backfill=backfill)
 
     def stop(self, reason: str = "asked to stop") -> bool:
         """Ask a run of this pipeline, in whatever process, to stop once the batches in flight are finished.

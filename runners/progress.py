@@ -12,6 +12,8 @@ from runners.entry import FORMAT, Entry, Settled
 from runners.ledger import LedgerError
 from runners.nack_window import NackWindow
 
+BACKFILL = "backfill-"
+"""How the names of lanes begin in which the past is carried again."""
 CLEAN = 10
 """How many clean batches in a row bring a lane back to the straight way."""
 
@@ -153,6 +155,8 @@ class State:
     lanes: Mapping[str, Lane] = field(default_factory=dict)
     forgotten: tuple[tuple[str, int, int], ...] = ()
     """Lane, first and last number of batches that were rewound: they do not count as carried any more."""
+    backfills: Mapping[str, Mapping[str, JSON]] = field(default_factory=dict)
+    """For each backfill, by what it holds, what its lanes are called and when it began."""
 
     def lane(self, name: str) -> Lane:
         """The lane, or one at its beginning."""
@@ -216,6 +220,7 @@ def snapshot(state: State) -> Mapping[str, JSON]:
         "ended": dict(state.ended) if state.ended is not None else None,
         "stopping": state.stopping,
         "forgotten": [list(span) for span in state.forgotten],
+        "backfills": {key: dict(backfill) for key, backfill in state.backfills.items()},
         "lanes": {
             name: {
                 "offset": lane.offset,
@@ -256,6 +261,7 @@ def _snapshot(state: State, entry: Entry) -> State:
         stopping=body["stopping"],
         lanes=lanes,
         forgotten=tuple((lane, first, last) for lane, first, last in body["forgotten"]),
+        backfills=body["backfills"],
     )
 
 
@@ -319,6 +325,11 @@ def _set(state: State, entry: Entry) -> State:
     return replace(state, lanes=lanes, forgotten=state.forgotten + forgotten)
 
 
+def _backfill(state: State, entry: Entry) -> State:
+    begun = {entry.body["key"]: {"name": entry.body["name"], "at": entry.at}}
+    return replace(state, backfills={**state.backfills, **begun})
+
+
 def _stop(state: State, entry: Entry) -> State:
     return replace(state, stopping=entry.body.get("reason", "asked to stop"))
 
@@ -346,5 +357,6 @@ _FOLD = {
     "cancel": _cancel,
     "waive": _waive,
     "set": _set,
+    "backfill": _backfill,
     "stop": _stop,
 }

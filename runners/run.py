@@ -14,6 +14,7 @@ from destinations.discard import Discard
 from origins.batch import JSON
 from origins.errors import WherryError
 from origins.quantities import seconds
+from runners.backfill import Backfill
 from runners.clock import Clock
 from runners.crew import Threads
 from runners.dispatcher import Dispatcher
@@ -54,6 +55,8 @@ class Run:
     clock: Clock = Clock()  # noqa: RUF009  (it has no state)
     follow: bool = False
     """Whether to go on when nothing is left, and to carry what comes."""
+    backfill: Backfill | None = None
+    """What of the past to carry again, in place of what waits."""
     take_over: str = ""
     """Why this run may take the pipeline from an owner on another host."""
     ruling: Ruling = Ruling()  # noqa: RUF009  (it is frozen)
@@ -191,7 +194,10 @@ class Run:
         def again(source: Source | None, offsets: Mapping[str, JSON]) -> Source | None:
             return opened(opening.again(source, offsets, journal, spark))
 
-        dispatcher.source = opened(opening.source(journal, spark))
+        source = opened(opening.source(journal, spark))
+        if source is not None and self.backfill is not None:
+            source = self.backfill.source(source, self.pipeline, journal)
+        dispatcher.source = source
         if self.follow:
             every = seconds(self.pipeline.run_options.poll)
             dispatcher.watch = Watch(every=every, again=again, next=self.clock.elapsed() + every)

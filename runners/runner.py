@@ -214,7 +214,7 @@ class Runner:
 
 def own(batch: Batch) -> Batch:
     """The batch as its origin knows it: with the origin's own name of the lane."""
-    return replace(batch, lane=batch.lane.removeprefix(f"{batch.origin}/"))
+    return replace(batch, lane=batch.lane.rpartition("/")[2])
 
 
 def columns(batch: Batch) -> tuple[str, ...]:

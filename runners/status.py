@@ -11,7 +11,7 @@ from runners.offsets import open_plan
 from runners.ownership import StateLock, host_identity
 from runners.pipeline import Pipeline
 from runners.place import Place
-from runners.progress import State
+from runners.progress import BACKFILL, State
 from runners.run import check_pipeline
 from runners.session import obtain
 
@@ -37,6 +37,7 @@ def status(pipeline: Pipeline, file: str = "FILE") -> dict[str, JSON]:
         "lanes": {
             name: {"offset": lane.offset, "number": lane.committed, "behind": None}
             for name, lane in state.lanes.items()
+            if not name.startswith(BACKFILL)
         },
         "open": [open_plan(state, name) for name, lane in state.lanes.items() if lane.open],
         "dlq": {"rows": refused, "unreplayed": refused},

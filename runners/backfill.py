@@ -1,0 +1,134 @@
+"""Carrying again what was carried before, in lanes of its own beside the pipeline's progress."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
+from typing import TypeAlias
+
+from origins.batch import JSON, Limits, Span
+from origins.origin import Backlog
+from runners.entry import Entry, Settled
+from runners.errors import Refusal
+from runners.journal import Journal
+from runners.pipeline import Pipeline
+from runners.progress import BACKFILL
+from runners.source import Feed, Source
+
+Bound: TypeAlias = "int | datetime"
+"""A batch's number in its lane, or when its offset was committed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backfill:
+    """Which of the batches that were carried are carried again, and where to."""
+
+    start: Bound | None = None
+    """The first of them, inclusive; by default the first that there was."""
+    end: Bound | None = None
+    """The last of them, inclusive; by default the last that there was when it began."""
+    only: str | None = None
+    """The one destination that gets them; by default all."""
+    again: bool = False
+    """Whether to carry once more what the same backfill has carried."""
+    reason: str
+
+    def __post_init__(self) -> None:
+        if not self.reason.strip():
+            raise Refusal("A backfill needs a reason; it is kept in the ledger.", hint='--reason "…"')
+
+    @property
+    def key(self) -> str:
+        """What is the same for two calls that mean the same backfill."""
+        return "|".join("" if each is None else str(each) for each in (self.start, self.end, self.only))
+
+    def source(self, source: Source, pipeline: Pipeline, journal: Journal) -> Source:
+        """What a run of it plans from, where one of the pipeline would plan from `source`.
+
+        It goes on where an earlier run of the same backfill ended.
+        """
+        if self.only is not None and self.only not in source.destinations:
+            raise Refusal(
+                f"There is no destination '{self.only}'; there are: {', '.join(source.destinations)}.",
+                hint="Name one of them with --only, or leave it out.",
+            )
+        name, until = self._begun(journal)
+        found = self.among(journal.settled(), until)
+
+        def past(feed: Feed) -> Feed:
+            origin = next(each for each in pipeline.every_origin if (each.name or "origin") == feed.origin)
+            lanes = {lane: batches for lane, batches in found.items() if pipeline.owns(origin, lane)}
+            return replace(
+                feed,
+                lanes={f"{name}/{lane}": lane for lane in lanes},
+                backlog=Past({lane: [_span(batch) for batch in batches] for lane, batches in lanes.items()}),
+            )
+
+        return replace(
+            source,
+            destinations=(self.only,) if self.only else source.destinations,
+            feeds=[past(feed) for feed in source.feeds],
+        )
+
+    def among(self, carried: Sequence[Settled], until: datetime) -> Mapping[str, Sequence[Settled]]:
+        """The batches that it holds, lane by lane, in their order; none that was committed later than `until`."""
+        lanes: dict[str, list[Settled]] = {}
+        for batch in sorted(carried, key=lambda batch: batch.number):
+            begun = self.start is None or _from(batch, self.start) >= 0
+            ended = self.end is not None and _from(batch, self.end) > 0
+            if begun and not ended and _from(batch, until) <= 0 and not batch.lane.startswith(BACKFILL):
+                lanes.setdefault(batch.lane, []).append(batch)
+        return lanes
+
+    def _begun(self, journal: Journal) -> tuple[str, datetime]:
+        """What its lanes are called, and when it began for the first time."""
+        known = journal.state.backfills.get(self.key)
+        if known is None or self.again:
+            entry = Entry(
+                kind="backfill",
+                body={"key": self.key, "name": f"{BACKFILL}{uuid.uuid4().hex[:8]}", "reason": self.reason},
+            )
+            journal.record(entry)
+            known = journal.state.backfills[self.key]
+        return known["name"], datetime.fromisoformat(known["at"])
+
+
+class Past(Backlog):
+    """Spans that were carried before, just as they were then."""
+
+    def __init__(self, spans: Mapping[str, Sequence[Span]]) -> None:
+        self._spans = spans
+        self._next = {lane: {_key(span.end): at + 1 for at, span in enumerate(own)} for lane, own in spans.items()}
+
+    def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
+        spans = self._spans[lane]
+        at = 0 if start is None else self._next[lane][_key(start)]
+        return spans[at] if at < len(spans) else None
+
+
+def bound(text: str) -> Bound:
+    """A bound as it is typed: a number, or a time such as 2026-01-31T06:00 (UTC). Raises ValueError."""
+    if text.isdecimal():
+        return int(text)
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+
+
+def _from(batch: Settled, bound: Bound) -> int:
+    """Below zero for a batch before the bound, above it for one behind it."""
+    if isinstance(bound, int):
+        return batch.number - bound
+    apart = datetime.fromisoformat(batch.at) - bound
+    return (apart > timedelta()) - (apart < timedelta())
+
+
+def _span(batch: Settled) -> Span:
+    span = batch.span
+    return Span(start=span["start"], end=span["end"], parts=tuple(span["parts"]), label=span["label"])
+
+
+def _key(offset: JSON) -> str:
+    return json.dumps(offset, sort_keys=True)

@@ -1,0 +1,137 @@
+"""Which batches of the past are carried again, and in which lanes."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+import pytest
+
+from destinations.memory import Memory
+from origins.batch import Limits
+from origins.generate import Generate
+from runners.backfill import Backfill, Bound, bound
+from runners.entry import Entry, Settled
+from runners.errors import Refusal
+from runners.journal import Journal
+from runners.memory_ledger import MemoryLedger
+from runners.pipeline import Pipeline
+from runners.source import Feed, Source
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+PIPELINE = Pipeline(name="orders", origin=Generate(name="made", lanes=2), destinations=[Memory(name="a")])
+
+
+def settled(lane: str, number: int, minute: int) -> Settled:
+    """A batch that was committed so many minutes after noon."""
+    at = NOON.replace(minute=minute).isoformat()
+    span = {"start": number - 1, "end": number, "parts": [], "label": ""}
+    return Settled(lane=lane, number=number, plan=f"{lane}{number}", run="r", at=at, span=span, counts={"read": 1})
+
+
+CARRIED = [
+    settled("0", 2, 3),
+    settled("1", 1, 1),
+    settled("0", 1, 2),
+    settled("1", 2, 4),
+    settled("backfill-1/0", 1, 2),
+]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "found"),
+    [
+        (None, None, {"0": [1, 2], "1": [1, 2]}),
+        (2, None, {"0": [2], "1": [2]}),
+        (None, 1, {"0": [1], "1": [1]}),
+        (NOON.replace(minute=2), NOON.replace(minute=3), {"0": [1, 2]}),
+        (2, NOON.replace(minute=3), {"0": [2]}),
+        (9, None, {}),
+    ],
+)
+def test_batches_are_chosen_by_number_or_by_time(start: Bound, end: Bound, found: dict[str, list[int]]) -> None:
+    """In the order of their lane, both bounds included, and none that a backfill has carried."""
+    past = Backfill(start=start, end=end, reason="a test").among(CARRIED, NOON.replace(hour=13))
+    assert {lane: [batch.number for batch in batches] for lane, batches in past.items()} == found
+
+
+def test_nothing_counts_that_was_committed_after_it_began() -> None:
+    """So that a backfill that is resumed holds what it held before."""
+    past = Backfill(reason="a test").among(CARRIED, NOON.replace(minute=2))
+    assert {lane: [batch.number for batch in batches] for lane, batches in past.items()} == {"0": [1], "1": [1]}
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [("12", 12), ("2026-01-01T12:00", NOON), ("2026-01-01T14:00+02:00", NOON), ("2026-01-01", NOON.replace(hour=0))],
+)
+def test_a_bound_is_a_number_or_a_time(text: str, meant: Bound) -> None:
+    """In UTC unless it says otherwise."""
+    assert bound(text) == meant
+
+
+def source(journal: Journal, backfill: Backfill) -> Source:
+    """What the backfill plans from; the pipeline has two lanes."""
+    lanes = {lane: lane for lane in ("0", "1")}
+    feed = Feed(origin="made", lanes=lanes, schema="", backlog=Generate(lanes=2).survey(None, None))  # type: ignore[arg-type]
+    usual = Source(pipeline="orders", run="r", definition="", destinations=("a", "b"), feeds=[feed])
+    return backfill.source(usual, PIPELINE, journal)
+
+
+class Remembering(Journal):
+    """A journal in which the batches above are settled."""
+
+    def __init__(self, ledger: MemoryLedger) -> None:
+        super().__init__(ledger)
+        self.acquire({"pipeline": "orders"})
+
+    def settled(self) -> list[Settled]:
+        return CARRIED
+
+
+def test_it_has_lanes_of_its_own_in_which_it_goes_on_where_it_was() -> None:
+    """The same call means the same lanes, also from another process; `again` begins anew."""
+    ledger = MemoryLedger()
+    first = source(Remembering(ledger), Backfill(reason="a test"))
+    lane = next(lane for lane in first.lanes if lane.endswith("/0"))
+    assert lane.startswith("backfill-")
+    one = first.take(lane, None)
+    assert one is not None
+    assert (one.start, one.end) == (0, 1)
+    resumed = source(Remembering(ledger), Backfill(reason="another word for it"))
+    assert resumed.lanes == first.lanes
+    two = resumed.take(lane, one.end)
+    assert two is not None
+    assert (two.end, resumed.take(lane, two.end)) == (2, None)
+    assert set(source(Remembering(ledger), Backfill(reason="a test", again=True)).lanes).isdisjoint(first.lanes)
+
+
+def test_one_destination_alone_may_get_it() -> None:
+    """It must be there."""
+    journal = Remembering(MemoryLedger())
+    assert source(journal, Backfill(only="b", reason="a test")).destinations == ("b",)
+    with pytest.raises(Refusal, match="There is no destination 'c'; there are: a, b"):
+        source(journal, Backfill(only="c", reason="a test"))
+
+
+def test_it_needs_a_reason() -> None:
+    """Which the ledger keeps."""
+    with pytest.raises(Refusal, match="needs a reason"):
+        Backfill(reason="")
+
+
+def test_it_survives_compaction() -> None:
+    """A snapshot knows what its lanes are called."""
+    ledger = MemoryLedger()
+    journal = Remembering(ledger)
+    first = source(journal, Backfill(reason="a test"))
+    journal.record(*[Entry(kind="stop") for _ in range(10)])
+    journal.compact(every=5)
+    assert source(Remembering(ledger), Backfill(reason="a test")).lanes == first.lanes
+
+
+def test_limits_do_not_cut_what_was_one_batch() -> None:
+    """Spans are those of the past, whatever the limits are now."""
+    past = source(Remembering(MemoryLedger()), Backfill(reason="a test"))
+    lane = past.lanes[0]
+    feed = past.feeds[0]
+    assert feed.backlog.take(feed.lanes[lane], None, Limits(rows=0)) is not None

@@ -1,0 +1,38 @@
+"""Carrying again what was carried before."""
+
+from __future__ import annotations
+
+import pytest
+
+from runners.backfill import Backfill
+from runners.events import BatchSettled, Event
+from tests.scenarios.conftest import ORDERS, Place, order
+
+pytestmark = [pytest.mark.spark]
+
+TWO = ORDERS.replace("dlq:", "  - delta: {path: tables/other}\ndlq:")
+
+
+@pytest.mark.connect
+def test_a_new_destination_is_filled_with_what_was_carried_before_it_came(place: Place) -> None:
+    """Once, also when the backfill dies and is called again; the pipeline's own offsets and tables stay."""
+    for number in range(1, 5):
+        place.land(f"{number}.json", [order(number)])
+    place.load(ORDERS).run()
+    place.land("5.json", [order(5)])
+    pipeline = place.load(TWO)
+    pipeline.run()
+    before = pipeline.status()["lanes"]
+
+    def crash(event: Event) -> None:
+        assert not (isinstance(event, BatchSettled) and event.batch.number == 2)
+
+    past = Backfill(end=4, only="other", reason="a new table")
+    assert pipeline.backfill(past, check=False, listeners=[crash]).status == "failed"
+    report = pipeline.backfill(past)
+    assert (report.status, report.delivered["other"]) == ("succeeded", 2)
+    assert (place.ids("tables/other"), place.ids("tables/orders")) == ([1, 2, 3, 4, 5], [1, 2, 3, 4, 5])
+    assert pipeline.status()["lanes"] == before
+    assert pipeline.backfill(past).batches == 0
+    place.land("6.json", [order(6)])
+    assert (pipeline.run().read, place.ids("tables/other")) == (1, [1, 2, 3, 4, 5, 6])
