@@ -1,33 +1,43 @@
-"""Rows are appended to a Delta table; each commit carries the labels of its batches."""
+"""Rows are appended to a Delta table, merged into it, or put in its place; each commit carries its batches' labels."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from destinations.delta_demands import demanded
+from destinations.delta_fit import unclear, unfit
 from destinations.delta_log import tag
-from destinations.delta_schema import impossible, lacking, misfits, needs_mapping
-from destinations.delta_table import Table, make
+from destinations.delta_merge import Merge, insisting
+from destinations.delta_options import check, missing
+from destinations.delta_schema import impossible, needs_mapping
+from destinations.delta_table import Layout, Table, make
 from destinations.destination import Destination, DestinationError, Identity, Label, Misfit, Unsure, Written
+from destinations.table_lock import alone
 from origins.names import quoted, text
+from stages.stage import Stage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructField, StructType
+    from pyspark.sql.types import StructType
 
-_TABLE = re.compile(r"(?:[^\W\d]\w*|\d\w*|`(?:``|[^`])+`)(?:\.(?:\w+|`(?:``|[^`])+`)){0,3}")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _PROPERTIES = {"delta.checkpointInterval": "100"}
 """Of every table that is made: a checkpoint after each tenth commit doubles what a small append costs."""
 _PATIENCE = 10.0
 """How long a fence waits for another process's write, in seconds."""
 
-_ASKED = "WHERRY_ASKED"
-"""What the error of a write says that got past the table's own checks."""
+_AGAIN = {
+    "append": "gets the rows again; those that it has will be there twice",
+    "merge": "merges the rows again; each key has one row, and what it holds is that of the highest in sequence",
+    "replace": "gets the rows again; those of the run's first batch take the place of what is there",
+}
 
 
 @dataclass
@@ -37,7 +47,7 @@ class _Held:
 
 @dataclass(frozen=True, kw_only=True)
 class Delta(Destination):
-    """Appends rows to a Delta table, which is made if it is missing. Give its `path` or its name as `table`."""
+    """Brings rows into a Delta table, which is made if it is missing. Give its `path` or its name as `table`."""
 
     remembers: ClassVar[bool] = True
     guarantee: ClassVar[str] = (
@@ -48,20 +58,33 @@ class Delta(Destination):
     """Where the table lies; relative to the definition."""
     table: str | None = field(default=None, metadata={"like": "main.shop.orders"})
     """Its name in a catalog; this or `path`."""
-    mode: Literal["append"] = "append"
-    """Every batch is added to what is there."""
+    mode: Literal["append", "merge", "replace"] = "append"
+    """Rows are added; take the place of those with the same keys; or take, from a run's first batch on, that of all."""
+    keys: Sequence[str] = ()
+    """The columns by which a merge finds the row that is there."""
+    sequence_by: str | None = None
+    """The column that says which of two rows is later: the highest wins. By default the one that arrives last does."""
+    apply_as_deletes: str | None = None
+    """A condition: a row for which it is true takes away the one with its keys."""
+    except_column_list: Sequence[str] = ()
+    """Columns that a merge may look at and does not write."""
+    where: str | None = None
+    """What a run replaces, as a condition; by default all. Rows that do not match are refused."""
+    partition_by: Sequence[str] = ()
+    """The columns by which a table that is made is partitioned."""
+    cluster_by: Sequence[str] = ()
+    """The columns by which a table that is made is clustered."""
     properties: Mapping[str, str] = field(default_factory=dict)
     """Table properties for a table that is made; one that is there keeps its own."""
+    comment: str | None = None
+    """What the catalog says of a table that is made."""
+    stamp: str | None = field(default=None, metadata={"like": "_batch"})
+    """A column that says of each row which batch brought it, as `lane/number`."""
 
     _held: _Held = field(default_factory=_Held, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if bool(self.path) == bool(self.table):
-            raise ValueError("path: expected either path or table, got " + ("both" if self.path else "neither"))
-        if self.table and not _TABLE.fullmatch(self.table):
-            raise ValueError(f"table: expected a name such as catalog.schema.table, got {self.table!r}")
-        if self.mode != "append":
-            raise ValueError(f"mode: expected append, got {self.mode!r}")
+        check(self)
 
     @property
     def place(self) -> str:
@@ -83,23 +106,51 @@ class Delta(Destination):
         """The table as it is named in SQL."""
         return self.table or f"delta.{quoted(self.place)}"
 
+    @property
+    def again(self) -> str:
+        return _AGAIN[self.mode]
+
+    @property
+    def replaces(self) -> bool:
+        return self.mode == "replace"
+
+    @property
+    def ordered(self) -> bool:
+        return self.mode == "merge" and self.sequence_by is None
+
+    def written(self, rows: StructType) -> StructType:
+        """The columns of such rows that are written."""
+        left_out = {name.lower() for name in self.except_column_list}
+        return type(rows)([field for field in rows if field.name.lower() not in left_out])
+
     def open(self, spark: SparkSession, schema: StructType | None) -> Identity:
         table = Table.find(spark, self.sql_name)
         if schema is not None:
-            self._refuse(impossible(schema))
-            table = table or make(spark, self.sql_name, schema, self._properties(schema), self.folder)
-            self._refuse(self._misfits(spark, schema))
+            columns = self._columns(schema)
+            self._refuse([*missing(self, schema), *impossible(columns), *unclear(spark, self, schema)])
+            table = table or make(spark, self.sql_name, columns, self._layout(columns), self.folder)
+            self._refuse(unfit(spark, self, columns, table.declared(spark)))
         if table is None:
             return Identity(place=self.place)
         self._held.table = table
         return Identity(place=self.place, id=table.id, version=table.version)
 
+    def demands(self, spark: SparkSession, schema: StructType) -> Sequence[Stage]:
+        return demanded(self, self._standing(spark).declared(spark), schema)
+
     def write(self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label]) -> Written:
-        table = self._standing(spark)
-        with table.held():
+        table, key = self._standing(spark), labels[0].key
+        rows = self._stamped(rows, labels)
+        with self._turn(table):
             before = table.version
-            table.append(rows, tag(labels))
-        return table.written(spark, labels[0].key, before)
+            insisting(
+                lambda: self._commit(table, rows, labels),
+                lambda: table.written(spark, key, before).version is not None,
+            )
+        written = table.written(spark, key, before)
+        if self.mode == "merge" and written.version is None:
+            return Written(rows=rows.count())  # nothing in the table had to change, so there is no commit that counts
+        return written
 
     def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
         known = self._held.table
@@ -114,9 +165,10 @@ class Delta(Destination):
                 if undone:
                     raise self._unsure(label, f"version {commit.version} has it, and then came {undone}")
                 written = commit.written()
-                return replace(written, rows=None, bytes=None) if commit.shared else written
+                return dataclasses.replace(written, rows=None, bytes=None) if commit.shared else written
             oldest = commit.version
-            undone = f"{commit.operation}, version {commit.version}" if commit.undoes else undone
+            if commit.undoes or (self.replaces and commit.overwrites):
+                undone = f"{commit.operation}, version {commit.version}"
         if oldest != identity.version + 1:
             raise self._unsure(
                 label, f"its history does not go on from version {identity.version}, where the run began"
@@ -141,21 +193,46 @@ class Delta(Destination):
         self._held.table = found
         return found
 
-    def _properties(self, schema: StructType) -> Mapping[str, str]:
-        mapping = {"delta.columnMapping.mode": "name"} if needs_mapping(schema) else {}
-        return {**_PROPERTIES, **mapping, **self.properties}
+    def _columns(self, rows: StructType) -> StructType:
+        """The columns of a table for such rows."""
+        from pyspark.sql.types import StringType, StructField
 
-    def _misfits(self, spark: SparkSession, schema: StructType) -> list[str]:
-        there = spark.table(self.sql_name).schema
-        problems = misfits(schema, there, self.sql_name)
-        missing = lacking(schema, there)
-        fitting = [field for field in schema if field.name not in problems]
-        if missing and not _fills(spark, self.sql_name, fitting):
-            problems |= {
-                name: f"{name}: the table wants it in every row (NOT NULL); add it, with_columns: {{{name}: …}}"
-                for name in missing
-            }
-        return list(problems.values())
+        stamp = [StructField(self.stamp, StringType())] if self.stamp else []
+        return type(rows)([*self.written(rows), *stamp])
+
+    def _stamped(self, rows: DataFrame, labels: Sequence[Label]) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        if not self.stamp:
+            return rows
+        if len(labels) > 1:
+            raise DestinationError("A stamp names one batch, and this write brings the rows of several.")
+        batch = labels[0].batch
+        return rows.withColumn(self.stamp, F.lit(f"{batch.lane}/{batch.number}"))
+
+    @contextlib.contextmanager
+    def _turn(self, table: Table) -> Iterator[None]:
+        """Let no write into the table that would be in the way of this one."""
+        with contextlib.nullcontext() if self.mode == "append" else alone(table.id), table.held():
+            yield
+
+    def _commit(self, table: Table, rows: DataFrame, labels: Sequence[Label]) -> None:
+        if self.mode == "merge":
+            merge = Merge(keys=self.keys, sequence_by=self.sequence_by, deletes=self.apply_as_deletes)
+            merge.run(rows, self.written(rows.schema).names, table.name, tag(labels))
+        elif self.replaces and any(label.batch.first for label in labels):
+            table.replace(rows, tag(labels), self.where)
+        else:
+            table.append(rows, tag(labels))
+
+    def _layout(self, schema: StructType) -> Layout:
+        mapping = {"delta.columnMapping.mode": "name"} if needs_mapping(schema) else {}
+        return Layout(
+            partition_by=self.partition_by,
+            cluster_by=self.cluster_by,
+            properties={**_PROPERTIES, **mapping, **self.properties},
+            comment=self.comment,
+        )
 
     def _refuse(self, problems: Sequence[str]) -> None:
         if problems:
@@ -168,17 +245,3 @@ class Delta(Destination):
             f"({self.place}).",
             hint="Look whether its rows are there, and say so:  --assume delivered  or  --assume missing",
         )
-
-
-def _fills(spark: SparkSession, table: str, fields: Sequence[StructField]) -> bool:
-    """Whether the table itself gives the columns that these lack. It is asked by a write whose only row raises."""
-    from pyspark.sql import functions as F
-
-    row = [F.raise_error(F.lit(_ASKED)).cast(field.dataType).alias(field.name) for field in fields]
-    try:
-        spark.range(1).select(*row).writeTo(table).append()
-    except Exception as error:
-        if _ASKED not in str(error) and "NOT_NULL" not in str(error):
-            raise
-        return _ASKED in str(error)
-    raise AssertionError("a row that raises was written")

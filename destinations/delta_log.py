@@ -47,13 +47,20 @@ class Commit:
         return (
             self.operation in ("RESTORE", "TRUNCATE", "CLONE")
             or "REPLACE" in self.operation
-            or (self.operation == "WRITE" and self.parameters.get("mode") == "Overwrite" and not whole)
+            or (self.overwrites and not whole)
             or (self.operation == "DELETE" and whole in _EMPTIED)
         )
+
+    @property
+    def overwrites(self) -> bool:
+        """Whether it put its rows in the place of others."""
+        return self.operation == "WRITE" and self.parameters.get("mode") == "Overwrite"
 
     def written(self) -> Written:
         """What it left, by its own figures."""
         rows, size = (self.metrics.get(name) for name in _METRICS[self.operation])
+        if rows is None and self.metrics.get("numFiles") == "0":
+            rows = "0"  # nothing took the place of what was there
         return Written(
             rows=int(rows) if rows is not None else None,
             bytes=int(size) if size is not None else None,
@@ -72,6 +79,10 @@ class Log(ABC):
     @abstractmethod
     def latest(self, spark: SparkSession) -> int:
         """The newest version."""
+
+    @abstractmethod
+    def metadata(self, spark: SparkSession) -> Mapping[str, JSON]:
+        """The table's metadata as Delta keeps it; nothing where it cannot be read."""
 
     @abstractmethod
     def commits(self, spark: SparkSession, after: int) -> Iterator[Commit]:
@@ -106,8 +117,15 @@ class LocalLog(Log):
 
     def is_of(self, table_id: str) -> bool:
         """Whether it is the log of the table with this id, by the checksum that Spark leaves beside a version."""
+        return bool(self._checksum().get("id") == table_id)
+
+    def metadata(self, spark: SparkSession) -> Mapping[str, JSON]:
+        return self._checksum()
+
+    def _checksum(self) -> Mapping[str, JSON]:
+        """The metadata in the newest version's checksum; nothing when it has none."""
         checksum = self._file(max(self._listed(), default=-1), "crc")
-        return checksum.exists() and json.loads(checksum.read_text(encoding="utf-8"))["metadata"]["id"] == table_id
+        return _metadata(checksum.read_text(encoding="utf-8")) if checksum.exists() else {}
 
     def _file(self, version: int, kind: str = "json") -> Path:
         return self.folder / "_delta_log" / f"{version:020}.{kind}"
@@ -135,6 +153,14 @@ class SparkLog(Log):
 
     table: str
     """As it is named in SQL."""
+    location: str
+
+    def metadata(self, spark: SparkSession) -> Mapping[str, JSON]:
+        checksum = f"{self.location}/_delta_log/{self.latest(spark):020}.crc"
+        try:
+            return _metadata(spark.read.text(checksum, wholetext=True).collect()[0][0])
+        except Exception:  # a catalog may keep a table's folder to itself, and says so in many ways
+            return {}
 
     def latest(self, spark: SparkSession) -> int:
         return max((commit.version for commit in self._newest(spark, 1)), default=-1)
@@ -166,6 +192,11 @@ class SparkLog(Log):
             )
             for version, operation, parameters, metrics, tag in history.select(*columns).collect()
         ]
+
+
+def _metadata(checksum: str) -> Mapping[str, JSON]:
+    found: Mapping[str, JSON] = json.loads(checksum)["metadata"]
+    return found
 
 
 def tag(labels: Sequence[Label]) -> str:

@@ -18,7 +18,7 @@ _NEED_MAPPING = set(" ,;{}()\n\t=")
 
 def columns(schema: StructType) -> str:
     """The columns of a table for these rows, as `CREATE TABLE` takes them; each may be NULL."""
-    return ", ".join(f"{quoted(field.name)} {_sql(field.dataType)}" for field in schema)
+    return ", ".join(f"{quoted(field.name)} {sql_type(field.dataType)}" for field in schema)
 
 
 def needs_mapping(kind: DataType) -> bool:
@@ -57,11 +57,11 @@ def misfits(rows: StructType, table: StructType, name: str) -> dict[str, str]:
         if target is None:
             problems[field.name] = (
                 f"{field.name}: the table has no such column; leave it out, drop: [{_yaml(field.name)}], or add it, "
-                f"ALTER TABLE {name} ADD COLUMNS ({quoted(field.name)} {_sql(field.dataType)})"
+                f"ALTER TABLE {name} ADD COLUMNS ({quoted(field.name)} {sql_type(field.dataType)})"
             )
         elif not _same(field.dataType, target.dataType):
-            wanted = _sql(target.dataType)
-            have = _sql(field.dataType)
+            wanted = sql_type(target.dataType)
+            have = sql_type(field.dataType)
             problems[field.name] = f"{field.name}: the rows have {have}, the table {wanted}; {_cast(field, wanted)}"
     return problems
 
@@ -74,11 +74,45 @@ def lacking(rows: StructType, table: StructType, within: str = "") -> list[str]:
     missing = []
     for field in table:
         mine = have.get(field.name.lower())
-        if mine is None and not field.nullable and "CURRENT_DEFAULT" not in field.metadata:
+        if mine is None and "CURRENT_DEFAULT" in field.metadata:
+            continue
+        if mine is None and not field.nullable:
             missing.append(within + field.name)
-        if isinstance(mine, StructType) and isinstance(field.dataType, StructType):
-            missing += lacking(mine, field.dataType, f"{within}{field.name}.")
+        elif isinstance(field.dataType, StructType) and (mine is None or isinstance(mine, StructType)):
+            missing += lacking(mine or StructType(), field.dataType, f"{within}{field.name}.")
     return missing
+
+
+def parts_lacking(rows: DataType, table: DataType) -> list[str]:
+    """The fields of structs, however deep, that the table has and the rows have not."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(rows, StructType) and isinstance(table, StructType):
+        mine = {field.name.lower(): field.dataType for field in rows}
+        inner = ((f.name, mine.get(f.name.lower()), f.dataType) for f in table)
+        return [
+            path
+            for name, own, kind in inner
+            for path in ([name] if own is None else [f"{name}.{part}" for part in parts_lacking(own, kind)])
+        ]
+    if isinstance(rows, ArrayType) and isinstance(table, ArrayType):
+        return parts_lacking(rows.elementType, table.elementType)
+    if isinstance(rows, MapType) and isinstance(table, MapType):
+        return parts_lacking(rows.keyType, table.keyType) + parts_lacking(rows.valueType, table.valueType)
+    return []
+
+
+def sql_type(kind: DataType) -> str:
+    """The type as SQL, with every name inside it quoted."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(kind, StructType):
+        return f"struct<{', '.join(f'{quoted(field.name)}: {sql_type(field.dataType)}' for field in kind)}>"
+    if isinstance(kind, ArrayType):
+        return f"array<{sql_type(kind.elementType)}>"
+    if isinstance(kind, MapType):
+        return f"map<{sql_type(kind.keyType)}, {sql_type(kind.valueType)}>"
+    return kind.simpleString()
 
 
 def _same(rows: DataType, table: DataType) -> bool:
@@ -93,19 +127,6 @@ def _same(rows: DataType, table: DataType) -> bool:
     if isinstance(rows, MapType) and isinstance(table, MapType):
         return _same(rows.keyType, table.keyType) and _same(rows.valueType, table.valueType)
     return rows == table
-
-
-def _sql(kind: DataType) -> str:
-    """The type as SQL, with every name inside it quoted."""
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
-    if isinstance(kind, StructType):
-        return f"struct<{', '.join(f'{quoted(field.name)}: {_sql(field.dataType)}' for field in kind)}>"
-    if isinstance(kind, ArrayType):
-        return f"array<{_sql(kind.elementType)}>"
-    if isinstance(kind, MapType):
-        return f"map<{_sql(kind.keyType)}, {_sql(kind.valueType)}>"
-    return kind.simpleString()
 
 
 def _kinds(kind: DataType) -> Iterator[DataType]:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from destinations.delta_log import LocalLog, Log, SparkLog
+from destinations.delta_rules import Declared
 from destinations.delta_schema import columns
 from destinations.destination import DestinationError, Written
 from destinations.table_lock import committing, making
-from origins.names import text
+from origins.names import quoted, text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,6 +29,10 @@ _MISSING = (
     "TABLE_OR_VIEW_NOT_FOUND",
 )
 
+_CHECK = "delta.constraints."
+"""How the names of the properties begin that hold constraints."""
+_EXPLICIT = "delta.identity.allowExplicitInsert"
+
 _OBSTACLES = {
     "ALREADY_EXISTS": "what is there is not a Delta table",
     "SCHEMA_NOT_FOUND": "there is no such schema; CREATE SCHEMA makes it",
@@ -37,12 +43,13 @@ _OBSTACLES = {
 
 @dataclass
 class Table:
-    """One table. Only `version` ever changes, and only upwards, so that threads may share it."""
+    """One table as it was found. Only `version` ever changes, and only upwards, so that threads may share it."""
 
     name: str
     """As it is named in SQL."""
     id: str
     location: str
+    properties: Mapping[str, str]
     log: Log
     version: int
     """The newest version that was seen."""
@@ -53,16 +60,18 @@ class Table:
         from pyspark.errors import AnalysisException
 
         try:
-            detail = spark.sql(f"DESCRIBE DETAIL {name}").select("format", "id", "location").collect()
+            detail = spark.sql(f"DESCRIBE DETAIL {name}").select("format", "id", "location", "properties").collect()
         except AnalysisException as error:
             if any(missing in str(error) for missing in _MISSING):
                 return None
             raise
-        ((kind, table_id, location),) = detail
+        ((kind, table_id, location, properties),) = detail
         if kind != "delta":
             raise DestinationError(f"{name} is not a Delta table but {kind}.", hint="Name another table.")
-        log: Log = _local(location, table_id) or SparkLog(name)
-        return Table(name=name, id=table_id, location=location, log=log, version=log.latest(spark))
+        log: Log = _local(location, table_id) or SparkLog(name, location)
+        return Table(
+            name=name, id=table_id, location=location, properties=properties, log=log, version=log.latest(spark)
+        )
 
     @property
     def stands(self) -> bool:
@@ -85,6 +94,17 @@ class Table:
         else:
             yield
 
+    def declared(self, spark: SparkSession) -> Declared:
+        """What it says of its columns. Generated and identity columns are told where its folder can be read."""
+        fields = json.loads(self.log.metadata(spark).get("schemaString", '{"fields": []}'))["fields"]
+        said = {field["name"].lower(): field["metadata"] for field in fields}
+        return Declared(
+            schema=spark.table(self.name).schema,
+            checks={key[len(_CHECK) :]: sql for key, sql in sorted(self.properties.items()) if key.startswith(_CHECK)},
+            generated={name: sql for name, each in said.items() if (sql := each.get("delta.generationExpression"))},
+            identities={name: each[_EXPLICIT] for name, each in said.items() if _EXPLICIT in each},
+        )
+
     def append(self, rows: DataFrame, tag: str) -> None:
         """Append the rows in one commit that carries the tag."""
         if isinstance(self.log, LocalLog):
@@ -92,6 +112,13 @@ class Table:
             rows.write.format("delta").mode("append").option("userMetadata", tag).save(self.location)
         else:
             rows.writeTo(self.name).option("userMetadata", tag).append()
+
+    def replace(self, rows: DataFrame, tag: str, where: str | None) -> None:
+        """Put the rows in the place of all rows, or of those that match, in one commit that carries the tag."""
+        from pyspark.sql import functions as F
+
+        writer = rows.writeTo(self.name).option("userMetadata", tag).option("partitionOverwriteMode", "static")
+        writer.overwrite(F.expr(where or "true"))
 
     def written(self, spark: SparkSession, key: str, after: int) -> Written:
         """What the write under this label left, which began when version `after` was there."""
@@ -102,20 +129,39 @@ class Table:
         return Written(rows=0)
 
 
-def make(
-    spark: SparkSession, name: str, schema: StructType, properties: Mapping[str, str], folder: Path | None
-) -> Table:
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """How a table is made that is not there yet."""
+
+    partition_by: Sequence[str] = ()
+    cluster_by: Sequence[str] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    comment: str | None = None
+
+    def sql(self, schema: StructType) -> str:
+        """The table with these columns, as `CREATE TABLE` takes it behind the name."""
+        clauses = [f"({columns(schema)}) USING delta"]
+        if self.partition_by:
+            clauses.append(f"PARTITIONED BY ({', '.join(map(quoted, self.partition_by))})")
+        if self.cluster_by:
+            clauses.append(f"CLUSTER BY ({', '.join(map(quoted, self.cluster_by))})")
+        if self.comment is not None:
+            clauses.append(f"COMMENT {text(self.comment)}")
+        listed = ", ".join(f"{text(key)} = {text(value)}" for key, value in self.properties.items())
+        return " ".join([*clauses, f"TBLPROPERTIES ({listed})"])
+
+
+def make(spark: SparkSession, name: str, schema: StructType, layout: Layout, folder: Path | None) -> Table:
     """Make the table, unless somebody else has made it a moment ago. Raises `DestinationError` with what is in the way.
 
     `folder` is where it will lie, if that is on this machine.
     """
-    listed = ", ".join(f"{text(key)} = {text(value)}" for key, value in properties.items())
     with making(folder) if folder else contextlib.nullcontext():
         found = Table.find(spark, name)
         if found is not None:
             return found
         try:
-            spark.sql(f"CREATE TABLE {name} ({columns(schema)}) USING delta TBLPROPERTIES ({listed})")
+            spark.sql(f"CREATE TABLE {name} {layout.sql(schema)}")
         except Exception as error:
             found, why = Table.find(spark, name), _obstacle(error, folder)
             if found is None and why:

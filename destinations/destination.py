@@ -79,9 +79,6 @@ class Destination(ABC):
     remembers: ClassVar[bool] = False
     guarantee: ClassVar[str] = "at least once: after a crash the batch that was open is written again"
     """What `validate` promises in its name, and why."""
-    again: ClassVar[str] = "gets the rows again; those that it has will be there twice"
-    """What becomes of rows that it has already, when offsets are moved back."""
-
     name: str | None = None
     stages: Sequence[Stage] = ()
     """What is done to the rows on their way to this destination only."""
@@ -98,6 +95,16 @@ class Destination(ABC):
     @abstractmethod
     def place(self) -> str:
         """Where the rows go, as a person would name it; its last part is the default name."""
+
+    @property
+    def again(self) -> str:
+        """What becomes of rows that it has already, when offsets are moved back."""
+        return "gets the rows again; those that it has will be there twice"
+
+    @property
+    def ordered(self) -> bool:
+        """Whether what is there in the end depends on the order in which batches come, across lanes as well."""
+        return False
 
     def open(self, spark: SparkSession, schema: StructType | None) -> Identity:
         """Make the place if it is missing and check that rows of this schema fit. Twice is once.

@@ -26,6 +26,8 @@ class Dlq:
             raise ValueError(f"window: expected 0 or more rows, got {self.window}")
         if not 1 <= self.threshold <= 10_000:
             raise ValueError(f"threshold: expected 1 to 10000 nacks, got {self.threshold}")
+        if self.destination is not None and (self.destination.replaces or self.destination.ordered):
+            raise ValueError("destination: expected one to which rows are only added, such as delta with mode: append")
         if 0 < self.window < self.threshold:
             raise ValueError(
                 f"threshold: {self.threshold} nacks never fit into a window of {self.window} rows; "

@@ -44,6 +44,15 @@ def committing(table: Path, patience: float | None = None) -> Iterator[bool]:
 
 
 @contextlib.contextmanager
+def alone(table: str) -> Iterator[None]:
+    """Let no other thread of this process in here for the table with this id."""
+    with _known_lock:
+        mine = _alone.setdefault(table, threading.Lock())
+    with mine:
+        yield
+
+
+@contextlib.contextmanager
 def making(table: Path) -> Iterator[None]:
     """Hold the lock under which a table is made that is not there yet: that of the nearest folder above it."""
     handle = _locked(next(folder for folder in table.parents if folder.is_dir()))
@@ -111,6 +120,7 @@ class _Turns:
 
 
 _known: dict[Path, _Turns] = {}
+_alone: dict[str, threading.Lock] = {}
 _known_lock = threading.Lock()
 
 

@@ -16,6 +16,8 @@ NACK = (
     "struct<stage string, destination string, code string, message string, "
     "row string, row_schema string, original string, original_schema string>"
 )
+_EXCERPT = 80
+"""So many characters of a value stand in a message."""
 
 
 def reason(code: str, message: Column) -> Column:
@@ -23,3 +25,12 @@ def reason(code: str, message: Column) -> Column:
     from pyspark.sql import functions as F
 
     return F.struct(F.lit(code).alias("code"), message.alias("message"))
+
+
+def shown(value: Column) -> Column:
+    """The value as it stands in a message: in quotes, cut if it is long; NULL without them."""
+    from pyspark.sql import functions as F
+
+    whole = F.coalesce(value.try_cast("string"), F.lit("this value"))
+    cut = F.when(F.length(whole) > _EXCERPT, F.concat(F.substring(whole, 1, _EXCERPT), F.lit("…"))).otherwise(whole)
+    return F.when(value.isNull(), F.lit("NULL")).otherwise(F.concat(F.lit("'"), cut, F.lit("'")))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from origins.nack import reason
+from origins.nack import reason, shown
 from origins.names import HIDDEN
 from stages.expressions import check_row_expressions
 from stages.stage import Stage, check_columns
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
     from stages.rows import Rows
-
-_EXCERPT = 80
-"""So many characters of a value stand in a message."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,10 +46,8 @@ class Cast(Stage):
 def _said(name: str, kind: str, value: Column) -> Column:
     from pyspark.sql import functions as F
 
-    shown = F.coalesce(value.try_cast("string"), F.lit("this value"))
-    cut = F.when(F.length(shown) > _EXCERPT, F.concat(F.substring(shown, 1, _EXCERPT), F.lit("…"))).otherwise(shown)
     article = "an" if kind[0].lower() in "aeiou" else "a"
-    return F.concat(F.lit(f"column {name}: '"), cut, F.lit(f"' is not {article} {kind}"))
+    return F.concat(F.lit(f"column {name}: "), shown(value), F.lit(f" is not {article} {kind}"))
 
 
 def _is_lost(rows: Rows, name: str, kind: str, after: Column) -> Column:

@@ -46,6 +46,7 @@ _WINDOW = re.compile(r"\)\s*over\b", re.IGNORECASE)
 _CLAUSES = re.compile("select|where|group|having|order|sort|cluster|distribute|limit|window|qualify|union")
 _UNFOLDING = re.compile("view|(?:pos)?explode(?:_outer)?|inline(?:_outer)?|stack|range")
 """What stands where a table would, and gives the same for the same row."""
+_SILENT = ("space", "comment")
 _QUERY = re.compile(r"\(\s*(?:select|with|values|table)\s", re.IGNORECASE)
 
 
@@ -66,6 +67,16 @@ def put_in(sql: str, labels: Mapping[str, str | int | datetime]) -> str:
         elif kind not in ("space", "comment"):
             value_before = kind != "mark" or token in (")", "]")
     return "".join(told)
+
+
+def columns_in(sql: str) -> list[str]:
+    """What may be columns in an expression, in small letters. Errs towards too many: a word of SQL counts as one."""
+    return list(dict.fromkeys(name for _, name in _names(sql) if name is not None))
+
+
+def put_for(sql: str, columns: Mapping[str, str]) -> str:
+    """The expression with other expressions in the place of columns, which are named in small letters."""
+    return "".join(columns.get(name or "", token) for token, name in _names(sql))
 
 
 def repeatable(sql: str) -> bool:
@@ -127,6 +138,15 @@ def check_row_expressions(field: str, value: object) -> None:
     check_names(field, value)
 
 
+def check_condition(field: str, value: object) -> None:
+    """Raises ValueError unless the value is a condition on a row that is the same for it in every batch."""
+    check_row_expression(field, value)
+    if not repeatable(str(value)):
+        raise ValueError(f"{field}: expected a condition whose answer never changes, got {value!r}")
+    if put_in(str(value), dict.fromkeys(LABELS, "")) != value:
+        raise ValueError(f"{field}: expected a condition on columns, got {value!r}, which asks for the batch")
+
+
 def check_names(field: str, names: Iterable[object]) -> None:
     """Raises ValueError unless columns may have these names, side by side."""
     seen: set[str] = set()
@@ -138,6 +158,21 @@ def check_names(field: str, names: Iterable[object]) -> None:
         if name.lower() in seen:
             raise ValueError(f"{field}: {name!r} stands there twice; names do not differ by the case of letters")
         seen.add(name.lower())
+
+
+def _names(sql: str) -> Iterator[tuple[str, str | None]]:
+    """The pieces of the text; beside each with which the name of a column begins, that name in small letters."""
+    held, before = list(_tokens(sql)), ""
+    for index, (kind, token) in enumerate(held):
+        after = next((next_token for next_kind, next_token in held[index + 1 :] if next_kind not in _SILENT), "")
+        is_name = kind == "quoted" or (kind == "word" and not token[0].isdigit())
+        begins = is_name and before != "." and after != "("
+        yield token, _unquoted(token).lower() if begins else None
+        before = before if kind in _SILENT else token
+
+
+def _unquoted(name: str) -> str:
+    return name[1:-1].replace("``", "`") if name.startswith("`") else name
 
 
 def _tokens(sql: str) -> Iterator[tuple[str, str]]:

@@ -190,7 +190,7 @@ def test_spark_and_the_folder_say_the_same(spark: SparkSession, tmp_path: Path) 
     rows = spark.range(3)
     table.open(spark, rows.schema)
     table.write(spark, rows, [label()])
-    local, through_spark = LocalLog(tmp_path / "orders"), SparkLog(table.sql_name)
+    local, through_spark = LocalLog(tmp_path / "orders"), SparkLog(table.sql_name, table.place)
     first = tmp_path / "orders" / "_delta_log" / f"{1:020}.json"
     for version in range(2, 11):
         first.with_stem(f"{version:020}").write_text(first.read_text().splitlines()[0])

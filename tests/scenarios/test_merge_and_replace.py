@@ -1,0 +1,129 @@
+"""Pipelines into tables whose rows are merged or replaced: what is there in the end, and that the counts hold."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.scenarios.conftest import Place
+
+pytestmark = pytest.mark.spark
+
+MERGE = """
+name: orders
+origin:
+  files: {path: "landing/*.json", format: json, schema: "id long, at long, op string, note string"}
+destinations:
+  - delta:
+      path: tables/latest
+      mode: merge
+      keys: [id]
+      sequence_by: at
+      apply_as_deletes: "op = 'D'"
+      except_column_list: [op]
+      stamp: _batch
+dlq: {window: 0}
+run: {batch: {files: 1}}
+"""
+BY_ARRIVAL = MERGE.replace("      sequence_by: at\n", "")
+REPLACE = """
+name: orders
+origin:
+  files: {path: "landing/*.json", format: json, schema: "id long, at long, op string, note string"}
+destinations:
+  - delta: {path: tables/latest, mode: replace, where: "at = 1"}
+dlq: {window: 0}
+run: {batch: {files: 1}}
+"""
+
+
+def change(number: int, at: int, note: str = "", op: str = "U") -> dict[str, Any]:
+    """A change to one order."""
+    return {"id": number, "at": at, "op": op, "note": note}
+
+
+def notes(place: Place) -> dict[int, str]:
+    """What the table says of each order; there is one row for each."""
+    rows = place.rows("tables/latest")
+    found = {row["id"]: row["note"] for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+@pytest.mark.connect
+@pytest.mark.promise("CD-16")
+def test_the_highest_in_sequence_wins_and_every_row_is_accounted_for(place: Place) -> None:
+    """Also with rows that come late, deletes, a key twice in a batch and a NULL key; delivered is what was merged."""
+    place.land("a.json", [change(1, 5, "b"), change(1, 4, "a"), change(2, 5, "x"), {"at": 1, "note": "no key"}])
+    place.land("b.json", [change(1, 3, "late"), change(2, 6, op="D"), change(3, 1, "new")])
+    place.land("c.json", [change(9, 1, op="D")])
+    report = place.load(MERGE).run()
+    assert (report.status, report.balanced) == ("succeeded", True)
+    assert (report.read, report.filtered, report.nacked, report.delivered) == (8, 1, 1, {"latest": 6})
+    assert notes(place) == {1: "b", 3: "new"}
+    assert {row["_batch"] for row in place.rows("tables/latest")} == {"0/1", "0/2"}
+    (refused,) = place.refused()
+    assert (refused["code"], refused["destination"]) == ("KEY", "latest")
+
+
+def test_without_a_sequence_the_row_that_came_last_wins(place: Place) -> None:
+    """In a batch and from batch to batch; a delete is a row like any other."""
+    place.land("a.json", [change(1, 5, "a"), change(1, 4, "b"), change(2, 1, "x"), change(2, 1, op="D")])
+    place.land("b.json", [change(1, 1, "c"), change(2, 0, "y")])
+    report = place.load(BY_ARRIVAL).run()
+    assert (report.balanced, report.filtered, report.delivered) == (True, 2, {"latest": 4})
+    assert notes(place) == {1: "c", 2: "y"}
+
+
+@pytest.mark.promise("CD-22", "CD-27")
+@pytest.mark.parametrize("definition", [MERGE, BY_ARRIVAL], ids=["sequence", "arrival"])
+def test_after_a_kill_a_merge_that_changed_nothing_is_right(place: Place, definition: str) -> None:
+    """It left no commit, so nobody knows that it ran; running it again changes as little."""
+    place.land("a.json", [change(1, 5, "a")])
+    place.land("b.json", [change(9, 7, op="D")])
+    place.land("c.json", [change(9, 6, "late or new")])
+    killed(place, definition, "Written", 2)
+    report = place.load().run()
+    assert (report.status, report.balanced, report.delivered) == ("succeeded", True, {"latest": 2})
+    assert notes(place) == {1: "a", 9: "late or new"}
+
+
+@pytest.mark.connect
+def test_a_run_replaces_what_matches_and_nothing_else(place: Place) -> None:
+    """The first batch replaces, later ones append; rows that do not match are in the DLQ; the next run replaces."""
+    place.load(REPLACE)
+    place.land("a.json", [change(1, 1, "a"), change(2, 2, "other day")])
+    place.land("b.json", [change(3, 1, "b")])
+    report = place.load(REPLACE).run()
+    assert (report.balanced, report.nacked, report.delivered) == (True, 1, {"latest": 2})
+    assert notes(place) == {1: "a", 3: "b"}
+    (refused,) = place.refused()
+    assert (refused["code"], refused["message"]) == ("WHERE", "the row does not match where (at = 1); at = '2'")
+    place.land("c.json", [change(4, 2, "none that matches")])
+    assert place.load().run().balanced is True
+    assert notes(place) == {}
+
+
+@pytest.mark.promise("CD-22", "CD-27")
+@pytest.mark.parametrize(("moment", "number"), [("Written", 1), ("BatchPlanned", 2), ("Written", 2)])
+def test_after_a_kill_a_replaced_table_has_every_row_once(place: Place, moment: str, number: int) -> None:
+    """Between the batch that replaces and those that append, and right behind each write."""
+    for index in range(3):
+        place.land(f"{index}.json", [change(index, 1, "new")])
+    killed(place, REPLACE, moment, number)
+    assert place.load().run().balanced is True
+    assert notes(place) == dict.fromkeys(range(3), "new")
+
+
+def killed(place: Place, definition: str, moment: str, number: int) -> None:
+    """A run that dies at this moment of this batch."""
+    file = place.define(definition)
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.scenarios.killed", str(file), moment, str(number)],
+        capture_output=True,
+        check=False,
+    )
+    assert run.returncode == -9, run.stderr.decode()
