@@ -77,6 +77,7 @@ def problems_of(pipeline: Pipeline) -> Iterator[Problem]:
     yield from _names(pipeline)
     yield from _state(pipeline)
     yield from _settings(pipeline)
+    yield from _order(pipeline)
 
 
 def _names(pipeline: Pipeline) -> Iterator[Problem]:
@@ -164,6 +165,18 @@ def _settings(pipeline: Pipeline) -> Iterator[Problem]:
     if not _is_time_zone(run.time_zone):
         said = f"expected a time zone such as UTC or Europe/Berlin, got {shortened(run.time_zone)}"
         yield Problem(path="run.time_zone", message=said)
+
+
+def _order(pipeline: Pipeline) -> Iterator[Problem]:
+    """What must come in one order cannot come in several lanes."""
+    lanes = sum(len(origin.lane_names()) for origin in pipeline.every_origin)
+    for at, destination in enumerate(pipeline.destinations):
+        if destination.ordered and lanes > 1:
+            said = (
+                f"'{destination.name}' keeps the row that arrives last, and {lanes} lanes have no order between them; "
+                "give it `sequence_by`, or the pipeline one lane"
+            )
+            yield Problem(path=f"destinations[{at}]", message=said)
 
 
 def _at_least_a_byte(text: str) -> int:

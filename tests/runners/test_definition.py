@@ -574,3 +574,17 @@ def test_any_edit_of_a_definition_is_a_definition_or_a_definition_error(
     file.write_text(SMALLEST[:at] + text + SMALLEST[at + cut :], encoding="utf-8")
     with contextlib.suppress(DefinitionError):
         load(file, environment={}, kinds=TOYS)
+
+
+@pytest.mark.promise("CD-19")
+def test_what_keeps_the_last_row_gets_one_lane(tmp_path: Path) -> None:
+    """Several lanes have no order between them, so a merge among them wants to know which row is later."""
+    text = (
+        "name: orders\norigin: {generate: {}, lanes: 2}\n"
+        "destinations: [delta: {path: orders, mode: merge, keys: [id]}]\n"
+    )
+    (tmp_path / "orders.yaml").write_text(text)
+    with pytest.raises(DefinitionError, match=r"destinations\[0\].*2 lanes have no order between them"):
+        load(tmp_path / "orders.yaml")
+    (tmp_path / "orders.yaml").write_text(text.replace("[id]", "[id], sequence_by: at"))
+    assert load(tmp_path / "orders.yaml").pipeline.destinations[0].ordered is False
