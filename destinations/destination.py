@@ -123,6 +123,12 @@ class Destination(ABC):
     def write(self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label]) -> Written:
         """Write all rows and the labels, or nothing. Called from runner threads, several at a time."""
 
+    def tick(self, spark: SparkSession, rows: DataFrame, label: Label) -> None:
+        """Nothing has come for a while: `rows` are none, with the columns that a batch's rows have.
+
+        Comes only with `run.idle`. Nothing may be written.
+        """
+
     def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
         """What was written under this label; None if surely nothing was. Raises `Unsure` when it cannot tell.
 

@@ -159,6 +159,7 @@ def _settings(pipeline: Pipeline) -> Iterator[Problem]:
             yield Problem(path=path, message=f"expected at least 1, got {count}; nothing would ever be carried")
     yield from _quantity("run.batch.wait", batch.wait, seconds)
     yield from _quantity("run.poll", run.poll, seconds)
+    yield from _quantity("run.idle", run.idle, seconds)
     yield from _quantity("dlq.retain", pipeline.dlq.retain, seconds)
     if batch.bytes is not None:
         yield from _quantity("run.batch.bytes", batch.bytes, _at_least_a_byte)

@@ -26,7 +26,7 @@ from runners.events import (
 )
 from runners.flight import Flight, Rules, Step, after, begin, resume
 from runners.journal import Journal
-from runners.outcome import Outcome
+from runners.outcome import Failed, Outcome
 from runners.progress import Plan, State
 from runners.source import Source, Watch
 
@@ -64,6 +64,10 @@ class Dispatcher:
         self.exhausted: set[str] = set()
         self.gathering: dict[str, float] = {}
         """When the first row was seen of each lane whose next batch waits for more."""
+        self.ticking: set[str] = set()
+        """The lanes in which an empty batch is being shown."""
+        self.quiet = clock.elapsed()
+        """Since when there was no batch, and no empty one."""
         self.served: dict[str, int] = {}
         """For each lane the turn in which it was last planned: who waited longest comes first."""
         self.turns = 0
@@ -106,6 +110,12 @@ class Dispatcher:
             self.stopping = reason
             self._say(RunStopping(reason=reason))
 
+    def _fail(self, error: Exception) -> None:
+        """Keep the error, and carry nothing that is not in flight: not even what was waiting for more."""
+        self.errors.append(error)
+        self.gathering.clear()
+        self._stop("failed")
+
     def turn(self, finished: Sequence[Finished] = ()) -> bool:
         """One turn; whether there is anything left to wait for."""
         self.turns += 1
@@ -114,13 +124,14 @@ class Dispatcher:
         if self.forced:
             return False
         self._look()
-        steps = [self._decide(lane, outcome) for lane, outcome in finished]
+        steps = [self._decide(lane, outcome) for lane, outcome in finished if not self._ticked(lane, outcome)]
         alone = any(step.error or (step.settled and step.flight.plan.batch.origin in self.committed) for step in steps)
         if alone:
             self._record(steps)
             steps = []
         self._record(steps, self._plan(self._foreseen(steps)))
         self._hand_out()
+        self._tick()
         self.journal.compact()
         return bool(self.working) or (self.watch is not None and not self.stopping)
 
@@ -141,8 +152,10 @@ class Dispatcher:
         """How long to wait for an outcome before there is something else to do."""
         if self.watch is None or self.stopping:
             return None
-        wait = self.source.wait if self.source else 0.0
-        moments = [self.watch.next, *(since + wait for since in self.gathering.values())]
+        moments = [self.watch.next]
+        if self.source:
+            moments += [since + self.source.wait for since in self.gathering.values()]
+            moments += [self.quiet + self.source.idle] if self.source.idle and not self.working else []
         return max(0.0, min(moments) - self.clock.elapsed())
 
     def _decide(self, lane: str, outcome: Outcome) -> Step:
@@ -181,9 +194,7 @@ class Dispatcher:
                 del self.flights[lane]
             self.forget(replace(plan, decision=step.flight.decision))
         if step.error is not None:
-            self.errors.append(step.error)
-            self.gathering.clear()
-            self._stop("failed")
+            self._fail(step.error)
 
     def _commit(self, batch: Batch) -> None:
         if batch.origin in self.committed:
@@ -209,7 +220,9 @@ class Dispatcher:
         for lane in sorted(source.lanes, key=lambda lane: self.served.get(lane, 0)):
             if len(self.flights) >= min(self.max_in_flight, self.crew.size) or self._opening(source):
                 break
-            if lane in self.flights or lane in self.exhausted or (self.stopping and lane not in self.gathering):
+            if lane in self.flights or lane in self.working or lane in self.exhausted:
+                continue
+            if self.stopping and lane not in self.gathering:
                 continue
             span = source.take(lane, state.lane(lane).offset)
             if span is None:
@@ -247,6 +260,31 @@ class Dispatcher:
             if lane not in self.working and flight.task is not None:
                 self.working.add(lane)
                 self.crew.start(lane, flight.task)
+
+    def _tick(self) -> None:
+        """Show everybody an empty batch when nothing has come for a while."""
+        now = self.clock.elapsed()
+        if self.flights or self.working:
+            self.quiet = now
+        source = self.source
+        if source is None or self.watch is None or self.stopping or not source.idle or now - self.quiet < source.idle:
+            return
+        self.quiet = now
+        ticks = source.ticks(self.journal.state.lane, self.clock.now())
+        for lane, tick in list(ticks.items())[: self.crew.size]:
+            self.ticking.add(lane)
+            self.working.add(lane)
+            self.crew.start(lane, tick)
+
+    def _ticked(self, lane: str, outcome: Outcome) -> bool:
+        """Whether this was an empty batch; nothing follows from one that was seen."""
+        if lane not in self.ticking:
+            return False
+        self.ticking.discard(lane)
+        self.working.discard(lane)
+        if isinstance(outcome, Failed):
+            self._fail(outcome.error)
+        return True
 
     def _say(self, event: Event) -> None:
         for listener in self.listeners:

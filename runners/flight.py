@@ -28,6 +28,7 @@ from runners.outcome import (
     Prepared,
     Refused,
     Task,
+    Ticked,
 )
 from runners.progress import CLEAN, Decision, Lane, Plan
 
@@ -101,6 +102,7 @@ def after(flight: Flight, outcome: Outcome, rules: Rules) -> Step:
         return _answered(flight, outcome, rules)
     if isinstance(outcome, Counted):
         return _counted(flight, outcome)
+    assert not isinstance(outcome, Ticked), "a tick is no flight"
     if outcome.counts is not None:
         return _straight(flight, outcome.written, outcome.counts)
     return _next(replace(flight, landed={**flight.landed, outcome.name: outcome.written}), rules)

@@ -79,6 +79,7 @@ class Opening:
             feeds=[self._feed(spark, name, schema, backlogs[name]) for name, schema in schemas.items()],
             limits=Limits(rows=batch.rows, bytes=size(batch.bytes) if batch.bytes else None, files=batch.files),
             wait=seconds(batch.wait),
+            idle=seconds(self.pipeline.run_options.idle),
             first_alone=any(each.replaces for each in self.destinations.values()),
         )
 

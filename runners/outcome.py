@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from destinations.destination import Identity, Written
-from origins.batch import JSON
+from origins.batch import JSON, Batch
 from runners.counts import Counts
 from runners.progress import Decision, Plan
 
@@ -64,7 +64,14 @@ class Explain:
     place: int
 
 
-Task: TypeAlias = "Carry | Prepare | Deliver | Ask | Count | Explain"
+@dataclass(frozen=True, kw_only=True)
+class Tick:
+    """Show stages and destinations a batch without rows, which nobody plans and nobody settles."""
+
+    batch: Batch
+
+
+Task: TypeAlias = "Carry | Prepare | Deliver | Ask | Count | Explain | Tick"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,4 +128,9 @@ class Failed:
     error: Exception
 
 
-Outcome: TypeAlias = "Landed | Refused | Prepared | Answers | Counted | Explained | Failed"
+@dataclass(frozen=True, kw_only=True)
+class Ticked:
+    """Everybody has seen the empty batch."""
+
+
+Outcome: TypeAlias = "Landed | Refused | Prepared | Answers | Counted | Explained | Ticked | Failed"

@@ -42,6 +42,8 @@ class RunOptions:
     batch: BatchOptions = BatchOptions()
     poll: str = field(default="1s", metadata={"like": "10s"})
     """With `--follow`: how often to look for more; less often where looking takes long."""
+    idle: str = field(default="0s", metadata={"like": "60s"})
+    """With `--follow`: after how long without a batch stages and destinations see an empty one; 0s is never."""
     time_zone: str = "UTC"
 
 

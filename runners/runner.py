@@ -33,6 +33,8 @@ from runners.outcome import (
     Prepared,
     Refused,
     Task,
+    Tick,
+    Ticked,
 )
 from runners.progress import Plan
 from runners.session import cancel, in_short, named_work
@@ -75,6 +77,7 @@ class Runner:
             Ask: self._ask,
             Count: self._count,
             Explain: self._explain,
+            Tick: self._tick,
         }
         spark = self._session()
         try:
@@ -83,7 +86,7 @@ class Runner:
         except WherryError as error:
             return Failed(error=error)
         except Exception as error:
-            batch = task.plan.batch
+            batch = task.batch if isinstance(task, Tick) else task.plan.batch
             failed = CarryFailed(
                 f"batch {batch.number} of lane {batch.lane} ({batch.span.label}): {in_short(error)}",
                 hint="Its offset stays where it was; the next run looks at this batch first.",
@@ -194,6 +197,20 @@ class Runner:
         refused = refused_rows(spark, self.store, task.decision)
         upto = refused.where(F.col("position") <= task.place).orderBy(F.col("position").desc()).limit(3)
         return Explained(nacks=[_shown(row["nack"].asDict()) for row in upto.collect()])
+
+    def _tick(self, spark: SparkSession, task: Tick) -> Ticked:
+        from pyspark.sql.types import StructType
+
+        from stages.rows import Straight
+
+        batch, line = task.batch, self.lines[task.batch.origin]
+        nothing = spark.createDataFrame([], StructType.fromJson(json.loads(batch.schema)))
+        rows = Straight.begin(nothing, columns(batch), labels_of(batch), lambda frame, _: frame)
+        rows = passing(rows, line.common, {})
+        for name, steps in line.branches.items():
+            own_rows = passing(rows, steps, {})
+            self.destinations[name].tick(spark, own_rows.frame, Label(batch=batch, destination=name))
+        return Ticked()
 
     def _fetched(self, spark: SparkSession, batch: Batch, *, places: bool = False) -> DataFrame:
         origin = self.origins.get(batch.origin)

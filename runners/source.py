@@ -10,6 +10,7 @@ from datetime import datetime
 from origins.batch import JSON, Batch, Limits, Span
 from origins.origin import Backlog
 from runners.clock import Clock
+from runners.outcome import Tick
 from runners.progress import Lane, Plan
 
 NO_LIMITS = Limits()
@@ -44,6 +45,8 @@ class Source:
     limits: Limits = NO_LIMITS
     wait: float = 0.0
     """How many seconds a batch that is not full waits for more, in a run that goes on."""
+    idle: float = 0.0
+    """After how many seconds without a batch stages and destinations see an empty one; 0 is never."""
     first_alone: bool = False
     """Whether the run's first batch is settled before another is planned."""
     _feeds: Mapping[str, Feed] = field(init=False, repr=False)
@@ -64,24 +67,37 @@ class Source:
     def plan(self, lane: str, state: Lane, span: Span, now: datetime, *, first: bool) -> Plan:
         """The lane's next batch, with all that must stay the same about it."""
         feed = self._feeds[lane]
-        batch = Batch(
+        return Plan(
+            batch=self._batch(lane, state.number + 1, span, now, first=first),
+            destinations=tuple(self.destinations),
+            straight=feed.straight and not state.careful,
+            pins=feed.pins(),
+        )
+
+    def ticks(self, lanes: Callable[[str], Lane], now: datetime) -> Mapping[str, Tick]:
+        """An empty batch of each origin, by the lane that shows it."""
+        found = {}
+        for feed in self.feeds:
+            lane = next(iter(feed.lanes))
+            state = lanes(lane)
+            span = Span(start=state.offset, end=state.offset, label="nothing")
+            found[lane] = Tick(batch=self._batch(lane, state.number, span, now))
+        return found
+
+    def _batch(self, lane: str, number: int, span: Span, now: datetime, *, first: bool = False) -> Batch:
+        feed = self._feeds[lane]
+        return Batch(
             pipeline=self.pipeline,
             run=self.run,
             origin=feed.origin,
             lane=lane,
-            number=state.number + 1,
+            number=number,
             plan=uuid.uuid4().hex,
             span=span,
             schema=feed.schema,
             time=now,
             first=first,
             definition=self.definition,
-        )
-        return Plan(
-            batch=batch,
-            destinations=tuple(self.destinations),
-            straight=feed.straight and not state.careful,
-            pins=feed.pins(),
         )
 
 

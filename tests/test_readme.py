@@ -15,6 +15,7 @@ from runners.definition import load
 from runners.demo import make
 from runners.kinds import CONTRACTS, Role, ours
 from runners.options import options_of
+from runners.pipeline import BatchOptions, RunOptions
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -88,3 +89,16 @@ def test_the_demo_does_not_write_over_what_is_somebody_elses(tmp_path: Path) -> 
     (tmp_path / "orders.yaml").write_text("name: mine\n")
     with pytest.raises(WherryError, match="not the demo's"):
         make(tmp_path)
+
+
+@pytest.mark.parametrize(("options", "prefix"), [(RunOptions, ""), (BatchOptions, "batch.")])
+def test_every_option_of_a_run_is_documented(options: type, prefix: str) -> None:
+    """In the runners' README."""
+    text = (ROOT / "runners" / "README.md").read_text(encoding="utf-8")
+    assert [name for name in options_of(options) if f"`{prefix}{name}`" not in text and name != "batch"] == []
+
+
+def test_every_command_is_documented() -> None:
+    """In the main README, as it is typed."""
+    missing = [name for name in wherry.commands if f"wherry {name}" not in README]
+    assert missing == []

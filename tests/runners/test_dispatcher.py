@@ -19,7 +19,7 @@ from runners.events import BatchPlanned, BatchSettled, Event
 from runners.flight import Rules
 from runners.journal import Journal
 from runners.memory_ledger import MemoryLedger
-from runners.outcome import Failed, Landed, Task
+from runners.outcome import Failed, Landed, Task, Tick, Ticked
 from runners.source import Feed, Source, Watch
 from tests.simulation.world import SteppedCrew, Work, World
 
@@ -385,3 +385,60 @@ def test_the_first_batch_of_a_run_that_replaces_is_settled_before_another_is_pla
     assert bench.planned() == [("0", 1), ("1", 1), ("2", 1), ("0", 2)]
     firsts = [event.batch.first for event in bench.events if isinstance(event, BatchPlanned)]
     assert firsts == [True, False, False, False]
+
+
+class Idling(Following):
+    """A run that goes on, and shows an empty batch after a minute in which nothing came."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        assert self.dispatcher.source is not None
+        self.dispatcher.source = replace(self.dispatcher.source, wait=0, idle=60)
+        self.ticks: list[Batch] = []
+
+    def carry(self, task: Task) -> Work:
+        if isinstance(task, Tick):
+            yield
+            self.ticks.append(task.batch)
+            return Failed(error=self.error) if self.error else Ticked()
+        return (yield from super().carry(task))
+
+
+@pytest.mark.promise("X7", "SS-19", "SS-20")
+def test_an_empty_batch_is_shown_after_each_idle_time() -> None:
+    """Nothing is recorded of it: no number, no offset."""
+    run = Idling()
+    assert run.after(59) == []
+    seq = run.journal.state.seq
+    run.after(1)
+    run.turn("0")
+    assert [(batch.number, batch.span.start, batch.span.end) for batch in run.ticks] == [(0, None, None)]
+    run.after(60)
+    run.turn("0")
+    assert (len(run.ticks), run.journal.state.seq) == (2, seq)
+    assert run.after(1, rows=1) == [1]
+
+
+def test_a_batch_begins_the_idle_time_anew() -> None:
+    """And no empty batch is shown where none was asked for."""
+    run = Idling()
+    run.after(50, rows=1)
+    run.after(20)
+    run.turn("0")
+    run.after(39)
+    assert run.ticks == []
+    run.after(21)
+    run.turn("0")
+    assert len(run.ticks) == 1
+    never = Following()
+    never.after(10_000)
+    assert never.crew.work == {}
+
+
+def test_what_a_tick_raises_stops_the_run() -> None:
+    """Like any other error."""
+    run = Idling()
+    run.error = OSError("the handler is gone")
+    run.after(60)
+    assert run.turn("0") is False
+    assert [str(error) for error in run.dispatcher.errors] == ["the handler is gone"]

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import pytest
 
+from destinations.destination import Label
+from destinations.memory import Memory
 from runners.events import BatchSettled, Event, RunStarted
 from runners.pipeline import Pipeline
 from tests.scenarios.conftest import ORDERS, Place, order
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.spark]
 
@@ -76,3 +84,26 @@ def test_a_file_that_changed_after_it_was_carried_is_reported_and_not_read_again
     report = place.load(ORDERS).run()
     assert report.notices == ("files: a.json changed after it was carried; it is not read again",)
     assert place.ids("tables/orders") == [1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heard(Memory):
+    """A destination that stops the run at the first empty batch."""
+
+    ticks: list[tuple[str, ...]] = field(default_factory=list)
+
+    def tick(self, spark: SparkSession, rows: DataFrame, label: Label) -> None:
+        self.ticks.append(tuple(rows.columns))
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.connect
+@pytest.mark.promise("X7", "SS-19")
+def test_an_empty_batch_passes_all_stages_when_nothing_comes(place: Place) -> None:
+    """With the columns that rows have behind them; nothing is written, and no offset moves."""
+    place.land("a.json", [order(1)])
+    text = ORDERS.replace("run: {", 'run: {poll: "50ms", idle: "100ms", ')
+    heard = Heard(name="orders")
+    report = replace(place.load(text), destinations=[heard]).run(follow=True)
+    assert (report.status, report.batches, len(heard.rows)) == ("stopped", 1, 1)
+    assert heard.ticks[0] == ("id", "email", "amount")

@@ -41,6 +41,7 @@ from runners.outcome import (
     Prepared,
     Refused,
     Task,
+    Tick,
 )
 from runners.progress import Plan
 from runners.source import Feed, Source
@@ -247,6 +248,7 @@ class Process:
         return outcome
 
     def _carry(self, task: Task) -> Work:
+        assert not isinstance(task, Tick), "nobody asked for empty batches"
         world, batch = self.world, task.plan.batch
         rows = world.rows_of(batch)
         if isinstance(task, Carry):
