@@ -96,9 +96,3 @@ def test_every_option_of_a_run_is_documented(options: type, prefix: str) -> None
     """In the runners' README."""
     text = (ROOT / "runners" / "README.md").read_text(encoding="utf-8")
     assert [name for name in options_of(options) if f"`{prefix}{name}`" not in text and name != "batch"] == []
-
-
-def test_every_command_is_documented() -> None:
-    """In the main README, as it is typed."""
-    missing = [name for name in wherry.commands if f"wherry {name}" not in README]
-    assert missing == []
