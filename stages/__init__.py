@@ -9,5 +9,7 @@ KINDS = {
     "require": "stages.require:Require",
     "filter": "stages.filter:Filter",
     "sql": "stages.sql:Sql",
+    "flatten": "stages.flatten:Flatten",
+    "mask": "stages.mask:Mask",
     "deduplicate": "stages.deduplicate:Deduplicate",
 }

@@ -137,8 +137,9 @@ class Rows(ABC):
     def beside(self: R, table: DataFrame, on: Mapping[str, str]) -> R:
         """The same rows, each beside the row of `table` with the same keys, or beside NULLs where there is none.
 
-        `on` says which column meets which of the table's; NULL meets nothing. The table has all keys once at most,
-        and its names begin with `HIDDEN`. They can be asked for by `attempt` only, which must come next.
+        `on` says which column meets which of the table's; NULL meets nothing. The table has all keys once at most; one
+        that is met without keys has one row. Its names begin with `HIDDEN`, and can be asked for by `attempt` only,
+        which must come next.
         """
 
     @abstractmethod
@@ -205,7 +206,7 @@ class Straight(Rows):
 
     def beside(self, table: DataFrame, on: Mapping[str, str]) -> Straight:
         meets = [self.column(own) == F.col(theirs) for own, theirs in on.items()]
-        return replace(self, frame=self.frame.join(table, functools.reduce(operator.and_, meets), "left"))
+        return replace(self, frame=self.frame.join(table, functools.reduce(operator.and_, meets, F.lit(True)), "left"))
 
     def change(self, statement: Callable[[DataFrame], DataFrame]) -> Straight:
         frame = statement(self.frame)
@@ -327,7 +328,7 @@ class Marked(Rows):
         keys = {f"{HIDDEN}key{index}": own for index, own in enumerate(on)}
         frame = self.frame.select("*", *[F.when(_live(), self.column(own)).alias(key) for key, own in keys.items()])
         meets = [F.col(key) == F.col(on[own]) for key, own in keys.items()]
-        return replace(self, frame=frame.join(table, functools.reduce(operator.and_, meets), "left"))
+        return replace(self, frame=frame.join(table, functools.reduce(operator.and_, meets, F.lit(True)), "left"))
 
     def _nack(self, said: Column) -> Column:
         schema = self.schema

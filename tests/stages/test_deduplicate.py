@@ -229,7 +229,6 @@ class TestDeduplicateAgainstATable(StageConformance):
         assert filtered == 3
 
 
-@pytest.mark.promise("SS-05")
 def test_what_is_asked_is_the_version_that_was_pinned(spark: SparkSession, carried: PinnedTable) -> None:
     """A commit that lands later changes nothing about a batch that was planned."""
     stage = Deduplicate(keys=["id"], sequence_by="id", against=carried)

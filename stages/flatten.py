@@ -1,0 +1,69 @@
+"""`flatten`: fields of structs become columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from stages.expressions import check_names
+from stages.stage import Stage, check_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType
+
+    from stages.rows import Rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flatten(Stage):
+    """Puts in the place of a struct a column for each of its fields; arrays and maps stay as they are."""
+
+    columns: Sequence[str] = ()
+    """The structs to take apart; by default every one."""
+    separator: str = "_"
+    """What stands between the names of a struct and of its field."""
+    depth: int | None = None
+    """How many levels are taken apart; by default all."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.columns, str) or not isinstance(self.columns, Sequence):
+            raise ValueError(f"columns: expected a list of names, got {self.columns!r}")
+        check_names("columns", self.columns)
+        if not isinstance(self.separator, str):
+            raise ValueError(f"separator: expected text, got {self.separator!r}")
+        if self.depth is not None and (isinstance(self.depth, bool) or not isinstance(self.depth, int)):
+            raise ValueError(f"depth: expected a whole number, got {self.depth!r}")
+        if self.depth is not None and self.depth < 1:
+            raise ValueError(f"depth: expected at least 1, got {self.depth}")
+
+    def apply(self, rows: Rows) -> Rows:
+        from pyspark.sql.types import StructType
+
+        check_columns(self.columns, rows)
+        chosen = {rows.spelled(name) for name in self.columns}
+        columns: list[tuple[str, Column | str]] = []
+        for field in rows.schema:
+            if isinstance(field.dataType, StructType) and (field.name in chosen or not self.columns):
+                columns += self._parts(field.name, rows.column(field.name), field.dataType, self.depth)
+            elif field.name in chosen:
+                raise ValueError(f"column {field.name} is {field.dataType.simpleString()}, and no struct")
+            else:
+                columns.append((field.name, field.name))
+        names = [name.lower() for name, _ in columns]
+        twice = next((name for name, _ in columns if names.count(name.lower()) > 1), None)
+        if twice is not None:
+            raise ValueError(f"there would be two columns called {twice}; rename one before, or take another separator")
+        return rows.select(dict(columns))
+
+    def _parts(self, name: str, value: Column, kind: DataType, depth: int | None) -> Iterator[tuple[str, Column]]:
+        """The columns that come of one, by name; itself where there is nothing to take apart any more."""
+        from pyspark.sql.types import StructType
+
+        if not isinstance(kind, StructType) or not kind.fields or depth == 0:
+            yield name, value
+            return
+        for field in kind:
+            below, left = f"{name}{self.separator}{field.name}", None if depth is None else depth - 1
+            yield from self._parts(below, value.getField(field.name), field.dataType, left)

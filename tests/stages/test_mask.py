@@ -1,0 +1,144 @@
+"""`mask`: makes values unreadable, and keeps its secret."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pytest
+
+from stages.conformance import LABELS, StageConformance, begin
+from stages.mask import Mask
+from stages.rows import Straight
+from stages.stage import Stage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.connect]
+
+SALT = "pfeffer🌶"
+
+
+class TestMaskOfEveryKind(StageConformance):
+    """Odd names, numbers and NULLs."""
+
+    schema = "`e mail` string, id int, s struct<x: int>, d decimal(5,2), card string, t timestamp"
+    rows: ClassVar[list[tuple[Any, ...]]] = [
+        ("a@x.com", 1, (1,), None, "4711-0815", None),
+        (None, None, None, None, "0815", None),
+        ("", 2, None, None, None, None),
+    ]
+
+    def stage(self) -> Stage:
+        how: dict[str, Any] = {"E Mail": "hash", "id": "hash", "s": "redact", "d": "erase"}
+        return Mask(columns={**how, "card": {"keep_last": 4}, "t": {"truncate": 10}}, salt=SALT)
+
+
+def straight(frame: DataFrame) -> Straight:
+    """The rows of a frame on the straight way."""
+    return Straight.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen)
+
+
+@pytest.mark.parametrize(
+    ("how", "values", "masked"),
+    [
+        ("redact", ["4711", "", None], ["***", "***", None]),
+        ("erase", ["4711", None], [None, None]),
+        (
+            {"keep_last": 4},
+            ["4711-0815", "äöü🌶x", "0815", "1", "", None],
+            ["*****0815", "*öü🌶x", "****", "*", "", None],
+        ),
+        ({"truncate": 3}, ["4711", "ä🌶xy", "471", "", None], ["471", "ä🌶x", "471", "", None]),
+    ],
+)
+def test_values_are_masked(spark: SparkSession, how: Any, values: list[Any], masked: list[Any]) -> None:
+    """NULL stays NULL, and a value that is too short is not shown."""
+    frame = spark.createDataFrame(list(enumerate(values)), "id int, v string")
+    rows = Mask(columns={"V": how}).apply(straight(frame)).frame.collect()
+    assert [row.v for row in sorted(rows)] == masked
+
+
+@pytest.mark.parametrize("salt", [SALT, "x" * 64, "y" * 65])
+def test_a_hash_is_that_which_others_compute(spark: SparkSession, salt: str) -> None:
+    """HMAC-SHA-256 of the text in UTF-8, the same for a number and for its digits."""
+
+    def expected(value: str) -> str:
+        return hmac.new(salt.encode(), value.encode(), hashlib.sha256).hexdigest()
+
+    frame = spark.sql(
+        "select 17 as a, '17' as b, 'Zoë' as c, cast(null as string) as d, '' as e, date'2026-01-02' as f"
+    )
+    rows = Mask(columns=dict.fromkeys("abcdef", "hash"), salt=salt).apply(straight(frame))
+    [row] = rows.frame.collect()
+    assert tuple(row) == (*map(expected, ("17", "17", "Zoë")), None, expected(""), expected("2026-01-02"))
+
+
+def test_the_salt_is_never_shown(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither by the stage, nor by Spark's plans, nor by its messages; nor is what is made of it."""
+    from pyspark.errors import PySparkException
+
+    stage = Mask(columns={"v": "hash"}, salt="pfeffer")
+    said = repr(stage)
+    frame = spark.sql("select 'x' as v, 0 as zero")
+    both: list[Any] = [straight(frame), begin(frame)]
+    for rows in both:
+        masked = stage.apply(rows.entering("it", 1))
+        masked.frame.explain(extended=True)
+        for wrong in ("nowhere + 1", "sha2(v, 256) / zero"):
+            with pytest.raises(PySparkException) as error:
+                masked.select({"w": masked.expression(wrong)}).frame.collect()
+            said += str(error.value)
+    said += capsys.readouterr().out
+    assert "_wherry_inner" in said
+    inner = bytes(byte ^ 0x36 for byte in b"pfeffer")
+    assert not re.search(f"pfeffer|{inner.hex()}|{inner.hex(' ')}|{re.escape(inner.decode())}", said, re.IGNORECASE)
+
+
+@pytest.mark.parametrize(
+    ("stage", "says"),
+    [
+        (Mask(columns={"emial": "redact"}), "there is no column 'emial'; did you mean 'email'?"),
+        (
+            Mask(columns={"s": "hash"}, salt="x"),
+            "column s is struct<x:int>, and no text; redact or erase it, or cast it before",
+        ),
+        (
+            Mask(columns={"b": {"truncate": 1}}),
+            "column b is binary, and no text; redact or erase it, or cast it before",
+        ),
+    ],
+)
+def test_what_cannot_be_masked_is_an_error(spark: SparkSession, stage: Stage, says: str) -> None:
+    """Found before there is a row."""
+    with pytest.raises(ValueError) as error:  # noqa: PT011 -- the message is compared below
+        stage.apply(straight(spark.sql("select 'x' as email, named_struct('x', 1) as s, x'00' as b")))
+    assert str(error.value) == says
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"columns": {}}, "columns: expected a mapping from names to how they are masked, got {}"),
+        ({"columns": {"a": "redact", "A": "redact"}}, "columns: 'A' stands there twice"),
+        (
+            {"columns": {"a": "hsah"}},
+            "columns.a: expected hash, redact, erase, {keep_last: 4} or {truncate: 3}, got 'hsah'; did you mean 'hash'",
+        ),
+        (
+            {"columns": {"a": {"keep": 4}}},
+            "columns.a: expected hash, redact, erase, {keep_last: 4} or {truncate: 3}, got 'keep'; did you mean",
+        ),
+        ({"columns": {"a": {"keep_last": 0}}}, "columns.a.keep_last: expected a whole number of at least 1, got 0"),
+        ({"columns": {"a": "hash"}}, "salt: expected a secret, with which a is hashed: ${secret:NAME}"),
+        ({"columns": {"a": "hash"}, "salt": ""}, "salt: expected a secret, with which a is hashed: ${secret:NAME}"),
+    ],
+)
+def test_what_mask_cannot_be_given_is_refused(given: dict[str, Any], says: str) -> None:
+    """The message begins with the option."""
+    with pytest.raises(ValueError) as error:  # noqa: PT011 -- the message is compared below
+        Mask(**given)
+    assert str(error.value).startswith(says)
