@@ -2,39 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from origins.names import HIDDEN
 from runners.counts import Branch, Counts, StageCount
 from runners.line import Line, Step
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Observation
+    from pyspark.sql import Column, DataFrame, Observation
+
+_PASS = HIDDEN + "pass"
+_ROW_OF_PARTITION = (1 << 33) - 1
+"""The bits of Spark's increasing ids that count the rows of one partition, from 0."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """How many rows were seen to pass a step, and how to find out for sure."""
+
+    step: int
+    seen: int | None
+    """None when they were not seen."""
+    twice: bool = False
+    """Whether some of them were surely seen twice."""
+    again: Callable[[], int]
+    """Counts them, by a query of its own."""
+
+
+@dataclass(frozen=True)
 class Tally:
-    """Counts the rows of a straight batch while they pass, at no cost of their own."""
+    """Counts the rows of a straight batch while they pass.
 
-    def __init__(self) -> None:
-        self._seen: list[tuple[int, DataFrame, Observation]] = []
+    Spark adds what a task has seen whenever one succeeds, and tasks in front of a shuffle run again when what they
+    wrote is lost. So where a stage brings rows of several tasks together, each task leaves its partition's number as
+    well, and a partition that is there twice gives the retry away. In front of a stage that may be content with some
+    of its rows nothing is observed: those rows are counted afterwards.
+    """
+
+    line: Line
+    _observed: list[tuple[int, DataFrame, Observation | None]]
+
+    @staticmethod
+    def of(line: Line) -> Tally:
+        """A tally for one batch that passes this line."""
+        return Tally(line, [])
 
     def observe(self, frame: DataFrame, step: int) -> DataFrame:
         """The same frame; the rows that pass here are counted under the step's number."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
+        ahead = [each.stage for each in self.line.common if each.number > step and each.stage.changes_rows]
+        if not all(stage.takes_all for stage in ahead):
+            self._observed.append((step, frame, None))
+            return frame
         observation = Observation()
-        self._seen.append((step, frame, observation))
-        return frame.observe(observation, F.count(F.lit(1)).alias("rows"))
+        self._observed.append((step, frame, observation))
+        rows = F.count(F.lit(1)).alias("rows")
+        if not any(each.stage.gathers for each in self.line.common):
+            return frame.observe(observation, rows)
+        passes = F.collect_list(_PASS)
+        twice = (F.size(passes) != F.size(F.array_distinct(passes))).alias("twice")
+        return frame.select("*", _partition_once().alias(_PASS)).observe(observation, rows, twice).drop(_PASS)
 
-    def counts(self, line: Line, delivered: int | None) -> Counts:
-        """The equation. What was observed is believed only if its end agrees with the destination's own count;
-        a task that was retried is observed twice, and then all is counted again."""
-        passed = {step: observation.get.get("rows") for step, _, observation in self._seen}
-        last = passed[self._seen[-1][0]]
-        if None in passed.values() or (delivered is not None and last != delivered):
-            passed = {step: frame.count() for step, frame, _ in self._seen}
-        return straight_counts(line, {step: rows for step, rows in passed.items() if rows is not None})
+    def counts(self, delivered: int | None) -> Counts:
+        """The equation, of a batch of which the destination says that it got so many rows."""
+        figures = []
+        for step, frame, observation in self._observed:
+            found = _found(observation)
+            twice = bool(found.get("twice"))
+            figures.append(Figure(step=step, seen=found.get("rows"), twice=twice, again=frame.count))
+        return straight_counts(self.line, believed(figures, delivered))
+
+
+def believed(figures: Sequence[Figure], delivered: int | None) -> Mapping[int, int]:
+    """The rows that passed each step. What was seen is believed only if nothing was seen twice, and if its end
+    agrees with the destination's own count; what was not seen is counted."""
+    last = figures[-1].seen
+    doubtful = any(figure.twice for figure in figures) or (None not in (last, delivered) and last != delivered)
+    return {figure.step: figure.again() if doubtful or figure.seen is None else figure.seen for figure in figures}
 
 
 def straight_counts(line: Line, passed: Mapping[int, int]) -> Counts:
@@ -62,3 +110,19 @@ def stage_counts(steps: Sequence[Step], entered: int, states: Mapping[int, int])
         stages.append(StageCount(stage=step.name, entered=entered, left=left, filtered=filtered, nacked=nacked))
         entered = left
     return stages, entered
+
+
+def _partition_once() -> Column:
+    """The number of the partition, beside its first row only."""
+    from pyspark.sql import functions as F
+
+    place = F.monotonically_increasing_id().bitwiseAND(F.lit(_ROW_OF_PARTITION))
+    return F.when(place == 0, F.spark_partition_id())
+
+
+def _found(observation: Observation | None) -> Mapping[str, int]:
+    """What was observed; nothing where the optimizer left out the rows that would have passed."""
+    try:
+        return observation.get if observation is not None else {}
+    except Exception:  # classic Spark raises where Spark Connect gives nothing
+        return {}

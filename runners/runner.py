@@ -117,8 +117,8 @@ class Runner:
         from runners.counting import Tally
         from stages.rows import MARK, Straight
 
-        batch, tally = task.plan.batch, Tally()
-        (name,), line = task.plan.destinations, self.lines[batch.origin]
+        batch, (name,), line = task.plan.batch, task.plan.destinations, self.lines[task.plan.batch.origin]
+        tally = Tally.of(line)
         rows = Straight.begin(self._fetched(spark, batch), columns(batch), labels_of(batch), tally.observe)
         rows = passing(rows, line.common, task.plan.pins)
         try:
@@ -127,7 +127,7 @@ class Runner:
             if MARK in str(error):
                 return Refused()
             raise
-        return Landed(name=name, written=written, counts=tally.counts(line, written.rows))
+        return Landed(name=name, written=written, counts=tally.counts(written.rows))
 
     def _prepare(self, spark: SparkSession, task: Prepare) -> Prepared:
         from runners.preparing import Preparation

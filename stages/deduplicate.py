@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from origins.batch import JSON
 from origins.nack import REASON
@@ -26,6 +26,8 @@ class Deduplicate(Stage):
 
     A row with NULL among its keys is like no other, and stays.
     """
+
+    gathers: ClassVar[bool] = True
 
     keys: Sequence[str]
     """The columns by which two rows are the same."""

@@ -112,6 +112,12 @@ def tables_in(sql: str) -> set[str]:
     return found - given
 
 
+def plain_select(sql: str) -> bool:
+    """Whether this is one `select` that surely has no other query within it. Errs towards no."""
+    words = [token.lower() for kind, token in _tokens(sql) if kind == "word"]
+    return words.count("select") == 1 and words.count("from") <= 1 and not {"table", "values"} & set(words)
+
+
 def check_expression(field: str, value: object) -> None:
     """Raises ValueError unless the value is text that can be SQL."""
     if value is None:

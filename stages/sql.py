@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from stages.expressions import check_expression, put_in, repeatable, tables_in
+from stages.expressions import check_expression, plain_select, put_in, repeatable, tables_in
 from stages.stage import Stage
 
 if TYPE_CHECKING:
@@ -20,12 +20,18 @@ class Sql(Stage):
     """Puts in the place of a batch's rows what one statement over `rows` gives; it may join, group and unfold them."""
 
     changes_rows: ClassVar[bool] = True
+    gathers: ClassVar[bool] = True
 
     statement: str = field(kw_only=False)
     """A query, for example `select *, date(at) as day from rows`."""
 
     def __post_init__(self) -> None:
         check_expression("statement", self.statement)
+
+    @property
+    def takes_all(self) -> bool:
+        """A query within a query may stop early."""
+        return plain_select(self.statement)
 
     @property
     def repeatable(self) -> bool:

@@ -26,6 +26,8 @@ class Stage(ABC):
 
     changes_rows: ClassVar[bool] = False
     """Whether rows that leave are other rows than those that came, so that the counts begin anew behind it."""
+    gathers: ClassVar[bool] = False
+    """Whether it looks at several rows at once, so that Spark brings rows of several tasks together."""
 
     name: str | None = None
 
@@ -41,6 +43,13 @@ class Stage(ABC):
         not there.
         """
         return None
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether all rows that come are surely taken, so that they can be counted while they pass. A stage with
+        `changes_rows` may be content with some of them, as `exists` is; then they are counted by a query of its own.
+        """
+        return not self.changes_rows
 
     @property
     def repeatable(self) -> bool:
