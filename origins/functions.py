@@ -1,0 +1,106 @@
+"""Functions of the user's own, by their names."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from origins.errors import WherryError
+
+_NAME = re.compile(r"(?:(?P<folder>.*)/)?(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*)*):(?P<name>[^\W\d]\w*(?:\.[^\W\d]\w*)*)")
+_importing = threading.RLock()
+
+
+class FunctionMissing(WherryError):
+    """A function cannot be used: its module is not there, or raises, or does not have it."""
+
+    code = "FUNCTION"
+
+
+def check_function(field: str, value: object) -> None:
+    """Raises ValueError unless the value is a function, or text that can name one."""
+    if callable(value):
+        return
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        shown = short_name(value) if isinstance(value, str) else value
+        raise ValueError(f"{field}: expected module:function, got {shown!r}")
+
+
+def short_name(value: object) -> str:
+    """`module:function`, without the folder in which it is looked for."""
+    if isinstance(value, str):
+        return value.rpartition("/")[2]
+    return f"{getattr(value, '__module__', '')}:{getattr(value, '__qualname__', type(value).__qualname__)}"
+
+
+def function_of(value: str | Callable[..., Any]) -> Callable[..., Any]:
+    """The function `module:function`; of `folder/module:function` the module is a file in that folder, or else one
+    that is installed. The same file is run once. Raises `FunctionMissing`.
+
+    While the file is run it may import what lies beside it, as a program may; afterwards Python looks for modules
+    where it did before.
+    """
+    if not isinstance(value, str):
+        return value
+    match = _NAME.fullmatch(value)
+    assert match is not None, "check_function comes first"
+    folder, module, name = match["folder"], match["module"], match["name"]
+    file = Path(folder or "/", *module.split(".")).with_suffix(".py") if folder is not None else None
+    with _told(short_name(value), file), _importing:
+        found: Any = _from(file, module) if file is not None and file.is_file() else importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    if not callable(found):
+        raise FunctionMissing(f"{short_name(value)} is no function, but a {type(found).__name__}.")
+    return found  # type: ignore[no-any-return]
+
+
+def _from(file: Path, module: str) -> ModuleType:
+    """The module in a file, under a name that no other file has; functions in it reach Spark's workers by value."""
+    from pyspark import cloudpickle
+
+    name = f"{file.parent}/{module}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    sys.modules[name] = made
+    folder = str(file.parents[module.count(".")])
+    sys.path.insert(0, folder)
+    try:
+        spec.loader.exec_module(made)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    finally:
+        sys.path.remove(folder)
+    cloudpickle.register_pickle_by_value(made)  # type: ignore[no-untyped-call]
+    return made
+
+
+@contextlib.contextmanager
+def _told(name: str, file: Path | None) -> Iterator[None]:
+    module, _, wanted = name.partition(":")
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise FunctionMissing(f"{name}: its module needs '{error.name}', which is not installed.") from error
+        beside = f" and there is no file {file}" if file else ""
+        raise FunctionMissing(f"{name}: no module '{module}' is installed{beside}.") from error
+    except AttributeError as error:
+        if error.name is None or error.name not in wanted.split("."):
+            raise FunctionMissing(f"{name}: its module raises {type(error).__name__}: {error}") from error
+        raise FunctionMissing(f"{name}: the module '{module}' has no '{wanted}'.") from error
+    except (Exception, SystemExit) as error:
+        raise FunctionMissing(f"{name}: its module raises {type(error).__name__}: {error}") from error

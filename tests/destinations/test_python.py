@@ -1,0 +1,94 @@
+"""Rows given to a Python function."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from destinations.conformance import DestinationConformance, Row, label
+from destinations.destination import DestinationError, Label
+from destinations.python import Python
+from origins.functions import FunctionMissing
+from runners.definition import load
+from tests.scenarios.conftest import ORDERS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Kept:
+    """A function of the user's that keeps rows in a list."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+
+    def __call__(self, rows: DataFrame, label: Label) -> int | None:
+        collected = [row.asDict(recursive=True) for row in rows.collect()]
+        self.rows += collected
+        return len(collected) if len(collected) % 2 else None
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+class TestPython(DestinationConformance):
+    @pytest.fixture
+    def destination(self) -> Python:
+        return Python(Kept())
+
+    def content(self, spark: SparkSession, destination: Python) -> Sequence[Row]:
+        assert isinstance(destination.function, Kept)
+        return destination.function.rows
+
+
+@pytest.mark.parametrize("said", [-1, "7", 1.5, True, [3]])
+def test_what_is_no_number_of_rows_is_an_error(said: Any) -> None:
+    """The equation is not made of what could be anything."""
+    with pytest.raises(DestinationError, match="expected how many rows it has written, or nothing"):
+        Python(lambda rows, label: said).write(None, None, [label()])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("load:write", "there is no file"),
+        ("json:nothing", "the module 'json' has no 'nothing'"),
+        ("json:__doc__", "is no function, but a str"),
+        ("broken:write", r"its module raises ZeroDivisionError: division by zero"),
+        ("leaving:write", r"its module raises SystemExit: 3"),
+        ("lacking:write", "its module needs 'no_such_module', which is not installed"),
+        ("typing_error:write", "its module raises SyntaxError"),
+    ],
+)
+def test_a_function_that_cannot_be_had_is_told_before_a_row_is_read(tmp_path: Path, text: str, told: str) -> None:
+    """Whether there is no such module, or it raises, or it does not have it."""
+    (tmp_path / "broken.py").write_text("1 / 0")
+    (tmp_path / "leaving.py").write_text("raise SystemExit(3)")
+    (tmp_path / "lacking.py").write_text("import no_such_module")
+    (tmp_path / "typing_error.py").write_text("def write(:")
+    with pytest.raises(FunctionMissing, match=told):
+        Python(f"{tmp_path}/{text}").open(None, None)  # type: ignore[arg-type]
+
+
+def test_an_installed_function_is_found(tmp_path: Path) -> None:
+    """Where no file beside the definition has its name."""
+    assert Python(f"{tmp_path}/os.path:join").open(None, None).place == "os.path:join"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["load", "load:", ":write", "load:write()", "a b:c", "load.py:write:x", ""])
+def test_what_names_no_function_is_a_wrong_option(text: str) -> None:
+    """What was expected and what came."""
+    with pytest.raises(ValueError, match="function: expected module:function, got"):
+        Python(f"/somewhere/{text}")
+
+
+def test_a_definition_says_where_the_function_is(tmp_path: Path) -> None:
+    """Beside it; it is called as it was written."""
+    file = tmp_path / "orders.yaml"
+    file.write_text(ORDERS.replace("delta: {path: tables/orders}", "python: {function: 'load:write'}"))
+    (destination,) = load(file).pipeline.destinations
+    assert (destination.place, destination.name) == ("load:write", "load:write")
+    assert isinstance(destination, Python)
+    assert destination.function == f"{tmp_path}/load:write"
