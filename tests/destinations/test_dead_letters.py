@@ -23,7 +23,16 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 ROW = {"id": 7, "amount": "sieben"}
-NACK_OF_ROW = ("cast", "CAST", "'sieben' is not a decimal", json.dumps(ROW), "{row}", '{"raw": [1, null]}', "{raw}")
+NACK_OF_ROW = (
+    "cast",
+    None,
+    "CAST",
+    "'sieben' is not a decimal",
+    json.dumps(ROW),
+    "{row}",
+    '{"raw": [1, null]}',
+    "{raw}",
+)
 
 
 @pytest.fixture
