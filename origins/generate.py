@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from origins.batch import JSON, Batch, Limits, Span
 from origins.names import text
-from origins.origin import PLACE, Backlog, Origin, Progress
+from origins.origin import PLACE, Backlog, Origin, Progress, check_count
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,6 +43,9 @@ class Generate(Origin):
     @property
     def place(self) -> str:
         return f"orders made up from seed {self.seed}, of which {self.bad:g} are bad"
+
+    def check_offset(self, lane: str, offset: JSON) -> None:
+        check_count(offset, len(range(int(lane), self.rows, self.lanes)), "orders of the lane that are behind it")
 
     def survey(self, spark: SparkSession, progress: Progress) -> Orders:
         return Orders(self.rows, self.lanes)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 from origins.batch import JSON, Batch, Limits, Span
 from origins.errors import OriginError
 from origins.names import HIDDEN
-from origins.origin import PLACE, Backlog, Origin, Progress
+from origins.origin import PLACE, Backlog, Origin, Progress, check_count
 from origins.schema import checked, declared
 
 if TYPE_CHECKING:
@@ -71,6 +71,9 @@ class Memory(Origin):
 
     def lane_names(self) -> tuple[str, ...]:
         return tuple(self.items) if isinstance(self.items, Mapping) else ("0",)
+
+    def check_offset(self, lane: str, offset: JSON) -> None:
+        check_count(offset, len(self.script(lane)), "items of the script that are behind it")
 
     def survey(self, spark: SparkSession, progress: Progress) -> Script:
         return Script(self, {lane: progress.offsets.get(lane) or 0 for lane in self.lane_names()})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -101,6 +102,9 @@ class Origin(ABC):
         """The lanes, in the order in which they are served."""
         return tuple(str(lane) for lane in range(self.lanes))
 
+    def check_offset(self, lane: str, offset: JSON) -> None:
+        """Raises ValueError, `expected …, got …`, unless the lane can be set to this offset by hand."""
+
     @abstractmethod
     def survey(self, spark: SparkSession, progress: Progress) -> Backlog:
         """Look at what waits now. Raises `OriginError` when the place does not exist."""
@@ -124,3 +128,9 @@ class Origin(ABC):
 
     def committed(self, spark: SparkSession, batch: Batch) -> None:
         """The batch's offset is durable: what it read may be moved, deleted or acknowledged. May come twice."""
+
+
+def check_count(offset: JSON, most: int, what: str) -> None:
+    """Raises ValueError unless the offset says how many of something are behind it."""
+    if not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset <= most:
+        raise ValueError(f"expected a number from 0 to {most}, of {what}, got {json.dumps(offset)}")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
 from origins.batch import JSON
+from origins.origin import Origin
 from runners.backfill import Backfill
 from runners.entry import Entry, Settled
 from runners.errors import Owned, Refusal
@@ -129,8 +130,22 @@ def plan_set(pipeline: Pipeline, lane: str, offset: JSON) -> Move:
         known = {*state.lanes, *(name for each in pipeline.every_origin for name in pipeline.lanes_of(each))}
         if lane not in known:
             raise Refusal(f"There is no lane '{lane}'; there are: {', '.join(sorted(known))}.")
+        _check_offset(pipeline, owner, lane, offset)
         move = LaneMove(before=state.lane(lane).offset, after=offset)
         return Move(lanes={lane: move}, destinations=_again(pipeline))
+
+
+def _check_offset(pipeline: Pipeline, owner: Origin | None, lane: str, offset: JSON) -> None:
+    if offset is None:
+        return
+    try:
+        if owner is not None and lane in pipeline.lanes_of(owner):
+            owner.check_offset(pipeline.lanes_of(owner)[lane], offset)
+    except ValueError as error:
+        raise Refusal(
+            f"Lane {lane} cannot be set there: {error}.",
+            hint="`null` is its beginning; `wherry offsets show --json` says where it is.",
+        ) from error
 
 
 def plan_backfill(pipeline: Pipeline, backfill: Backfill) -> Move:

@@ -52,3 +52,11 @@ def test_files_have_no_offset_to_set(place: Place) -> None:
     carried(place)
     with pytest.raises(Refusal, match="no offset can be set"):
         plan_set(place.load(), "0", 7)
+
+
+@pytest.mark.parametrize("offset", ["x", -1, 7, 2.5, True, {"file": "a"}])
+def test_an_offset_that_is_none_is_refused(place: Place, offset: object) -> None:
+    """One beyond the end as well: nothing would ever be carried behind it."""
+    text = "name: made\norigin: {generate: {rows: 6}}\ndestinations: [log: {}]\n"
+    with pytest.raises(Refusal, match="expected a number from 0 to 6"):
+        plan_set(place.load(text), "0", offset)

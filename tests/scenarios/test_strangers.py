@@ -1,0 +1,87 @@
+"""Somebody else does something to a destination while a run is under way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from destinations.delta import Delta
+from runners.events import BatchSettled, Event
+from tests.scenarios.conftest import ORDERS, Place, order
+
+pytestmark = [pytest.mark.spark]
+
+
+def behind_the_first(step: Callable[[], object]) -> Callable[[Event], None]:
+    """A listener that does something once the first batch is settled."""
+
+    def listen(event: Event) -> None:
+        if isinstance(event, BatchSettled) and event.batch.number == 1:
+            step()
+
+    return listen
+
+
+@pytest.fixture
+def two_files(place: Place) -> Place:
+    """A place in which two batches wait."""
+    place.land("1.json", [order(1)])
+    place.land("2.json", [order(2)])
+    place.define(ORDERS)
+    return place
+
+
+def table(place: Place) -> str:
+    """The destination, as SQL names it."""
+    return f"delta.`{place.folder / 'tables/orders'}`"
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [("drop", "is gone"), ("replace", "was replaced by another one")],
+)
+def test_a_table_that_goes_away_fails_the_run_and_loses_nothing(two_files: Place, what: str, said: str) -> None:
+    """The batch stays open, and what was settled is not written again."""
+    place = two_files
+
+    def act() -> None:
+        for file in sorted((place.folder / "tables/orders").rglob("*"), reverse=True):
+            file.rmdir() if file.is_dir() else file.unlink()
+        if what == "replace":
+            Delta(path=str(place.folder / "tables/orders")).open(place.spark, place.spark.sql("select 1L as id").schema)
+
+    failed = place.load().run(check=False, listeners=[behind_the_first(act)])
+    assert failed.error is not None
+    assert said in failed.error.message
+    assert failed.batches == 1
+    assert len(place.load().status()["open"]) == 1
+
+
+def test_a_table_that_grows_a_column_is_written_on(two_files: Place) -> None:
+    """Rows that lack it have NULL there."""
+    place = two_files
+    widen = behind_the_first(lambda: place.spark.sql(f"alter table {table(place)} add column remark string"))
+    report = place.load().run(listeners=[widen])
+    assert (report.status, place.ids("tables/orders")) == ("succeeded", [1, 2])
+
+
+def test_two_pipelines_write_one_table(two_files: Place) -> None:
+    """One in the middle of the other; each knows its own batches, also when one of them has to ask."""
+    place = two_files
+    other = place.folder / "other.yaml"
+    other.write_text(ORDERS.replace("name: orders", "name: others").replace("landing/", "landing2/"))
+    place.land("3.json", [order(3)], folder="landing2")
+    pipeline = place.load()
+    others = replace(type(pipeline).load(other))
+
+    def crash(event: Event) -> None:
+        assert not isinstance(event, BatchSettled)
+
+    def interrupted() -> None:
+        assert others.run(check=False, listeners=[crash]).status == "failed"
+        others.run()
+
+    report = pipeline.run(listeners=[behind_the_first(interrupted)])
+    assert (report.status, place.ids("tables/orders")) == ("succeeded", [1, 2, 3])
