@@ -6,11 +6,11 @@ by anybody else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from destinations.destination import Identity
-from origins.batch import JSON, Batch, Span
+from origins.batch import Batch, Span
 from runners.clock import Clock
 from runners.crew import Crew, Finished
 from runners.entry import Entry
@@ -25,10 +25,11 @@ from runners.events import (
     RunStopping,
 )
 from runners.flight import Flight, Rules, Step, after, begin, resume
+from runners.following import Following
 from runners.journal import Journal
 from runners.outcome import Failed, Outcome
-from runners.progress import Plan, State
-from runners.source import Source, Watch
+from runners.progress import Lane, Plan, State
+from runners.source import Source
 
 
 class Dispatcher:
@@ -59,15 +60,11 @@ class Dispatcher:
         self.flights: dict[str, Flight] = {}
         self.working: set[str] = set()
         self.source: Source | None = None
-        self.watch: Watch | None = None
-        """How to look for more once nothing is left; None for a run that ends then."""
+        self.following: Following | None = None
+        """How to go on when nothing is left; None for a run that ends then."""
         self.exhausted: set[str] = set()
-        self.gathering: dict[str, float] = {}
-        """When the first row was seen of each lane whose next batch waits for more."""
         self.ticking: set[str] = set()
         """The lanes in which an empty batch is being shown."""
-        self.quiet = clock.elapsed()
-        """Since when there was no batch, and no empty one."""
         self.served: dict[str, int] = {}
         """For each lane the turn in which it was last planned: who waited longest comes first."""
         self.turns = 0
@@ -82,7 +79,7 @@ class Dispatcher:
         """Turn until there is nothing left to do. The first error is `errors[0]`; it is not raised."""
         finished: Sequence[Finished] = ()
         while self.turn(finished):
-            finished = self.crew.wait(self._patience())
+            finished = self.crew.wait(self.patience())
 
     def recover(self, identities: Mapping[str, Identity]) -> None:
         """Take up where an earlier run ended: its open batches are finished before any other is planned.
@@ -113,7 +110,7 @@ class Dispatcher:
     def _fail(self, error: Exception) -> None:
         """Keep the error, and carry nothing that is not in flight: not even what was waiting for more."""
         self.errors.append(error)
-        self.gathering.clear()
+        self.following = None
         self._stop("failed")
 
     def turn(self, finished: Sequence[Finished] = ()) -> bool:
@@ -133,11 +130,17 @@ class Dispatcher:
         self._hand_out()
         self._tick()
         self.journal.compact()
-        return bool(self.working) or (self.watch is not None and not self.stopping)
+        return bool(self.working) or (self.following is not None and not self.stopping)
+
+    def patience(self) -> float | None:
+        """How many seconds to wait for an outcome before there is something else to do; None for ever."""
+        if self.following is None or self.stopping:
+            return None
+        return self.following.patience(self.source, self.clock.elapsed(), busy=bool(self.working))
 
     def _look(self) -> None:
         """See whether more waits, when it is time to."""
-        if self.watch is None or self.stopping or not self.watch.is_due(self.clock.elapsed()):
+        if self.following is None or self.stopping or not self.following.is_due(self.clock.elapsed()):
             return
         self.journal.refresh()
         if self.journal.state.stopping:
@@ -145,18 +148,8 @@ class Dispatcher:
             return
         offsets = {lane: self.journal.state.lane(lane).offset for lane in self.source.lanes} if self.source else {}
         offsets.update({lane: flight.plan.batch.span.end for lane, flight in self.flights.items()})
-        self.source = self.watch.look(self.source, offsets, self.clock)
+        self.source = self.following.look(self.source, offsets, self.clock)
         self.exhausted.clear()
-
-    def _patience(self) -> float | None:
-        """How long to wait for an outcome before there is something else to do."""
-        if self.watch is None or self.stopping:
-            return None
-        moments = [self.watch.next]
-        if self.source:
-            moments += [since + self.source.wait for since in self.gathering.values()]
-            moments += [self.quiet + self.source.idle] if self.source.idle and not self.working else []
-        return max(0.0, min(moments) - self.clock.elapsed())
 
     def _decide(self, lane: str, outcome: Outcome) -> Step:
         self.working.discard(lane)
@@ -215,41 +208,45 @@ class Dispatcher:
         """The next batches, as many as may be in flight and can be carried at once."""
         steps: list[Step] = []
         source = self.source
-        if source is None or (self.stopping and not self.gathering):
-            return steps
-        for lane in sorted(source.lanes, key=lambda lane: self.served.get(lane, 0)):
+        lanes = self._plannable()
+        for lane in sorted(lanes, key=lambda lane: self.served.get(lane, 0)):
+            assert source is not None
             if len(self.flights) >= min(self.max_in_flight, self.crew.size) or self._opening(source):
                 break
-            if lane in self.flights or lane in self.working or lane in self.exhausted:
-                continue
-            if self.stopping and lane not in self.gathering:
-                continue
             span = source.take(lane, state.lane(lane).offset)
             if span is None:
                 self.exhausted.add(lane)
-                continue
-            if self._gathers(lane, span, source.wait):
-                continue
-            plan = source.plan(lane, state.lane(lane), span, self.clock.now(), first=not self.begun)
-            self.begun = True
-            self.served[lane] = self.turns
-            flight = self.flights[lane] = begin(plan, state.lane(lane))
-            entry = Entry(kind="plan", lane=lane, plan=plan.batch.plan, body=plan.json())
-            steps.append(Step(flight=flight, entries=(entry,)))
+            elif not self._gathers(lane, span, source.wait):
+                steps.append(self._planned(source, lane, state.lane(lane), span))
         return steps
+
+    def _plannable(self) -> Sequence[str]:
+        """The lanes of which a batch may be planned; after a stop those whose batch was waiting for more rows."""
+        lanes: Collection[str] = self.source.lanes if self.source else ()
+        if self.stopping:
+            lanes = tuple(self.following.gathering) if self.following else ()
+        busy = self.flights.keys() | self.working | self.exhausted
+        return [lane for lane in lanes if lane not in busy]
+
+    def _planned(self, source: Source, lane: str, state: Lane, span: Span) -> Step:
+        plan = source.plan(lane, state, span, self.clock.now(), first=not self.begun)
+        self.begun = True
+        self.served[lane] = self.turns
+        flight = self.flights[lane] = begin(plan, state)
+        entry = Entry(kind="plan", lane=lane, plan=plan.batch.plan, body=plan.json())
+        return Step(flight=flight, entries=(entry,))
 
     def _opening(self, source: Source) -> bool:
         """Whether the run's first batch must be settled before another is planned."""
         return source.first_alone and any(flight.plan.batch.first for flight in self.flights.values())
 
     def _gathers(self, lane: str, span: Span, wait: float) -> bool:
-        """Whether the lane's next batch waits for more rows: it is not full, and its first row came not long ago.
-        Who is asked to stop waits for no more."""
-        now = self.clock.elapsed()
-        since = self.gathering.setdefault(lane, now)
-        if self.watch is not None and not span.full and not self.stopping and now - since < wait:
+        """Whether the lane's next batch waits for more rows. Who is asked to stop waits for no more."""
+        if self.following is None:
+            return False
+        if not self.stopping and self.following.gathers(lane, span, wait, self.clock.elapsed()):
             return True
-        del self.gathering[lane]
+        self.following.planned(lane)
         return False
 
     def _hand_out(self) -> None:
@@ -263,13 +260,11 @@ class Dispatcher:
 
     def _tick(self) -> None:
         """Show everybody an empty batch when nothing has come for a while."""
-        now = self.clock.elapsed()
-        if self.flights or self.working:
-            self.quiet = now
-        source = self.source
-        if source is None or self.watch is None or self.stopping or not source.idle or now - self.quiet < source.idle:
+        source, following = self.source, self.following
+        if source is None or following is None or self.stopping:
             return
-        self.quiet = now
+        if not following.is_quiet(source.idle, self.clock.elapsed(), busy=bool(self.flights or self.working)):
+            return
         ticks = source.ticks(self.journal.state.lane, self.clock.now())
         for lane, tick in list(ticks.items())[: self.crew.size]:
             self.ticking.add(lane)
@@ -289,8 +284,3 @@ class Dispatcher:
     def _say(self, event: Event) -> None:
         for listener in self.listeners:
             listener(event)
-
-
-def offsets_of(state: State) -> Mapping[str, JSON]:
-    """How far each lane is."""
-    return {name: lane.offset for name, lane in state.lanes.items()}

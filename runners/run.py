@@ -22,6 +22,7 @@ from runners.entry import Entry
 from runners.errors import Owned, Refusal
 from runners.events import Event, Listener, Noticed, RunEnded, RunStarted
 from runners.flight import Rules
+from runners.following import Following
 from runners.journal import Journal
 from runners.layout import resolved, waive
 from runners.line import named
@@ -36,7 +37,7 @@ from runners.ruling import Ruling
 from runners.runner import Runner
 from runners.secrets import without
 from runners.session import jvm_process, obtain, own
-from runners.source import Source, Watch, notices_of
+from runners.source import Source, notices_of
 from runners.stopping import signals_stop
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ class Run:
         dispatcher.source = source
         if self.follow:
             every = seconds(self.pipeline.run_options.poll)
-            dispatcher.watch = Watch(every=every, again=again, next=self.clock.elapsed() + every)
+            dispatcher.following = Following(every=every, again=again, now=self.clock.elapsed())
         self._say(RunStarted(pipeline=self.pipeline.name, run=self.id))
         dispatcher.run()
 

@@ -9,13 +9,10 @@ from datetime import datetime
 
 from origins.batch import JSON, Batch, Limits, Span
 from origins.origin import Backlog
-from runners.clock import Clock
 from runners.outcome import Tick
 from runners.progress import Lane, Plan
 
 NO_LIMITS = Limits()
-SELDOM = 50
-"""How many times longer than the last look took the next one waits at least: looking costs 2 % of a core at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,26 +103,3 @@ def notices_of(source: Source | None) -> Iterator[tuple[str, str]]:
     for feed in source.feeds if source else ():
         for notice in feed.backlog.notices:
             yield feed.origin, notice
-
-
-@dataclass
-class Watch:
-    """Looks for more while a run goes on: not more often than every so many seconds, and never for long."""
-
-    every: float
-    again: Callable[[Source | None, Mapping[str, JSON]], Source | None]
-    """What there is to plan from now, behind these offsets."""
-    next: float = 0.0
-    """When it is time to look again, by the run's clock."""
-
-    def is_due(self, now: float) -> bool:
-        """Whether it is time to look."""
-        return now >= self.next
-
-    def look(self, source: Source | None, offsets: Mapping[str, JSON], clock: Clock) -> Source | None:
-        """What there is to plan from now."""
-        began = clock.elapsed()
-        found = self.again(source, offsets)
-        took = clock.elapsed() - began
-        self.next = clock.elapsed() + max(self.every, SELDOM * took)
-        return found

@@ -17,10 +17,11 @@ from runners.entry import Entry
 from runners.errors import Fenced, WindowTripped
 from runners.events import BatchPlanned, BatchSettled, Event
 from runners.flight import Rules
+from runners.following import Following
 from runners.journal import Journal
 from runners.memory_ledger import MemoryLedger
 from runners.outcome import Failed, Landed, Task, Tick, Ticked
-from runners.source import Feed, Source, Watch
+from runners.source import Feed, Source
 from tests.simulation.world import SteppedCrew, Work, World
 
 
@@ -234,7 +235,7 @@ class Arriving(Backlog):
         return Span(start=start, end=end, full=end == (start or 0) + 3) if end > (start or 0) else None
 
 
-class Following(Bench):
+class Going(Bench):
     """A run that goes on: it looks every second, and waits ten for a batch to fill."""
 
     def __init__(self) -> None:
@@ -247,7 +248,7 @@ class Following(Bench):
         self.dispatcher.source = Source(
             pipeline="orders", run="r", definition="", destinations=("orders",), feeds=[feed], wait=10
         )
-        self.dispatcher.watch = Watch(every=1, again=self.look)
+        self.dispatcher.following = Following(every=1, again=self.look, now=0)
 
     def look(self, source: Source | None, offsets: Mapping[str, JSON]) -> Source | None:
         self.looks += 1
@@ -264,7 +265,7 @@ class Following(Bench):
 @pytest.mark.promise("SS-04", "HP-16", "HP-18")
 def test_a_batch_that_is_not_full_waits_for_more_from_its_first_row() -> None:
     """And no longer; the clock is the run's own."""
-    run = Following()
+    run = Going()
     assert run.after(0) == []
     assert run.after(5, rows=1) == []
     assert run.after(9, rows=1) == []
@@ -274,7 +275,7 @@ def test_a_batch_that_is_not_full_waits_for_more_from_its_first_row() -> None:
 @pytest.mark.promise("SS-03", "HP-16")
 def test_a_batch_that_is_full_waits_for_nothing() -> None:
     """Nor does one that becomes full while it waits."""
-    run = Following()
+    run = Going()
     assert run.after(1, rows=1) == []
     assert run.after(1, rows=3) == [3]
     assert run.after(1) == [3]
@@ -285,7 +286,7 @@ def test_a_batch_that_is_full_waits_for_nothing() -> None:
 @pytest.mark.promise("HP-10", "HP-17")
 def test_a_stop_flushes_the_batch_that_waits() -> None:
     """Its rows are carried, and then the run ends."""
-    run = Following()
+    run = Going()
     run.after(1, rows=2)
     run.dispatcher.request_stop("asked")
     assert run.after(0, rows=5) == [3]
@@ -295,7 +296,7 @@ def test_a_stop_flushes_the_batch_that_waits() -> None:
 
 def test_a_failed_run_plans_nothing_more_though_a_batch_waits() -> None:
     """What waits is carried by the next run."""
-    run = Following()
+    run = Going()
     run.after(1, rows=3)
     run.error = OSError("the disk is gone")
     assert run.after(1, rows=1) == [3]
@@ -304,34 +305,32 @@ def test_a_failed_run_plans_nothing_more_though_a_batch_waits() -> None:
 
 def test_a_run_that_goes_on_looks_again_when_it_is_time() -> None:
     """Not at every turn; and between two looks it sleeps until the next, or until a batch has waited long enough."""
-    run = Following()
-    run.after(0)
+    run = Going()
     run.after(0.5)
-    assert run.looks == 1
+    assert (run.looks, run.dispatcher.patience()) == (0, 0.5)
     run.after(0.5)
-    assert run.looks == 2
-    assert run.dispatcher._patience() == 1
-    run.after(1, rows=1)
-    run.dispatcher.watch = Watch(every=60, again=run.look, next=run.clock.elapsed() + 60)
-    assert run.dispatcher._patience() == 10
+    assert (run.looks, run.dispatcher.patience()) == (1, 1)
+    run.dispatcher.following = Following(every=60, again=run.look, now=-59)
+    run.after(0, rows=1)
+    assert run.dispatcher.patience() == 10
 
 
 def test_looking_costs_a_fiftieth_of_the_time_at_most() -> None:
     """A listing that takes two seconds is repeated after a hundred."""
-    run = Following()
+    run = Going()
 
     def slow(source: Source | None, offsets: Mapping[str, JSON]) -> Source | None:
         run.clock.move(2)
         return source
 
-    run.dispatcher.watch = Watch(every=1, again=slow)
+    run.dispatcher.following = Following(every=1, again=slow, now=-1)
     run.turn()
-    assert run.dispatcher._patience() == 100
+    assert run.dispatcher.patience() == 100
 
 
 def test_whoever_is_asked_to_stop_by_another_process_hears_it_at_the_next_look() -> None:
     """An idle run records nothing, so it reads the ledger."""
-    run = Following()
+    run = Going()
     run.after(0)
     run.ledger.append([Entry(kind="stop", body={"reason": "the night"})], after=run.journal.state.seq)
     assert run.turn() is True
@@ -387,7 +386,7 @@ def test_the_first_batch_of_a_run_that_replaces_is_settled_before_another_is_pla
     assert firsts == [True, False, False, False]
 
 
-class Idling(Following):
+class Idling(Going):
     """A run that goes on, and shows an empty batch after a minute in which nothing came."""
 
     def __init__(self) -> None:
@@ -430,7 +429,7 @@ def test_a_batch_begins_the_idle_time_anew() -> None:
     run.after(21)
     run.turn("0")
     assert len(run.ticks) == 1
-    never = Following()
+    never = Going()
     never.after(10_000)
     assert never.crew.work == {}
 
