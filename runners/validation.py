@@ -11,6 +11,7 @@ from destinations.destination import Destination
 from destinations.discard import Discard
 from origins.batch import JSON
 from origins.origin import Origin, Progress
+from origins.quantities import seconds
 from runners.definition import Definition
 from runners.kinds import Kinds, kind_of
 from runners.line import named
@@ -117,6 +118,8 @@ def _batches(pipeline: Pipeline, kinds: Kinds | None) -> Iterator[str]:
         of = f" of {origin.name}" if len(pipeline.every_origin) > 1 else ""
         yield from _limits(pipeline.run_options.batch, origin, of, kinds)
     lanes, options = _lanes(pipeline), pipeline.run_options
+    if seconds(options.batch.wait):
+        yield f"With --follow, one that is not full waits {options.batch.wait} for more, from its first row."
     in_flight = options.max_in_flight or lanes
     runners = min(options.runners or os.cpu_count() or 1, in_flight, lanes)
     yield f"{_count(lanes, 'lane')}: at most {_count(runners, 'batch', 'batches')} at work at a time."

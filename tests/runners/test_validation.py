@@ -181,3 +181,12 @@ def test_a_person_reads_it_in_a_column_of_headings(
     assert any("wherry validate orders.yaml --spark" in line for line in lines)
     assert max(map(len, lines)) <= 80
     assert str(tmp_path) not in text
+
+
+@pytest.mark.promise("SS-04")
+def test_how_long_a_batch_waits_for_more_is_explained(explained: Explained) -> None:
+    """Only where it waits at all."""
+    assert (
+        "With --follow, one that is not full waits 10s for more" in explained("run: {batch: {wait: 10s}}\n").batches[1]
+    )
+    assert not any("waits" in sentence for sentence in explained().batches)
