@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _PROPERTIES = {"delta.checkpointInterval": "100"}
 """Of every table that is made: a checkpoint after each tenth commit doubles what a small append costs."""
+_MERGED = {"delta.isolationLevel": "Serializable"}
+"""Of one that is made for merges: otherwise Delta lets others append the keys that a merge is about to add."""
 _PATIENCE = 10.0
 """How long a fence waits for another process's write, in seconds."""
 
@@ -227,10 +229,11 @@ class Delta(Destination):
 
     def _layout(self, schema: StructType) -> Layout:
         mapping = {"delta.columnMapping.mode": "name"} if needs_mapping(schema) else {}
+        merged = _MERGED if self.mode == "merge" else {}
         return Layout(
             partition_by=self.partition_by,
             cluster_by=self.cluster_by,
-            properties={**_PROPERTIES, **mapping, **self.properties},
+            properties={**_PROPERTIES, **merged, **mapping, **self.properties},
             comment=self.comment,
         )
 

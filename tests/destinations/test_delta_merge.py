@@ -169,6 +169,7 @@ class TestCommits:
         rows = spark.range(1).selectExpr("id", "5L AS at", "'U' AS op", f"left(concat({text}), 0) AS note")
         with ThreadPoolExecutor(1) as pool:
             write = pool.submit(latest.write, spark, rows, [label()])
+            write.add_done_callback(lambda _: [os.open(pipe, os.O_RDONLY | os.O_NONBLOCK) for pipe in (reached, go)])
             meet(reached)
             spark.sql(f"INSERT INTO {latest.sql_name} VALUES (0, 9, 'theirs')")
             for pipe in (go, reached, go):

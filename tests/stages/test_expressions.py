@@ -6,7 +6,17 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from stages.expressions import check_names, check_row_expression, check_row_expressions, put_in, repeatable, tables_in
+from stages.expressions import (
+    check_condition,
+    check_names,
+    check_row_expression,
+    check_row_expressions,
+    columns_in,
+    put_for,
+    put_in,
+    repeatable,
+    tables_in,
+)
 
 LABELS: dict[str, str | int | datetime] = {
     "origin": "it's",
@@ -160,3 +170,31 @@ def test_what_is_no_mapping_of_expressions_is_refused(value: object, says: str) 
 def test_names_that_may_be_columns_pass() -> None:
     """Whatever stands in them."""
     check_names("columns", ["a.b", "c d", "ü", "`", "%"])
+
+
+@pytest.mark.parametrize(
+    ("sql", "columns"),
+    [
+        ("A > b.c.d and `x ``y`.z = 'e' -- f", ["a", "b", "and", "x `y"]),
+        ("abs (g) + 1e5 /* h */ >= i [0]", ["g", "i"]),
+        ("a\n. b = a", ["a"]),
+        ("", []),
+    ],
+)
+def test_columns_are_told_from_fields_functions_and_text(sql: str, columns: list[str]) -> None:
+    """In small letters, each once; a word of SQL may be a column too."""
+    assert columns_in(sql) == columns
+
+
+def test_other_expressions_are_put_in_the_place_of_columns() -> None:
+    """Fields, functions and text of the same name stay."""
+    sql = "A + s.a + a(1) + `a` > 'a'"
+    assert put_for(sql, {"a": "(1)"}) == "(1) + s.a + a(1) + (1) > 'a'"
+
+
+@pytest.mark.parametrize("sql", ["a > rand()", "a = :lane", "sum(a) over () > 1", ""])
+def test_a_condition_that_is_not_the_same_in_every_batch_is_refused(sql: str) -> None:
+    """By chance, by the batch, or by other rows."""
+    check_condition("where", "a::string > ':lane'")
+    with pytest.raises(ValueError, match=r"^where: "):
+        check_condition("where", sql)
