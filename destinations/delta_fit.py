@@ -39,10 +39,11 @@ def unclear(spark: SparkSession, delta: Delta, rows: StructType) -> list[str]:
     """Why the destination's own conditions cannot be asked of such rows."""
     problems = []
     for option, condition in (("apply_as_deletes", delta.apply_as_deletes), ("where", delta.where)):
-        try:
-            spark.createDataFrame([], rows).where(condition or "true").isLocal()
-        except Exception as error:
-            problems.append(f"{option}: {str(error).splitlines()[0]}")
+        if condition is not None:
+            try:
+                spark.createDataFrame([], rows).where(condition).isLocal()  # analyses, on Connect too
+            except Exception as error:
+                problems.append(f"{option}: {str(error).splitlines()[0]}")
     return problems
 
 

@@ -41,10 +41,10 @@ def by_hand(spark: SparkSession, table: str, file: Path) -> None:
 
 def by_wherry(spark: SparkSession, delta: Delta, line: Line, file: Path) -> None:
     """What a runner does with a batch that goes straight."""
-    frame, tally = spark.read.schema(SCHEMA).json(str(file)), Tally()
+    frame, tally = spark.read.schema(SCHEMA).json(str(file)), Tally.of(line)
     rows = passing(Straight.begin(frame, tuple(frame.columns), {}, tally.observe), line.common, {})
     written = delta.write(spark, rows.frame, [label()])
-    counts = tally.counts(line, written.rows)
+    counts = tally.counts(written.rows)
     if not counts.balanced({"latest": written.rows or 0}) or written.rows != ROWS:
         raise RuntimeError(f"expected {ROWS} rows, {written.rows} were merged, and {counts}")
 
