@@ -12,4 +12,5 @@ KINDS = {
     "flatten": "stages.flatten:Flatten",
     "mask": "stages.mask:Mask",
     "deduplicate": "stages.deduplicate:Deduplicate",
+    "lookup": "stages.lookup:Lookup",
 }

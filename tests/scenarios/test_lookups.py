@@ -1,0 +1,78 @@
+"""Rows find their counterparts in tables and files, batch by batch."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from runners.errors import PipelineFailed
+from tests.scenarios.conftest import Place
+
+pytestmark = [pytest.mark.spark]
+
+PIPELINE = """
+name: orders
+origin: {{files: {{path: "landing/*.json", format: json, schema: "id long, land string, email string"}}}}
+stages:
+  - lookup: {{{place}, on: {{land: code}}, columns: {{country: name}}, unmatched: nack}}
+  - mask: {{columns: {{email: hash}}, salt: "${{secret:SALT}}"}}
+destinations: [{{delta: {{path: tables/orders}}}}]
+dlq: {{window: 0}}
+"""
+
+
+@pytest.fixture
+def countries(place: Place) -> str:
+    """A table of one country."""
+    path = str(place.folder / "dims/countries")
+    place.spark.sql("select 'DE' as code, 'Germany' as name").write.format("delta").save(path)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def salt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What hashes are made with."""
+    monkeypatch.setenv("SALT", "geheimes Salz")
+
+
+def test_each_run_asks_the_table_as_it_is_then(place: Place, countries: str) -> None:
+    """What has no counterpart is in the DLQ, without the new column; and the salt stands nowhere in the state."""
+    place.land("a.json", [{"id": 1, "land": "DE", "email": "a"}, {"id": 2, "land": "FR"}])
+    report = place.load(PIPELINE.format(place="path: dims/countries")).run()
+    assert (report.read, report.delivered, report.nacked, report.balanced) == (2, {"orders": 1}, 1, True)
+    [refused] = place.refused()
+    assert (refused["stage"], refused["code"]) == ("lookup", "LOOKUP")
+    assert json.loads(refused["row"]) == {"id": 2, "land": "FR", "email": None}
+    place.spark.sql(f"insert into delta.`{countries}` values ('FR', 'France')")
+    place.land("b.json", [{"id": 3, "land": "FR", "email": "a"}])
+    assert place.load().run().delivered == {"orders": 1}
+    rows = {row["id"]: row for row in place.rows("tables/orders")}
+    assert {number: row["country"] for number, row in rows.items()} == {1: "Germany", 3: "France"}
+    assert rows[1]["email"] == rows[3]["email"]
+    kept = [path.read_bytes() for path in (place.folder / ".wherry").rglob("*") if path.is_file()]
+    assert not any(b"geheimes Salz" in content for content in kept)
+
+
+def test_a_key_that_is_there_twice_stops_the_run(place: Place, countries: str) -> None:
+    """In words that a person can act on; nothing was delivered."""
+    place.spark.sql(f"insert into delta.`{countries}` values ('DE', 'Deutschland')")
+    place.land("a.json", [{"id": 1, "land": "DE"}])
+    with pytest.raises(PipelineFailed, match=r"stage 'lookup': .*countries has several rows with code = DE; make"):
+        place.load(PIPELINE.format(place="path: dims/countries")).run()
+    assert place.rows("tables/orders") == []
+
+
+def test_a_table_or_a_file_that_is_gone_stops_the_run(place: Place, countries: str) -> None:
+    """By its name; once it is back the same rows are carried."""
+    (place.folder / "dims/countries.csv").write_text("code,name\nDE,Germany\n")
+    for kind, name in (("path", "countries"), ("file", "countries.csv")):
+        pipeline = place.load(PIPELINE.format(place=f"{kind}: dims/{name}"))
+        place.land(f"{name}.json", [{"id": 1, "land": "DE"}])
+        there = place.folder / "dims" / name
+        shutil.move(there, place.folder / "away")
+        with pytest.raises(PipelineFailed, match=rf"There is no .* .*dims/{name}\."):
+            pipeline.run()
+        shutil.move(place.folder / "away", there)
+        assert pipeline.run().delivered == {"orders": 1}

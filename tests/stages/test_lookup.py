@@ -1,0 +1,278 @@
+"""`lookup`: columns out of a table or a file, and never a row more."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pytest
+
+from stages.conformance import LABELS, StageConformance, begin, decided
+from stages.lookup import Lookup
+from stages.pinned_table import TableError
+from stages.rows import VERDICT, Straight
+from stages.stage import Stage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.connect]
+
+COUNTRIES = """
+select * from values
+  ('DE', 1, 'Germany', date'2020-01-01', map('eu', true)),
+  ('FR', 1, 'France', date'2020-01-01', map('eu', true)),
+  ('FR', 1, 'Frankreich', date'2021-01-01', null),
+  ('FR', 1, 'Gallien', null, null),
+  ('CH', 1, null, null, null),
+  (null, 1, 'Nowhere', null, null)
+as t(`code.2`, version, name, since, facts)
+"""
+
+
+def straight(frame: DataFrame) -> Straight:
+    """The rows of a frame on the straight way."""
+    return Straight.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen)
+
+
+@pytest.fixture
+def countries(spark: SparkSession, tmp_path: Path) -> str:
+    """A Delta table in which one key is there thrice, and one is NULL."""
+    path = f"{tmp_path}/countries"
+    spark.sql(COUNTRIES).write.format("delta").save(path)
+    return path
+
+
+class TestLookupThatNacks(StageConformance):
+    """Two keys of which one has another width, new names, NULL on both sides, and the first of several."""
+
+    schema = "id int, Land string, v bigint, `größe` string"
+    rows: ClassVar[list[tuple[Any, ...]]] = [
+        (1, "DE", 1, "a"),
+        (2, "FR", 1, None),
+        (3, "FR", 2, "b"),
+        (4, "CH", 1, None),
+        (5, None, 1, "c"),
+        (6, "XX", None, None),
+    ]
+
+    @pytest.fixture(autouse=True)
+    def there(self, countries: str) -> None:
+        self.path = countries
+
+    def stage(self) -> Stage:
+        return Lookup(
+            path=self.path,
+            on={"land": "CODE.2", "v": "version"},
+            columns={"country.name": "name", "since": "Since", "facts": "facts"},
+            unmatched="nack",
+            duplicates="first",
+            order_by="since desc",
+        )
+
+    def test_every_row_has_its_counterpart_or_a_reason(self, spark: SparkSession) -> None:
+        """Once, however often the key is there."""
+        marked = self._marked(spark, self.rows)
+        kept, _, _ = decided(marked)
+        assert sorted((row["id"], row["country.name"]) for row in kept) == [
+            (1, "Germany"),
+            (2, "Frankreich"),
+            (4, None),
+        ]
+        said = marked.frame.where(f"{VERDICT} is not null").orderBy("id").select(f"{VERDICT}.*").collect()
+        assert {nack.code for nack in said} == {"LOOKUP"}
+        assert [nack.message.removeprefix(f"{self.path} has no row with ") for nack in said] == [
+            "code.2 = FR, version = 2",
+            "code.2 = NULL, version = 1",
+            "code.2 = XX, version = NULL",
+        ]
+
+
+class TestLookupThatFilters(StageConformance):
+    """Of which nothing is taken: the rows that are there."""
+
+    schema = "`code.2` string"
+    rows: ClassVar[list[tuple[Any, ...]]] = [("DE",), ("XX",), (None,)]
+
+    @pytest.fixture(autouse=True)
+    def there(self, countries: str) -> None:
+        self.path = countries
+
+    def stage(self) -> Stage:
+        return Lookup(path=self.path, on=["code.2"], unmatched="filter")
+
+    def test_what_is_not_there_counts_as_filtered(self, spark: SparkSession) -> None:
+        """NULL is nowhere."""
+        kept, refused, filtered = decided(self._marked(spark, self.rows))
+        assert (kept, refused, filtered) == ([("DE",)], [], 2)
+
+
+class TestLookupInAFile(StageConformance):
+    """A CSV file: rows without a counterpart have NULLs."""
+
+    schema = "code string, x int"
+    rows: ClassVar[list[tuple[Any, ...]]] = [("DE", 1), ("DE", 2), ("XX", 3), (None, 4)]
+
+    @pytest.fixture(autouse=True)
+    def there(self, tmp_path: Path) -> None:
+        self.file = tmp_path / "countries [1].csv"
+        self.file.write_text('code,name\nDE,"Ger""many"\nFR,France\n')
+
+    def stage(self) -> Stage:
+        return Lookup(file=str(self.file), on=["code"], columns={"Name": "NAME"})
+
+    def test_what_is_not_there_has_nulls(self, spark: SparkSession) -> None:
+        """And what is there is text."""
+        kept, _, _ = decided(self._marked(spark, self.rows))
+        assert sorted((row["x"], row["Name"]) for row in kept) == [
+            (1, 'Ger"many'),
+            (2, 'Ger"many'),
+            (3, None),
+            (4, None),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("order_by", "name"),
+    [
+        ("since", "France"),
+        ("since desc", "Frankreich"),
+        (["facts is null", "since DESC"], "France"),
+        (["version", "since is null desc"], "Gallien"),
+        ("length(name)", "France"),
+        ("case when :number = 7 then length(name) end desc", "Frankreich"),
+        ("version", "Gallien"),
+    ],
+)
+def test_which_is_first_is_said(spark: SparkSession, countries: str, order_by: Any, name: str) -> None:
+    """NULL comes last; what is equal in all that is told apart by content."""
+    on, columns = {"c": "code.2"}, ["name"]
+    stage = Lookup(path=countries, on=on, columns=columns, duplicates="first", order_by=order_by)
+    [row] = stage.apply(straight(spark.sql("select 'FR' as c"))).frame.collect()
+    assert row.name == name
+
+
+def test_a_key_that_is_there_twice_fails_the_batch_that_asks_for_it(spark: SparkSession, countries: str) -> None:
+    """With its value and what can be done; a batch that asks for others passes."""
+    stage = Lookup(path=countries, on={"c": "code.2"}, columns=["name"])
+    for begun in (straight, begin):
+        rows: Any = begun(spark.sql("select explode(array('DE', 'CH', null)) as c"))
+        assert stage.apply(rows.entering("countries", 1)).frame.count() == 3
+        rows = begun(spark.sql("select explode(array('DE', 'FR')) as c"))
+        said = re.escape(f"stage 'countries': {countries} has several rows with code.2 = FR; make the key unique there")
+        with pytest.raises(Exception, match=said):
+            stage.apply(rows.entering("countries", 1)).frame.collect()
+
+
+def test_what_is_looked_up_is_the_version_that_was_pinned(spark: SparkSession, countries: str) -> None:
+    """What is changed later changes no batch that was planned; a file is not repeatable."""
+    stage = Lookup(path=countries, on={"c": "code.2"}, columns=["name"])
+    pin = stage.pin(spark)
+    spark.sql(f"update delta.`{countries}` set name = 'Deutschland' where name = 'Germany'").collect()
+    for pinned, name in ((pin, "Germany"), (stage.pin(spark), "Deutschland"), (None, "Deutschland")):
+        rows = stage.apply(straight(spark.sql("select 'DE' as c")).entering("it", 1, pin=pinned))
+        assert [row.name for row in rows.frame.collect()] == [name]
+    assert stage.repeatable
+    assert not Lookup(file="x.csv", on=["id"], columns=["x"]).repeatable
+    assert not Lookup(path="x", on=["id"], columns=["x"], duplicates="first", order_by="rand()").repeatable
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options", "rows"),
+    [
+        ("a.json", '{"id": 1, "v": "x"}\n', {}, [(1, "x")]),
+        ("a.csv", "id;v\n1;x\n", {"options": {"sep": ";"}, "schema": "id int, v string"}, [(1, "x")]),
+        (
+            "a.txt",
+            "1,x\n",
+            {"format": "csv", "options": {"header": False}, "schema": {"id": "int", "v": "string"}},
+            [(1, "x")],
+        ),
+    ],
+)
+def test_files_are_read_as_they_are(
+    spark: SparkSession, tmp_path: Path, name: str, content: str, options: dict[str, Any], rows: list[tuple[Any, ...]]
+) -> None:
+    """By the ending of their names, or as it is said."""
+    (tmp_path / name).write_text(content)
+    stage = Lookup(file=f"{tmp_path}/{name}", on=["id"], columns=["v"], **options)
+    assert stage.apply(straight(spark.sql("select 1 as id"))).frame.collect() == rows
+
+
+@pytest.mark.parametrize(
+    ("content", "schema", "says"),
+    [
+        ("id,v\n1,x,y\n", "id int, v string", "MALFORMED|FAILFAST"),
+        ("id,v\neins,x\n", "id int, v string", "MALFORMED|FAILFAST"),
+        ("v,id\nx,1\n", "id int, v string", "header"),
+    ],
+)
+def test_a_file_with_a_line_that_cannot_be_read_fails_the_batch(
+    spark: SparkSession, tmp_path: Path, content: str, schema: str, says: str
+) -> None:
+    """Though nobody asks for what is wrong in it."""
+    (tmp_path / "a.csv").write_text(content)
+    stage = Lookup(file=f"{tmp_path}/a.csv", on=["id"], unmatched="filter", schema=schema)
+    with pytest.raises(Exception, match=says):
+        stage.apply(straight(spark.sql("select 1 as id"))).frame.collect()
+
+
+def test_what_is_gone_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
+    """When rows are analysed and when a batch is planned."""
+    rows = straight(spark.sql("select 1 as id"))
+    table = Lookup(path=f"{tmp_path}/nowhere", on=["id"], columns=["x"])
+    for ask in (lambda: table.apply(rows), lambda: table.pin(spark)):
+        with pytest.raises(TableError, match=r"There is no Delta table .*/nowhere\."):
+            ask()
+    with pytest.raises(TableError, match=r"There is no file .*/nowhere\.csv\."):
+        Lookup(file=f"{tmp_path}/nowhere.csv", on=["id"], columns=["x"]).apply(rows)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"on": {"contry": "code.2"}}, "there is no column 'contry'; did you mean 'country'?"),
+        ({"on": {"country": "code2"}}, "has no column 'code2'; did you mean 'code.2'?"),
+        ({"on": {"id": "code.2"}}, "column id is int, and code.2 of {} is string; cast it before"),
+        ({"columns": ["nmae"]}, "has no column 'nmae'; did you mean 'name'?"),
+        (
+            {"columns": {"ID": "name"}},
+            "there is a column 'id' already; take it under another name, such as columns: {other_ID: name}",
+        ),
+    ],
+)
+def test_columns_that_do_not_fit_are_an_error(
+    spark: SparkSession, countries: str, given: dict[str, Any], says: str
+) -> None:
+    """Found before there is a row."""
+    stage = Lookup(**{"path": countries, "on": {"country": "code.2"}, "columns": ["name"], **given})
+    with pytest.raises(ValueError, match=re.escape(says.replace("{}", countries))):
+        stage.apply(straight(spark.sql("select 1 as id, 'DE' as country")))
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"path": None}, "path: expected one of path, table and file, got none"),
+        ({"file": "x.csv"}, "path: expected one of path, table and file, got path and file"),
+        ({"path": None, "table": "a b"}, "table: expected a name such as catalog.schema.table, got 'a b'"),
+        ({"path": None, "file": "x.xml"}, "format: expected csv or json or parquet, got 'xml'"),
+        ({"format": "csv"}, "format: a Delta table says itself what it is; this belongs to a file"),
+        ({"path": None, "file": "x.csv", "options": {"mode": "x"}}, "options: 'mode' is not for you to set"),
+        ({"on": "id"}, "on: expected a list of columns, or a mapping from here to there, got 'id'"),
+        ({"on": []}, "on: expected a list of columns, or a mapping from here to there, got []"),
+        ({"columns": ["a", "A"]}, "columns: 'A' stands there twice"),
+        ({"columns": []}, "columns: expected columns to take, got none; without any, rows can be filtered or nacked"),
+        ({"unmatched": "drop"}, "unmatched: expected keep or filter or nack, got 'drop'"),
+        ({"duplicates": "last"}, "duplicates: expected error or first, got 'last'"),
+        ({"duplicates": "first"}, "order_by: expected an expression, by which the first is told, got nothing"),
+        ({"order_by": "x"}, "order_by: belongs to duplicates: first, and a key that is there twice is an error here"),
+        ({"duplicates": "first", "order_by": ["(select 1)"]}, "order_by: a query looks at more than the row"),
+    ],
+)
+def test_what_lookup_cannot_be_given_is_refused(given: dict[str, Any], says: str) -> None:
+    """The message begins with the option."""
+    with pytest.raises(ValueError) as error:  # noqa: PT011 -- the message is compared below
+        Lookup(**{"path": "t", "on": ["id"], "columns": ["x"], **given})
+    assert str(error.value).startswith(says)
