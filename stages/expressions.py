@@ -47,7 +47,7 @@ _CLAUSES = re.compile("select|where|group|having|order|sort|cluster|distribute|l
 _UNFOLDING = re.compile("view|(?:pos)?explode(?:_outer)?|inline(?:_outer)?|stack|range")
 """What stands where a table would, and gives the same for the same row."""
 _SILENT = ("space", "comment")
-_QUERY = re.compile(r"\(\s*(?:select|with|values|table)\s", re.IGNORECASE)
+_QUERY = re.compile(r"\(\s*(?:select|with|values|table|from)\s", re.IGNORECASE)
 
 
 def put_in(sql: str, labels: Mapping[str, str | int | datetime]) -> str:
@@ -115,7 +115,8 @@ def tables_in(sql: str) -> set[str]:
 def plain_select(sql: str) -> bool:
     """Whether this is one `select` that surely has no other query within it. Errs towards no."""
     words = [token.lower() for kind, token in _tokens(sql) if kind == "word"]
-    return words.count("select") == 1 and words.count("from") <= 1 and not {"table", "values"} & set(words)
+    alone = words.count("select") == 1 and words.count("from") <= 1 and not {"table", "values"} & set(words)
+    return alone and not _QUERY.search(_bare(sql, "string", "comment", "quoted"))
 
 
 def check_expression(field: str, value: object) -> None:
