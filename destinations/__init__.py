@@ -3,6 +3,8 @@
 KINDS = {
     "delta": "destinations.delta:Delta",
     "discard": "destinations.discard:Discard",
+    "files": "destinations.files:Files",
     "log": "destinations.log:Log",
     "memory": "destinations.memory:Memory",
+    "python": "destinations.python:Python",
 }

@@ -1,0 +1,108 @@
+"""Destinations that are no table, in whole pipelines."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from destinations.python import Python
+from runners.errors import PipelineFailed
+from runners.pipeline import Pipeline
+from tests.scenarios.conftest import ORDERS, Place, order
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from destinations.destination import Label
+
+pytestmark = [pytest.mark.spark]
+
+LOAD = """
+import json
+import helpers
+from pyspark.sql import functions as F
+
+def write(rows, label):
+    twice = F.udf(helpers.twice)
+    with open(f"{helpers.FOLDER}/{label.batch.number}.json", "w") as file:
+        json.dump(sorted(row[0] for row in rows.select(twice("id")).collect()), file)
+"""
+
+
+@pytest.mark.promise("CD-22")
+def test_a_function_beside_the_definition_gets_every_batch_with_its_label(place: Place) -> None:
+    """It may use what lies beside it, on Spark's workers as well; for everybody else Python's path stays as it was."""
+    (place.folder / "load.py").write_text(LOAD)
+    helpers = f"FOLDER = {str(place.folder)!r}\ndef twice(number): return str(2 * number)\n"
+    (place.folder / "helpers.py").write_text(helpers)
+    place.land("a.json", [order(1), order(2, amount="x")])
+    place.land("b.json", [order(3), order(4, email=None), order(5)])
+    before = list(sys.path)
+    pipeline = place.load(ORDERS.replace("delta: {path: tables/orders}", 'python: "load:write"'))
+    report = pipeline.run()
+    assert (report.delivered, report.nacked, report.filtered, report.balanced) == ({"load:write": 3}, 1, 1, True)
+    assert (place.folder / "1.json").read_text() == '["2"]'
+    assert (place.folder / "2.json").read_text() == '["10", "6"]'
+    assert sys.path == before
+
+
+@pytest.mark.promise("CD-27")
+def test_a_function_that_failed_gets_the_same_batch_again(place: Place) -> None:
+    """Under the same label, with the same rows; the error is told with the function's name and the batch."""
+    seen: list[tuple[str, list[int]]] = []
+
+    def failing(rows: DataFrame, label: Label) -> None:
+        seen.append((label.key, sorted(row["id"] for row in rows.collect())))
+        if len(seen) == 1:
+            raise SystemExit("no")
+
+    place.land("a.json", [order(1), order(2)])
+    loaded = place.load(ORDERS)
+    pipeline = Pipeline(
+        name="orders",
+        origin=loaded.origin,
+        destinations=[Python(failing, name="mine")],
+        state=loaded.state,
+    )
+    with pytest.raises(PipelineFailed, match=r"failing, given batch 1 of lane 0, raised SystemExit: no"):
+        pipeline.run()
+    pipeline.run()
+    assert seen == [seen[0], seen[0]]
+    assert seen[0][1] == [1, 2]
+
+
+@pytest.mark.promise("DQ-01")
+def test_any_destination_can_be_the_dlq(place: Place) -> None:
+    """Nacked rows get there with all their columns, once; the good ones do not."""
+    (place.folder / "load.py").write_text(
+        f"def write(rows, label):\n    rows.write.json({str(place.folder / 'nacked')!r} + f'/{{label.batch.number}}')\n"
+    )
+    for number, dlq in enumerate(["files: {path: refused, format: json}", 'python: "load:write"', "log: {limit: 1}"]):
+        place.land(f"{number}.json", [order(number), order(number, amount="sieben")])
+        text = ORDERS.replace("dlq: {window: 1000,", f"dlq: {{{dlq}, window: 1000,")
+        report = place.load(text).run()
+        assert (report.read, report.nacked, report.balanced) == (2, 1, True)
+    for kept, number in (("refused", 1), ("nacked", 2)):
+        (row,) = place.spark.read.json(str(place.folder / kept)).collect()
+        assert (row["number"], row["stage"], json.loads(row["original"])["amount"]) == (number, "cast", "sieben")
+    assert place.ids("tables/orders") == [0, 1, 2]
+
+
+@pytest.mark.connect
+@pytest.mark.promise("CD-05")
+def test_a_pipeline_writes_files(place: Place) -> None:
+    """Straight, with two lanes; a batch is a folder, and the report says how many rows each has."""
+    for number in range(4):
+        place.land(f"{number}.json", [order(number), order(9, email=None)])
+    text = ORDERS.replace("delta: {path: tables/orders}", "files: {path: out, format: csv}").replace(
+        "origin:\n", "origin:\n  lanes: 2\n"
+    )
+    report = place.load(text).run()
+    assert (report.delivered, report.filtered, report.balanced) == ({"out": 4}, 4, True)
+    rows = place.spark.read.csv(str(place.folder / "out"), header=True).collect()
+    assert sorted(row["id"] for row in rows) == ["0", "1", "2", "3"]
+    assert len(list((place.folder / "out").glob("_lane=*/_batch=*"))) == 4
+    assert place.load(text).run().batches == 0
