@@ -198,15 +198,16 @@ def _notes(pipeline: Pipeline) -> Iterator[str]:
         yield f"run.runners is {run.runners}, but a lane has one batch at a time, and there {_are(lanes, 'lane')}."
     if run.runners and run.max_in_flight and run.runners > run.max_in_flight:
         yield f"run.runners is {run.runners}, but run.max_in_flight lets only {run.max_in_flight} of them work."
-    local = [each.name for each in pipeline.destinations if each.remembers and _is_local(each)]
+    local = [each.name for each in pipeline.destinations if each.remembers and _is_local_table(each)]
     if local:
         names = " and ".join(map(str, local))
         yield f"On a local disk Delta cannot keep two programs apart: let nothing but Wherry write to {names}."
 
 
-def _is_local(destination: Destination) -> bool:
-    """Whether the destination writes to a path of this machine."""
-    paths = [getattr(destination, name) for name, option in options_of(type(destination)).items() if option.path]
+def _is_local_table(destination: Destination) -> bool:
+    """Whether the destination writes to a table in a folder of this machine."""
+    options = options_of(type(destination))
+    paths = [getattr(destination, name) for name, option in options.items() if option.path and "table" in options]
     return any(isinstance(path, str) and (path.startswith("file:") or "://" not in path) for path in paths if path)
 
 

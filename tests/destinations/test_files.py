@@ -24,6 +24,10 @@ from destinations.conformance import (
 from destinations.destination import DestinationError, Identity, Misfit, Unsure, Written
 from destinations.files import Files
 from destinations.folders import Folders
+from origins.memory import Memory
+from runners.definition import of
+from runners.pipeline import Pipeline
+from runners.validation import explain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -321,6 +325,14 @@ def test_a_store_does_not_remember() -> None:
     """Where there is no such rename, it is said to be at least once."""
     assert Files(path="out").remembers
     assert not Files(path="s3://bucket/out").remembers
+
+
+def test_a_run_explains_what_holds(folder: Path) -> None:
+    """What is said of Delta on a local disk does not hold for folders."""
+    pipeline = Pipeline(name="orders", origin=Memory(schema="id long"), destinations=[Files(path=str(folder))])
+    said = explain(of(pipeline))
+    assert (said.way, said.notes) == ("straight", ())
+    assert said.destinations[0]["guarantee"].startswith("effectively once on a disk")
 
 
 def test_a_disk_that_keeps_no_two_writers_apart_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
