@@ -31,7 +31,13 @@ _TIMES = {
 _DEFAULTS: Mapping[str, Mapping[str, str]] = {
     "parquet": {},
     "json": _TIMES,
-    "csv": {**_TIMES, "header": "true", "escape": '"'},
+    "csv": {
+        **_TIMES,
+        "header": "true",
+        "escape": '"',
+        "ignoreLeadingWhiteSpace": "false",
+        "ignoreTrailingWhiteSpace": "false",
+    },
 }
 _MISCOUNTED: Mapping[str, Sequence[str]] = {"json": ("pretty", "encoding", "charset", "linesep")}
 _MARK = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "true"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import os
 import re
 import sys
 import threading
@@ -64,7 +65,8 @@ def function_of(value: str | Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _from(file: Path, module: str) -> ModuleType:
-    """The module in a file, under a name that no other file has; functions in it reach Spark's workers by value."""
+    """The module in a file, under a name that no other file has; functions in it, and in what it
+    imports from beside it, reach Spark's workers by value."""
     from pyspark import cloudpickle
 
     name = f"{file.parent}/{module}"
@@ -74,6 +76,7 @@ def _from(file: Path, module: str) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     made = importlib.util.module_from_spec(spec)
+    before = {*sys.modules}
     sys.modules[name] = made
     folder = str(file.parents[module.count(".")])
     sys.path.insert(0, folder)
@@ -84,7 +87,11 @@ def _from(file: Path, module: str) -> ModuleType:
         raise
     finally:
         sys.path.remove(folder)
-    cloudpickle.register_pickle_by_value(made)  # type: ignore[no-untyped-call]
+    for new in {*sys.modules} - before:
+        beside = os.path.join(folder, new.partition(".")[0])
+        place = getattr(sys.modules[new], "__file__", None) or ""
+        if new == name or place == f"{beside}.py" or place.startswith(f"{beside}{os.sep}"):
+            cloudpickle.register_pickle_by_value(sys.modules[new])  # type: ignore[no-untyped-call]
     return made
 
 

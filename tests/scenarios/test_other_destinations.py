@@ -85,7 +85,7 @@ def test_any_destination_can_be_the_dlq(place: Place) -> None:
         text = ORDERS.replace("dlq: {window: 1000,", f"dlq: {{{dlq}, window: 1000,")
         report = place.load(text).run()
         assert (report.read, report.nacked, report.balanced) == (2, 1, True)
-    for kept, number in (("refused", 1), ("nacked", 2)):
+    for kept, number in (("refused", 1), ("nacked/2", 2)):
         (row,) = place.spark.read.json(str(place.folder / kept)).collect()
         assert (row["number"], row["stage"], json.loads(row["original"])["amount"]) == (number, "cast", "sieben")
     assert place.ids("tables/orders") == [0, 1, 2]
