@@ -52,6 +52,7 @@ class Batch:
     time: datetime
     """`:batch_time`, the clock for expressions: when the batch was planned, in UTC."""
     first: bool = False
-    """Whether it is the first that its run plans."""
+    """Whether it is the first of a load, which a run begins that finds all carried that was there before. A run that
+    goes on where another one died or was stopped begins none."""
     definition: str = field(default="", repr=False)
     """The hash of the definition that planned it."""

@@ -229,7 +229,7 @@ class Dispatcher:
         return [lane for lane in lanes if lane not in busy]
 
     def _planned(self, source: Source, lane: str, state: Lane, span: Span) -> Step:
-        plan = source.plan(lane, state, span, self.clock.now(), first=not self.begun)
+        plan = source.plan(lane, state, span, self.clock.now(), first=not self.begun and not self.journal.state.midway)
         self.begun = True
         self.served[lane] = self.turns
         flight = self.flights[lane] = begin(plan, state)

@@ -155,6 +155,8 @@ class State:
     lanes: Mapping[str, Lane] = field(default_factory=dict)
     forgotten: tuple[tuple[str, int, int], ...] = ()
     """Lane, first and last number of batches that were rewound: they do not count as carried any more."""
+    midway: bool = False
+    """Whether batches were carried since a run last carried all that it found: what comes next goes on with these."""
     backfills: Mapping[str, Mapping[str, JSON]] = field(default_factory=dict)
     """For each backfill, by what it holds, what its lanes are called and when it began."""
 
@@ -220,6 +222,7 @@ def snapshot(state: State) -> Mapping[str, JSON]:
         "ended": dict(state.ended) if state.ended is not None else None,
         "stopping": state.stopping,
         "forgotten": [list(span) for span in state.forgotten],
+        "midway": state.midway,
         "backfills": {key: dict(backfill) for key, backfill in state.backfills.items()},
         "lanes": {
             name: {
@@ -261,6 +264,7 @@ def _snapshot(state: State, entry: Entry) -> State:
         stopping=body["stopping"],
         lanes=lanes,
         forgotten=tuple((lane, first, last) for lane, first, last in body["forgotten"]),
+        midway=body["midway"],
         backfills=body["backfills"],
     )
 
@@ -276,7 +280,8 @@ def _acquire(state: State, entry: Entry) -> State:
 
 
 def _release(state: State, entry: Entry) -> State:
-    return replace(state, owner=None, ended={**entry.body, "at": entry.at}, stopping="")
+    midway = state.midway and entry.body.get("status") != "succeeded"
+    return replace(state, owner=None, ended={**entry.body, "at": entry.at}, stopping="", midway=midway)
 
 
 def _plan(state: State, entry: Entry) -> State:
@@ -294,7 +299,7 @@ def _settle(state: State, entry: Entry) -> State:
     body = entry.body
     owed = bool(body["owed"])
     return _lane(
-        state,
+        replace(state, midway=True),
         entry,
         offset=body["offset"],
         committed=plan.batch.number,
@@ -322,7 +327,7 @@ def _set(state: State, entry: Entry) -> State:
     for name, target in entry.body["lanes"].items():
         lanes[name] = replace(state.lane(name), offset=target["offset"], window=NackWindow(), told=None, clean=CLEAN)
     forgotten = tuple((lane, first, last) for lane, first, last in entry.body.get("forgotten", ()))
-    return replace(state, lanes=lanes, forgotten=state.forgotten + forgotten)
+    return replace(state, lanes=lanes, forgotten=state.forgotten + forgotten, midway=False)
 
 
 def _backfill(state: State, entry: Entry) -> State:

@@ -129,3 +129,21 @@ def test_an_entry_for_a_plan_that_is_not_open_is_an_error() -> None:
     """Nobody settles what was not planned."""
     with pytest.raises(LedgerError, match="which is not open"):
         fold_all(numbered(OPENED, settle()))
+
+
+@pytest.mark.parametrize(
+    ("entries", "midway"),
+    [
+        ([], False),
+        ([PLANNED], False),
+        ([PLANNED, settle()], True),
+        ([PLANNED, settle(), Entry(kind="release", body={"status": "stopped"})], True),
+        ([PLANNED, settle(), Entry(kind="release", body={"status": "succeeded"})], False),
+        ([PLANNED, settle(), Entry(kind="set", body={"lanes": {}})], False),
+    ],
+)
+def test_a_load_ends_when_a_run_has_carried_all_that_it_found(entries: list[Entry], midway: bool) -> None:
+    """Until then the next run goes on with it; a batch that came to nothing begins none."""
+    state = fold_all(numbered(OPENED, *entries))
+    assert state.midway is midway
+    assert fold(State(), Entry(kind="snapshot", seq=1, body=snapshot(state))).midway is midway
