@@ -93,7 +93,8 @@ class Preparation:
         frame = self.store.read(self.spark, section)
         filters = [name for name in frame.columns if name.startswith("f")]
         keys = ["part", "block", "state", *filters]
-        grouped = frame.groupBy(*keys).agg(F.count(F.lit(1)).alias("rows"), F.min("row").alias("first"))
+        refused = F.collect_list(F.when(F.col("state") < 0, F.col("row"))).alias("refused")
+        grouped = frame.groupBy(*keys).agg(F.count(F.lit(1)).alias("rows"), F.min("row").alias("first"), refused)
         return [row.asDict() for row in grouped.collect()]
 
     def _placed(self, sections: Sequence[Sequence[Mapping[str, JSON]]], counts: Counts) -> Prepared:
@@ -106,10 +107,9 @@ class Preparation:
         for number, groups in enumerate(sections):
             found, refused = _bases(groups, self.order if number == 0 else ("",), before)
             bases.update({f"{number}:{key}": base for key, base in found.items() if key in refused})
-            if refused:
-                rows = self.store.read(self.spark, self.sections[number]).where("state < 0")
-                places = (found[_key(part, block)] + row for part, block, row in _collected(rows))
-                nacks += [min(place, counts.read) for place in places]
+            for group in groups:
+                base = found[_key(group["part"], group["block"])]
+                nacks += [min(base + row, counts.read) for row in group["refused"]]
             before += _total(groups)
         return Prepared(path=self.name, sections=len(sections), counts=counts, nacks=sorted(nacks), bases=bases)
 
@@ -197,10 +197,6 @@ def _bases(groups: Sequence[Mapping[str, JSON]], order: Sequence[str], before: i
 
 def _key(part: str, block: int) -> str:
     return f"{block}#{part}"
-
-
-def _collected(rows: DataFrame) -> list[tuple[str, int, int]]:
-    return [(row["part"], row["block"], row["row"]) for row in rows.select("part", "block", "row").collect()]
 
 
 def _by(groups: Sequence[Mapping[str, JSON]], key: str) -> Counter[int]:

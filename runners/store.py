@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from origins.names import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 
 class Store(ABC):
@@ -40,16 +41,22 @@ class Folders(Store):
     """Parquet folders below one directory."""
 
     root: Path
+    _schemas: dict[str, StructType] = field(default_factory=dict, repr=False, compare=False)
+    """Of what this process wrote: asking the files for it costs a Spark job each time."""
 
     def write(self, name: str, frame: DataFrame) -> None:
         frame.write.parquet(str(self.root / name))
+        self._schemas[name] = frame.schema
 
     def read(self, spark: SparkSession, name: str) -> DataFrame:
-        return spark.read.parquet(str(self.root / name))
+        schema = self._schemas.get(name)
+        reader = spark.read if schema is None else spark.read.schema(schema)
+        return reader.parquet(str(self.root / name))
 
     def remove(self, spark: SparkSession, name: str) -> None:
         for folder in self.root.glob(f"{name}-*"):
             shutil.rmtree(folder)
+            self._schemas.pop(folder.name, None)
 
     def sweep(self, spark: SparkSession, keep: Collection[str]) -> None:
         if self.root.exists():
