@@ -23,6 +23,7 @@ from runners.outcome import (
     Explain,
     Explained,
     Failed,
+    Landed,
     Outcome,
     Prepare,
     Prepared,
@@ -105,11 +106,11 @@ def after(flight: Flight, outcome: Outcome, rules: Rules) -> Step:
     assert not isinstance(outcome, Ticked), "a tick is no flight"
     if outcome.counts is not None:
         return _straight(flight, outcome.written, outcome.counts)
-    return _next(replace(flight, landed={**flight.landed, outcome.name: outcome.written}), rules)
+    return _delivered(flight, outcome, rules)
 
 
-def _straight(flight: Flight, written: Written, counts: Counts) -> Step:
-    flight = replace(flight, landed={flight.plan.destinations[0]: written})
+def _straight(flight: Flight, written: Mapping[str, Written], counts: Counts) -> Step:
+    flight = replace(flight, landed=written)
     window, _ = flight.lane.window.after(counts.read, (), Dlq())
     return _settle(flight, counts, window.json(), owed=())
 
@@ -158,8 +159,18 @@ def _counted(flight: Flight, counted: Counted) -> Step:
     return _settle(flight, counts, window.json(), owed=(), known=counted.read is not None)
 
 
+def _delivered(flight: Flight, landed: Landed, rules: Rules) -> Step:
+    flight = replace(flight, landed={**flight.landed, **landed.written}, failed={**flight.failed, **landed.failed})
+    if landed.failed and (DLQ in landed.failed or rules.delivery == "after_all"):
+        return Step(flight=replace(flight, task=None), error=next(iter(landed.failed.values())))
+    return _next(flight, rules)
+
+
 def _next(flight: Flight, rules: Rules) -> Step:
-    """The next delivery of a decided batch, or its end."""
+    """The next deliveries of a decided batch, or its end.
+
+    All destinations get it side by side; after any, one after the other, so that the first one moves the offset.
+    """
     decision = flight.decision
     assert decision is not None
     counts = decision.counts
@@ -171,13 +182,14 @@ def _next(flight: Flight, rules: Rules) -> Step:
     }
     flight = replace(flight, landed={**nothing, **flight.landed})
     nacks_wait = counts.nacked > 0 and not rules.discards and DLQ not in flight.landed
-    waiting = [DLQ] if nacks_wait else []
-    waiting += [name for name in flight.plan.destinations if name not in flight.landed and name not in flight.failed]
+    waiting = [name for name in flight.plan.destinations if name not in flight.landed and name not in flight.failed]
+    together = waiting if rules.delivery == "after_all" else waiting[:1]
+    names = [DLQ] if nacks_wait else together
     owed = tuple(name for name in flight.plan.destinations if name not in flight.landed)
     confirmed = not nacks_wait and len(owed) < len(flight.plan.destinations)
     publish = rules.delivery == "after_any" and confirmed and bool(owed) and not flight.plan.published
-    if waiting:
-        flight = replace(flight, task=Deliver(plan=flight.plan, decision=decision, name=waiting[0]))
+    if names:
+        flight = replace(flight, task=Deliver(plan=flight.plan, decision=decision, names=names))
         return _publish(flight, counts, decision, owed) if publish else Step(flight=flight)
     if not owed:
         return _settle(flight, counts, decision.window.json(), owed=(), discards=rules.discards)
@@ -248,6 +260,6 @@ def _failed(flight: Flight, error: Exception, rules: Rules) -> Step:
     task = flight.task
     if isinstance(task, Explain):
         return _tripped(flight, (), rules)
-    if isinstance(task, Deliver) and task.name != DLQ and rules.delivery == "after_any":
-        return _next(replace(flight, failed={**flight.failed, task.name: error}), rules)
+    if isinstance(task, Deliver):
+        return _delivered(flight, Landed(written={}, failed=dict.fromkeys(task.names, error)), rules)
     return Step(flight=replace(flight, task=None), error=error)

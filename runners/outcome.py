@@ -31,11 +31,11 @@ class Prepare:
 
 @dataclass(frozen=True, kw_only=True)
 class Deliver:
-    """Write what was decided for one destination, or for the DLQ."""
+    """Write what was decided for these destinations, side by side; or for the DLQ."""
 
     plan: Plan
     decision: Decision
-    name: str
+    names: Sequence[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,11 +76,12 @@ Task: TypeAlias = "Carry | Prepare | Deliver | Ask | Count | Explain | Tick"
 
 @dataclass(frozen=True, kw_only=True)
 class Landed:
-    """A write that is known to have landed; of a straight batch, with its counts."""
+    """Writes that are known to have landed, by destination; of a straight batch, with its counts."""
 
-    name: str
-    written: Written
+    written: Mapping[str, Written]
     counts: Counts | None = None
+    failed: Mapping[str, Exception] = field(default_factory=dict)
+    """Writes that ended with an error; whether they landed is not known."""
 
 
 @dataclass(frozen=True, kw_only=True)

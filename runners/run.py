@@ -156,6 +156,7 @@ class Run:
         if raised or dispatcher.forced:
             runner.cancel()
         crew.close()
+        runner.close()
         errors = [*dispatcher.errors, *raised]
         for later in errors[1:]:
             if isinstance(errors[0], WherryError):

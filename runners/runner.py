@@ -7,6 +7,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -67,6 +68,7 @@ class Runner:
     """The stages of each origin's rows, once the run is open."""
     _local: threading.local = field(default_factory=threading.local)
     _sessions: list[SparkSession] = field(default_factory=list)
+    _pools: list[ThreadPoolExecutor] = field(default_factory=list)
 
     def process(self, task: Task) -> Outcome:
         """Do the task. An error is an outcome: `Failed`, with the batch named."""
@@ -83,21 +85,18 @@ class Runner:
         try:
             with named_work(spark, self.group):
                 return doing[type(task)](spark, task)
-        except WherryError as error:
-            return Failed(error=error)
         except Exception as error:
-            batch = task.batch if isinstance(task, Tick) else task.plan.batch
-            failed = CarryFailed(
-                f"batch {batch.number} of lane {batch.lane} ({batch.span.label}): {in_short(error)}",
-                hint="Its offset stays where it was; the next run looks at this batch first.",
-            )
-            failed.__cause__ = error
-            return Failed(error=failed)
+            return Failed(error=_told(task.batch if isinstance(task, Tick) else task.plan.batch, error))
 
     def cancel(self) -> None:
         """Cancel what Spark is doing for this run. May be called from another thread."""
         for session in tuple(self._sessions):
             cancel(session, self.group)
+
+    def close(self) -> None:
+        """Let the threads go that deliver side by side."""
+        for pool in self._pools:
+            pool.shutdown()
 
     def listening(self, spark: SparkSession) -> Mapping[str, Callable[[Batch], None]]:
         """The origins that do something when a batch's offset is durable, by name."""
@@ -127,7 +126,7 @@ class Runner:
             if MARK in str(error):
                 return Refused()
             raise
-        return Landed(name=name, written=written, counts=tally.counts(written.rows))
+        return Landed(written={name: written}, counts=tally.counts(written.rows))
 
     def _prepare(self, spark: SparkSession, task: Prepare) -> Prepared:
         from runners.preparing import Preparation
@@ -147,17 +146,35 @@ class Runner:
         return preparation.decide(rows)
 
     def _deliver(self, spark: SparkSession, task: Deliver) -> Landed:
+        """The first of them in this thread, the others beside it."""
+
+        def beside(name: str) -> Written | Exception:
+            session = self._session()
+            with named_work(session, self.group):
+                return self._delivered(session, task, name)
+
+        first, *others = task.names
+        started = [(name, self._pool(len(others)).submit(beside, name)) for name in others]
+        ended = {first: self._delivered(spark, task, first), **{name: each.result() for name, each in started}}
+        return Landed(
+            written={name: each for name, each in ended.items() if isinstance(each, Written)},
+            failed={name: each for name, each in ended.items() if isinstance(each, Exception)},
+        )
+
+    def _delivered(self, spark: SparkSession, task: Deliver, name: str) -> Written | Exception:
         from destinations.dead_letters import dead_letters
         from runners.preparing import refused_rows, rows_for
 
         batch, decision = task.plan.batch, task.decision
-        label = Label(batch=batch, destination=task.name)
-        if task.name == DLQ:
-            refused = refused_rows(spark, self.store, decision)
-            rows = dead_letters(refused, batch, original=self.keep_original)
-            return Landed(name=DLQ, written=self.dlq.write(spark, rows, [label]))
-        rows = rows_for(spark, self.store, decision, task.name)
-        return Landed(name=task.name, written=self.destinations[task.name].write(spark, rows, [label]))
+        try:
+            if name == DLQ:
+                refused = refused_rows(spark, self.store, decision)
+                rows = dead_letters(refused, batch, original=self.keep_original)
+            else:
+                rows = rows_for(spark, self.store, decision, name)
+            return self._named(name).write(spark, rows, [Label(batch=batch, destination=name)])
+        except Exception as error:
+            return _told(batch, error)
 
     def _ask(self, spark: SparkSession, task: Ask) -> Answers:
         found: dict[str, Written] = {}
@@ -221,12 +238,31 @@ class Runner:
     def _named(self, name: str) -> Destination:
         return self.dlq if name == DLQ else self.destinations[name]
 
+    def _pool(self, size: int) -> ThreadPoolExecutor:
+        pool: ThreadPoolExecutor | None = getattr(self._local, "pool", None)
+        if pool is None:
+            pool = self._local.pool = ThreadPoolExecutor(max(size, len(self.destinations)), "wherry-beside")
+            self._pools.append(pool)
+        return pool
+
     def _session(self) -> SparkSession:
         session: SparkSession | None = getattr(self._local, "session", None)
         if session is None:
             session = self._local.session = own_session(self.spark, self.time_zone)
             self._sessions.append(session)
         return session
+
+
+def _told(batch: Batch, error: Exception) -> Exception:
+    """The error as a person is told of it, with the batch."""
+    if isinstance(error, WherryError):
+        return error
+    failed = CarryFailed(
+        f"batch {batch.number} of lane {batch.lane} ({batch.span.label}): {in_short(error)}",
+        hint="Its offset stays where it was; the next run looks at this batch first.",
+    )
+    failed.__cause__ = error
+    return failed
 
 
 def own(batch: Batch) -> Batch:

@@ -78,7 +78,7 @@ class Bench:
         from runners.counts import Branch, Counts
 
         counts = Counts(read=1, branches={"orders": Branch(expected=1)})
-        return Landed(name="orders", written=Written(rows=1), counts=counts)
+        return Landed(written={"orders": Written(rows=1)}, counts=counts)
 
     def turn(self, *lanes: str) -> bool:
         """Let these lanes' tasks finish, then turn once."""

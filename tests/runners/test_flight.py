@@ -53,7 +53,7 @@ def counts(*names: str, read: int = 10, nacked: int = 0, filtered: int = 0) -> C
 
 
 def landed(name: str, rows: int) -> Landed:
-    return Landed(name=name, written=Written(rows=rows))
+    return Landed(written={name: Written(rows=rows)})
 
 
 def decided(plan: Plan, nacked: int = 0, rules: Rules = LENIENT) -> Flight:
@@ -65,7 +65,7 @@ def decided(plan: Plan, nacked: int = 0, rules: Rules = LENIENT) -> Flight:
 @pytest.mark.promise("X1", "SS-07")
 def test_a_clean_straight_batch_settles_at_once() -> None:
     """Its one write is its whole decision: one entry commits the offset."""
-    outcome = Landed(name="orders", written=Written(rows=8), counts=counts("orders", filtered=2))
+    outcome = Landed(written={"orders": Written(rows=8)}, counts=counts("orders", filtered=2))
     step = after(begin(STRAIGHT, Lane()), outcome, LENIENT)
     (entry,) = step.entries
     assert (entry.kind, entry.body["offset"], entry.body["counts"]["balanced"]) == ("settle", 10, True)
@@ -82,16 +82,27 @@ def test_a_straight_batch_that_meets_a_refused_row_is_prepared_under_the_same_pl
 def test_nacked_rows_go_before_all_others() -> None:
     """The DLQ has the rows before any destination and before the offset."""
     flight = decided(TWO, nacked=1)
-    names = []
-    step = None
-    while flight.task is not None:
-        assert isinstance(flight.task, Deliver)
-        names.append(flight.task.name)
-        step = after(flight, landed(flight.task.name, 1 if flight.task.name == DLQ else 9), LENIENT)
-        flight = step.flight
-    assert names == [DLQ, "orders", "latest"]
-    assert step is not None
+    assert isinstance(flight.task, Deliver)
+    assert flight.task.names == [DLQ]
+    flight = after(flight, landed(DLQ, 1), LENIENT).flight
+    assert isinstance(flight.task, Deliver)
+    assert flight.task.names == ["orders", "latest"]
+    step = after(flight, Landed(written={"orders": Written(rows=9), "latest": Written(rows=9)}), LENIENT)
     assert [entry.kind for entry in step.entries] == ["settle"]
+
+
+def test_after_any_destinations_get_the_batch_one_after_the_other() -> None:
+    """So that the offset is committed as soon as the first one has it."""
+    flight = decided(TWO, rules=replace(LENIENT, delivery="after_any"))
+    assert isinstance(flight.task, Deliver)
+    assert flight.task.names == ["orders"]
+
+
+def test_one_that_fails_beside_another_leaves_the_batch_open() -> None:
+    """Nothing is recorded of the one that has it: the next run asks."""
+    outcome = Landed(written={"orders": Written(rows=10)}, failed={"latest": OSError("down")})
+    step = after(decided(TWO), outcome, LENIENT)
+    assert (step.entries, step.done, str(step.error)) == ((), False, "down")
 
 
 @pytest.mark.promise("CD-14")
@@ -164,7 +175,7 @@ def test_a_dlq_that_cannot_be_written_stops_the_run() -> None:
 
 def test_counts_that_do_not_add_up_settle_the_batch_and_stop_the_run() -> None:
     """It is recorded as unbalanced, never guessed at and never tried again."""
-    outcome = Landed(name="orders", written=Written(rows=9), counts=counts("orders"))
+    outcome = Landed(written={"orders": Written(rows=9)}, counts=counts("orders"))
     step = after(begin(STRAIGHT, Lane()), outcome, LENIENT)
     assert step.entries[0].body["counts"]["balanced"] is False
     assert isinstance(step.error, Unbalanced)
@@ -206,7 +217,7 @@ def test_an_open_prepared_batch_goes_on_to_those_that_do_not_have_it() -> None:
         resume(replace(TWO, decision=decision), Lane(), {}), Answers(found={"orders": Written(rows=10)}), LENIENT
     )
     assert isinstance(step.flight.task, Deliver)
-    assert step.flight.task.name == "latest"
+    assert step.flight.task.names == ["latest"]
 
 
 def test_a_lane_returns_to_the_straight_way_after_ten_clean_batches() -> None:

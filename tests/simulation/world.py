@@ -257,7 +257,7 @@ class Process:
                 return Refused()
             written = yield from self._write(world.tables[world.names[0]], f"{batch.plan}/{world.names[0]}", good)
             counts = Counts(read=len(rows), branches={world.names[0]: Branch(expected=len(good))})
-            return Landed(name=world.names[0], written=written, counts=counts)
+            return Landed(written={world.names[0]: written}, counts=counts)
         if isinstance(task, Prepare):
             good, bad = world.verdicts(rows, self.definition)
             path = f"{batch.plan}-{world.rng.random()}"
@@ -270,9 +270,15 @@ class Process:
             good, bad = world.prepared[task.decision.path]
             if not world.protections.decide_once:
                 good, bad = world.verdicts(rows, self.definition)
-            delivered = bad if task.name == DLQ else good
-            written = yield from self._write(world.tables[task.name], f"{batch.plan}/{task.name}", delivered)
-            return Landed(name=task.name, written=written)
+            landed: dict[str, Written] = {}
+            failed: dict[str, Exception] = {}
+            for name in task.names:
+                rows = bad if name == DLQ else good
+                try:
+                    landed[name] = yield from self._write(world.tables[name], f"{batch.plan}/{name}", rows)
+                except Broken as error:
+                    failed[name] = error
+            return Landed(written=landed, failed=failed)
         if isinstance(task, Ask):
             found = yield from self._ask(task)
             return Answers(found=found)
