@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 from origins.names import HIDDEN, quoted, text
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructField, StructType
+    from pyspark.sql.types import StructField
 
 CORRUPT = HIDDEN + "corrupt"
 """The column in which Spark's reader keeps a line that it could not read."""
-_LINE = HIDDEN + "line"
 _EXCERPT = 80
 """So many characters of a value stand in a message."""
 _PATTERNS = {"date": "dateformat", "timestamp": "timestampformat", "timestamp_ntz": "timestampntzformat"}
@@ -29,24 +28,6 @@ class Verdict:
     raw: str
 
 
-def of_json(schema: StructType, options: Mapping[str, str], *, in_words: bool) -> Verdict:
-    """The verdict on a line of JSON. `in_words` it is parsed once more, as text, to name what does not fit.
-
-    Spark parses only the columns that are used. So the verdict asks for all of them, in a condition that is never
-    true and that no optimizer sees through: whether a line is bad must not depend on what is done with it.
-    """
-    corrupt = quoted(CORRUPT)
-    nothing = " and ".join(f"{quoted(name)} is null" for name in schema.names)
-    why = text("this line is not a JSON object whose values have the types of the schema")
-    if in_words:
-        as_text = text(", ".join(f"{quoted(name)} string" for name in schema.names))
-        again = f"from_json({corrupt}, {as_text}, {_as_map(options)})"
-        misfits = _misfits((column, f"{_LINE}.{quoted(column.name)}", quoted(column.name)) for column in schema)
-        why = f"coalesce(transform(array({again}), {_LINE} -> {misfits})[0], {why})"
-    is_bad = f"{corrupt} is not null or coalesce({nothing} and char_length({corrupt}) < 0, false)"
-    return Verdict(is_bad=is_bad, why=why, raw=corrupt)
-
-
 def of_csv(
     header: Sequence[str], typed: Mapping[StructField, str], options: Mapping[str, str], *, in_words: bool
 ) -> Verdict:
@@ -58,10 +39,10 @@ def of_csv(
     lost = [f"{quoted(column.name)} is not null and {name} is null" for column, name in typed.items()]
     why, raw = text(f"this line has not the {len(header)} fields that were expected"), corrupt
     if in_words:
-        misfits = _misfits((column, quoted(column.name), name) for column, name in typed.items())
-        why = f"case when {corrupt} is null then {misfits} else {why} end"
+        said = misfits((column, quoted(column.name), name) for column, name in typed.items())
+        why = f"case when {corrupt} is null then {said} else {why} end"
         fields = f"struct({', '.join(map(quoted, header))})"
-        raw = f"coalesce({corrupt}, to_csv({fields}, {_as_map({**_AS_IT_IS, **options})}))"
+        raw = f"coalesce({corrupt}, to_csv({fields}, {as_map({**_AS_IT_IS, **options})}))"
     return Verdict(is_bad=" or ".join([f"{corrupt} is not null", *lost]), why=why, raw=raw)
 
 
@@ -75,7 +56,7 @@ def typed_field(column: StructField, options: Mapping[str, str]) -> str:
     return f"cast({function}({value}, {text(pattern)}) as {kind})"
 
 
-def _misfits(columns: Iterable[tuple[StructField, str, str]]) -> str:
+def misfits(columns: Iterable[tuple[StructField, str, str]]) -> str:
     """What is said of columns that have text and yet no value; NULL if there is none."""
     said = []
     for column, value, typed in columns:
@@ -88,6 +69,7 @@ def _misfits(columns: Iterable[tuple[StructField, str, str]]) -> str:
     return f"nullif(array_join(array({', '.join(said)}), '; '), '')"
 
 
-def _as_map(options: Mapping[str, str]) -> str:
+def as_map(options: Mapping[str, str]) -> str:
+    """Options for Spark's parsers, as SQL."""
     told = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
     return f"map({', '.join(f'{text(name)}, {text(value)}' for name, value in told.items())})"

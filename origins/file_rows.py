@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from origins.bad_lines import CORRUPT, Verdict, of_csv, of_json, typed_field
+from origins.bad_lines import CORRUPT, Verdict, of_csv, typed_field
 from origins.csv_header import header_of, in_order
 from origins.errors import OriginError
+from origins.json_lines import LINE, has_more, is_whole, of_json, of_json_text, of_more, parsed
+from origins.json_tail import none_has_tail
 from origins.listing import File, Place
 from origins.nack import REFUSED
-from origins.names import HIDDEN, quoted, text
+from origins.names import HIDDEN, below, quoted
 from origins.origin import PLACE
 
 if TYPE_CHECKING:
@@ -109,9 +112,42 @@ class FileRows:
         return groups
 
     def _json(self, spark: SparkSession, names: Sequence[str], schema: StructType, places: bool) -> DataFrame:
+        """JSON by Spark's reader, which stops behind a line's first value without a word; so a line with more on it
+        comes once more, refused. With `places` every line comes once, the slower way, out of its text."""
+        from pyspark.sql import functions as F
+
+        given = dict(zip(schema.names, schema.names, strict=True))
+        if places:
+            lines = parsed(self._lines(spark, names, places), schema, self.options)
+            return self._selected(lines, given, of_json_text(schema, self.options), places)
         frame = self._load(spark, names, _with_corrupt(schema), self.options, places)
-        verdict = of_json(schema, self.options, in_words=places)
-        return self._selected(frame, dict(zip(schema.names, schema.names, strict=True)), verdict, places)
+        rows = self._selected(frame, given, of_json(schema, self.options), places)
+        if self._is_seen_clean(names):
+            return rows
+        nothing = [F.lit(None).cast(column.dataType).alias(column.name) for column in schema]
+        more = self._lines(spark, names, places).where(has_more(self.options)).select("*", *nothing)
+        return rows.union(self._selected(more, given, of_more(self.options), places))
+
+    def _is_seen_clean(self, names: Sequence[str]) -> bool:
+        """Whether a look at small files on this machine shows that no line has more on it than it may."""
+        if not self.place.local or self.options.keys() & {"linesep", "encoding"}:
+            return False
+        files = [Path(self.place.full(name).removeprefix("file:")) for name in names]
+        return none_has_tail(files, whole_file=is_whole(self.options))
+
+    def _lines(self, spark: SparkSession, names: Sequence[str], places: bool) -> DataFrame:
+        """The text of JSON in the column `LINE`: lines, or whole files with `multiLine`."""
+        from pyspark.sql import functions as F
+        from pyspark.sql.types import StringType, StructField, StructType
+
+        options = {name: self.options[name] for name in ("linesep", "encoding") if name in self.options}
+        whole = {"wholetext": "true"} if is_whole(self.options) else {}
+        rows = replace(self, format="text")
+        frame = rows._load(spark, names, StructType([StructField(LINE, StringType())]), {**options, **whole}, places)
+        encoding = options.get("encoding", "utf-8")
+        if encoding.lower() in ("utf-8", "utf8"):
+            return frame
+        return frame.withColumn(LINE, F.decode(F.col(LINE).cast("binary"), encoding))
 
     def _csv(
         self, spark: SparkSession, names: Sequence[str], header: Sequence[str], schema: StructType, places: bool
@@ -154,22 +190,16 @@ class FileRows:
         """The columns under their names, beside them the verdict and the place."""
         from pyspark.sql import functions as F
 
+        name = below(self.place.root, f"{_FILE}.file_path")
         chosen = [F.col(quoted(given)).alias(name) for name, given in columns.items()]
         if verdict:
-            why = f"concat({self._name}, ': ', {verdict.why})" if places else verdict.why
+            why = f"concat({name}, ': ', {verdict.why})" if places else verdict.why
             refusal = f"named_struct('code', 'PARSE', 'message', {why}, 'raw', {verdict.raw})"
             chosen.append(F.expr(f"case when {verdict.is_bad} then {refusal} end").alias(REFUSED))
         if places:
-            place = f"named_struct('part', {self._name}, 'block', {_FILE}.file_block_start, 'row', {_ROW})"
+            place = f"named_struct('part', {name}, 'block', {_FILE}.file_block_start, 'row', {_ROW})"
             chosen.append(F.expr(place).alias(PLACE))
         return frame.select(*chosen)
-
-    @property
-    def _name(self) -> str:
-        """The name of a row's file, relative to the root. `url_decode` would make a space of a plus sign."""
-        path = f"url_decode(replace({_FILE}.file_path, '+', '%2B'))"
-        root = text(self.place.root.removeprefix("file:").rstrip("/") + "/")
-        return f"substring({path}, locate({root}, {path}) + char_length({root}))"
 
 
 def _with_corrupt(schema: StructType) -> StructType:

@@ -14,3 +14,10 @@ def quoted(name: str) -> str:
 def text(value: str) -> str:
     """The value as a SQL string literal."""
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def below(root: str, path: str) -> str:
+    """SQL for the name of a file relative to a root; `path` is SQL for its path as Spark's `_metadata` has it."""
+    told = f"url_decode(replace({path}, '+', '%2B'))"  # which would make a space of a plus sign
+    base = text(root.removeprefix("file:").rstrip("/") + "/")
+    return f"substring({told}, locate({base}, {told}) + char_length({base}))"

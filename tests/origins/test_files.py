@@ -293,11 +293,43 @@ BAD_JSON = {
     '{"id": "' + "y" * 200 + '"}': "column id: '" + "y" * 80 + "…' is not a bigint",
     '{"inner": {"a": "x"}}': NO_OBJECT,
     '{"id": 1': NO_OBJECT,
+    '{"inner": {"a": 1}, "b": x}': NO_OBJECT,
     "id=1": NO_OBJECT,
     "null": NO_OBJECT,
-    "[1]": NO_OBJECT,
+    "[1]": "more stands on this line than one object; each needs a line of its own",
     '"text"': NO_OBJECT,
 }
+
+
+ANY_JSON = "id int, inner struct<s: string>, many array<struct<n: int>>"
+ONE_OBJECT = [
+    '{"id": 0}',
+    '  {"id": 1} \t',
+    '{"id": 2, "inner": {"s": "} x"}}',
+    '{"inner": {"s": "\\"} { ]"}, "many": [{"n": 1}, {"n": 2}], "id": 3}',
+    '{"many": [{"n": 1}], "other": {"d": [[{"e": {}}]]}, "id": 4}',
+    '{"id": 5, "other": NaN, "inner": {}}',
+    '{"id": 6, "x": [1], "inner": {"x": {}}}',
+]
+MORE_THAN_AN_OBJECT = [
+    '{"id": 90}{"id": 91}',
+    '{"id": 90} {"id": 91}',
+    '{"id": 90}, {"id": 91}',
+    '{"id": 90},',
+    '{"id": 90} x',
+    '{"id": 90}}',
+    '{"id": 90}]',
+    '{"id": 90}] }',
+    '{"id": 90}}] {}',
+    '{"id": 90}]}',
+    '{"id": 90},"b": {}}',
+    '{"id": 90, "inner": {"s": "a"}},"b": {"c": 1}}',
+    '{"id": 90},0] {}',
+    '{"id": 90}\\',
+    '[{"id": 90}, {"id": 91}]',
+    ' [{"id": 90}]',
+    "[]",
+]
 
 
 class TestJson:
@@ -344,13 +376,76 @@ class TestJson:
         files = Files(path=str(tmp_path), format="json", schema="id int", options={"multiLine": True})
         assert [row.id for row in read(spark, files).where(f"{REFUSED} is null").collect()] == [1, 2]
         (tmp_path / "a").write_text('[{"id":\n 1}, {"id": "x"}]')
-        assert [nack.raw for nack in refused(spark, files)] == ['[{"id":\n 1}, {"id": "x"}]'] * 2
+        assert [nack.raw for nack in refused(spark, files)] == ['[{"id":\n 1}, {"id": "x"}]']
 
-    @pytest.mark.xfail(strict=True, reason="Spark's JSON reader ignores what follows a value on its line")
-    def test_two_objects_on_a_line_are_refused(self, spark: SparkSession, tmp_path: Path) -> None:
-        """A line break that is missing loses no row in silence."""
-        (tmp_path / "a").write_text('{"id": 1}{"id": 2}\n')
-        assert len(refused(spark, Files(path=str(tmp_path), format="json", schema="id int"))) == 1
+    @pytest.mark.connect
+    @pytest.mark.promise("CD-16")
+    @pytest.mark.parametrize("places", [True, False])
+    def test_a_line_with_more_than_an_object_is_refused(
+        self, spark: SparkSession, tmp_path: Path, places: bool
+    ) -> None:
+        """A line break that is missing loses no row in silence; neither does an array, nor what is rubbish. Braces
+        in text and inside the object mean nothing."""
+        (tmp_path / "a").write_text("\n".join([*ONE_OBJECT, "", " \t", *MORE_THAN_AN_OBJECT]), encoding="utf-8")
+        files = Files(path=str(tmp_path), format="json", schema=ANY_JSON)
+        rows = files.fetch(spark, planned(spark, files), places=places).collect()
+        nacks = [row[REFUSED] for row in rows if row[REFUSED] is not None]
+        assert {nack.raw for nack in nacks if "more stands on this line than one object" in nack.message} == set(
+            MORE_THAN_AN_OBJECT
+        )
+        assert {nack.code for nack in nacks} == {"PARSE"}
+        assert len({nack.raw for nack in nacks}) == len(MORE_THAN_AN_OBJECT)
+        good = [row.id for row in rows if row[REFUSED] is None]
+        assert set(range(len(ONE_OBJECT))) <= set(good)
+        assert good == list(range(len(ONE_OBJECT))) or not places
+
+    def test_a_file_with_more_than_a_value_is_refused_with_multi_line(
+        self, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        """Lines of JSON that are read as one value would lose all rows but the first."""
+        good = {"a": '[{"id": 0},\n {"id": 1}]\n ', "b": '{"id":\n 2, "inner": {"s": "} x"}}', "c": "[]", "d": " \n"}
+        bad = {
+            "e": '{"id": 1}\n{"id": 2}\n', "f": '[{"id": 1}]\n[]', "g": '[{"id": 1}]]', "h": '{"id": 1}}',
+            "i": '{"id": 1}, {"id": 2}', "j": '{"id": 1}]}',
+        }  # fmt: skip
+        for name, content in {**good, **bad}.items():
+            (tmp_path / name).write_text(content)
+        files = Files(path=str(tmp_path), format="json", schema=ANY_JSON, options={"multiLine": True})
+        told = "this file is not one JSON object or one array of them; without multiLine it is one object a line"
+        for places, named in ((True, True), (False, False)):
+            rows = files.fetch(spark, planned(spark, files), places=places).collect()
+            nacks = {(row[REFUSED].raw, row[REFUSED].message) for row in rows if row[REFUSED] is not None}
+            assert nacks == {(content, f"{name}: {told}" if named else told) for name, content in bad.items()}
+            assert {row.id for row in rows if row[REFUSED] is None} >= {0, 1, 2}
+
+    @pytest.mark.parametrize("encoding", ["ISO-8859-1", "UTF-16LE"])
+    def test_lines_in_another_encoding_are_read(self, spark: SparkSession, tmp_path: Path, encoding: str) -> None:
+        """Both by Spark's reader and out of their text."""
+        (tmp_path / "a").write_bytes('{"name": "Grün"}\n{"name": "ö"}{}\n'.encode(encoding))
+        options = {"encoding": encoding, "lineSep": "\n"}
+        files = Files(path=str(tmp_path), format="json", schema="name string", options=options)
+        for places in (True, False):
+            rows = files.fetch(spark, planned(spark, files), places=places).collect()
+            assert "Grün" in {row.name for row in rows if row[REFUSED] is None}
+            assert [row[REFUSED].raw for row in rows if row[REFUSED]] == ['{"name": "ö"}{}']
+
+    def test_bytes_that_are_no_text_are_refused(self, spark: SparkSession, tmp_path: Path) -> None:
+        """They do not become question marks."""
+        (tmp_path / "a").write_bytes(b'{"name": "\xff"}\n{"name": "y"}\n')
+        files = Files(path=str(tmp_path), format="json", schema="name string")
+        for places in (True, False):
+            rows = files.fetch(spark, planned(spark, files), places=places).collect()
+            assert [row.name for row in rows if row[REFUSED] is None] == ["y"]
+            assert len(rows) == 2
+
+    def test_options_hold_for_the_whole_line(self, spark: SparkSession, tmp_path: Path) -> None:
+        """A comment behind an object is no rubbish where comments are allowed."""
+        (tmp_path / "a").write_text("{id: 1, 'inner': {}} // one\n/* two */ {id: 2} {id: 3}\n// none\n")
+        options = {"allowComments": True, "allowUnquotedFieldNames": True}
+        files = Files(path=str(tmp_path), format="json", schema="id int", options=options)
+        rows = read(spark, files).collect()
+        assert [row.id for row in rows if row[REFUSED] is None] == [1]
+        assert [row[REFUSED].raw for row in rows if row[REFUSED]] == ["/* two */ {id: 2} {id: 3}"]
 
     def test_a_column_may_be_called_anything(self, spark: SparkSession, tmp_path: Path) -> None:
         """Names with dots, quotes, backticks and spaces, Spark's own names, and one that is a lambda's elsewhere."""

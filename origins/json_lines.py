@@ -1,0 +1,111 @@
+"""Lines of JSON as text: what they hold, when one is no row, and what is said about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from origins.bad_lines import CORRUPT, Verdict, as_map, misfits
+from origins.json_tail import has_tail, is_array
+from origins.names import HIDDEN, quoted, text
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+LINE = HIDDEN + "line"
+"""The column with a line as it was found."""
+_PARSED = HIDDEN + "parsed"
+_ROW = HIDDEN + "row"
+_ONCE = "spark_partition_id() >= 0"
+
+
+def is_whole(options: Mapping[str, str]) -> bool:
+    """Whether a file is one value, and not one on each line."""
+    return options.get("multiline", "false").lower() == "true"
+
+
+def has_more(options: Mapping[str, str]) -> str:
+    """SQL that is true where more stands in `LINE` than one object."""
+    return has_tail(quoted(LINE), as_map(options), whole_file=is_whole(options))
+
+
+def of_json(schema: StructType, options: Mapping[str, str]) -> Verdict:
+    """The verdict on what Spark's reader has read, but for what stands behind a line's first value.
+
+    Spark parses only the columns that are used. So the verdict asks for all of them, in a condition that is never
+    true and that no optimizer sees through: whether a line is bad must not depend on what is done with it.
+    """
+    corrupt = quoted(CORRUPT)
+    nothing = " and ".join(f"{quoted(name)} is null" for name in schema.names)
+    is_bad = f"{corrupt} is not null or coalesce({nothing} and char_length({corrupt}) < 0, false)"
+    return Verdict(is_bad=is_bad, why=text(_no_object(options)), raw=corrupt)
+
+
+def of_more(options: Mapping[str, str]) -> Verdict:
+    """The verdict on a `LINE` that has more."""
+    return Verdict(is_bad="true", why=text(_more(options)), raw=quoted(LINE))
+
+
+def of_json_text(schema: StructType, options: Mapping[str, str]) -> Verdict:
+    """The verdict on what was `parsed`. A bad line is parsed once more, as text, to name what does not fit."""
+    line = quoted(LINE)
+    as_text = text(", ".join(f"{quoted(name)} string" for name in schema.names))
+    again = f"from_json({line}, {as_text}, {as_map(options)})"
+    said = misfits((column, f"{_PARSED}.{quoted(column.name)}", quoted(column.name)) for column in schema)
+    is_read = "true" if is_whole(options) else f"({_PARSED}.{CORRUPT} is null or {is_array(line)})"
+    why = (
+        f"case when {is_read} and {has_more(options)} then {text(_more(options))} "
+        f"else coalesce(transform(array({again}), {_PARSED} -> {said})[0], {text(_no_object(options))}) end"
+    )
+    return Verdict(is_bad=f"{CORRUPT} is not null", why=why, raw=CORRUPT)
+
+
+def parsed(lines: DataFrame, schema: StructType, options: Mapping[str, str]) -> DataFrame:
+    """The columns of the schema beside each `LINE`, and `CORRUPT`, which is NULL unless it is bad.
+
+    Blank lines are left out. A whole file is as many rows as its array has, or a single one if it is bad.
+    """
+    from pyspark.sql import functions as F
+
+    told = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    value = F.from_json(F.expr(_value(options)), _kind(schema, options), told)
+    frame = lines.withColumn(_PARSED, F.when(F.expr(_ONCE), value)).where(f"{_PARSED} is not null")
+    line, row = quoted(LINE), _PARSED
+    is_bad = f"{_PARSED}.{CORRUPT} is not null or not is_valid_utf8({line}) or {has_more(options)}"
+    if is_whole(options):
+        is_bad = f"{is_bad} or exists({_PARSED}.{_ROW}, row -> row is null)"
+    frame = frame.withColumn(CORRUPT, F.expr(f"case when {is_bad} then {line} end"))
+    if is_whole(options):
+        rows = f"if({CORRUPT} is null, {_PARSED}.{_ROW}, array(null))"
+        frame, row = frame.withColumn(_ROW, F.explode(F.expr(rows))), _ROW
+    columns = [F.col(f"{row}.{quoted(name)}").alias(name) for name in schema.names]
+    return frame.select(*lines.columns, _PARSED, CORRUPT, *columns)
+
+
+def _value(options: Mapping[str, str]) -> str:
+    """What is parsed: the line, or the file as an array with a name."""
+    line = quoted(LINE)
+    if not is_whole(options):
+        return line
+    array = f"if({is_array(line)}, {line}, concat('[', {line}, '\\n]'))"
+    return f"concat('{{\"{_ROW}\":', {array}, '\\n}}')"
+
+
+def _kind(schema: StructType, options: Mapping[str, str]) -> StructType:
+    from pyspark.sql.types import ArrayType, StringType, StructField, StructType
+
+    columns = [StructField(_ROW, ArrayType(schema))] if is_whole(options) else schema.fields
+    return StructType([*columns, StructField(CORRUPT, StringType())])
+
+
+def _more(options: Mapping[str, str]) -> str:
+    if is_whole(options):
+        return "this file is not one JSON object or one array of them; without multiLine it is one object a line"
+    return "more stands on this line than one object; each needs a line of its own"
+
+
+def _no_object(options: Mapping[str, str]) -> str:
+    if is_whole(options):
+        return "this file is not a JSON object, or an array of them, whose values have the types of the schema"
+    return "this line is not a JSON object whose values have the types of the schema"

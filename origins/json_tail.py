@@ -1,0 +1,80 @@
+"""What stands behind the value on a line of JSON. Spark's parser stops there, and never sees the rest.
+
+A line is looked at as text: a pattern knows most of the clean ones. Another is parsed once more, inside brackets that
+anything behind the value would break. A few small files on this machine are looked at without Spark.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from origins.names import text
+
+_SMALL = 1 << 20
+"""Up to so many bytes it is quicker to look at files here than to have Spark scan them."""
+_DEEPEST = 5
+"""Objects inside objects, as many as the pattern follows."""
+_BLANK = r"[ \t\r\n]*+"
+_STRING = r'"(?:[^"\\]++|\\.)*+"'
+_IS_ARRAY = r"^[ \t\r\n]*\["
+_ENDS_ARRAY = r"[}\]][ \t\r\n]*\]"
+_OBJECT = "struct<x string>"
+
+
+def has_tail(value: str, options: str, *, whole_file: bool) -> str:
+    """SQL that is true for a line with more on it than one object; for a whole file, than one object or one array.
+
+    It is never NULL. What is no JSON at all may or may not be said to have a tail.
+    """
+    if whole_file:
+        return f"(not {_fits(value, _ONE_VALUE)} and not {_stands_alone(value, options, 'string')})"
+    alone = f"not {is_array(value)} and {_stands_alone(value, options, _OBJECT)}"
+    return f"(not {_fits(value, _ONE_OBJECT)} and not ({alone}))"
+
+
+def is_array(value: str) -> str:
+    """SQL that is true for text that begins as an array does."""
+    return _fits(value, _IS_ARRAY)
+
+
+def none_has_tail(files: Sequence[Path], *, whole_file: bool) -> bool:
+    """Whether a look at these files shows that no value has a tail; it does not look at large ones, or at odd JSON."""
+    try:
+        if sum(file.stat().st_size for file in files) > _SMALL:
+            return False
+        return all(_is_clean(file.read_text(encoding="utf-8-sig"), whole_file) for file in files)
+    except (ValueError, RecursionError, OSError):
+        return False
+
+
+def _is_clean(content: str, whole_file: bool) -> bool:
+    if whole_file:
+        return isinstance(json.loads(content), dict | list)
+    return all(isinstance(json.loads(line), dict) for line in content.split("\n") if line.strip(" \t\r"))
+
+
+def _object(depth: int) -> str:
+    """A pattern for an object with so many inside each other. It knows text, so that braces there mean nothing."""
+    inside = [r"""[^{}"'/]++""", _STRING, *([_object(depth - 1)] if depth else [])]
+    return rf"\{{(?:{'|'.join(inside)})*+\}}"
+
+
+_ONE_OBJECT = rf"(?s)^{_BLANK}(?:\{{[^{{}}]*+\}}|{_object(_DEEPEST)})?{_BLANK}\z"
+_ONE_VALUE = rf"(?s)^{_BLANK}(?:\[(?:[^\[\]{{}}\"'/]++|{_STRING}|{_object(2)})*+\]|{_object(_DEEPEST)})?{_BLANK}\z"
+
+
+def _stands_alone(value: str, options: str, kind: str) -> str:
+    """Whether the value is all there is. What breaks out of the one pair of brackets breaks the other."""
+    in_an_array = _is_one(f"concat('[', {value}, '\\n]')", options, kind)
+    in_an_object = _is_one(f"concat('[{{\"\":', {value}, '\\n}}]')", options, _OBJECT)
+    return f"({in_an_array} and (not {_fits(value, _ENDS_ARRAY)} or {in_an_object}))"
+
+
+def _is_one(array: str, options: str, kind: str) -> str:
+    return f"size(from_json({array}, {text(f'array<{kind}>')}, {options})) <=> 1"
+
+
+def _fits(value: str, pattern: str) -> str:
+    return f"{value} rlike {text(pattern)}"
