@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from origins.batch import JSON, Batch, Limits, Span
 from origins.conformance import OriginConformance
+from origins.delta import Delta
 from origins.files import Files
 from origins.generate import Generate
 from origins.memory import Crash, End, Item, Memory
@@ -95,6 +98,27 @@ class TestParquetFiles(OriginConformance):
 
     def more(self) -> None:
         self.spark.range(9, 12).write.parquet(f"{self.folder}/3.parquet")
+
+
+@pytest.mark.connect
+class TestDelta(OriginConformance):
+    """Four versions, each of one row."""
+
+    @pytest.fixture(autouse=True)
+    def _place(self, tmp_path: Path) -> None:
+        self.folder = tmp_path / "table"
+        for number in range(4):
+            self.append(number)
+
+    def append(self, number: int) -> None:
+        """A version more."""
+        write_deltalake(str(self.folder), pa.table({"id": [number], "name": ["x"]}), mode="append")
+
+    def origin(self) -> Origin:
+        return Delta(path=str(self.folder))
+
+    def more(self) -> None:
+        self.append(4)
 
 
 @pytest.mark.promise("HP-20", "SS-14")

@@ -1,0 +1,197 @@
+"""`delta`: the rows that were added to a Delta table, version by version."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from origins.batch import JSON, Batch, Limits, Span
+from origins.delta_rows import rows_of
+from origins.delta_table import Table, bare, whole
+from origins.delta_versions import Added, Version
+from origins.origin import Backlog, Origin, Progress
+from origins.schema import checked
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_TABLE = re.compile(r"(?:[^\W\d]\w*|\d\w*|`(?:``|[^`])+`)(?:\.(?:\w+|`(?:``|[^`])+`)){0,3}")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delta(Origin):
+    """The rows that were added to a Delta table, version by version; a version is never split over two batches.
+
+    Versions that only write rows anew (OPTIMIZE) or say something about the table bring no rows. One that changed or
+    took rows that were there before is an error: an origin of additions cannot say what became of them.
+    """
+
+    binds: ClassVar[frozenset[str]] = frozenset({"rows", "bytes", "files"})
+    regroups: ClassVar[bool] = False
+
+    path: str | None = field(default=None, metadata={"path": True})
+    """Where the table lies; relative to the definition."""
+    table: str | None = field(default=None, metadata={"like": "main.shop.orders"})
+    """Its name in a catalog; this or `path`."""
+    starting_version: str | int = "beginning"
+    """`beginning`, `latest` (only what is added from now on), or the first version whose rows are read."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if bool(self.path) == bool(self.table):
+            raise ValueError("path: expected either path or table, got " + ("both" if self.path else "neither"))
+        if self.table and not _TABLE.fullmatch(self.table):
+            raise ValueError(f"table: expected a name such as catalog.schema.table, got {self.table!r}")
+        if self.lanes != 1:
+            raise ValueError(f"lanes: expected 1, since versions follow each other, got {self.lanes}")
+        begins = self.starting_version
+        if begins not in ("beginning", "latest") and not (isinstance(begins, int) and begins >= 0):
+            raise ValueError(f"starting_version: expected beginning, latest or a version, got {begins!r}")
+
+    @property
+    def place(self) -> str:
+        if self.table:
+            return self.table
+        assert self.path is not None
+        return self.path if _SCHEME.match(self.path) else os.path.abspath(self.path)
+
+    def check_offset(self, lane: str, offset: JSON) -> None:
+        told = offset if isinstance(offset, dict) else {}
+        version, table = told.get("version"), told.get("table")
+        if not isinstance(version, int) or version < -1 or not isinstance(table, str):
+            example = {"version": 7, "table": "the table's id"}
+            raise ValueError(f"expected a version of the table, as {json.dumps(example)}, got {json.dumps(offset)}")
+
+    def survey(self, spark: SparkSession, progress: Progress) -> Appends:
+        table = Table.find(spark, self.place, named=bool(self.table))
+        columns = self._columns(spark)
+        offset, begins = progress.offsets.get("0"), self.starting_version
+        if offset is not None or isinstance(begins, int):
+            after = begins - 1 if isinstance(begins, int) and offset is None else table.version_of(offset)
+            return Appends(table, columns, None, table.following(spark, after), newest=after)
+        versions = table.log.after(spark, -1)
+        newest = versions[-1].number if versions else table.newest(spark)
+        if begins == "latest":
+            here = Span(start=None, end=table.offset(newest), label=f"nothing up to version {newest}")
+            return Appends(table, columns, here, [], newest=newest)
+        return _from_the_beginning(table, columns, versions, newest)
+
+    def columns(self, spark: SparkSession, backlog: Backlog) -> str | None:
+        assert isinstance(backlog, Appends)
+        return backlog.columns
+
+    def fetch(self, spark: SparkSession, batch: Batch, *, places: bool = False) -> DataFrame:
+        return rows_of(spark, self.place, batch, named=bool(self.table), places=places)
+
+    def parts(self, batch: Batch) -> Sequence[str]:
+        return [path for path, *_ in batch.span.parts]
+
+    def _columns(self, spark: SparkSession) -> str:
+        from pyspark.sql.types import StructType
+
+        columns = bare(whole(spark, self.place, named=bool(self.table)).schema.json())
+        checked(StructType.fromJson(json.loads(columns)), self.place)
+        return columns
+
+
+def _from_the_beginning(table: Table, columns: str, versions: Sequence[Version], newest: int) -> Appends:
+    """Version by version, if no file ever went; else the table as it was after the last one that did, and what came."""
+    changes = [version.number for version in versions if version.rewrites or version.moved]
+    if not changes and versions and versions[0].number == 0:
+        return Appends(table, columns, None, versions, newest=newest)
+    base = changes[-1] if changes else newest
+    whole = Span(
+        start=None,
+        end=table.offset(base),
+        parts=(["", 0, base],),
+        label=f"the table as of version {base}",
+    )
+    return Appends(table, columns, whole, [version for version in versions if version.number > base], newest=newest)
+
+
+class Appends(Backlog):
+    """The versions of a table that were there and not yet carried."""
+
+    def __init__(
+        self, table: Table, columns: str, opening: Span | None, versions: Sequence[Version], *, newest: int
+    ) -> None:
+        self.table = table
+        self.columns = columns
+        self._opening = opening
+        """What comes before all versions, at the beginning."""
+        self._versions = versions
+        self._newest = max([newest, *(version.number for version in versions)])
+
+    def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
+        if start is None and self._opening is not None:
+            return self._opening
+        taken: list[Version] = []
+        load, files, closed = _Load(), set[str](), False
+        for version in self._after(start):
+            more = load.plus(version.added)
+            closed = not files.isdisjoint(version.moved) or bool(taken and version.added and more.exceeds(limits))
+            if closed:
+                break
+            if version.added:
+                taken.append(version)
+                files.update(file.path for file in version.added)
+                load = more
+        if not taken:
+            return None
+        first, last = taken[0].number, taken[-1].number
+        added = [file for version in taken for file in version.added]
+        as_of = [] if self.table.is_plain and all(file.plain for file in added) else [last]
+        return Span(
+            start=start,
+            end=self.table.offset(last),
+            parts=tuple([file.path, file.size, *as_of] for file in added),
+            label=f"version {last}" if first == last else f"versions {first} to {last}",
+            full=closed or load.exceeds(limits, room=0),
+        )
+
+    def again(self, spark: SparkSession, offsets: Mapping[str, JSON]) -> Backlog:
+        found = self.table.following(spark, self._newest)
+        if not found:
+            return self
+        self.table.check_columns(self.columns, found)
+        waiting = self._after(offsets.get("0"))
+        return Appends(self.table, self.columns, self._opening, [*waiting, *found], newest=self._newest)
+
+    def behind(self, lane: str, start: JSON) -> str:
+        if start is None and self._opening is not None:
+            return self._opening.label
+        waiting = [version for version in self._after(start) if version.added]
+        size = sum(file.size for version in waiting for file in version.added)
+        return f"{len(waiting)} version{'s' * (len(waiting) != 1)}, {size:,} bytes" if waiting else ""
+
+    def _after(self, start: JSON) -> list[Version]:
+        carried = self.table.version_of(start) if start else -1
+        return [version for version in self._versions if version.number > carried]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Load:
+    """How much a batch holds."""
+
+    files: int = 0
+    bytes: int = 0
+    rows: float = 0
+    """Without end where a writer did not count them."""
+
+    def plus(self, added: Sequence[Added]) -> _Load:
+        return _Load(
+            files=self.files + len(added),
+            bytes=self.bytes + sum(file.size for file in added),
+            rows=self.rows + sum(math.inf if file.rows is None else file.rows for file in added),
+        )
+
+    def exceeds(self, limits: Limits, *, room: int = 1) -> bool:
+        """Whether it is more than a batch may hold; with no `room`, whether it has none for another row."""
+        bounds = ((self.files, limits.files), (self.bytes, limits.bytes), (self.rows, limits.rows))
+        return any(limit is not None and amount >= limit + room for amount, limit in bounds)
