@@ -37,7 +37,7 @@ _PATIENCE = 10.0
 
 _AGAIN = {
     "append": "gets the rows again; those that it has will be there twice",
-    "merge": "merges the rows again; each key has one row, and what it holds is that of the highest in sequence",
+    "merge": "merges the rows again; each key keeps one row, the highest in sequence or else the last to come",
     "replace": "gets the rows again; those of the run's first batch take the place of what is there",
 }
 
