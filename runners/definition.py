@@ -19,7 +19,7 @@ from runners.pipeline import Pipeline
 from runners.problems import DefinitionError, Problem
 from runners.reading import Reader
 from runners.scalars import WRONG
-from runners.secrets import without
+from runners.secrets import secrets_of, without
 from runners.writing import written
 
 __all__ = ["Definition", "DefinitionError", "Problem", "load", "of"]
@@ -81,6 +81,7 @@ def load(
 def of(pipeline: Pipeline, *, directory: str | Path | None = None, kinds: Kinds | None = None) -> Definition:
     """The definition of a pipeline that was made in Python; its state lies beneath `directory` (default: this one)."""
     pipeline = completed(pipeline, kinds)
+    pipeline = dataclasses.replace(pipeline, secrets=secrets_of(pipeline))
     problems = [_told(problem, pipeline.secrets) for problem in problems_of(pipeline)]
     if problems:
         raise DefinitionError(f"Pipeline {pipeline.name!r}", problems)

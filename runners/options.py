@@ -37,6 +37,8 @@ class Option:
     """Whether it is a path, or one with wildcards; declared by `field(metadata={"path": True})`."""
     like: str
     """How a value is written, as an example; declared by `field(metadata={"like": "10s"})`."""
+    secret: bool = False
+    """Whether its value is neither shown nor stored; declared by `field(metadata={"secret": True})`."""
 
     @property
     def required(self) -> bool:
@@ -60,6 +62,7 @@ def options_of(component: type) -> Mapping[str, Option]:
             main=positional == [field.name],
             path=field.metadata.get("path", False),
             like=str(field.metadata.get("like", "")),
+            secret=field.metadata.get("secret", False),
         )
         for field in fields
     }

@@ -7,7 +7,28 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from destinations.destination import Destination
 from origins.errors import WherryError
+from origins.origin import Origin
+from runners.options import options_of
+from runners.pipeline import Pipeline
+from stages.stage import Stage
+
+
+def secrets_of(pipeline: Pipeline) -> Mapping[str, str]:
+    """The secrets that a pipeline has, each with its reference: those that its definition took from outside, and, in
+    one that was made in Python, the values of options that are secret."""
+    ends: list[Origin | Destination] = [*pipeline.every_origin, *pipeline.destinations]
+    ends += [pipeline.dlq.destination] if pipeline.dlq.destination else []
+    components: list[Origin | Destination | Stage] = [*ends, *pipeline.stages]
+    components += [stage for end in ends for stage in end.stages]
+    given = {
+        getattr(each, option.name): f"${{secret:{option.name}}}"
+        for each in components
+        for option in options_of(type(each)).values()
+        if option.secret
+    }
+    return {**{secret: reference for secret, reference in given.items() if secret}, **pipeline.secrets}
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from origins.batch import JSON
 from origins.nack import REASON, reason
@@ -28,6 +28,8 @@ _IS_TWICE = HIDDEN + "is_twice"
 @dataclass(frozen=True, kw_only=True)
 class Lookup(Stage):
     """Adds columns out of a table or a file, from the row there that has the same keys. It never makes rows more."""
+
+    gathers: ClassVar[bool] = True
 
     path: str | None = field(default=None, metadata={"path": True})
     """Where the Delta table lies; relative to the definition."""

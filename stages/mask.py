@@ -32,7 +32,7 @@ class Mask(Stage):
 
     columns: Mapping[str, str | Mapping[str, int]]
     """From each column's name to how: `hash`, `redact`, `erase`, `{keep_last: 4}` or `{truncate: 3}`."""
-    salt: str | None = field(default=None, repr=False)
+    salt: str | None = field(default=None, repr=False, metadata={"secret": True})
     """The secret without which nobody can tell which value a hash is of, as `${secret:NAME}`."""
 
     def __post_init__(self) -> None:

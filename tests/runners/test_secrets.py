@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from destinations.memory import Memory as Kept
 from origins.errors import WherryError
+from origins.memory import Memory
+from runners.definition import of
+from runners.pipeline import Pipeline
 from runners.secrets import hidden, without
+from stages.mask import Mask
 
 SECRETS = {"hunter2": "${secret:A}", "hunter2!\n": "${secret:B}"}
 
@@ -31,3 +36,18 @@ def test_an_error_that_leaves_says_no_secret() -> None:
     with pytest.raises(WherryError) as caught, hidden(SECRETS):
         raise WherryError("no way to user:hunter2@host", hint="Is hunter2 right?")
     assert str(caught.value) == "no way to user:${secret:A}@host\nIs ${secret:A} right?"
+
+
+def test_a_secret_of_a_pipeline_made_in_python_is_not_kept() -> None:
+    """Wherever its stage stands; and whoever shows the pipeline does not show it."""
+    stages = [Mask(columns={"a": "hash"}, salt="hunter2"), Mask(columns={"b": "redact"})]
+    pipeline = Pipeline(
+        name="orders",
+        origin=Memory(schema="a string, b string"),
+        destinations=[Kept(stages=stages)],
+        state="state",
+    )
+    definition = of(pipeline)
+    assert '"salt":"${secret:salt}"' in definition.text
+    assert definition.pipeline.secrets == {"hunter2": "${secret:salt}"}
+    assert "hunter2" not in definition.text + repr(definition) + repr(pipeline)
