@@ -20,6 +20,7 @@ from runners.options import options_of
 from runners.pipeline import BatchOptions, Pipeline, SchemaState
 from runners.secrets import without
 from runners.session import obtain, own
+from stages.deduplicate import Deduplicate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,6 +203,10 @@ def _notes(pipeline: Pipeline) -> Iterator[str]:
     if local:
         names = " and ".join(map(str, local))
         yield f"On a local disk Delta cannot keep two programs apart: let nothing but Wherry write to {names}."
+    ends: list[Origin | Destination] = [*pipeline.every_origin, *pipeline.destinations]
+    for stage in [*pipeline.stages, *(stage for end in ends for stage in end.stages)]:
+        if isinstance(stage, Deduplicate) and stage.against is not None and lanes > 1:
+            yield f"{stage.name}: batches of two lanes do not see each other; a key that is in both may pass twice."
 
 
 def _is_local_table(destination: Destination) -> bool:

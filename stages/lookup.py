@@ -61,6 +61,8 @@ class Lookup(Stage):
             if isinstance(given, str) or not isinstance(given, Sequence | Mapping) or not (given or name == "columns"):
                 raise ValueError(f"{name}: expected a list of columns, or a mapping from here to there, got {given!r}")
             check_names(name, given)
+            for theirs in _mapping(given).values():
+                check_names(name, [theirs])
         if not self.columns and self.unmatched == "keep":
             raise ValueError("columns: expected columns to take, got none; without any, rows can be filtered or nacked")
         for name, known in (("unmatched", ("keep", "filter", "nack")), ("duplicates", ("error", "first"))):

@@ -7,9 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from runners.definition import load
+from destinations.delta import Delta
+from origins.files import Files
+from runners.definition import load, of
+from runners.pipeline import Pipeline
 from runners.printing import explanation
 from runners.validation import Explanation, explain
+from stages.deduplicate import Deduplicate
+from stages.pinned_table import PinnedTable
 from tests.runners.toys import TOYS
 
 Explained = Callable[..., Explanation]
@@ -190,3 +195,16 @@ def test_how_long_a_batch_waits_for_more_is_explained(explained: Explained) -> N
         "With --follow, one that is not full waits 10s for more" in explained("run: {batch: {wait: 10s}}\n").batches[1]
     )
     assert not any("waits" in sentence for sentence in explained().batches)
+
+
+@pytest.mark.parametrize(("lanes", "noted"), [(1, False), (2, True)])
+def test_what_is_deduplicated_against_a_table_is_best_in_one_lane(tmp_path: Path, lanes: int, noted: bool) -> None:
+    """Wherever the stage stands."""
+    stage = Deduplicate(keys=["id"], sequence_by="at", against=PinnedTable(table="main.orders"))
+    pipeline = Pipeline(
+        name="orders",
+        origin=Files(path="landing/*.json", format="json", lanes=lanes),
+        destinations=[Delta(table="main.orders", stages=[stage])],
+    )
+    notes = " ".join(explain(of(pipeline, directory=tmp_path)).notes)
+    assert ("deduplicate: batches of two lanes do not see each other" in notes) is noted

@@ -262,6 +262,7 @@ def test_columns_that_do_not_fit_are_an_error(
         ({"path": None, "file": "x.csv", "options": {"mode": "x"}}, "options: 'mode' is not for you to set"),
         ({"on": "id"}, "on: expected a list of columns, or a mapping from here to there, got 'id'"),
         ({"on": []}, "on: expected a list of columns, or a mapping from here to there, got []"),
+        ({"on": {"id": 5}}, "on: expected the name of a column, got 5"),
         ({"columns": ["a", "A"]}, "columns: 'A' stands there twice"),
         ({"columns": []}, "columns: expected columns to take, got none; without any, rows can be filtered or nacked"),
         ({"unmatched": "drop"}, "unmatched: expected keep or filter or nack, got 'drop'"),
