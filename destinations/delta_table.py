@@ -50,6 +50,7 @@ class Table:
     id: str
     location: str
     properties: Mapping[str, str]
+    schema: StructType
     log: Log
     version: int
     """The newest version that was seen."""
@@ -70,7 +71,13 @@ class Table:
             raise DestinationError(f"{name} is not a Delta table but {kind}.", hint="Name another table.")
         log: Log = _local(location, table_id) or SparkLog(name, location)
         return Table(
-            name=name, id=table_id, location=location, properties=properties, log=log, version=log.latest(spark)
+            name=name,
+            id=table_id,
+            location=location,
+            properties=properties,
+            schema=spark.table(name).schema,
+            log=log,
+            version=log.latest(spark),
         )
 
     @property
@@ -99,7 +106,7 @@ class Table:
         fields = json.loads(self.log.metadata(spark).get("schemaString", '{"fields": []}'))["fields"]
         said = {field["name"].lower(): field["metadata"] for field in fields}
         return Declared(
-            schema=spark.table(self.name).schema,
+            schema=self.schema,
             checks={key[len(_CHECK) :]: sql for key, sql in sorted(self.properties.items()) if key.startswith(_CHECK)},
             generated={name: sql for name, each in said.items() if (sql := each.get("delta.generationExpression"))},
             identities={name: each[_EXPLICIT] for name, each in said.items() if _EXPLICIT in each},
@@ -107,8 +114,9 @@ class Table:
 
     def append(self, rows: DataFrame, tag: str) -> None:
         """Append the rows in one commit that carries the tag."""
-        if isinstance(self.log, LocalLog):
-            # A tenth quicker, but it makes a table where there is none, and only a local log says that one is there.
+        if isinstance(self.log, LocalLog) and len(rows.columns) == len(self.schema):
+            # A tenth quicker. But it makes a table where there is none, which only a local log rules out; and of rows
+            # that lack columns it wants the partitions all the same, and stumbles over a struct with a varchar in it.
             rows.write.format("delta").mode("append").option("userMetadata", tag).save(self.location)
         else:
             rows.writeTo(self.name).option("userMetadata", tag).append()

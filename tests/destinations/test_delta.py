@@ -309,6 +309,16 @@ class TestWriting:
         orders.write(spark, rows, [label()])
         assert rows_of(spark, orders) == [{"id": 3, "s": {"x;y": 2, "b": 1}}]
 
+    def test_rows_may_lack_any_column_that_may_be_null(self, spark: SparkSession, orders: Delta) -> None:
+        """One that the table is partitioned by, and a struct with a varchar in it, are NULL like any other."""
+        spark.sql(
+            f"CREATE TABLE {orders.sql_name} (id bigint, day int, s struct<v: varchar(2)>) USING delta "
+            "PARTITIONED BY (day)"
+        )
+        orders.open(spark, schema("id bigint", spark))
+        assert orders.write(spark, spark.range(0, 1, 1, 1), [label()]).rows == 1
+        assert rows_of(spark, orders) == [{"id": 0, "day": None, "s": None}]
+
     def test_a_write_of_nothing_is_no_commit(self, spark: SparkSession, opened: tuple[Delta, Identity]) -> None:
         """Delta skips it, so there is no version that could carry a label."""
         orders, identity = opened
