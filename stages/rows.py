@@ -133,7 +133,6 @@ class Rows(ABC):
         of them take the place of which column, or become a new one. A refused row leaves as it stood before all this.
         """
 
-    @abstractmethod
     def beside(self: R, table: DataFrame, on: Mapping[str, str]) -> R:
         """The same rows, each beside the row of `table` with the same keys, or beside NULLs where there is none.
 
@@ -141,6 +140,8 @@ class Rows(ABC):
         that is met without keys has one row. Its names begin with `HIDDEN`, and can be asked for by `attempt` only,
         which must come next.
         """
+        meets = [self.column(own) == F.col(theirs) for own, theirs in on.items()]
+        return replace(self, frame=self.frame.join(table, functools.reduce(operator.and_, meets, F.lit(True)), "left"))
 
     @abstractmethod
     def change(self: R, statement: Callable[[DataFrame], DataFrame]) -> R:
@@ -203,10 +204,6 @@ class Straight(Rows):
         if tried:
             frame = frame.select(*[F.col(quoted(put.get(name, name))).alias(name) for name in names])
         return replace(self, frame=frame, names=names)
-
-    def beside(self, table: DataFrame, on: Mapping[str, str]) -> Straight:
-        meets = [self.column(own) == F.col(theirs) for own, theirs in on.items()]
-        return replace(self, frame=self.frame.join(table, functools.reduce(operator.and_, meets, F.lit(True)), "left"))
 
     def change(self, statement: Callable[[DataFrame], DataFrame]) -> Straight:
         frame = statement(self.frame)
@@ -323,12 +320,6 @@ class Marked(Rows):
         names = (*self.names, *[name for name in put if name not in self.names])
         data = [F.col(quoted(put.get(name, name))).alias(name) for name in names]
         return replace(self, frame=frame.select(*self._hidden(state=state, verdict=verdict), *data), names=names)
-
-    def beside(self, table: DataFrame, on: Mapping[str, str]) -> Marked:
-        keys = {f"{HIDDEN}key{index}": own for index, own in enumerate(on)}
-        frame = self.frame.select("*", *[F.when(_live(), self.column(own)).alias(key) for key, own in keys.items()])
-        meets = [F.col(key) == F.col(on[own]) for key, own in keys.items()]
-        return replace(self, frame=frame.join(table, functools.reduce(operator.and_, meets, F.lit(True)), "left"))
 
     def _nack(self, said: Column) -> Column:
         schema = self.schema
