@@ -62,6 +62,10 @@ _DEFAULTS: Mapping[str, Mapping[str, str]] = {
 would be the decimal 15, in silence."""
 
 
+_ENCODINGS = ("UTF-8", "UTF8", "US-ASCII", "ISO-8859-1", "UTF-16", "UTF-16BE", "UTF-16LE", "UTF-32")
+"""Those that Spark can decode in text, and not only in files of JSON."""
+
+
 def check_options(kind: str, options: Mapping[str, object]) -> None:
     """Raises ValueError for an option that is not a user's to set, or that looks like a known one misspelt."""
     known = {name.lower(): name for name in FORMATS[kind]}
@@ -71,6 +75,8 @@ def check_options(kind: str, options: Mapping[str, object]) -> None:
         close = difflib.get_close_matches(option.lower(), known, 1, 0.8)
         if close and option.lower() not in known:
             raise ValueError(f"options: unknown option {option!r}; did you mean {known[close[0]]!r}?")
+        if kind == "json" and option.lower() == "encoding" and str(options[option]).upper() not in _ENCODINGS:
+            raise ValueError(f"options: encoding: expected one of {', '.join(_ENCODINGS)}, got {options[option]!r}")
 
 
 def completed(kind: str, options: Mapping[str, str | float | bool]) -> dict[str, str]:

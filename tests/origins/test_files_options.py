@@ -20,6 +20,7 @@ from origins.files import Files
         ({"options": {"mode": "DROPMALFORMED"}}, "options: 'mode' is not for you to set; a line that cannot be read"),
         ({"options": {"ignoreCorruptFiles": True}}, "options: 'ignoreCorruptFiles' is not for you to set; it loses"),
         ({"options": {"multi_line": True}}, "options: unknown option 'multi_line'; did you mean 'multiLine'?"),
+        ({"options": {"encoding": "cp1252"}}, "options: encoding: expected one of UTF-8, UTF8, US-ASCII, ISO-8859-1,"),
         ({"format": "csv", "options": {"heeader": True}}, "options: unknown option 'heeader'; did you mean 'header'?"),
     ],
 )
