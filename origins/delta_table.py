@@ -79,9 +79,9 @@ class Table:
             ) from error
         if table != self.id:
             raise OriginError(
-                f"{self.name} is not the table that was read before: it was dropped and made anew. "
-                f"Its id is {self.id} and was {table}.",
-                hint=f"Read it from its first version:  {self._set(-1)}, {_OTHERWISE}",
+                f"{self.name} is not the table that was read before: it was replaced, or dropped and made "
+                f"anew. Its id is {self.id} and was {table}.",
+                hint="Start over with the table as it is:  wherry run FILE --from-beginning",
             )
         return version
 
