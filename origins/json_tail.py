@@ -1,7 +1,8 @@
 """What stands behind the value on a line of JSON. Spark's parser stops there, and never sees the rest.
 
-A line is looked at as text: a pattern knows most of the clean ones. Another is parsed once more, inside brackets that
-anything behind the value would break. A few small files on this machine are looked at without Spark.
+A line is looked at as text. One whose first closing brace is its last character is clean; a pattern knows most of the
+others. What it does not know is parsed once more, inside brackets that anything behind the value would break. A few
+small files on this machine are looked at without Spark.
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ def has_tail(value: str, options: str, *, whole_file: bool) -> str:
     """
     if whole_file:
         return f"(not {_fits(value, _ONE_VALUE)} and not {_stands_alone(value, options, 'string')})"
+    trimmed = f"rtrim({value})"
+    nested = f"locate('}}', {trimmed}) <> char_length({trimmed})"
     alone = f"not {is_array(value)} and {_stands_alone(value, options, _OBJECT)}"
-    return f"(not {_fits(value, _ONE_OBJECT)} and not ({alone}))"
+    return f"({nested} and not {_fits(value, _ONE_OBJECT)} and not ({alone}))"
 
 
 def is_array(value: str) -> str:
