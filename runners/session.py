@@ -45,12 +45,16 @@ _LOCAL = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
     "spark.ui.enabled": "false",
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "1000",
+    "spark.sql.ui.retainedExecutions": "20",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.log.level": "FATAL",
 }
-"""One machine, small batches: few partitions, no web page, no console bar over ours."""
+"""One machine, small batches: few partitions, no web page and little kept for it, no console bar over ours."""
 
 
 class SparkMissing(WherryError):
@@ -88,6 +92,7 @@ def start(conf: Mapping[str, str], packages: Sequence[str] = (), *, connect: boo
     settings = {
         **_LOCAL,
         "spark.sql.shuffle.partitions": str(cores),
+        "spark.driver.memory": f"{_memory()}m",
         "spark.jars.packages": ",".join([DELTA, *packages]),
         **conf,
     }
@@ -105,6 +110,11 @@ def start(conf: Mapping[str, str], packages: Sequence[str] = (), *, connect: boo
             raise SparkMissing(
                 _why(log.read_text(errors="replace"), error), hint=f"Spark's own words: {log}"
             ) from error
+
+
+def _memory() -> int:
+    """A quarter of this machine's memory, in MiB: Spark's own default of 1 GiB is soon full where one JVM does all."""
+    return max(1_024, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (4 << 20))
 
 
 def own(spark: SparkSession, time_zone: str = "UTC") -> SparkSession:
