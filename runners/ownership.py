@@ -10,6 +10,7 @@ import select
 import signal
 import socket
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from origins.batch import JSON
@@ -116,6 +117,16 @@ def end_process(pid: int, started: str, *, seconds: float = 30) -> bool:
         return False
     finally:
         os.close(process)
+
+
+def end_orphan(owner: Mapping[str, JSON]) -> None:
+    """End the JVM of an owner of this boot whose own process is gone: it may still be writing.
+
+    While the process lives, its JVM may be at work for others, and ours may be the same.
+    """
+    here = host_identity()
+    if owner["boot"] == here["boot"] and owner["jvm"] and not process_alive(owner["pid"], owner["started"]):
+        end_process(owner["jvm"]["pid"], owner["jvm"]["started"])
 
 
 _HELD: set[StateLock] = set()

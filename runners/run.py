@@ -28,7 +28,7 @@ from runners.layout import resolved, waive
 from runners.line import named
 from runners.opening import Opening
 from runners.outcome import DLQ
-from runners.ownership import StateLock, end_process, host_identity, process_identity
+from runners.ownership import StateLock, end_orphan, host_identity, process_identity
 from runners.pipeline import Pipeline
 from runners.place import Place
 from runners.progress import State
@@ -113,8 +113,8 @@ class Run:
 
     def _acquire(self, journal: Journal, spark: SparkSession) -> None:
         here, before = host_identity(), journal.state.owner
-        if before is not None and before["boot"] == here["boot"] and before["jvm"]:
-            end_process(before["jvm"]["pid"], before["jvm"]["started"])
+        if before is not None:
+            end_orphan(before)
         jvm = jvm_process(spark)
         body: Mapping[str, JSON] = {
             **here,

@@ -17,6 +17,7 @@ import pytest
 from runners.ownership import (
     LockError,
     StateLock,
+    end_orphan,
     end_process,
     host_identity,
     lock_path,
@@ -270,3 +271,19 @@ def test_a_name_with_brackets_and_spaces_hides_nothing(tmp_path: Path) -> None:
     assert int(identity["started"]) >= int(host_identity()["started"])
     process.kill()
     process.wait()
+
+
+def test_a_jvm_is_ended_when_its_owner_is_gone(sleeper: subprocess.Popen[bytes]) -> None:
+    """It may still be writing what the owner began."""
+    owner = {**host_identity(), "started": "1", "jvm": process_identity(sleeper.pid)}
+    end_orphan(owner)
+    assert sleeper.wait() == -signal.SIGKILL
+
+
+def test_the_jvm_of_a_process_that_lives_is_left_alone(sleeper: subprocess.Popen[bytes]) -> None:
+    """Its run is over, but others may be under way there; in this process it may be our own."""
+    jvm = process_identity(sleeper.pid)
+    end_orphan({**host_identity(), "jvm": jvm})
+    end_orphan({**host_identity(), "started": "1", "boot": "another", "jvm": jvm})
+    end_orphan({**host_identity(), "started": "1", "jvm": None})
+    assert sleeper.poll() is None
