@@ -10,7 +10,6 @@ import os
 import shutil
 import tempfile
 import threading
-import time
 from pathlib import Path
 
 from runners.definition import load
@@ -60,11 +59,11 @@ def main() -> None:
     run.start()
     try:
         carried.wait(600)
-        time.sleep(10)  # what the JVM does behind a batch is not idling
+        run.join(10)  # what the JVM does behind a batch is not idling
         tracker = spark.sparkContext.statusTracker()
         before = spent(os.getpid(), jvm)
         jobs = {job for group in groups for job in tracker.getJobIdsForGroup(group)}
-        time.sleep(asked.seconds)
+        run.join(asked.seconds)
         share = (spent(os.getpid(), jvm) - before) / asked.seconds
         started = len({job for group in groups for job in tracker.getJobIdsForGroup(group)} - jobs)
     finally:
