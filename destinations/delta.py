@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,14 +19,13 @@ from destinations.delta_schema import impossible, needs_mapping
 from destinations.delta_table import Layout, Table, make
 from destinations.destination import Destination, DestinationError, Identity, Label, Misfit, Unsure, Written
 from destinations.table_lock import alone
-from origins.names import quoted, text
+from origins.names import SCHEME, quoted, text
 from stages.stage import Stage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _PROPERTIES = {"delta.checkpointInterval": "100"}
 """Of every table that is made: a checkpoint after each tenth commit doubles what a small append costs."""
 _MERGED = {"delta.isolationLevel": "Serializable"}
@@ -93,7 +91,7 @@ class Delta(Destination):
         if self.table:
             return self.table
         assert self.path is not None
-        return self.path if _SCHEME.match(self.path) else os.path.abspath(self.path)
+        return self.path if SCHEME.match(self.path) else os.path.abspath(self.path)
 
     @property
     def folder(self) -> Path | None:
@@ -101,7 +99,7 @@ class Delta(Destination):
         if self.table:
             return None
         local = self.place.removeprefix("file:")
-        return None if _SCHEME.match(local) else Path("/" + local.lstrip("/"))
+        return None if SCHEME.match(local) else Path("/" + local.lstrip("/"))
 
     @property
     def sql_name(self) -> str:

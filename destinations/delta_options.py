@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from origins.names import TABLE
 from stages.expressions import check_condition, check_names
 
 if TYPE_CHECKING:
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from destinations.delta import Delta
 
-_TABLE = re.compile(r"(?:[^\W\d]\w*|\d\w*|`(?:``|[^`])+`)(?:\.(?:\w+|`(?:``|[^`])+`)){0,3}")
 _BELONG: Mapping[str, str] = {
     "keys": "merge",
     "sequence_by": "merge",
@@ -28,7 +27,7 @@ def check(delta: Delta) -> None:
     """Raises ValueError that names an option which cannot be as it is."""
     if bool(delta.path) == bool(delta.table):
         raise ValueError("path: expected either path or table, got " + ("both" if delta.path else "neither"))
-    if delta.table and not _TABLE.fullmatch(delta.table):
+    if delta.table and not TABLE.fullmatch(delta.table):
         raise ValueError(f"table: expected a name such as catalog.schema.table, got {delta.table!r}")
     if delta.mode not in ("append", "merge", "replace"):
         raise ValueError(f"mode: expected append, merge or replace, got {delta.mode!r}")

@@ -15,19 +15,11 @@ from destinations.delta_rules import Declared
 from destinations.delta_schema import columns
 from destinations.destination import DestinationError, Written
 from destinations.table_lock import committing, making
-from origins.names import quoted, text
+from origins.names import no_such_table, quoted, text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
-
-_MISSING = (
-    "DELTA_MISSING_DELTA_TABLE",
-    "DELTA_PATH_DOES_NOT_EXIST",
-    "DELTA_TABLE_NOT_FOUND",
-    "SCHEMA_NOT_FOUND",
-    "TABLE_OR_VIEW_NOT_FOUND",
-)
 
 _CHECK = "delta.constraints."
 """How the names of the properties begin that hold constraints."""
@@ -63,7 +55,7 @@ class Table:
         try:
             detail = spark.sql(f"DESCRIBE DETAIL {name}").select("format", "id", "location", "properties").collect()
         except AnalysisException as error:
-            if any(missing in str(error) for missing in _MISSING):
+            if no_such_table(error):
                 return None
             raise
         ((kind, table_id, location, properties),) = detail

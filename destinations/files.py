@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from destinations.destination import Destination, DestinationError, Identity, Label, Misfit, Unsure, Written
 from destinations.folders import NOTE, Folders, Taken
 from origins.batch import JSON
+from origins.names import SCHEME
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{}\[\]^]""")
 _OWN = ("_lane", "_batch")
 _TIMES = {
@@ -91,13 +91,13 @@ class Files(Destination):
 
     @property
     def place(self) -> str:
-        return self.path if _SCHEME.match(self.path) else os.path.abspath(self.path)
+        return self.path if SCHEME.match(self.path) else os.path.abspath(self.path)
 
     @property
     def folder(self) -> Path | None:
         """Where it lies on this machine; None for a store."""
         local = self.place.removeprefix("file:")
-        return None if _SCHEME.match(local) else Path("/" + local.lstrip("/"))
+        return None if SCHEME.match(local) else Path("/" + local.lstrip("/"))
 
     def open(self, spark: SparkSession, schema: StructType | None) -> Identity:
         folders = self._folders

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
@@ -14,14 +13,12 @@ from origins.batch import JSON, Batch, Limits, Span
 from origins.delta_rows import rows_of
 from origins.delta_table import Table, bare, whole
 from origins.delta_versions import Added, Version
+from origins.names import SCHEME, TABLE
 from origins.origin import Backlog, Origin, Progress
 from origins.schema import checked
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-_TABLE = re.compile(r"(?:[^\W\d]\w*|\d\w*|`(?:``|[^`])+`)(?:\.(?:\w+|`(?:``|[^`])+`)){0,3}")
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +43,7 @@ class Delta(Origin):
         super().__post_init__()
         if bool(self.path) == bool(self.table):
             raise ValueError("path: expected either path or table, got " + ("both" if self.path else "neither"))
-        if self.table and not _TABLE.fullmatch(self.table):
+        if self.table and not TABLE.fullmatch(self.table):
             raise ValueError(f"table: expected a name such as catalog.schema.table, got {self.table!r}")
         if self.lanes != 1:
             raise ValueError(f"lanes: expected 1, since versions follow each other, got {self.lanes}")
@@ -59,7 +56,7 @@ class Delta(Origin):
         if self.table:
             return self.table
         assert self.path is not None
-        return self.path if _SCHEME.match(self.path) else os.path.abspath(self.path)
+        return self.path if SCHEME.match(self.path) else os.path.abspath(self.path)
 
     def check_offset(self, lane: str, offset: JSON) -> None:
         told = offset if isinstance(offset, dict) else {}

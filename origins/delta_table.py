@@ -11,18 +11,11 @@ from typing import TYPE_CHECKING
 from origins.batch import JSON
 from origins.delta_versions import Version, Versions
 from origins.errors import OriginError
-from origins.names import quoted
+from origins.names import no_such_table, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_MISSING = (
-    "DELTA_MISSING_DELTA_TABLE",
-    "DELTA_PATH_DOES_NOT_EXIST",
-    "DELTA_TABLE_NOT_FOUND",
-    "SCHEMA_NOT_FOUND",
-    "TABLE_OR_VIEW_NOT_FOUND",
-)
 _DETAILS = ("format", "id", "location", "partitionColumns", "properties", "tableFeatures")
 _HARMLESS = {
     "appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "identityColumns",
@@ -54,7 +47,7 @@ class Table:
             found = spark.sql(f"DESCRIBE DETAIL {name}")
             ((kind, table_id, location, partitions, properties, features),) = found.select(*_DETAILS).collect()
         except AnalysisException as error:
-            if any(missing in str(error) for missing in _MISSING):
+            if no_such_table(error):
                 raise _none(place) from error
             raise
         if kind != "delta":

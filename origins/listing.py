@@ -14,11 +14,11 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from origins.errors import OriginError
+from origins.names import SCHEME
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _WILD = re.compile(r"[*?\[]")
 
 
@@ -91,7 +91,7 @@ def literally(path: str) -> str:
 
 def place_of(path: str) -> Place:
     """Take a path apart. What exists under exactly this name is meant literally."""
-    local = not _SCHEME.match(path) or path.startswith("file:")
+    local = not SCHEME.match(path) or path.startswith("file:")
     if local:
         scheme, bare = ("file:", _without_scheme(path)) if path.startswith("file:") else ("", path)
         bare = os.path.abspath(bare)

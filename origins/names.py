@@ -2,6 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
+SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+"""How a URL begins."""
+TABLE = re.compile(r"(?:[^\W\d]\w*|\d\w*|`(?:``|[^`])+`)(?:\.(?:\w+|`(?:``|[^`])+`)){0,3}")
+"""A table's name, with the catalog's and the schema's before it or without."""
+_NO_TABLE = (
+    "DELTA_MISSING_DELTA_TABLE",
+    "DELTA_PATH_DOES_NOT_EXIST",
+    "DELTA_TABLE_NOT_FOUND",
+    "SCHEMA_NOT_FOUND",
+    "TABLE_OR_VIEW_NOT_FOUND",
+)
 HIDDEN = "_wherry_"
 """How the names of our own columns begin; an origin's rows may not have such a column."""
 
@@ -21,3 +34,8 @@ def below(root: str, path: str) -> str:
     told = f"url_decode(replace({path}, '+', '%2B'))"  # which would make a space of a plus sign
     base = text(root.removeprefix("file:").rstrip("/") + "/")
     return f"substring({told}, locate({base}, {told}) + char_length({base}))"
+
+
+def no_such_table(error: Exception) -> bool:
+    """Whether Spark says that there is no table of this name, or none at this place."""
+    return any(condition in str(error) for condition in _NO_TABLE)
