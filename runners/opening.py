@@ -14,7 +14,6 @@ from origins.origin import Backlog, Origin, Progress
 from origins.quantities import seconds, size
 from runners.entry import Entry
 from runners.journal import Journal
-from runners.layout import check_layout, start_over
 from runners.line import Line, passing
 from runners.outcome import DLQ
 from runners.pipeline import Pipeline
@@ -48,8 +47,6 @@ class Opening:
 
         Records the definition, the layout, and what each destination is, so that it can be asked later.
         """
-        check_layout(self.pipeline, self.destinations, journal.state, self.ruling)
-        start_over(self.pipeline, journal, self.ruling)
         backlogs = {name: surveyed(self.pipeline, each, journal, spark) for name, each in self._origins.items()}
         schemas = self._schemas(journal, spark, backlogs)
         if not schemas:

@@ -24,7 +24,7 @@ from runners.events import Event, Listener, Noticed, RunEnded, RunStarted
 from runners.flight import Rules
 from runners.following import Following
 from runners.journal import Journal
-from runners.layout import resolved, waive
+from runners.layout import check_layout, resolved, start_over, waive
 from runners.line import named
 from runners.opening import Opening
 from runners.outcome import DLQ
@@ -174,6 +174,9 @@ class Run:
         dispatcher.run()
         if dispatcher.stopping:
             return
+        check_layout(self.pipeline, self.destinations, journal.state, self.ruling)
+        if self.backfill is None:
+            start_over(self.pipeline, journal, self.ruling)
         opening = Opening(
             pipeline=self.pipeline,
             run=self.id,

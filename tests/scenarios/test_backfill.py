@@ -36,3 +36,15 @@ def test_a_new_destination_is_filled_with_what_was_carried_before_it_came(place:
     assert pipeline.backfill(past).batches == 0
     place.land("6.json", [order(6)])
     assert (pipeline.run().read, place.ids("tables/other")) == (1, [1, 2, 3, 4, 5, 6])
+
+
+def test_the_offsets_of_an_origin_that_is_read_whole_stay_as_well(place: Place) -> None:
+    """A backfill begins nothing anew; it finds what was carried and carries that."""
+    place.land("1.json", [order(1)])
+    text = TWO.replace("stages:", "  read: whole\nstages:", 1)
+    pipeline = place.load(text)
+    pipeline.run()
+    before = pipeline.status()["lanes"]
+    report = pipeline.backfill(Backfill(only="other", reason="once more"))
+    assert (report.batches, place.ids("tables/orders"), place.ids("tables/other")) == (1, [1], [1, 1])
+    assert pipeline.status()["lanes"] == before

@@ -107,3 +107,20 @@ def test_an_empty_batch_passes_all_stages_when_nothing_comes(place: Place) -> No
     report = replace(place.load(text), destinations=[heard]).run(follow=True)
     assert (report.status, report.batches, len(heard.rows)) == ("stopped", 1, 1)
     assert heard.ticks[0] == ("id", "email", "amount")
+
+
+def test_an_origin_that_opens_late_does_not_begin_another_anew(place: Place) -> None:
+    """One that is read whole is read once in a run, also when a second origin gets its first file meanwhile."""
+    place.land("a.json", [order(1)])
+    (place.folder / "till").mkdir()
+    origins = (
+        "origins:\n"
+        '  - files: {path: "landing/*.json", format: json, schema: "id long, email string, amount string"}\n'
+        "    name: shop\n    read: whole\n"
+        '  - files: {path: "till/*.json", format: json}\n    name: till\n'
+    )
+    start, end = ORDERS.index("origin:"), ORDERS.index("stages:")
+    text = (ORDERS[:start] + origins + ORDERS[end:]).replace("run: {", 'run: {poll: "50ms", ')
+    steps = told(str, lambda: place.land("t.json", [order(2)], folder="till"))
+    report = place.load(text).run(follow=True, listeners=[steps])
+    assert (report.status, place.ids("tables/orders")) == ("stopped", [1, 2])
