@@ -130,13 +130,20 @@ class Dispatcher:
         self._hand_out()
         self._tick()
         self.journal.compact()
-        return bool(self.working) or (self.following is not None and not self.stopping)
+        return bool(self.working) or self._goes_on()
 
     def patience(self) -> float | None:
         """How many seconds to wait for an outcome before there is something else to do; None for ever."""
-        if self.following is None or self.stopping:
+        if self.following is None or not self._goes_on():
             return None
+        if self.stopping:
+            return None if self.working else 0.0
         return self.following.patience(self.source, self.clock.elapsed(), busy=bool(self.working))
+
+    def _goes_on(self) -> bool:
+        """Whether there may be more to plan, though nothing is in flight: until a stop, or until what was waiting for
+        more rows then is planned."""
+        return self.following is not None and (not self.stopping or bool(self.following.gathering))
 
     def _look(self) -> None:
         """See whether more waits, when it is time to."""
@@ -169,12 +176,20 @@ class Dispatcher:
         somebody has asked to stop meanwhile."""
         plans = [entry for step in planned for entry in step.entries]
         recorded = self.journal.record(*(entry for step in steps for entry in step.entries), plans=plans)
-        for step in planned if not recorded else ():
-            del self.flights[step.flight.plan.batch.lane]
+        for step in planned:
+            self._begin(step.flight.plan.batch) if recorded else self._give_up(step.flight.plan.batch)
         for step in [*steps, *(planned if recorded else ())]:
             self._act(step)
         if self.journal.state.stopping:
             self._stop(self.journal.state.stopping)
+
+    def _begin(self, batch: Batch) -> None:
+        if self.following is not None:
+            self.following.planned(batch.lane)
+
+    def _give_up(self, batch: Batch) -> None:
+        del self.flights[batch.lane]
+        self.begun = self.begun and not batch.first
 
     def _act(self, step: Step) -> None:
         plan, lane = step.flight.plan, step.flight.plan.batch.lane
@@ -215,7 +230,7 @@ class Dispatcher:
                 break
             span = source.take(lane, state.lane(lane).offset)
             if span is None:
-                self.exhausted.add(lane)
+                self._exhausted(lane)
             elif not self._gathers(lane, span, source.wait):
                 steps.append(self._planned(source, lane, state.lane(lane), span))
         return steps
@@ -244,10 +259,12 @@ class Dispatcher:
         """Whether the lane's next batch waits for more rows. Who is asked to stop waits for no more."""
         if self.following is None:
             return False
-        if not self.stopping and self.following.gathers(lane, span, wait, self.clock.elapsed()):
-            return True
-        self.following.planned(lane)
-        return False
+        return not self.stopping and self.following.gathers(lane, span, wait, self.clock.elapsed())
+
+    def _exhausted(self, lane: str) -> None:
+        self.exhausted.add(lane)
+        if self.following is not None:
+            self.following.planned(lane)
 
     def _hand_out(self) -> None:
         """Started batches first, then new ones; never more than there are runners."""

@@ -254,6 +254,10 @@ class Going(Bench):
         self.looks += 1
         return source
 
+    def ask_to_stop(self) -> None:
+        """As another process does."""
+        self.ledger.append([Entry(kind="stop", body={"reason": "the night"})], after=self.journal.state.seq)
+
     def after(self, seconds: float, *, rows: int = 0) -> list[JSON]:
         """The ends of the batches that are planned by then, once so many more rows have come."""
         self.arriving.there += rows
@@ -294,6 +298,31 @@ def test_a_stop_flushes_the_batch_that_waits() -> None:
     assert run.settled() == [("0", 1)]
 
 
+def test_a_stop_that_is_heard_while_a_batch_begins_to_wait_flushes_it_as_well() -> None:
+    """It comes from another process, with the very append that commits the batch before."""
+    run = Going()
+    run.dispatcher.committed = {}
+    assert run.after(1, rows=4) == [3]
+    run.ask_to_stop()
+    assert run.turn("0") is True
+    assert (run.dispatcher.stopping, run.dispatcher.patience()) == ("the night", 0)
+    assert run.after(0) == [3, 4]
+    assert run.turn("0") is False
+    assert run.settled() == [("0", 1), ("0", 2)]
+
+
+def test_a_first_batch_that_is_given_up_and_planned_again_is_still_the_first() -> None:
+    """Nobody knows of the plan that was not recorded."""
+    run = Going()
+    run.dispatcher.following = Following(every=60, again=run.look, now=0)
+    run.after(1, rows=2)
+    run.ask_to_stop()
+    assert run.after(10) == []
+    assert run.after(0) == [2]
+    (planned,) = (event.batch for event in run.events if isinstance(event, BatchPlanned))
+    assert planned.first
+
+
 def test_a_failed_run_plans_nothing_more_though_a_batch_waits() -> None:
     """What waits is carried by the next run."""
     run = Going()
@@ -332,7 +361,7 @@ def test_whoever_is_asked_to_stop_by_another_process_hears_it_at_the_next_look()
     """An idle run records nothing, so it reads the ledger."""
     run = Going()
     run.after(0)
-    run.ledger.append([Entry(kind="stop", body={"reason": "the night"})], after=run.journal.state.seq)
+    run.ask_to_stop()
     assert run.turn() is True
     run.clock.move(1)
     assert run.turn() is False

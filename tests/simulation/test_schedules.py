@@ -18,6 +18,8 @@ SHAPES = st.fixed_dictionaries(
         "fickle": st.booleans(),
         "delivery": st.sampled_from(["after_all", "after_any"]),
         "hears": st.booleans(),
+        "follows": st.booleans(),
+        "replaces": st.booleans(),
         "faults": st.integers(0, 8),
         "takeovers": st.integers(0, 2),
     }
@@ -69,6 +71,8 @@ def test_the_origin_is_told_in_order_and_of_everything(seed: int, lanes: int) ->
         ("ask", {"destinations": 2}),
         ("recover", {"destinations": 1}),
         ("conditional", {"destinations": 1, "takeovers": 2}),
+        ("alone", {"destinations": 1, "lanes": 3, "replaces": True}),
+        ("goes_on", {"destinations": 1, "replaces": True}),
     ],
 )
 def test_without_one_rule_rows_are_lost_or_doubled(without: str, shape: dict[str, object]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from destinations.destination import Identity, Written
 from destinations.dlq import Dlq
@@ -22,6 +22,7 @@ from runners.dispatcher import Dispatcher
 from runners.entry import Entry, Settled
 from runners.errors import Fenced, WindowTripped
 from runners.flight import Rules
+from runners.following import Following
 from runners.journal import Journal
 from runners.ledger import Ledger
 from runners.memory_ledger import MemoryLedger
@@ -49,6 +50,10 @@ from runners.source import Feed, Source
 Work = Generator[None, None, Outcome]
 
 
+STALE = -1
+"""A row that lies in a table before the load that replaces it."""
+
+
 class Killed(BaseException):
     """SIGKILL: nothing of the process runs after it."""
 
@@ -73,6 +78,10 @@ class Protections:
     """A batch that was left open is asked for before anything is done about it."""
     recover: bool = True
     """Batches that were left open are finished before others are planned."""
+    alone: bool = True
+    """The batch that replaces a table is settled before another is planned."""
+    goes_on: bool = True
+    """A run after one that did not end replaces nothing."""
 
 
 ALL = Protections()
@@ -83,6 +92,7 @@ class Commit:
     key: str
     rows: list[int]
     operation: str = "WRITE"
+    replaces: bool = False
 
 
 @dataclass
@@ -92,15 +102,25 @@ class Table:
     commits: list[Commit] = field(default_factory=list)
     fences: int = 0
 
+    @property
+    def rows(self) -> list[int]:
+        """What a reader finds: all since the last commit that replaced the table."""
+        first = max((index for index, commit in enumerate(self.commits) if commit.replaces), default=0)
+        return [row for commit in self.commits[first:] for row in commit.rows]
+
 
 @dataclass
 class Transaction:
     """A write under way, in a JVM that may outlive its process."""
 
     table: Table
-    key: str
-    rows: list[int]
+    commit: Commit
     fences: int
+
+    def land(self) -> None:
+        """The commit, unless somebody fenced the table meanwhile. One without rows is none, except to replace."""
+        if self.fences == self.table.fences and (self.commit.rows or self.commit.replaces):
+            self.table.commits.append(self.commit)
 
 
 class SharedLedger(Ledger):
@@ -137,7 +157,7 @@ class SharedLedger(Ledger):
 
 
 class Numbers(Backlog):
-    """Each lane is a range of numbers; its offset is the last number read."""
+    """Each lane is a range of numbers, of which those up to `rows` are there; its offset is the last number read."""
 
     def __init__(self, rng: random.Random, rows: int, largest: int) -> None:
         self.rng, self.rows, self.largest = rng, rows, largest
@@ -147,7 +167,7 @@ class Numbers(Backlog):
         if first >= self.rows:
             return None
         end = min(self.rows, first + self.rng.randint(1, self.largest))
-        return Span(start=start, end=end, parts=(), label=f"{first + 1}..{end}")
+        return Span(start=start, end=end, parts=(), label=f"{first + 1}..{end}", full=end - first == self.largest)
 
 
 class SteppedCrew(Crew):
@@ -188,14 +208,21 @@ class Process:
         self.world = world
         self.definition = definition
         self.transactions: dict[str, Transaction] = {}
+        self.clock = ManualClock()
         self.journal = Journal(SharedLedger(world, world.ledger))
+        if not world.protections.goes_on:
+            self.journal.state = replace(self.journal.state, midway=False)
         self.journal.acquire({"pipeline": "numbers"})
         self.crew = SteppedCrew(world.runners, self.carry)
         self.dispatcher = Dispatcher(
             journal=self.journal,
             crew=self.crew,
-            clock=ManualClock(),
-            rules=Rules(dlq=world.dlq, delivery=world.delivery),  # type: ignore[arg-type]
+            clock=self.clock,
+            rules=Rules(
+                dlq=world.dlq,
+                delivery=world.delivery,  # type: ignore[arg-type]
+                replacing=frozenset(world.names if world.replaces else ()),
+            ),
             max_in_flight=world.max_in_flight,
             committed={"numbers": world.told} if world.hears else {},
             forget=world.forget,
@@ -221,22 +248,31 @@ class Process:
             return
         self.opened = True
         self.journal.record(Entry(kind="open", body={"pipeline": "numbers", "run": ""}))
-        self.dispatcher.source = Source(
+        self.dispatcher.source = self._source()
+        if self.world.follows:
+            again = lambda _source, _offsets: self._source()  # noqa: E731
+            self.dispatcher.following = Following(every=1, again=again, now=self.clock.elapsed())
+        self.turn()
+
+    def _source(self) -> Source:
+        world = self.world
+        return Source(
             pipeline="numbers",
             run="",
             definition=str(self.definition),
-            destinations=self.world.names,
+            destinations=world.names,
+            wait=3,
+            first_alone=world.replaces and world.protections.alone,
             feeds=[
                 Feed(
                     origin="numbers",
-                    lanes={lane: lane for lane in self.world.lanes},
+                    lanes={lane: lane for lane in world.lanes},
                     schema="",
-                    backlog=Numbers(self.world.rng, self.world.rows, self.world.largest),
-                    straight=len(self.world.names) == 1 and not self.world.fickle,
+                    backlog=Numbers(world.rng, world.arrived, world.largest),
+                    straight=len(world.names) == 1 and not world.fickle,
                 )
             ],
         )
-        self.turn()
 
     def carry(self, task: Task) -> Work:
         """A runner's work on one task, in the steps at which something else may happen."""
@@ -255,7 +291,7 @@ class Process:
             good, bad = world.verdicts(rows, self.definition)
             if bad:
                 return Refused()
-            written = yield from self._write(world.tables[world.names[0]], f"{batch.plan}/{world.names[0]}", good)
+            written = yield from self._write(world.names[0], batch, good)
             counts = Counts(read=len(rows), branches={world.names[0]: Branch(expected=len(good))})
             return Landed(written={world.names[0]: written}, counts=counts)
         if isinstance(task, Prepare):
@@ -275,7 +311,7 @@ class Process:
             for name in task.names:
                 rows = bad if name == DLQ else good
                 try:
-                    landed[name] = yield from self._write(world.tables[name], f"{batch.plan}/{name}", rows)
+                    landed[name] = yield from self._write(name, batch, rows)
                 except Broken as error:
                     failed[name] = error
             return Landed(written=landed, failed=failed)
@@ -303,15 +339,16 @@ class Process:
             yield
         return found
 
-    def _write(self, table: Table, key: str, rows: list[int]) -> Generator[None, None, Written]:
+    def _write(self, name: str, batch: Batch, rows: list[int]) -> Generator[None, None, Written]:
         yield
-        self.transactions[key] = Transaction(table, key, list(rows), table.fences)
+        table, key = self.world.tables[name], f"{batch.plan}/{name}"
+        replaces = self.world.replaces and batch.first and name != DLQ
+        self.transactions[key] = Transaction(table, Commit(key, list(rows), replaces=replaces), table.fences)
         yield
         transaction = self.transactions.pop(key)
         if transaction.fences != table.fences:
             raise Broken("fenced")
-        if rows:
-            table.commits.append(Commit(key, list(rows)))
+        transaction.land()
         if self.world.may_break():
             raise Broken("landed, though nobody was told")
         return Written(rows=len(rows))
@@ -333,6 +370,8 @@ class World:
         delivery: str = "after_all",
         dlq: Dlq | None = None,
         hears: bool = True,
+        follows: bool = False,
+        replaces: bool = False,
         faults: int = 6,
         takeovers: int = 0,
     ) -> None:
@@ -348,6 +387,12 @@ class World:
         self.dlq = dlq or Dlq(window=0)
         self.hears = hears
         """Whether the origin wants to be told; if not, a batch's settle and the next plan are recorded at once."""
+        self.follows = follows
+        """Whether runs go on when nothing is left, while rows arrive, until somebody asks them to stop."""
+        self.arrived = 0 if follows else rows
+        """How many rows of each lane are there."""
+        self.replaces = replaces
+        """Whether the first batch of a run replaces what is in the tables."""
         self.faults = faults
         """How many more processes may be killed or writes broken: then all goes well, and the load ends."""
         self.takeovers = takeovers
@@ -356,7 +401,8 @@ class World:
         self.runners = rng.randint(1, lanes)
         self.max_in_flight = rng.randint(self.runners, lanes)
         self.ledger = MemoryLedger()
-        self.tables = {name: Table() for name in (*self.names, DLQ)}
+        self.tables = {name: Table([Commit("before", [STALE])] if replaces else []) for name in self.names}
+        self.tables[DLQ] = Table()
         self.prepared: dict[str, tuple[list[int], list[int]]] = {}
         self.orphans: list[Transaction] = []
         self.heard: defaultdict[str, list[int]] = defaultdict(list)
@@ -372,9 +418,9 @@ class World:
                 process = self._started()
             elif process.over:
                 self.tripped += [error for error in process.dispatcher.errors if isinstance(error, WindowTripped)]
-                if self.tripped or (not process.dispatcher.errors and self._the_rest_is_done()):
+                if self.tripped or (self._carried(process) and self._the_rest_is_done()):
                     return
-                if process.dispatcher.errors:
+                if process.dispatcher.errors or not self._carried(process):
                     self._gone(process)
                     process = None
             elif self.taken_over and self.rng.random() < 0.3:
@@ -386,6 +432,14 @@ class World:
             else:
                 process = self._moved(process)
         raise AssertionError("the load never ends")
+
+    def _carried(self, process: Process) -> bool:
+        """Whether this run ended well, and left nothing. What it saw before it was asked to stop it has carried."""
+        if process.dispatcher.errors:
+            return False
+        if process.dispatcher.following is not None:
+            assert not process.dispatcher.following.gathering, "rows were seen, and left"
+        return all(process.journal.state.lane(lane).offset == self.rows for lane in self.lanes)
 
     def may_die(self) -> None:
         """The moments at which a process may be killed."""
@@ -428,15 +482,16 @@ class World:
     def faults_found(self) -> set[str]:
         """What is wrong with the end: rows lost, doubled, or in two places."""
         found = set()
-        refused = Counter(row for commit in self.tables[DLQ].commits for row in commit.rows)
+        refused = Counter(self.tables[DLQ].rows)
         for name in self.names:
-            delivered = Counter(row for commit in self.tables[name].commits for row in commit.rows)
+            landed = self.tables[name].rows
+            delivered = Counter(landed)
+            found |= {"not replaced"} if delivered[STALE] else set()
             for lane in self.lanes:
                 for row in range(int(lane) * 1_000 + 1, int(lane) * 1_000 + self.rows + 1):
                     found |= {"lost"} if not delivered[row] + refused[row] else set()
                     found |= {"doubled"} if max(delivered[row], refused[row]) > 1 else set()
                     found |= {"delivered and nacked"} if delivered[row] and refused[row] else set()
-            landed = [row for commit in self.tables[name].commits for row in commit.rows]
             for lane in self.lanes:
                 order = [row for row in landed if row // 1_000 == int(lane)]
                 found |= {"out of order"} if order != sorted(order) else set()
@@ -458,15 +513,28 @@ class World:
             self.faults -= 1
             self._gone(process)
             return None
+        if self.follows:
+            self._time_passes(process)
         try:
             if process.crew.work and (process.crew.finished or self.rng.random() < 0.7):
                 process.crew.step(self.rng.choice(sorted(process.crew.work)))
-            elif process.crew.finished or not process.crew.work:
+            elif process.crew.finished or not process.crew.work or self.follows:
                 process.turn()
         except Killed:
             self._gone(process)
             return None
         return process
+
+    def _time_passes(self, process: Process) -> None:
+        """Rows arrive, and sometimes somebody asks the run to stop: always once all have arrived."""
+        process.clock.move(self.rng.random())
+        self.arrived = min(self.rows, self.arrived + (self.rng.random() < 0.1))
+        if self.rng.random() < (0.1 if self.arrived == self.rows else 0.005):
+            if self.rng.random() < 0.5:
+                process.dispatcher.request_stop("asked")
+            else:
+                last = self.ledger.read()[-1].seq
+                self.ledger.append([Entry(kind="stop", body={"reason": "asked"})], after=last)
 
     def _gone(self, process: Process | None) -> None:
         self.alive = False
@@ -476,12 +544,13 @@ class World:
 
     def _orphan_ends(self) -> None:
         orphan = self.orphans.pop(self.rng.randrange(len(self.orphans)))
-        if orphan.fences == orphan.table.fences and orphan.rows and self.rng.random() < 0.7:
-            orphan.table.commits.append(Commit(orphan.key, orphan.rows))
+        if self.rng.random() < 0.7:
+            orphan.land()
 
     def _thaw(self) -> None:
         """A process that slept while another took the pipeline over goes on as if nothing had happened."""
         process = self.rng.choice(self.taken_over)
+        process.clock.move(1)
         if process.crew.work:
             process.crew.step(self.rng.choice(sorted(process.crew.work)))
             return
