@@ -200,6 +200,7 @@ def check_java() -> str:
 
 
 def _cloned(spark: SparkSession) -> SparkSession:
+    spark.conf.get("spark.sql.ansi.enabled")  # a server knows no session that has asked it for nothing yet
     return spark.cloneSession()  # type: ignore[attr-defined,no-any-return,unused-ignore]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +14,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from runners.pipeline import Pipeline
+from runners.session import is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+SERVER = "sc://localhost:15002"
+"""Where the tests' own Connect server listens."""
 
 ORDERS = """
 name: orders
@@ -61,6 +67,19 @@ class Place:
         file.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
         number = len(list(landing.iterdir()))
         os.utime(file, (1_700_000_000 + number, 1_700_000_000 + number))
+
+    def kill(self, definition: str, moment: str, number: int) -> None:
+        """A run in a process of its own, which dies at this moment of this batch. With Connect the server lives on."""
+        environment = {key: value for key, value in os.environ.items() if key != "SPARK_CONNECT_MODE_ENABLED"}
+        if is_connect(self.spark):
+            environment["SPARK_REMOTE"] = SERVER
+        run = subprocess.run(
+            [sys.executable, "-m", "tests.scenarios.killed", str(self.define(definition)), moment, str(number)],
+            capture_output=True,
+            check=False,
+            env=environment,
+        )
+        assert run.returncode == -9, run.stderr.decode()
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """What lies in a table below the folder."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -84,7 +82,7 @@ def test_after_a_kill_a_merge_that_changed_nothing_is_right(place: Place) -> Non
     place.land("a.json", [change(1, 5, "a")])
     place.land("b.json", [change(9, 7, op="D")])
     place.land("c.json", [change(9, 6, "late or new")])
-    killed(place, MERGE, "Written", 2)
+    place.kill(MERGE, "Written", 2)
     report = place.load().run()
     assert (report.status, report.balanced, report.delivered) == ("succeeded", True, {"latest": 2})
     assert notes(place) == {1: "a", 9: "late or new"}
@@ -112,17 +110,6 @@ def test_after_a_kill_a_replaced_table_has_every_row_once(place: Place, moment: 
     """Between the batch that replaces and those that append, and right behind each write."""
     for index in range(3):
         place.land(f"{index}.json", [change(index, 1, "new")])
-    killed(place, REPLACE, moment, number)
+    place.kill(REPLACE, moment, number)
     assert place.load().run().balanced is True
     assert notes(place) == dict.fromkeys(range(3), "new")
-
-
-def killed(place: Place, definition: str, moment: str, number: int) -> None:
-    """A run that dies at this moment of this batch."""
-    file = place.define(definition)
-    run = subprocess.run(
-        [sys.executable, "-m", "tests.scenarios.killed", str(file), moment, str(number)],
-        capture_output=True,
-        check=False,
-    )
-    assert run.returncode == -9, run.stderr.decode()
