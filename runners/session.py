@@ -42,6 +42,10 @@ _LOCAL = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.delta.logStore.file.impl": "io.delta.storage.LocalLogStore",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
     "spark.ui.enabled": "false",
@@ -50,11 +54,15 @@ _LOCAL = {
     "spark.ui.retainedTasks": "1000",
     "spark.sql.ui.retainedExecutions": "20",
     "spark.ui.showConsoleProgress": "false",
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.log.level": "FATAL",
 }
-"""One machine, small batches: few partitions, no web page and little kept for it, no console bar over ours."""
+"""One machine, small batches: few partitions, no web page and little kept for it, no console bar over ours. And no
+line numbers of ours in Spark's errors: noting them costs more than all else that is done to describe a batch. The two
+classes write Delta's log and its checksums with the guarantees of those that they stand for; but those start a process
+(`readlink`) for each file that they look at on a local disk, thirty in a commit."""
 
 
 class SparkMissing(WherryError):
