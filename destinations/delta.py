@@ -124,7 +124,7 @@ class Delta(Destination):
         return type(rows)([field for field in rows if field.name.lower() not in left_out])
 
     def open(self, spark: SparkSession, schema: StructType | None) -> Identity:
-        table = Table.find(spark, self.sql_name)
+        table = Table.find(spark, self.sql_name, self.folder)
         if schema is not None:
             columns = self._columns(schema)
             self._refuse([*missing(self, schema), *impossible(columns), *unclear(spark, self, schema)])
@@ -154,7 +154,7 @@ class Delta(Destination):
 
     def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
         known = self._held.table
-        table = known if known is not None and known.refresh() else Table.find(spark, self.sql_name)
+        table = known if known is not None and known.refresh() else Table.find(spark, self.sql_name, self.folder)
         if table is None:
             raise self._unsure(label, "the table is gone")
         if table.id != identity.id:
@@ -184,7 +184,7 @@ class Delta(Destination):
         known = self._held.table
         if known is not None and known.stands:
             return known
-        found = Table.find(spark, self.sql_name)
+        found = Table.find(spark, self.sql_name, self.folder)
         if found is None or (known is not None and found.id != known.id):
             raise DestinationError(
                 f"The table {self.place} {'is gone' if found is None else 'was replaced by another one'}.",

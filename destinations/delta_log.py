@@ -113,21 +113,26 @@ class LocalLog(Log):
 
     def has(self, version: int) -> bool:
         """Whether the log has this version still."""
-        return self._file(version).exists()
+        return self.file(version).exists()
 
     def is_of(self, table_id: str) -> bool:
         """Whether it is the log of the table with this id, by the checksum that Spark leaves beside a version."""
-        return bool(self._checksum().get("id") == table_id)
+        return bool(self._metadata().get("id") == table_id)
 
     def metadata(self, spark: SparkSession) -> Mapping[str, JSON]:
-        return self._checksum()
+        return self._metadata()
 
-    def _checksum(self) -> Mapping[str, JSON]:
+    def _metadata(self) -> Mapping[str, JSON]:
         """The metadata in the newest version's checksum; nothing when it has none."""
-        checksum = self._file(max(self._listed(), default=-1), "crc")
-        return _metadata(checksum.read_text(encoding="utf-8")) if checksum.exists() else {}
+        return metadata_in(self.checksum(max(self._listed(), default=-1)))
 
-    def _file(self, version: int, kind: str = "json") -> Path:
+    def checksum(self, version: int) -> str:
+        """What Spark left beside a version, as JSON; empty where it left nothing."""
+        file = self.file(version, "crc")
+        return file.read_text(encoding="utf-8") if file.exists() else ""
+
+    def file(self, version: int, kind: str = "json") -> Path:
+        """Where a version lies, or its checksum."""
         return self.folder / "_delta_log" / f"{version:020}.{kind}"
 
     def _listed(self) -> list[int]:
@@ -135,7 +140,7 @@ class LocalLog(Log):
         return [int(found.group(1)) for name in names if (found := re.fullmatch(r"(\d{20})\.json", name))]
 
     def _read(self, version: int) -> Commit:
-        with self._file(version).open(encoding="utf-8") as lines:
+        with self.file(version).open(encoding="utf-8") as lines:
             actions: Iterator[Mapping[str, JSON]] = (json.loads(line) for line in lines if '"commitInfo"' in line)
             info: Mapping[str, JSON] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
         return Commit(
@@ -158,7 +163,7 @@ class SparkLog(Log):
     def metadata(self, spark: SparkSession) -> Mapping[str, JSON]:
         checksum = f"{self.location}/_delta_log/{self.latest(spark):020}.crc"
         try:
-            return _metadata(spark.read.text(checksum, wholetext=True).collect()[0][0])
+            return metadata_in(spark.read.text(checksum, wholetext=True).collect()[0][0])
         except Exception:  # a catalog may keep a table's folder to itself, and says so in many ways
             return {}
 
@@ -194,8 +199,9 @@ class SparkLog(Log):
         ]
 
 
-def _metadata(checksum: str) -> Mapping[str, JSON]:
-    found: Mapping[str, JSON] = json.loads(checksum)["metadata"]
+def metadata_in(checksum: str) -> Mapping[str, JSON]:
+    """A table's metadata in a version's checksum; nothing in one that has none."""
+    found: Mapping[str, JSON] = json.loads(checksum).get("metadata") or {} if checksum else {}
     return found
 
 
