@@ -112,17 +112,19 @@ class FileRows:
         return groups
 
     def _json(self, spark: SparkSession, names: Sequence[str], schema: StructType, places: bool) -> DataFrame:
-        """JSON by Spark's reader, which stops behind a line's first value without a word; so a line with more on it
-        comes once more, refused. With `places` every line comes once, the slower way, out of its text."""
+        """JSON by Spark's reader, which stops behind a line's first value without a word; so where a line may have more
+        on it, such lines come once more, refused. With `places` every line then comes once, the slower way, out of its
+        text."""
         from pyspark.sql import functions as F
 
         given = dict(zip(schema.names, schema.names, strict=True))
-        if places:
+        clean = self._is_seen_clean(names)
+        if places and (not clean or is_whole(self.options)):
             lines = parsed(self._lines(spark, names, places), schema, self.options)
             return self._selected(lines, given, of_json_text(schema, self.options), places)
         frame = self._load(spark, names, _with_corrupt(schema), self.options, places)
-        rows = self._selected(frame, given, of_json(schema, self.options), places)
-        if self._is_seen_clean(names):
+        rows = self._selected(frame, given, of_json(schema, self.options, in_words=places), places)
+        if clean:
             return rows
         nothing = [F.lit(None).cast(column.dataType).alias(column.name) for column in schema]
         more = self._lines(spark, names, places).where(has_more(self.options)).select("*", *nothing)

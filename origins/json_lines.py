@@ -30,7 +30,7 @@ def has_more(options: Mapping[str, str]) -> str:
     return has_tail(quoted(LINE), as_map(options), whole_file=is_whole(options))
 
 
-def of_json(schema: StructType, options: Mapping[str, str]) -> Verdict:
+def of_json(schema: StructType, options: Mapping[str, str], *, in_words: bool) -> Verdict:
     """The verdict on what Spark's reader has read, but for what stands behind a line's first value.
 
     Spark parses only the columns that are used. So the verdict asks for all of them, in a condition that is never
@@ -39,7 +39,8 @@ def of_json(schema: StructType, options: Mapping[str, str]) -> Verdict:
     corrupt = quoted(CORRUPT)
     nothing = " and ".join(f"{quoted(name)} is null" for name in schema.names)
     is_bad = f"{corrupt} is not null or coalesce({nothing} and char_length({corrupt}) < 0, false)"
-    return Verdict(is_bad=is_bad, why=text(_no_object(options)), raw=corrupt)
+    why = _misfits(schema, corrupt, options) if in_words else text(_no_object(options))
+    return Verdict(is_bad=is_bad, why=why, raw=corrupt)
 
 
 def of_more(options: Mapping[str, str]) -> Verdict:
@@ -48,17 +49,22 @@ def of_more(options: Mapping[str, str]) -> Verdict:
 
 
 def of_json_text(schema: StructType, options: Mapping[str, str]) -> Verdict:
-    """The verdict on what was `parsed`. A bad line is parsed once more, as text, to name what does not fit."""
+    """The verdict on what was `parsed`."""
     line = quoted(LINE)
-    as_text = text(", ".join(f"{quoted(name)} string" for name in schema.names))
-    again = f"from_json({line}, {as_text}, {as_map(options)})"
-    said = misfits((column, f"{_PARSED}.{quoted(column.name)}", quoted(column.name)) for column in schema)
     is_read = "true" if is_whole(options) else f"({_PARSED}.{CORRUPT} is null or {is_array(line)})"
     why = (
         f"case when {is_read} and {has_more(options)} then {text(_more(options))} "
-        f"else coalesce(transform(array({again}), {_PARSED} -> {said})[0], {text(_no_object(options))}) end"
+        f"else {_misfits(schema, line, options)} end"
     )
     return Verdict(is_bad=f"{CORRUPT} is not null", why=why, raw=CORRUPT)
+
+
+def _misfits(schema: StructType, line: str, options: Mapping[str, str]) -> str:
+    """What a bad line has that does not fit; it is parsed once more for that, as text."""
+    as_text = text(", ".join(f"{quoted(name)} string" for name in schema.names))
+    again = f"from_json({line}, {as_text}, {as_map(options)})"
+    said = misfits((column, f"{_PARSED}.{quoted(column.name)}", quoted(column.name)) for column in schema)
+    return f"coalesce(transform(array({again}), {_PARSED} -> {said})[0], {text(_no_object(options))})"
 
 
 def parsed(lines: DataFrame, schema: StructType, options: Mapping[str, str]) -> DataFrame:

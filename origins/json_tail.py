@@ -55,7 +55,13 @@ def none_has_tail(files: Sequence[Path], *, whole_file: bool) -> bool:
 def _is_clean(content: str, whole_file: bool) -> bool:
     if whole_file:
         return isinstance(json.loads(content), dict | list)
-    return all(isinstance(json.loads(line), dict) for line in content.split("\n") if line.strip(" \t\r"))
+    lines = (line.strip(" \t\r") for line in content.split("\n"))
+    return all(_is_flat(line) or isinstance(json.loads(line), dict) for line in lines if line)
+
+
+def _is_flat(line: str) -> bool:
+    """Whether an object that begins here can only end at the end."""
+    return line[0] == "{" and line.find("}") == len(line) - 1
 
 
 def _object(depth: int) -> str:

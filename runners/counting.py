@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from origins.names import HIDDEN
 from runners.counts import Branch, Counts, StageCount
 from runners.line import Line, Step
+from runners.verdicts import found
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation
@@ -71,9 +72,9 @@ class Tally:
         """The equation, of a batch of which the destination says that it got so many rows."""
         figures = []
         for step, frame, observation in self._observed:
-            found = _found(observation)
-            twice = bool(found.get("twice"))
-            figures.append(Figure(step=step, seen=found.get("rows"), twice=twice, again=frame.count))
+            seen = found(observation)
+            twice = bool(seen.get("twice"))
+            figures.append(Figure(step=step, seen=seen.get("rows"), twice=twice, again=frame.count))
         return straight_counts(self.line, believed(figures, delivered))
 
 
@@ -118,11 +119,3 @@ def _partition_once() -> Column:
 
     place = F.monotonically_increasing_id().bitwiseAND(F.lit(_ROW_OF_PARTITION))
     return F.when(place == 0, F.spark_partition_id())
-
-
-def _found(observation: Observation | None) -> Mapping[str, int]:
-    """What was observed; nothing where the optimizer left out the rows that would have passed."""
-    try:
-        return observation.get if observation is not None else {}
-    except Exception:  # classic Spark raises where Spark Connect gives nothing
-        return {}

@@ -16,6 +16,7 @@ from runners.counting import stage_counts
 from runners.counts import Branch, Counts, StageCount
 from runners.line import Line, Step, passing
 from runners.outcome import Prepared
+from runners.verdicts import Verdicts, Witness, is_filter
 from stages.rows import ORIGINAL, REFUSED_BY_ORIGIN, STATE, VERDICT, Marked
 
 if TYPE_CHECKING:
@@ -43,55 +44,66 @@ class Preparation:
     order: Sequence[str]
     """The parts of the batch in the order in which their rows count as read."""
     sections: list[str] = field(default_factory=list)
+    seen: list[Verdicts | None] = field(default_factory=list)
+    """The verdicts of each section, if they were seen for sure."""
 
-    def decide(self, rows: Marked) -> Prepared:
-        """Carry the rows through all stages, write them with their verdicts, and count them."""
+    def describe(self, rows: Marked) -> DataFrame:
+        """The rows behind all stages, with their verdicts. What stands before a stage that changes rows is written."""
         rows = passing(replace(rows, materialise=self.keep, parts=self.order), self.line.common, self.pins)
-        self._write(_branched(rows, self.line, self.pins))
-        return self._counted()
+        return _branched(rows, self.line, self.pins)
+
+    def decide(self, described: DataFrame) -> Prepared:
+        """Write the rows with their verdicts, and count them."""
+        branches = {f"f{index}": steps for index, steps in enumerate(self.line.branches.values())}
+        self._write(described, branches)
+        seen = [each for each in self.seen if each is not None]
+        if len(seen) == len(self.sections):
+            return Prepared(path=self.name, sections=len(self.sections), counts=self._counted(seen))
+        groups = [self._groups(section) for section in self.sections]
+        return self._placed(groups, self._counted([Verdicts.of(each) for each in groups]))
 
     def keep(self, rows: Marked) -> DataFrame:
         """Write rows that reach a stage which changes them; gives the live ones back."""
         live = F.when(F.col(STATE) == 0, _struct(rows.names)).alias("live")
-        self._write(rows.frame.select(*_place(), F.col(STATE).alias("state"), F.col(VERDICT).alias(NACKED), live))
+        self._write(rows.frame.select(*_verdict(), live), {})
         written = self.store.read(self.spark, self.sections[-1])
         return written.where(F.col("live").isNotNull()).select("live.*")
 
-    def _write(self, frame: DataFrame) -> None:
+    def _write(self, frame: DataFrame, branches: Mapping[str, Sequence[Step]]) -> None:
         section = f"{self.name}-{len(self.sections)}"
-        self.store.write(section, frame)
+        witness = Witness.of(frame, self.line.common, branches)
+        self.seen.append(witness.verdicts(self.store.write(section, witness.frame)))
         self.sections.append(section)
 
-    def _counted(self) -> Prepared:
-        sections = [self._groups(section) for section in self.sections]
-        read = entered = _total(sections[0])
+    def _counted(self, sections: Sequence[Verdicts]) -> Counts:
+        read = entered = sections[0].rows
         stages: list[StageCount] = []
         filtered = changed = nacked = 0
-        for groups, steps in zip(sections, _sections(self.line.common), strict=True):
-            changing = 0 if groups is sections[0] else 1
+        for verdicts, steps in zip(sections, _sections(self.line.common), strict=True):
+            changing = 0 if verdicts is sections[0] else 1
             for step in steps[:changing]:
-                stages.append(StageCount(stage=step.name, entered=entered, left=_total(groups)))
-                changed += _total(groups) - entered
-            states = _by(groups, "state")
-            counted, entered = stage_counts(steps[changing:], _total(groups) - states[REFUSED_BY_ORIGIN], states)
+                stages.append(StageCount(stage=step.name, entered=entered, left=verdicts.rows))
+                changed += verdicts.rows - entered
+            states = verdicts.states
+            counted, entered = stage_counts(steps[changing:], verdicts.rows - states[REFUSED_BY_ORIGIN], states)
             stages += counted
             filtered += sum(rows for state, rows in states.items() if state > 0)
-            nacked += sum(rows for state, rows in states.items() if state < 0)
-        refused = _by(sections[-1], "state")
-        live = [group for group in sections[-1] if group["state"] == 0]
+            nacked += verdicts.refused
+        last = sections[-1]
+        refused = Counter({state: rows for state, rows in last.states.items() if state < 0})
         branches = {}
         for index, (name, own) in enumerate(self.line.branches.items()):
-            by_filter = _by(live, f"f{index}")
-            kept = by_filter.pop(0, 0)
+            by_filter = last.filters.get(f"f{index}", Counter())
+            kept = last.states[0] - by_filter.total()
             branches[name] = Branch(expected=kept, filtered=filtered + by_filter.total(), changed=changed)
-            counted, _ = stage_counts(own, entered, by_filter + Counter({k: n for k, n in refused.items() if k < 0}))
+            counted, _ = stage_counts(own, entered, by_filter + refused)
             stages += counted
             entered -= sum(count.nacked for count in counted)
-        return self._placed(sections, Counts(read=read, nacked=nacked, branches=branches, stages=stages))
+        return Counts(read=read, nacked=nacked, branches=branches, stages=stages)
 
     def _groups(self, section: str) -> list[Mapping[str, JSON]]:
         frame = self.store.read(self.spark, section)
-        filters = [name for name in frame.columns if name.startswith("f")]
+        filters = [name for name in frame.columns if is_filter(name)]
         keys = ["part", "block", "state", *filters]
         refused = F.collect_list(F.when(F.col("state") < 0, F.col("row"))).alias("refused")
         grouped = frame.groupBy(*keys).agg(F.count(F.lit(1)).alias("rows"), F.min("row").alias("first"), refused)
@@ -135,19 +147,25 @@ def rows_for(spark: SparkSession, store: Store, decision: Decision, name: str) -
     """The rows that were decided for one destination."""
     index = list(decision.counts.branches).index(name)
     frame = store.read(spark, f"{decision.path}-{decision.sections - 1}")
+    if f"b{index}" not in frame.columns:
+        return frame.where("state = 0").select("live.*")
     return frame.where(f"state = 0 and f{index} = 0").select(f"b{index}.*")
 
 
 def _branched(rows: Marked, line: Line, pins: Mapping[str, JSON]) -> DataFrame:
-    """The rows with what each destination would get (`b0`, `b1` …) and what its own stages filtered (`f0` …).
+    """The rows with what each destination would get (`b0`, `b1` …) and what its own stages filtered (`f0` …); what
+    those get that have no stages of their own is there once (`live`).
 
     Every branch begins with the common columns. A row that one branch refuses is refused for all, and no later
     branch looks at it; one that a branch filters lives on in the others.
     """
     names = rows.names
+    own_stages = {index: steps for index, steps in enumerate(line.branches.values()) if steps}
+    if not own_stages:
+        return rows.frame.select(*_verdict(), F.when(F.col(STATE) == 0, _struct(names)).alias("live"))
     frame = rows.frame.withColumns({COMMON: _struct(names), BEFORE: F.col(STATE)})
     rows = replace(rows, frame=frame, kept=(COMMON, BEFORE))
-    for index, steps in enumerate(line.branches.values()):
+    for index, steps in own_stages.items():
         branch = passing(rows, steps, pins)
         before = F.when(F.col(STATE) < 0, F.col(STATE)).otherwise(F.col(BEFORE))
         own = {
@@ -165,7 +183,9 @@ def _branched(rows: Marked, line: Line, pins: Mapping[str, JSON]) -> DataFrame:
         )
         rows = replace(rows, frame=frame, kept=(*rows.kept, *own))
     kept = [F.col(name) for name in rows.kept if name not in (COMMON, BEFORE)]
-    return rows.frame.select(*_place(), F.col(STATE).alias("state"), F.col(VERDICT).alias(NACKED), *kept)
+    if len(own_stages) < len(line.branches):
+        kept.append(F.when(F.col(STATE) == 0, F.col(COMMON)).alias("live"))
+    return rows.frame.select(*_verdict(), *kept)
 
 
 def _sections(steps: Sequence[Step]) -> list[list[Step]]:
@@ -199,13 +219,6 @@ def _key(part: str, block: int) -> str:
     return f"{block}#{part}"
 
 
-def _by(groups: Sequence[Mapping[str, JSON]], key: str) -> Counter[int]:
-    counted = Counter[int]()
-    for group in groups:
-        counted[group[key]] += group["rows"]
-    return counted
-
-
 def _total(groups: Sequence[Mapping[str, JSON]]) -> int:
     return sum(group["rows"] for group in groups)
 
@@ -214,5 +227,7 @@ def _struct(names: Sequence[str]) -> Column:
     return F.struct(*[F.col(quoted(name)) for name in names])
 
 
-def _place() -> list[Column]:
-    return [F.col(PLACE)[field].alias(field) for field in ("part", "block", "row")]
+def _verdict() -> list[Column]:
+    """Where a row stood, and what became of it."""
+    place = [F.col(PLACE)[field].alias(field) for field in ("part", "block", "row")]
+    return [*place, F.col(STATE).alias("state"), F.col(VERDICT).alias(NACKED)]

@@ -20,8 +20,8 @@ class Store(ABC):
     """Keeps frames under a name that is used once. What is there was written whole."""
 
     @abstractmethod
-    def write(self, name: str, frame: DataFrame) -> None:
-        """Write the frame; computes it."""
+    def write(self, name: str, frame: DataFrame) -> int | None:
+        """Write the frame; computes it. How many rows lie there then, if that can be told without Spark."""
 
     @abstractmethod
     def read(self, spark: SparkSession, name: str) -> DataFrame:
@@ -44,9 +44,10 @@ class Folders(Store):
     _schemas: dict[str, StructType] = field(default_factory=dict, repr=False, compare=False)
     """Of what this process wrote: asking the files for it costs a Spark job each time."""
 
-    def write(self, name: str, frame: DataFrame) -> None:
+    def write(self, name: str, frame: DataFrame) -> int | None:
         frame.write.parquet(str(self.root / name))
         self._schemas[name] = frame.schema
+        return _rows_in(self.root / name)
 
     def read(self, spark: SparkSession, name: str) -> DataFrame:
         schema = self._schemas.get(name)
@@ -72,8 +73,9 @@ class Tables(Store):
     schema: str
     prefix: str
 
-    def write(self, name: str, frame: DataFrame) -> None:
+    def write(self, name: str, frame: DataFrame) -> int | None:
         frame.write.format("delta").saveAsTable(self._table(name))
+        return None
 
     def read(self, spark: SparkSession, name: str) -> DataFrame:
         return spark.read.table(self._table(name))
@@ -94,3 +96,11 @@ class Tables(Store):
     def _tables(self, spark: SparkSession) -> list[str]:
         found = spark.sql(f"show tables in {self.schema}").select("tableName").collect()
         return [row[0] for row in found if row[0].startswith(self.prefix)]
+
+
+def _rows_in(folder: Path) -> int | None:
+    """How many rows the parquet files of a folder say that they have; None if Spark wrote them elsewhere."""
+    from pyarrow import parquet
+
+    files = list(folder.glob("*.parquet"))
+    return sum(parquet.read_metadata(file).num_rows for file in files) if files else None

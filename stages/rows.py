@@ -235,14 +235,16 @@ class Marked(Rows):
         step: int = 0,
     ) -> Marked:
         """The rows as an origin read them, with `PLACE`; or as a stage that changes rows gave them."""
-        data = frame.select(*[F.col(quoted(name)) for name in names])
-        schema = data.schema
+        from pyspark.sql.types import StructType
+
+        fields = {field.name: field for field in frame.schema}
+        schema = StructType([fields[name] for name in names])
         columns = [F.col(quoted(name)) for name in names]
         refused = F.col(REFUSED) if REFUSED in frame.columns else None
         nack, state = F.lit(None).cast(NACK), F.lit(0)
         if refused is not None:
             raw, raw_schema = payload({"raw": refused["raw"]}, _schema(_RAW)), F.lit(_RAW)
-            fields = [
+            said = [
                 F.lit("origin"),
                 F.lit(None),
                 refused["code"],
@@ -252,7 +254,7 @@ class Marked(Rows):
                 raw,
                 raw_schema,
             ]
-            nack = F.when(refused.isNotNull(), F.struct(*fields).cast(NACK))
+            nack = F.when(refused.isNotNull(), F.struct(*said).cast(NACK))
             state = F.when(refused.isNotNull(), REFUSED_BY_ORIGIN).otherwise(0)
         frame = frame.select(
             F.col(PLACE), state.alias(STATE), nack.alias(VERDICT), F.struct(*columns).alias(ORIGINAL), *columns
