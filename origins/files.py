@@ -32,6 +32,7 @@ class Files(Origin):
 
     binds: ClassVar[frozenset[str]] = frozenset({"files", "bytes"})
     keeps_parts: ClassVar[bool] = True
+    foresees: ClassVar[bool] = True
 
     path: str = field(metadata={"path": "pattern"})
     """A file, a folder, or a pattern with `*`, `?`, `[a-z]` and `**`."""
@@ -79,12 +80,15 @@ class Files(Origin):
     def fetch(self, spark: SparkSession, batch: Batch, *, places: bool = False) -> DataFrame:
         from pyspark.sql.types import StructType
 
-        place = place_of(self.path)
-        planned = [File(modified, name, size) for name, size, modified in batch.span.parts]
-        names = [file.name for file in planned]
-        _check(place, planned, place.look(spark, names))
+        self.check(spark, batch)
+        place, names = place_of(self.path), self.parts(batch)
         schema = StructType.fromJson(json.loads(batch.schema))
         return self._rows(place).read(spark, names, schema, places=places, exact=self.schema is None)
+
+    def check(self, spark: SparkSession, batch: Batch) -> None:
+        place = place_of(self.path)
+        planned = [File(modified, name, size) for name, size, modified in batch.span.parts]
+        _check(place, planned, place.look(spark, [file.name for file in planned]))
 
     def parts(self, batch: Batch) -> Sequence[str]:
         return [name for name, _, _ in batch.span.parts]

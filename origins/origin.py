@@ -72,6 +72,9 @@ class Origin(ABC):
     """Whether a span that is read twice gives the same rows."""
     keeps_parts: ClassVar[bool] = False
     """Whether what was carried is known by the parts of all spans, and not by offsets alone."""
+    foresees: ClassVar[bool] = False
+    """Whether a batch may be fetched while the one before it is still carried; then `check` is asked in time whether
+    it is as it was planned."""
     regroups: ClassVar[bool] = True
     """Whether `lanes` may change between runs: progress is kept by part, and lanes only group parts."""
 
@@ -121,6 +124,10 @@ class Origin(ABC):
 
         May be called from any runner thread, twice for one batch, and by a process that did not plan it.
         """
+
+    def check(self, spark: SparkSession, batch: Batch) -> None:
+        """Raises `OriginError` when what the batch is read from is not what was planned. Asked right before rows are
+        carried that were fetched some time ago; must be quick."""
 
     def parts(self, batch: Batch) -> Sequence[str]:
         """The values of `PLACE.part` in the order in which their rows count as read."""

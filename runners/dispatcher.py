@@ -27,7 +27,7 @@ from runners.events import (
 from runners.flight import Flight, Rules, Step, after, begin, resume
 from runners.following import Following
 from runners.journal import Journal
-from runners.outcome import Failed, Outcome
+from runners.outcome import Carry, Failed, Outcome, Prepare, Task
 from runners.progress import Lane, Plan, State
 from runners.source import Source
 
@@ -58,6 +58,8 @@ class Dispatcher:
         """Removes what was prepared for a batch that is finished."""
         self.listeners = listeners
         self.flights: dict[str, Flight] = {}
+        self.foreseen: dict[str, Plan] = {}
+        """The plans that nobody knows of yet but the runner that works on the batch before."""
         self.working: set[str] = set()
         self.source: Source | None = None
         self.following: Following | None = None
@@ -244,7 +246,11 @@ class Dispatcher:
         return [lane for lane in lanes if lane not in busy]
 
     def _planned(self, source: Source, lane: str, state: Lane, span: Span) -> Step:
-        plan = source.plan(lane, state, span, self.clock.now(), first=not self.begun and not self.journal.state.midway)
+        first = not self.begun and not self.journal.state.midway
+        plan = source.plan(lane, state, span, self.clock.now(), first=first)
+        foreseen = self.foreseen.pop(lane, None)
+        if foreseen is not None and foreseen.is_for(plan):
+            plan = foreseen
         self.begun = True
         self.served[lane] = self.turns
         flight = self.flights[lane] = begin(plan, state)
@@ -273,7 +279,17 @@ class Dispatcher:
                 return
             if lane not in self.working and flight.task is not None:
                 self.working.add(lane)
-                self.crew.start(lane, flight.task)
+                self.crew.start(lane, self._with_what_follows(lane, flight.task))
+
+    def _with_what_follows(self, lane: str, task: Task) -> Task:
+        """The task, with what the lane carries next if that can be foreseen."""
+        if not isinstance(task, Carry | Prepare) or self.source is None or self.stopping:
+            return task
+        ahead = self.source.foresee(task.plan, self.journal.state.lane(lane), self.clock.now())
+        if ahead is None:
+            return task
+        self.foreseen[lane] = ahead
+        return replace(task, ahead=ahead)
 
     def _tick(self) -> None:
         """Show everybody an empty batch when nothing has come for a while."""

@@ -85,6 +85,11 @@ class Line:
         return {name: pin for name, pin in found.items() if pin is not None}
 
     @property
+    def pinning(self) -> bool:
+        """Whether some stage pins what it must find the same."""
+        return any(type(step.stage).pin is not Stage.pin for step in self.steps)
+
+    @property
     def repeatable(self) -> bool:
         """Whether all stages give the same answer when they are run again."""
         return all(step.stage.repeatable for step in self.steps)

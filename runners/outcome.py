@@ -20,6 +20,8 @@ class Carry:
     """Take the batch straight to its only destination."""
 
     plan: Plan
+    ahead: Plan | None = None
+    """What the lane most likely carries next: its rows may be described meanwhile, and nothing done with them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +29,8 @@ class Prepare:
     """Decide the batch: write what every destination and the DLQ will get under the state."""
 
     plan: Plan
+    ahead: Plan | None = None
+    """As in `Carry`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -65,6 +65,10 @@ class Plan:
     published: bool = False
     """Whether its offset is committed already while some destinations still owe it."""
 
+    def is_for(self, other: Plan) -> bool:
+        """Whether this is a plan for the same batch; its id, and the moment at which it was made, are its own."""
+        return replace(self, batch=replace(self.batch, plan=other.batch.plan, time=other.batch.time)) == other
+
     def json(self) -> dict[str, JSON]:
         """As the ledger keeps it."""
         batch, span = self.batch, self.batch.span

@@ -7,9 +7,9 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from destinations.destination import Destination, Identity, Label, Unsure, Written
 from origins.batch import JSON, Batch
@@ -45,6 +45,10 @@ from runners.store import Store
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from runners.counting import Tally
+    from runners.preparing import Preparation
+
+T = TypeVar("T")
 log = logging.getLogger("wherry")
 
 
@@ -69,6 +73,8 @@ class Runner:
     _local: threading.local = field(default_factory=threading.local)
     _sessions: list[SparkSession] = field(default_factory=list)
     _pools: list[ThreadPoolExecutor] = field(default_factory=list)
+    _ahead: dict[str, tuple[str, Future[Any]]] = field(default_factory=dict)
+    """For each lane the batch that comes next, most likely, by its plan's id, and its rows."""
 
     def process(self, task: Task) -> Outcome:
         """Do the task. An error is an outcome: `Failed`, with the batch named."""
@@ -94,7 +100,7 @@ class Runner:
             cancel(session, self.group)
 
     def close(self) -> None:
-        """Let the threads go that deliver side by side."""
+        """Let the threads go that work beside the runners."""
         for pool in self._pools:
             pool.shutdown()
 
@@ -113,37 +119,66 @@ class Runner:
             self.store.remove(spark, plan.decision.path)
 
     def _carry(self, spark: SparkSession, task: Carry) -> Outcome:
-        from runners.counting import Tally
-        from stages.rows import MARK, Straight
+        from stages.rows import MARK
 
-        batch, (name,), line = task.plan.batch, task.plan.destinations, self.lines[task.plan.batch.origin]
-        tally = Tally.of(line)
-        rows = Straight.begin(self._fetched(spark, batch), columns(batch), labels_of(batch), tally.observe)
-        rows = passing(rows, line.common, task.plan.pins)
+        batch, (name,) = task.plan.batch, task.plan.destinations
+        frame, tally = self._described(spark, task, self._straight)
         try:
-            written = self.destinations[name].write(spark, rows.frame, [Label(batch=batch, destination=name)])
+            written = self.destinations[name].write(spark, frame, [Label(batch=batch, destination=name)])
         except Exception as error:
             if MARK in str(error):
                 return Refused()
             raise
         return Landed(written={name: written}, counts=tally.counts(written.rows))
 
+    def _straight(self, spark: SparkSession, plan: Plan) -> tuple[DataFrame, Tally]:
+        """The rows of a straight batch, and who counts them."""
+        from runners.counting import Tally
+        from stages.rows import Straight
+
+        batch, line = plan.batch, self.lines[plan.batch.origin]
+        tally = Tally.of(line)
+        rows = Straight.begin(self._fetched(spark, batch), columns(batch), labels_of(batch), tally.observe)
+        return passing(rows, line.common, plan.pins).frame, tally
+
+    def _described(self, spark: SparkSession, task: Carry | Prepare, describe: Callable[[SparkSession, Plan], T]) -> T:
+        """The task's rows, described by this or, while those before were carried, already in another thread; where
+        those of the next batch are described from now on."""
+        batch, ahead = task.plan.batch, task.ahead
+        plan, begun = self._ahead.pop(batch.lane, ("", None))
+        if ahead is not None and not any(step.stage.changes_rows for step in self.lines[batch.origin].steps):
+            self._ahead[batch.lane] = ahead.batch.plan, self._pool().submit(self._in_case, spark, ahead)
+        if begun is None or plan != batch.plan or begun.exception() is not None:
+            return describe(spark, task.plan)
+        self.origins[batch.origin].check(spark, own(batch))
+        described: T = begun.result()
+        return described
+
+    def _in_case(self, spark: SparkSession, plan: Plan) -> object:
+        with named_work(spark, self.group):
+            return self._straight(spark, plan) if plan.straight else self._marked(spark, plan)
+
     def _prepare(self, spark: SparkSession, task: Prepare) -> Prepared:
+        preparation, frame = self._described(spark, task, self._marked)
+        return preparation.decide(frame)
+
+    def _marked(self, spark: SparkSession, plan: Plan) -> tuple[Preparation, DataFrame]:
+        """The rows of a batch with their verdicts, and who decides it."""
         from runners.preparing import Preparation
         from stages.rows import Marked
 
-        batch = task.plan.batch
+        batch = plan.batch
         preparation = Preparation(
             spark=spark,
             store=self.store,
             name=f"{batch.plan}-{uuid.uuid4().hex[:8]}",
             line=self.lines[batch.origin],
-            pins=task.plan.pins,
+            pins=plan.pins,
             order=self.origins[batch.origin].parts(own(batch)),
         )
         frame = self._fetched(spark, batch, places=True)
         rows = Marked.begin(frame, columns(batch), labels_of(batch), preparation.keep)
-        return preparation.decide(rows)
+        return preparation, preparation.describe(rows)
 
     def _deliver(self, spark: SparkSession, task: Deliver) -> Landed:
         """The first of them in this thread, the others beside it."""
@@ -154,7 +189,7 @@ class Runner:
                 return self._delivered(session, task, name)
 
         first, *others = task.names
-        started = [(name, self._pool(len(others)).submit(beside, name)) for name in others]
+        started = [(name, self._pool().submit(beside, name)) for name in others]
         ended = {first: self._delivered(spark, task, first), **{name: each.result() for name, each in started}}
         return Landed(
             written={name: each for name, each in ended.items() if isinstance(each, Written)},
@@ -238,10 +273,11 @@ class Runner:
     def _named(self, name: str) -> Destination:
         return self.dlq if name == DLQ else self.destinations[name]
 
-    def _pool(self, size: int) -> ThreadPoolExecutor:
+    def _pool(self) -> ThreadPoolExecutor:
+        """The threads beside this one."""
         pool: ThreadPoolExecutor | None = getattr(self._local, "pool", None)
         if pool is None:
-            pool = self._local.pool = ThreadPoolExecutor(max(size, len(self.destinations)), "wherry-beside")
+            pool = self._local.pool = ThreadPoolExecutor(len(self.destinations) + 1, "wherry-beside")
             self._pools.append(pool)
         return pool
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from origins.batch import JSON, Batch, Limits, Span
@@ -26,6 +26,8 @@ class Feed:
     backlog: Backlog
     straight: bool = False
     """Whether a clean batch may go straight to its destination."""
+    foresees: bool = False
+    """Whether a batch may be planned, in case, while the one before it is carried."""
     pins: Callable[[], Mapping[str, JSON]] = dict
     """What the stages must find the same whenever a batch that is planned now is computed."""
 
@@ -70,6 +72,15 @@ class Source:
             straight=feed.straight and not state.careful,
             pins=feed.pins(),
         )
+
+    def foresee(self, before: Plan, state: Lane, now: datetime) -> Plan | None:
+        """What comes behind this batch if all goes well; None where that cannot be said, or may still grow."""
+        lane = before.batch.lane
+        feed = self._feeds.get(lane)
+        span = self.take(lane, before.batch.span.end) if feed is not None and feed.foresees else None
+        if span is None or not span.full:
+            return None
+        return self.plan(lane, replace(state, number=before.batch.number), span, now, first=False)
 
     def ticks(self, lanes: Callable[[str], Lane], now: datetime) -> Mapping[str, Tick]:
         """An empty batch of each origin, by the lane that shows it."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
+from rich.text import Text
 
 from runners.commands import wherry
 
@@ -21,12 +22,13 @@ pytestmark = pytest.mark.spark
 def test_the_demo_carries_its_orders_and_says_where_they_are(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a progress bar on a terminal; what it prints is what lies in the table, the DLQ and the files."""
+    """With a progress bar on a terminal; what it prints is what lies in the table, the DLQ and the files. A second one
+    carries nothing twice."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("runners.progress_bar.Console", lambda **how: Console(**how, force_terminal=True, width=120))
     result = CliRunner().invoke(wherry, ["demo", "here"], standalone_mode=False)
     assert (result.exception, result.return_value) == (None, 0)
-    assert "20/20 batches" in result.stderr
+    assert "20/20 batches" in Text.from_ansi(result.stderr).plain
     orders = spark.read.format("delta").load(str(tmp_path / "here" / "tables" / "orders")).count()
     shown = CliRunner().invoke(wherry, ["dlq", "show", "here/orders.yaml", "--json"], standalone_mode=False)
     refused = len(json.loads(shown.stdout))
@@ -34,14 +36,9 @@ def test_the_demo_carries_its_orders_and_says_where_they_are(
         line for file in (tmp_path / "here" / "landing" / "orders").iterdir() for line in file.read_text().splitlines()
     ]
     without_email = sum('"email": null' in line and line.endswith("}") for line in lines)
-    counted = next(line.split() for line in result.stdout.splitlines() if line.startswith("orders "))
-    assert counted == ["orders", *(f"{count:,}" for count in (len(lines), orders, without_email, refused))]
+    counted = ["orders", *(f"{count:,}" for count in (len(lines), orders, without_email, refused))]
+    assert counted in [line.split() for line in result.stdout.splitlines()]
     for told in ("here/tables/orders", "wherry dlq show here/orders.yaml", "wherry status here/orders.yaml"):
         assert told in result.stdout
-
-
-def test_a_second_demo_carries_nothing_twice(tmp_path: Path, spark: SparkSession) -> None:
-    """It finds its own definition and its own state, and says that nothing new waits."""
-    runs = [CliRunner().invoke(wherry, ["demo", str(tmp_path / "here")], standalone_mode=False) for _ in range(2)]
-    assert [run.return_value for run in runs] == [0, 0]
-    assert "nothing new waits" in runs[1].stdout
+    again = CliRunner().invoke(wherry, ["demo", "here"], standalone_mode=False)
+    assert (again.return_value, "nothing new waits" in again.stdout) == (0, True)

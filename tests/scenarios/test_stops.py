@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from runners.errors import Owned
-from runners.events import BatchPlanned, Event
+from runners.events import BatchPlanned, BatchSettled, Event
 from tests.scenarios.conftest import ORDERS, Place, order
 
 pytestmark = [pytest.mark.spark]
@@ -48,6 +48,23 @@ def test_a_second_signal_cancels_what_is_in_flight(place: Place) -> None:
     assert (stopped.status, stopped.batches) == ("stopped", 1)
     place.load().run()
     assert place.ids("tables/orders") == [1, 2, 3, 4]
+
+
+def test_a_file_that_changes_while_the_batch_before_it_is_carried_stops_the_run(place: Place) -> None:
+    """Though its rows were described already; nothing of it is delivered, and the next run carries it as it is then."""
+    four_files(place)
+
+    def listen(event: Event) -> None:
+        if isinstance(event, BatchSettled) and event.batch.number == 2:
+            place.land("3.json", [order(3), order(33)])
+
+    report = place.load(ORDERS).run(check=False, listeners=[listen])
+    assert (report.status, report.batches) == ("failed", 2)
+    assert report.error is not None
+    assert "3.json has changed" in report.error.message
+    assert place.ids("tables/orders") == [1, 2]
+    assert place.load().run().balanced is True
+    assert place.ids("tables/orders") == [1, 2, 3, 4, 33]
 
 
 @pytest.mark.promise("CN-20")

@@ -18,6 +18,7 @@ SHAPES = st.fixed_dictionaries(
         "fickle": st.booleans(),
         "delivery": st.sampled_from(["after_all", "after_any"]),
         "hears": st.booleans(),
+        "foresees": st.booleans(),
         "follows": st.booleans(),
         "replaces": st.booleans(),
         "faults": st.integers(0, 8),

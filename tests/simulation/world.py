@@ -270,6 +270,7 @@ class Process:
                     schema="",
                     backlog=Numbers(world.rng, world.arrived, world.largest),
                     straight=len(world.names) == 1 and not world.fickle,
+                    foresees=world.foresees,
                 )
             ],
         )
@@ -370,6 +371,7 @@ class World:
         delivery: str = "after_all",
         dlq: Dlq | None = None,
         hears: bool = True,
+        foresees: bool = False,
         follows: bool = False,
         replaces: bool = False,
         faults: int = 6,
@@ -387,6 +389,8 @@ class World:
         self.dlq = dlq or Dlq(window=0)
         self.hears = hears
         """Whether the origin wants to be told; if not, a batch's settle and the next plan are recorded at once."""
+        self.foresees = foresees
+        """Whether batches are planned, in case, while those before them are carried."""
         self.follows = follows
         """Whether runs go on when nothing is left, while rows arrive, until somebody asks them to stop."""
         self.arrived = 0 if follows else rows
