@@ -30,6 +30,7 @@ from runners.journal import Journal
 from runners.outcome import Carry, Failed, Outcome, Prepare, Task
 from runners.progress import Lane, Plan, State
 from runners.source import Source
+from runners.watch import Watch
 
 
 class Dispatcher:
@@ -64,6 +65,8 @@ class Dispatcher:
         self.source: Source | None = None
         self.following: Following | None = None
         """How to go on when nothing is left; None for a run that ends then."""
+        self.watches: dict[str, Watch] = {}
+        """Where the time goes of each batch on its way, by its plan."""
         self.exhausted: set[str] = set()
         self.ticking: set[str] = set()
         """The lanes in which an empty batch is being shown."""
@@ -93,6 +96,7 @@ class Dispatcher:
                 self._commit(lane.told.batch)
             if lane.open is not None:
                 self.flights[name] = resume(lane.open, lane, identities)
+                self.watches[lane.open.batch.plan] = Watch(self.clock.elapsed())
                 self._say(BatchResumed(batch=lane.open.batch))
 
     def request_stop(self, reason: str, *, force: bool = False) -> None:
@@ -162,7 +166,10 @@ class Dispatcher:
 
     def _decide(self, lane: str, outcome: Outcome) -> Step:
         self.working.discard(lane)
-        step = after(self.flights[lane], outcome, self.rules)
+        flight = self.flights[lane]
+        assert flight.task is not None, "an outcome follows from a task"
+        self.watches[flight.plan.batch.plan].carried(flight.task, outcome, self.clock.elapsed())
+        step = after(flight, outcome, self.rules)
         self.flights[lane] = step.flight
         return step
 
@@ -177,7 +184,11 @@ class Dispatcher:
         """Record what was decided and what is planned at once, then act on it. What is planned is given up when
         somebody has asked to stop meanwhile."""
         plans = [entry for step in planned for entry in step.entries]
+        began = self.clock.elapsed()
         recorded = self.journal.record(*(entry for step in steps for entry in step.entries), plans=plans)
+        for watch in [self.watches[step.flight.plan.batch.plan] for step in [*steps, *planned] if step.entries]:
+            watch.mark("plan", began)
+            watch.mark("ledger", self.clock.elapsed())
         for step in planned:
             self._begin(step.flight.plan.batch) if recorded else self._give_up(step.flight.plan.batch)
         for step in [*steps, *(planned if recorded else ())]:
@@ -191,6 +202,7 @@ class Dispatcher:
 
     def _give_up(self, batch: Batch) -> None:
         del self.flights[batch.lane]
+        del self.watches[batch.plan]
         self.begun = self.begun and not batch.first
 
     def _act(self, step: Step) -> None:
@@ -202,6 +214,7 @@ class Dispatcher:
         if step.done:
             if self.flights.get(lane) is step.flight:
                 del self.flights[lane]
+            del self.watches[plan.batch.plan]
             self.forget(replace(plan, decision=step.flight.decision))
         if step.error is not None:
             self._fail(step.error)
@@ -219,7 +232,8 @@ class Dispatcher:
             self._say(BatchCancelled(batch=plan.batch))
         else:
             counts, owed = entry.body["counts"], tuple(entry.body["owed"])
-            self._say(BatchSettled(batch=plan.batch, counts=counts, owed=owed))
+            spent = dict(self.watches[plan.batch.plan].spent)
+            self._say(BatchSettled(batch=plan.batch, counts=counts, owed=owed, seconds=spent))
 
     def _plan(self, state: State) -> Sequence[Step]:
         """The next batches, as many as may be in flight and can be carried at once."""
@@ -230,11 +244,13 @@ class Dispatcher:
             assert source is not None
             if len(self.flights) >= min(self.max_in_flight, self.crew.size) or self._opening(source):
                 break
+            began = self.clock.elapsed()
             span = source.take(lane, state.lane(lane).offset)
             if span is None:
                 self._exhausted(lane)
             elif not self._gathers(lane, span, source.wait):
                 steps.append(self._planned(source, lane, state.lane(lane), span))
+                self.watches[steps[-1].flight.plan.batch.plan] = Watch(began)
         return steps
 
     def _plannable(self) -> Sequence[str]:
@@ -279,7 +295,9 @@ class Dispatcher:
                 return
             if lane not in self.working and flight.task is not None:
                 self.working.add(lane)
-                self.crew.start(lane, self._with_what_follows(lane, flight.task))
+                task = self._with_what_follows(lane, flight.task)
+                self.watches[flight.plan.batch.plan].mark("plan", self.clock.elapsed())
+                self.crew.start(lane, task)
 
     def _with_what_follows(self, lane: str, task: Task) -> Task:
         """The task, with what the lane carries next if that can be foreseen."""

@@ -46,6 +46,8 @@ class BatchSettled:
     batch: Batch
     counts: Mapping[str, JSON]
     owed: tuple[str, ...] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """Where its time went since it was planned or resumed: `plan`, `read`, `write`, `dlq`, `ledger`."""
 
 
 @dataclass(frozen=True, kw_only=True)

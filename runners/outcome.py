@@ -86,6 +86,8 @@ class Landed:
     counts: Counts | None = None
     failed: Mapping[str, Exception] = field(default_factory=dict)
     """Writes that ended with an error; whether they landed is not known."""
+    described: float = 0.0
+    """How many seconds passed before the write of a straight batch began."""
 
 
 @dataclass(frozen=True, kw_only=True)

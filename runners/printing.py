@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _WIDEST = 110
 _KEPT = "\0"
+_PHASES = {"plan": "planning", "read": "reading", "write": "writing", "dlq": "refused rows", "ledger": "ledger"}
 
 
 def as_json(facts: JSON) -> str:
@@ -91,9 +92,18 @@ def report(said: Report, file: str) -> str:
     parts = [began, table(["to", "read", "delivered", "filtered", "refused"], rows)]
     if said.balanced is not True:
         parts.append("The counts do not balance." if said.balanced is False else "Some rows could not be counted.")
+    if any(said.spent.values()):
+        parts.append(_spent(said.spent))
     if said.nacked > said.discarded:
         parts.append(f"The refused rows:  wherry dlq show {file}")
     return "\n".join([*parts, *notices])
+
+
+def _spent(seconds: Mapping[str, float]) -> str:
+    """Where the time went, the most first; what took less than a twentieth of it is left out."""
+    whole = sum(seconds.values())
+    worth = sorted(((spent, phase) for phase, spent in seconds.items() if spent > whole / 20), reverse=True)
+    return "The batches' time: " + ", ".join(f"{_PHASES[phase]} {spent:.1f} s" for spent, phase in worth)
 
 
 def demo(said: Report, pipeline: Pipeline, file: Path) -> str:

@@ -10,6 +10,7 @@ from origins.batch import JSON, Batch
 from origins.errors import WherryError
 from runners.events import BatchSettled, Event, Noticed
 from runners.session import in_short
+from runners.watch import PHASES, added
 
 MOST_NOTICES = 100
 
@@ -74,6 +75,9 @@ class Report:
     destinations: Mapping[str, DestinationReport] = field(default_factory=dict)
     stages: tuple[Mapping[str, JSON], ...] = ()
     seconds: float = 0.0
+    spent: Mapping[str, float] = field(default_factory=dict)
+    """Where the batches' time went, in seconds: `plan`, `read`, `write`, `dlq`, `ledger`. What lanes do side by side is
+    added up."""
     lanes: Mapping[str, Mapping[str, JSON]] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
     """What was found at an origin and was not read; the first hundred."""
@@ -103,6 +107,7 @@ class Report:
             "destinations": {name: vars(destination).copy() for name, destination in self.destinations.items()},
             "stages": [dict(stage) for stage in self.stages],
             "seconds": round(self.seconds, 3),
+            "spent": {phase: round(seconds, 3) for phase, seconds in self.spent.items()},
             "lanes": {name: dict(lane) for name, lane in self.lanes.items()},
             "notices": list(self.notices),
             "error": None
@@ -132,11 +137,13 @@ class Bookkeeper:
         self.balanced: bool | str = True
         self.owed: dict[str, int] = dict.fromkeys(destinations, 0)
         self.notices: list[str] = []
+        self.spent = dict.fromkeys(PHASES, 0.0)
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, BatchSettled):
             before = self.settled.pop(event.batch.plan, None)
             self._add(event, before)
+            self.spent = added(self.spent, event.seconds, before.seconds if before else {})
             if event.owed:
                 self.settled[event.batch.plan] = event
         elif isinstance(event, Noticed) and len(self.notices) < MOST_NOTICES:
@@ -199,6 +206,7 @@ class Bookkeeper:
             },
             stages=tuple({"stage": name, **counts} for name, counts in self.stages.items()),
             seconds=seconds,
+            spent=self.spent,
             lanes=self.lanes,
             notices=tuple(self.notices),
             error=error,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -122,14 +123,16 @@ class Runner:
         from stages.rows import MARK
 
         batch, (name,) = task.plan.batch, task.plan.destinations
+        began = time.monotonic()
         frame, tally = self._described(spark, task, self._straight)
+        described = time.monotonic() - began
         try:
             written = self.destinations[name].write(spark, frame, [Label(batch=batch, destination=name)])
         except Exception as error:
             if MARK in str(error):
                 return Refused()
             raise
-        return Landed(written={name: written}, counts=tally.counts(written.rows))
+        return Landed(written={name: written}, counts=tally.counts(written.rows), described=described)
 
     def _straight(self, spark: SparkSession, plan: Plan) -> tuple[DataFrame, Tally]:
         """The rows of a straight batch, and who counts them."""

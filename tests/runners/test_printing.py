@@ -50,6 +50,13 @@ def test_a_run_without_anything_new_says_so() -> None:
     assert said == "orders succeeded after 123 s: nothing new waits."
 
 
+def test_where_the_time_went_is_told() -> None:
+    """The most first; what took next to nothing is left out."""
+    spent = {"plan": 0.01, "read": 1.0, "write": 3.5, "dlq": 0.0, "ledger": 0.3}
+    lines = printing.report(carried(nacked=0, spent=spent), "orders.yaml").splitlines()
+    assert lines[-1] == "The batches' time: writing 3.5 s, reading 1.0 s, ledger 0.3 s"
+
+
 def test_rows_that_were_thrown_away_are_not_to_be_shown() -> None:
     """Nobody is sent to look for them."""
     assert "dlq show" not in printing.report(carried(discarded=3), "orders.yaml")
