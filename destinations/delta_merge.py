@@ -42,7 +42,7 @@ class Merge:
     def run(self, rows: DataFrame, names: Sequence[str], table: str, tag: str) -> None:
         """Merge these columns of the rows into the table, in a commit that carries the tag.
 
-        The session must be the caller's own: its configuration says what the commit carries.
+        Nobody else may write in the rows' session meanwhile: its configuration says what the commit carries.
         """
         from pyspark.sql import functions as F
 

@@ -194,7 +194,6 @@ def _obstacle(error: Exception, folder: Path | None) -> str:
 
 def _seen_alike(spark: SparkSession, name: str, folder: Path) -> Table | None:
     """The table in this folder; None unless its newest version left a checksum, and Spark reads the same one there."""
-    from pyspark.errors import AnalysisException
     from pyspark.sql.types import StructType
 
     log = LocalLog(folder)
@@ -204,7 +203,7 @@ def _seen_alike(spark: SparkSession, name: str, folder: Path) -> Table | None:
         return None
     try:
         read = spark.read.text(literally(str(log.file(version, "crc"))), wholetext=True).collect()
-    except AnalysisException:
+    except Exception:  # a Spark elsewhere has no such file, or may not read it, and says so in many ways
         return None
     metadata = metadata_in(checksum)
     if [row[0] for row in read] != [checksum] or not metadata:
@@ -213,7 +212,7 @@ def _seen_alike(spark: SparkSession, name: str, folder: Path) -> Table | None:
         name=name,
         id=metadata["id"],
         location=f"file:{folder}",
-        properties=metadata["configuration"],
+        properties=metadata.get("configuration") or {},
         schema=StructType.fromJson(json.loads(metadata["schemaString"])),
         log=log,
         version=version,

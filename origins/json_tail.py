@@ -47,6 +47,7 @@ def none_has_tail(files: Sequence[Path], *, whole_file: bool) -> bool:
     try:
         if sum(file.stat().st_size for file in files) > _SMALL:
             return False
+        # Read as text, lines end here as in Spark: at every line feed and at every carriage return.
         return all(_is_clean(file.read_text(encoding="utf-8-sig"), whole_file) for file in files)
     except (ValueError, RecursionError, OSError):
         return False
@@ -55,7 +56,7 @@ def none_has_tail(files: Sequence[Path], *, whole_file: bool) -> bool:
 def _is_clean(content: str, whole_file: bool) -> bool:
     if whole_file:
         return isinstance(json.loads(content), dict | list)
-    lines = (line.strip(" \t\r") for line in content.split("\n"))
+    lines = (line.strip(" \t") for line in content.split("\n"))
     return all(_is_flat(line) or isinstance(json.loads(line), dict) for line in lines if line)
 
 

@@ -73,8 +73,8 @@ class Origin(ABC):
     keeps_parts: ClassVar[bool] = False
     """Whether what was carried is known by the parts of all spans, and not by offsets alone."""
     foresees: ClassVar[bool] = False
-    """Whether a batch may be fetched while the one before it is still carried; then `check` is asked in time whether
-    it is as it was planned."""
+    """Whether `fetch` may be called for a batch while the one before it is still carried, in the same session; then
+    `check` is asked in time whether the batch is as it was planned."""
     regroups: ClassVar[bool] = True
     """Whether `lanes` may change between runs: progress is kept by part, and lanes only group parts."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 
 from destinations.destination import Identity
 from origins.batch import Batch, Span
@@ -31,6 +32,9 @@ from runners.outcome import Carry, Failed, Outcome, Prepare, Task
 from runners.progress import Lane, Plan, State
 from runners.source import Source
 from runners.watch import Watch
+
+STALE = timedelta(seconds=10)
+"""How old a plan may be that was made in case: `:batch_time` is its moment, and to plan anew takes no time."""
 
 
 class Dispatcher:
@@ -132,7 +136,7 @@ class Dispatcher:
         if alone:
             self._record(steps)
             steps = []
-        self._record(steps, self._plan(self._foreseen(steps)))
+        self._record(steps, self._plan(self._freed(steps)))
         self._hand_out()
         self._tick()
         self.journal.compact()
@@ -144,7 +148,8 @@ class Dispatcher:
             return None
         if self.stopping:
             return None if self.working else 0.0
-        return self.following.patience(self.source, self.clock.elapsed(), busy=bool(self.working))
+        free = len(self.flights) < self._most_flights()
+        return self.following.patience(self.source, self.clock.elapsed(), busy=bool(self.working), free=free)
 
     def _goes_on(self) -> bool:
         """Whether there may be more to plan, though nothing is in flight: until a stop, or until what was waiting for
@@ -173,8 +178,8 @@ class Dispatcher:
         self.flights[lane] = step.flight
         return step
 
-    def _foreseen(self, steps: Sequence[Step]) -> State:
-        """The state once these steps are recorded; their lanes are free already."""
+    def _freed(self, steps: Sequence[Step]) -> State:
+        """Free the lanes of which these steps end the batch; the state as it will be once they are recorded."""
         for step in steps:
             if step.done:
                 del self.flights[step.flight.plan.batch.lane]
@@ -242,7 +247,7 @@ class Dispatcher:
         lanes = self._plannable()
         for lane in sorted(lanes, key=lambda lane: self.served.get(lane, 0)):
             assert source is not None
-            if len(self.flights) >= min(self.max_in_flight, self.crew.size) or self._opening(source):
+            if len(self.flights) >= self._most_flights() or self._opening(source):
                 break
             began = self.clock.elapsed()
             span = source.take(lane, state.lane(lane).offset)
@@ -252,6 +257,9 @@ class Dispatcher:
                 steps.append(self._planned(source, lane, state.lane(lane), span))
                 self.watches[steps[-1].flight.plan.batch.plan] = Watch(began)
         return steps
+
+    def _most_flights(self) -> int:
+        return min(self.max_in_flight, self.crew.size)
 
     def _plannable(self) -> Sequence[str]:
         """The lanes of which a batch may be planned; after a stop those whose batch was waiting for more rows."""
@@ -265,7 +273,7 @@ class Dispatcher:
         first = not self.begun and not self.journal.state.midway
         plan = source.plan(lane, state, span, self.clock.now(), first=first)
         foreseen = self.foreseen.pop(lane, None)
-        if foreseen is not None and foreseen.is_for(plan):
+        if foreseen is not None and foreseen.is_for(plan) and plan.batch.time - foreseen.batch.time < STALE:
             plan = foreseen
         self.begun = True
         self.served[lane] = self.turns
@@ -302,6 +310,8 @@ class Dispatcher:
     def _with_what_follows(self, lane: str, task: Task) -> Task:
         """The task, with what the lane carries next if that can be foreseen."""
         if not isinstance(task, Carry | Prepare) or self.source is None or self.stopping:
+            return task
+        if isinstance(task, Prepare) and task.plan.straight:  # a row was refused, so the next one goes another way
             return task
         ahead = self.source.foresee(task.plan, self.journal.state.lane(lane), self.clock.now())
         if ahead is None:

@@ -44,7 +44,7 @@ class Following:
     def gathers(self, lane: str, span: Span, wait: float, now: float) -> bool:
         """Whether the lane's next batch waits for more rows: no limit has closed it, and its first row was seen less
         than `wait` ago."""
-        return not span.full and now - self.gathering.setdefault(lane, now) < wait
+        return bool(wait) and not span.full and now - self.gathering.setdefault(lane, now) < wait
 
     def planned(self, lane: str) -> None:
         """The lane's batch waits no longer."""
@@ -57,10 +57,10 @@ class Following:
             self.quiet = now
         return quiet
 
-    def patience(self, source: Source | None, now: float, *, busy: bool) -> float:
-        """How long there is nothing to do but to wait for an outcome."""
+    def patience(self, source: Source | None, now: float, *, busy: bool, free: bool) -> float:
+        """How long there is nothing to do but to wait for an outcome; `free` if another batch could be planned."""
         moments = [self.next]
         if source is not None:
-            moments += [since + source.wait for since in self.gathering.values()]
+            moments += [since + source.wait for since in self.gathering.values()] if free else []
             moments += [self.quiet + source.idle] if source.idle and not busy else []
         return max(0.0, min(moments) - now)

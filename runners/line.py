@@ -85,9 +85,10 @@ class Line:
         return {name: pin for name, pin in found.items() if pin is not None}
 
     @property
-    def pinning(self) -> bool:
-        """Whether some stage pins what it must find the same."""
-        return any(type(step.stage).pin is not Stage.pin for step in self.steps)
+    def describable(self) -> bool:
+        """Whether the way of a batch can be described before its time: no stage pins anything then, or has to compute
+        the rows before it."""
+        return all(type(step.stage).pin is Stage.pin and not step.stage.changes_rows for step in self.steps)
 
     @property
     def repeatable(self) -> bool:

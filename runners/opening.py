@@ -123,7 +123,7 @@ class Opening:
             schema=schema,
             backlog=backlog,
             straight=not any(prepared_because(self.pipeline, origin, line)),
-            foresees=origin.foresees and not line.pinning,
+            foresees=origin.foresees and line.describable,
             pins=lambda: line.pins(spark),
         )
 

@@ -53,6 +53,19 @@ T = TypeVar("T")
 log = logging.getLogger("wherry")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Ahead:
+    """The rows of a batch, described before it is this batch's turn."""
+
+    plan: str
+    session: SparkSession
+    rows: Future[Any]
+
+    def serves(self, batch: Batch, session: SparkSession) -> bool:
+        """Whether these are the rows of the batch, for whoever works in this session."""
+        return self.plan == batch.plan and self.session is session and self.rows.exception() is None
+
+
 @dataclass
 class Runner:
     """Does tasks, in as many threads as call it; each has a Spark session of its own."""
@@ -74,8 +87,8 @@ class Runner:
     _local: threading.local = field(default_factory=threading.local)
     _sessions: list[SparkSession] = field(default_factory=list)
     _pools: list[ThreadPoolExecutor] = field(default_factory=list)
-    _ahead: dict[str, tuple[str, Future[Any]]] = field(default_factory=dict)
-    """For each lane the batch that comes next, most likely, by its plan's id, and its rows."""
+    _ahead: dict[str, Ahead] = field(default_factory=dict)
+    """The rows of the batch that each lane most likely carries next."""
 
     def process(self, task: Task) -> Outcome:
         """Do the task. An error is an outcome: `Failed`, with the batch named."""
@@ -148,13 +161,14 @@ class Runner:
         """The task's rows, described by this or, while those before were carried, already in another thread; where
         those of the next batch are described from now on."""
         batch, ahead = task.plan.batch, task.ahead
-        plan, begun = self._ahead.pop(batch.lane, ("", None))
-        if ahead is not None and not any(step.stage.changes_rows for step in self.lines[batch.origin].steps):
-            self._ahead[batch.lane] = ahead.batch.plan, self._pool().submit(self._in_case, spark, ahead)
-        if begun is None or plan != batch.plan or begun.exception() is not None:
+        begun = self._ahead.pop(batch.lane, None)
+        if ahead is not None:
+            rows = self._pool().submit(self._in_case, spark, ahead)
+            self._ahead[batch.lane] = Ahead(plan=ahead.batch.plan, session=spark, rows=rows)
+        if begun is None or not begun.serves(batch, spark):
             return describe(spark, task.plan)
         self.origins[batch.origin].check(spark, own(batch))
-        described: T = begun.result()
+        described: T = begun.rows.result()
         return described
 
     def _in_case(self, spark: SparkSession, plan: Plan) -> object:

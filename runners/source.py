@@ -27,7 +27,8 @@ class Feed:
     straight: bool = False
     """Whether a clean batch may go straight to its destination."""
     foresees: bool = False
-    """Whether a batch may be planned, in case, while the one before it is carried."""
+    """Whether a batch may be planned in case, and described, while the one before it is carried: the origin allows it,
+    no stage pins anything, and none changes rows, which takes more than a description."""
     pins: Callable[[], Mapping[str, JSON]] = dict
     """What the stages must find the same whenever a batch that is planned now is computed."""
 
@@ -74,7 +75,7 @@ class Source:
         )
 
     def foresee(self, before: Plan, state: Lane, now: datetime) -> Plan | None:
-        """What comes behind this batch if all goes well; None where that cannot be said, or may still grow."""
+        """What comes behind this batch if all goes well; None where it may grow, or nothing is planned in case."""
         lane = before.batch.lane
         feed = self._feeds.get(lane)
         span = self.take(lane, before.batch.span.end) if feed is not None and feed.foresees else None

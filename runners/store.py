@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from origins.names import quoted
 
@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 class Store(ABC):
     """Keeps frames under a name that is used once. What is there was written whole."""
 
+    tells: ClassVar[bool] = False
+    """Whether it tells how many rows lie there."""
+
     @abstractmethod
     def write(self, name: str, frame: DataFrame) -> int | None:
-        """Write the frame; computes it. How many rows lie there then, if that can be told without Spark."""
+        """Write the frame; computes it. How many rows lie there then, where that can be told without Spark."""
 
     @abstractmethod
     def read(self, spark: SparkSession, name: str) -> DataFrame:
@@ -39,6 +42,8 @@ class Store(ABC):
 @dataclass(frozen=True)
 class Folders(Store):
     """Parquet folders below one directory."""
+
+    tells: ClassVar[bool] = True
 
     root: Path
     _schemas: dict[str, StructType] = field(default_factory=dict, repr=False, compare=False)

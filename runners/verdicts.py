@@ -55,8 +55,8 @@ class Witness:
 
     frame: DataFrame
     """The frame to write."""
-    _observation: Observation | None
-    _figures: Mapping[str, tuple[str, int]]
+    _observation: Observation | None = None
+    _figures: Mapping[str, tuple[str, int]] = field(default_factory=dict)
 
     @staticmethod
     def of(frame: DataFrame, common: Sequence[Step], branches: Mapping[str, Sequence[Step]]) -> Witness:
@@ -68,7 +68,7 @@ class Witness:
         for name, steps in branches.items():
             figures.update({f"{name} {step.number}": (name, step.number) for step in steps})
         if len(figures) > _MOST:
-            return Witness(frame, None, {})
+            return Witness(frame)
 
         def rows(holds: Column) -> Column:
             return F.count(F.when(holds, F.lit(1)))

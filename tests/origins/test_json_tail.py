@@ -14,18 +14,23 @@ from origins.json_tail import none_has_tail
     [
         ('{"id": 1}\n{"id": {"s": "} {"}}  \n\n \t\r\n', True),
         ("", True),
+        ('{"id": 1}\r{"id": 2}\r\n', True),
+        ('{"a":[\r{"id":1},{"id":2}\r]}\n', False),
+        ('{\r[]\r"a":1}', False),
         ('\ufeff{"id": 1}', True),
         ('{"id": 1}{"id": 2}', False),
         ('{"id": 1},', False),
         ("[]", False),
         ("1", False),
-        ("{'id': 1}", False),
+        ("{'id': 1}", True),
+        ("{'id': 1}{'id': 2}", False),
         ('{"id":' * 9_000, False),
         ('{"id": "' + "x" * (1 << 20) + '"}', False),
     ],
 )
 def test_a_look_at_small_files_shows_lines_of_one_object(tmp_path: Path, content: str, clean: bool) -> None:
-    """What is not plainly clean, or too large to be looked at here, is left to Spark."""
+    """What is not plainly clean, or too large to be looked at here, is left to Spark; and so is JSON of Spark's own kind,
+    unless it can only end at the end of the line."""
     (tmp_path / "a").write_text(content, encoding="utf-8")
     assert none_has_tail([tmp_path / "a"], whole_file=False) is clean
 

@@ -134,7 +134,7 @@ def test_what_a_lane_carries_next_is_foreseen_while_a_batch_is_carried() -> None
 
 
 def test_what_was_foreseen_and_comes_otherwise_is_planned_anew() -> None:
-    """Here because offsets were moved meanwhile; a plan that nobody knows of is nobody's."""
+    """Here with another definition; a plan that nobody knows of is nobody's."""
     bench = Bench(rows=5)
     bench.turn()
     (first,) = bench.tasks
@@ -148,6 +148,19 @@ def test_what_was_foreseen_and_comes_otherwise_is_planned_anew() -> None:
     assert isinstance(second, Carry)
     assert second.plan.batch.plan != first.ahead.batch.plan
     assert second.plan.batch.definition == "another"
+
+
+def test_what_was_foreseen_long_ago_is_planned_anew() -> None:
+    """The batch's own clock, which expressions may ask for, is at most ten seconds old."""
+    bench = Bench(rows=3)
+    clock = bench.dispatcher.clock = ManualClock()
+    bench.turn()
+    clock.move(9)
+    bench.turn("0")
+    clock.move(10)
+    bench.turn("0")
+    plans = [task.plan.batch for task in bench.tasks if isinstance(task, Carry)]
+    assert [(plan.time - plans[0].time).total_seconds() for plan in plans] == [0, 0, 19]
 
 
 def test_a_batch_that_may_still_grow_is_not_foreseen() -> None:
@@ -375,6 +388,33 @@ def test_a_first_batch_that_is_given_up_and_planned_again_is_still_the_first() -
     assert run.after(0) == [2]
     (planned,) = (event.batch for event in run.events if isinstance(event, BatchPlanned))
     assert planned.first
+
+
+def test_a_batch_that_waits_for_nothing_is_not_flushed_by_a_stop() -> None:
+    """Where batches do not wait, what was not planned before a stop is left to the next run."""
+    run = Going()
+    run.dispatcher.following = Following(every=60, again=run.look, now=0)
+    assert run.dispatcher.source is not None
+    run.dispatcher.source = replace(run.dispatcher.source, wait=0)
+    run.ask_to_stop()
+    assert run.after(0, rows=1) == []
+    assert run.after(0) == []
+    assert run.turn() is False
+
+
+def test_nobody_is_impatient_for_a_batch_that_cannot_be_planned_yet() -> None:
+    """Two lanes have waited long enough, and there is one runner: the dispatcher sleeps until it is free, or until
+    it is time to look."""
+    run = Going()
+    feed = Feed(origin="rows", lanes={"0": "0", "1": "1"}, schema="", backlog=run.arriving, straight=True)
+    assert run.dispatcher.source is not None
+    run.dispatcher.source = replace(run.dispatcher.source, feeds=[feed])
+    run.dispatcher.following = Following(every=60, again=run.look, now=0)
+    run.dispatcher.max_in_flight = 2
+    run.after(0, rows=1)
+    run.after(10)
+    assert (len(run.dispatcher.working), list(run.dispatcher.following.gathering)) == (1, ["1"])
+    assert run.dispatcher.patience() == 50
 
 
 def test_a_failed_run_plans_nothing_more_though_a_batch_waits() -> None:
