@@ -57,7 +57,7 @@ class Table:
         """
         from pyspark.errors import AnalysisException
 
-        seen = _seen_alike(spark, name, folder) if folder else None
+        seen = seen_alike(spark, name, folder) if folder else None
         if seen is not None:
             return seen
         try:
@@ -192,7 +192,7 @@ def _obstacle(error: Exception, folder: Path | None) -> str:
     return next((why for sign, why in _OBSTACLES.items() if sign in str(error)), "")
 
 
-def _seen_alike(spark: SparkSession, name: str, folder: Path) -> Table | None:
+def seen_alike(spark: SparkSession, name: str, folder: Path) -> Table | None:
     """The table in this folder; None unless its newest version left a checksum, and Spark reads the same one there."""
     from pyspark.sql.types import StructType
 

@@ -12,6 +12,7 @@ import pytest
 from destinations.conformance import label
 from destinations.delta import Delta
 from destinations.delta_log import Commit, LocalLog, SparkLog, tag
+from destinations.delta_table import Table, seen_alike
 from destinations.destination import Written
 
 if TYPE_CHECKING:
@@ -206,3 +207,82 @@ def compared(log: LocalLog | SparkLog, spark: SparkSession, after: int) -> list[
         (each.version, each.operation, each.tag, each.metrics.get("numOutputRows"), each.undoes)
         for each in log.commits(spark, after)
     ]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "columns",
+    [
+        "id long, name string",
+        "id long not null, `a b.c` struct<x: int, y: array<string>>, m map<string, date>",
+        "short varchar(3), fixed char(2), inside struct<v: varchar(5)>",
+        "id long, twice long generated always as (id * 2), number long generated always as identity",
+        "id long, name string default 'nobody'",
+        "id long, day date) using delta partitioned by (day",
+        "id long, day date) using delta cluster by (day",
+    ],
+)
+def test_a_table_is_the_same_by_its_log_and_by_what_spark_says(
+    spark: SparkSession, tmp_path: Path, columns: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which it is, where it lies, its properties, its version, and all that its columns demand."""
+    folder = tmp_path / "the table's 50%"
+    name = f"delta.`{folder}`"
+    using = "" if "using" in columns else "using delta"
+    features = "'delta.feature.allowColumnDefaults' = 'supported', 'delta.columnMapping.mode' = 'name', 'mine' = 'x'"
+    spark.sql(f"create table {name} ({columns}) {using} tblproperties ({features})")
+    if columns.startswith("id"):
+        spark.sql(f"alter table {name} add constraint some check (id > 0)")
+    by_spark = Table.find(spark, name)
+    monkeypatch.setattr(type(spark), "sql", never)
+    by_log = Table.find(spark, name, folder)
+    assert by_spark is not None
+    assert by_log is not None
+    assert facts(spark, by_log) == facts(spark, by_spark)
+
+
+def test_a_log_that_is_not_the_one_that_spark_sees_is_not_believed(tmp_path: Path) -> None:
+    """As on a cluster that has another disk below the same path, or none, or may not read it."""
+    log = tmp_path / "_delta_log"
+    log.mkdir()
+    (log / f"{0:020}.json").touch()
+    (log / f"{0:020}.crc").write_text('{"metadata": {"id": "mine", "schemaString": "{}"}}')
+    for content in ('{"metadata": {"id": "other"}}', None):
+        assert seen_alike(elsewhere(content), "t", tmp_path) is None
+
+
+def elsewhere(content: str | None) -> SparkSession:
+    """A Spark that finds this in every file, or fails to."""
+
+    class Frame:
+        def collect(self) -> list[tuple[str]]:
+            if content is None:
+                raise PermissionError("not here")
+            return [(content,)]
+
+    class Reader:
+        def text(self, *_: str, **__: bool) -> Frame:
+            return Frame()
+
+    class Elsewhere:
+        read = Reader()
+
+    return cast("SparkSession", Elsewhere())
+
+
+def never(*_: object, **__: object) -> None:
+    raise AssertionError("Spark was asked")
+
+
+def facts(spark: SparkSession, table: Table) -> dict[str, Any]:
+    """All that is asked of a table."""
+    declared = table.declared(spark)
+    told = ("__CHAR_VARCHAR_TYPE_STRING", "CURRENT_DEFAULT")
+    return {
+        **{name: getattr(table, name) for name in ("name", "id", "location", "properties", "log", "version")},
+        "columns": [
+            (field.name, field.dataType.simpleString(), field.nullable, [field.metadata.get(key) for key in told])
+            for field in table.schema
+        ],
+        "declared": (declared.checks, declared.generated, declared.identities),
+    }

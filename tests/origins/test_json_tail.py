@@ -29,7 +29,7 @@ from origins.json_tail import none_has_tail
     ],
 )
 def test_a_look_at_small_files_shows_lines_of_one_object(tmp_path: Path, content: str, clean: bool) -> None:
-    """What is not plainly clean, or too large to be looked at here, is left to Spark; and so is JSON of Spark's own kind,
+    """What is not plainly clean, or too large to be looked at here, is left to Spark. So is JSON that only Spark knows,
     unless it can only end at the end of the line."""
     (tmp_path / "a").write_text(content, encoding="utf-8")
     assert none_has_tail([tmp_path / "a"], whole_file=False) is clean
