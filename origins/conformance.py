@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from origins.batch import JSON, Batch, Limits, Span
+from origins.errors import OriginError
 from origins.nack import REFUSED
 from origins.origin import PLACE, Origin, Progress
 
@@ -37,6 +38,10 @@ class OriginConformance(ABC):
     def more(self) -> None:
         """Let more wait than before. Does nothing where that cannot be."""
         return
+
+    def spoil(self, batch: Batch) -> None:
+        """Change what the batch is read from. Asked only of origins that say `foresees`."""
+        raise NotImplementedError
 
     def test_batches_hold_every_row_once_whatever_their_limits(self, spark: SparkSession) -> None:
         """The same rows are carried by one large batch and by many small ones, none left out and none twice."""
@@ -100,6 +105,23 @@ class OriginConformance(ABC):
         before = [self._read(spark, batch) for batch in batches]
         self.more()
         assert [self._read(spark, batch) for batch in batches] == before
+
+    def test_a_batch_that_was_fetched_early_is_checked_in_time(self, spark: SparkSession) -> None:
+        """Its rows are those that it has in its turn, and what has changed since is an error."""
+        origin = self.origin()
+        if not origin.foresees:
+            return
+        first, second, *_ = self._planned(spark, origin, self.limits()[-1])
+        early = origin.fetch(spark, second)
+        assert self._read(spark, first)
+        origin.check(spark, second)
+        assert Counter(map(str, early.collect())) == Counter(map(str, origin.fetch(spark, second).collect()))
+        self.spoil(second)
+        try:
+            origin.check(spark, second)
+        except OriginError:
+            return
+        raise AssertionError("what the batch is read from has changed, and `check` does not say so")
 
     def test_rows_have_the_columns_that_were_pinned(self, spark: SparkSession) -> None:
         """Those of the batch's schema, in its order and with its types; beside them only what was asked for."""

@@ -17,6 +17,7 @@ from deltalake import write_deltalake
 from origins.batch import JSON, Batch, Limits, Span
 from origins.conformance import OriginConformance
 from origins.delta import Delta
+from origins.errors import OriginError
 from origins.files import Files
 from origins.generate import Generate
 from origins.memory import Crash, End, Item, Memory
@@ -54,6 +55,9 @@ class FilesConformance(OriginConformance):
 
     def more(self) -> None:
         self.write("later.txt", 7)
+
+    def spoil(self, batch: Batch) -> None:
+        lengthen(self.folder, batch)
 
 
 @pytest.mark.promise("HP-04", "SS-02", "CD-27")
@@ -98,6 +102,15 @@ class TestParquetFiles(OriginConformance):
 
     def more(self) -> None:
         self.spark.range(9, 12).write.parquet(f"{self.folder}/3.parquet")
+
+    def spoil(self, batch: Batch) -> None:
+        lengthen(self.folder, batch)
+
+
+def lengthen(folder: Path, batch: Batch) -> None:
+    """Put something behind the batch's first file."""
+    with (folder / batch.span.parts[0][0]).open("ab") as file:
+        file.write(b"\n")
 
 
 @pytest.mark.connect
@@ -146,6 +159,7 @@ class TestMemory(OriginConformance):
 
 SCHEMA = {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]}
 COUNTER = itertools.count(1)
+SPOILT = -1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,6 +167,7 @@ class Numbers(Origin):
     """Four numbers, and one promise that is broken."""
 
     binds = frozenset({"rows"})
+    foresees = True
     fault: str
     there: list[int]
 
@@ -172,6 +187,10 @@ class Numbers(Origin):
         rows = [(number, self._place(index)) for index, number in enumerate(numbers)]
         frame = spark.createDataFrame(rows, f"id long, {PLACE} struct<part: string, block: long, row: long>")
         return frame if places else frame.drop(PLACE)
+
+    def check(self, spark: SparkSession, batch: Batch) -> None:
+        if self.there[0] == SPOILT and self.fault != "blind":
+            raise OriginError("The numbers are others now.")
 
     def _place(self, index: int) -> tuple[str, int, int]:
         row = {"gaps": 2 * index, "backwards": 100 - index}.get(self.fault, index)
@@ -214,6 +233,9 @@ class NumbersConformance(OriginConformance):
     def more(self) -> None:
         self.there.append(99)
 
+    def spoil(self, batch: Batch) -> None:
+        self.there[0] = SPOILT
+
 
 @pytest.mark.parametrize(
     ("fault", "found_by"),
@@ -230,6 +252,7 @@ class NumbersConformance(OriginConformance):
         ("gaps", "test_every_row_has_a_place_of_its_own"),
         ("another part", "test_every_row_has_a_place_of_its_own"),
         ("backwards", "test_rows_stand_in_one_order_whatever_the_limits"),
+        ("blind", "test_a_batch_that_was_fetched_early_is_checked_in_time"),
         ("hears once", "test_being_told_twice_is_being_told_once"),
     ],
 )
