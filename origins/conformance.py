@@ -112,10 +112,11 @@ class OriginConformance(ABC):
         if not origin.foresees:
             return
         first, second, *_ = self._planned(spark, origin, self.limits()[-1])
-        early = origin.fetch(spark, second)
+        early = origin.fetch(spark, second, places=True)
         assert self._read(spark, first)
         origin.check(spark, second)
-        assert Counter(map(str, early.collect())) == Counter(map(str, origin.fetch(spark, second).collect()))
+        late = origin.fetch(spark, second, places=True)
+        assert Counter(map(str, early.collect())) == Counter(map(str, late.collect()))
         self.spoil(second)
         try:
             origin.check(spark, second)
