@@ -9,22 +9,13 @@ from typing import TYPE_CHECKING
 
 from origins.batch import JSON
 from origins.errors import WherryError
-from origins.names import quoted
+from origins.names import SCHEME, TABLE, no_such_table, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_TABLE = re.compile(r"(?:\w+|`(?:``|[^`])+`)(?:\.(?:\w+|`(?:``|[^`])+`)){0,3}")
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
-_MISSING = (
-    "DELTA_MISSING_DELTA_TABLE",
-    "DELTA_PATH_DOES_NOT_EXIST",
-    "DELTA_TABLE_NOT_FOUND",
-    "DELTA_TABLE_ONLY_OPERATION",
-    "PATH_NOT_FOUND",
-    "SCHEMA_NOT_FOUND",
-    "TABLE_OR_VIEW_NOT_FOUND",
-)
+_NO_DELTA = ("DELTA_TABLE_ONLY_OPERATION", "PATH_NOT_FOUND")
+"""How Spark says that what is there is no Delta table, or that files of it are gone."""
 
 
 class TableError(WherryError):
@@ -45,7 +36,7 @@ class PinnedTable:
     def __post_init__(self) -> None:
         if bool(self.path) == bool(self.table):
             raise ValueError("path: expected either path or table, got " + ("both" if self.path else "neither"))
-        if self.table and not _TABLE.fullmatch(self.table):
+        if self.table and not TABLE.fullmatch(self.table):
             raise ValueError(f"table: expected a name such as catalog.schema.table, got {self.table!r}")
 
     @property
@@ -57,7 +48,7 @@ class PinnedTable:
     def _sql_name(self) -> str:
         if self.path is None:
             return self.table or ""
-        return f"delta.{quoted(self.path if _SCHEME.match(self.path) else os.path.abspath(self.path))}"
+        return f"delta.{quoted(self.path if SCHEME.match(self.path) else os.path.abspath(self.path))}"
 
     def version(self, spark: SparkSession) -> JSON:
         """Its newest version. Raises `TableError` when there is no such table."""
@@ -79,7 +70,7 @@ class PinnedTable:
             rows = spark.sql(f"SELECT * FROM {self._sql_name}{at}")
             rows.schema  # noqa: B018 -- on Spark Connect it is the schema that analyses
         except AnalysisException as error:
-            if not pin and any(missing in str(error) for missing in _MISSING):
+            if not pin and _cannot_be_asked(error):
                 return None
             raise self._unusable(error, at) from error
         return rows
@@ -89,10 +80,14 @@ class PinnedTable:
         return TableError(f"There is no Delta table {self.place}.", hint="Put it back, or name another one.")
 
     def _unusable(self, error: Exception, at: str = "") -> TableError:
-        if any(missing in str(error) for missing in _MISSING):
+        if _cannot_be_asked(error):
             return self.missing()
         why = re.sub(r"\s*SQLSTATE: \w+.*$", "", str(error).splitlines()[0])
         return TableError(
             f"{self.place}{at.lower()} cannot be asked: {why}",
             hint="What is asked is a Delta table, whose version can be pinned; a stage sql can join any other.",
         )
+
+
+def _cannot_be_asked(error: Exception) -> bool:
+    return no_such_table(error) or any(condition in str(error) for condition in _NO_DELTA)
