@@ -158,6 +158,7 @@ def _settings(pipeline: Pipeline) -> Iterator[Problem]:
         if count is not None and count < 1:
             yield Problem(path=path, message=f"expected at least 1, got {count}; nothing would ever be carried")
     yield from _quantity("run.batch.wait", batch.wait, seconds)
+    yield from _quantity("run.batch.target", batch.target, seconds)
     yield from _quantity("run.poll", run.poll, seconds)
     yield from _quantity("run.idle", run.idle, seconds)
     yield from _quantity("dlq.retain", pipeline.dlq.retain, seconds)

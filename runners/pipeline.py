@@ -29,6 +29,9 @@ class BatchOptions:
     files: int | None = 1_000
     wait: str = field(default="0s", metadata={"like": "10s"})
     """With `--follow`: how long a batch that is not full waits for more, from its first row."""
+    target: str = field(default="0s", metadata={"like": "10s"})
+    """How long a batch should take: batches begin small and grow or shrink within the limits; 0s is as large as they
+    allow."""
 
 
 @dataclass(frozen=True, kw_only=True)

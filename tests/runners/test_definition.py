@@ -243,6 +243,7 @@ def test_options_that_slipped_out_of_their_kind_are_told_to_go_back(refused: Ref
         ("dlq: {retain: long}", "dlq.retain: expected a duration such as 500ms"),
         ("run: {batch: {wait: 10}}", "run.batch.wait: expected text such as 10s, got the number 10"),
         ("run: {batch: {wait: soon}}", "run.batch.wait: expected a duration such as 500ms"),
+        ("run: {batch: {target: soon}}", "run.batch.target: expected a duration such as 500ms"),
         ("run: {batch: {bytes: much}}", "run.batch.bytes: expected a size such as 500kB"),
         ("run: {time_zone: Mars/Base}", "run.time_zone: expected a time zone such as UTC"),
         ("run: {time_zone: ../../etc/passwd}", "run.time_zone: expected a time zone such as UTC"),
