@@ -43,6 +43,8 @@ _AGAIN = {
 @dataclass
 class _Held:
     table: Table | None = None
+    tidied: int | None = None
+    """The version at which small files were put together, as far as that has been looked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +83,9 @@ class Delta(Destination):
     stamp: str | None = field(default=None, metadata={"like": "_batch"})
     """A column that says of each row which batch brought it, as `lane/number`."""
 
+    optimize: int | None = None
+    """After how many commits the table's small files are put together, beside the batches; by default never."""
+
     _held: _Held = field(default_factory=_Held, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -113,6 +118,10 @@ class Delta(Destination):
     @property
     def replaces(self) -> bool:
         return self.mode == "replace"
+
+    @property
+    def takes_several(self) -> bool:
+        return self.mode == "append" and not self.stamp
 
     @property
     def ordered(self) -> bool:
@@ -174,6 +183,18 @@ class Delta(Destination):
                 label, f"its history does not go on from version {identity.version}, where the run began"
             )
         return None
+
+    def tend(self, spark: SparkSession) -> None:
+        table = self._held.table
+        if self.optimize is None or table is None:
+            return
+        if self._held.tidied is None:
+            self._held.tidied = table.optimized(spark, self.optimize)
+        if table.version - self._held.tidied < self.optimize:
+            return
+        self._held.tidied = table.version
+        with self._turn(table):
+            spark.sql(f"OPTIMIZE {self.sql_name}").collect()
 
     def fence(self, spark: SparkSession, token: str) -> None:
         with self._standing(spark).held(_PATIENCE):

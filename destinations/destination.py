@@ -92,6 +92,11 @@ class Destination(ABC):
         return False
 
     @property
+    def takes_several(self) -> bool:
+        """Whether one write may bring the rows of several lanes' batches, with a label for each."""
+        return False
+
+    @property
     @abstractmethod
     def place(self) -> str:
         """Where the rows go, as a person would name it; its last part is the default name."""
@@ -127,6 +132,11 @@ class Destination(ABC):
         """Nothing has come for a while: `rows` are none, with the columns that a batch's rows have.
 
         Comes only with `run.idle`. Nothing may be written.
+        """
+
+    def tend(self, spark: SparkSession) -> None:
+        """Housekeeping that changes no row. Called behind writes, in a thread beside the runners, one at a time; the
+        run ends when it has. What goes wrong in here costs space and time only: it is logged, and tried again later.
         """
 
     def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
