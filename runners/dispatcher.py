@@ -29,7 +29,9 @@ from runners.flight import Flight, Rules, Step, after, begin, resume
 from runners.following import Following
 from runners.journal import Journal
 from runners.outcome import Carry, Failed, Outcome, Prepare, Task
+from runners.pace import Pace
 from runners.progress import Lane, Plan, State
+from runners.sharing import grouped, joined, may_share, parted
 from runners.source import Source
 from runners.watch import Watch
 
@@ -51,6 +53,7 @@ class Dispatcher:
         committed: Mapping[str, Callable[[Batch], None]],
         forget: Callable[[Plan], None],
         listeners: Sequence[Listener] = (),
+        pace: Pace | None = None,
     ) -> None:
         self.journal = journal
         self.crew = crew
@@ -62,10 +65,12 @@ class Dispatcher:
         self.forget = forget
         """Removes what was prepared for a batch that is finished."""
         self.listeners = listeners
+        self.pace = pace or Pace()
         self.flights: dict[str, Flight] = {}
         self.foreseen: dict[str, Plan] = {}
         """The plans that nobody knows of yet but the runner that works on the batch before."""
-        self.working: set[str] = set()
+        self.working: dict[str, Sequence[str]] = {}
+        """The lanes of which a runner carries batches: together, under the name of the first of them."""
         self.source: Source | None = None
         self.following: Following | None = None
         """How to go on when nothing is left; None for a run that ends then."""
@@ -119,7 +124,8 @@ class Dispatcher:
 
     def _fail(self, error: Exception) -> None:
         """Keep the error, and carry nothing that is not in flight: not even what was waiting for more."""
-        self.errors.append(error)
+        if error not in self.errors:
+            self.errors.append(error)
         self.following = None
         self._stop("failed")
 
@@ -131,7 +137,12 @@ class Dispatcher:
         if self.forced:
             return False
         self._look()
-        steps = [self._decide(lane, outcome) for lane, outcome in finished if not self._ticked(lane, outcome)]
+        steps = [
+            self._decide(lane, each)
+            for first, outcome in finished
+            for lane, each in parted(outcome, self.working.pop(first))
+            if not self._ticked(lane, each)
+        ]
         alone = any(step.error or (step.settled and step.flight.plan.batch.origin in self.committed) for step in steps)
         if alone:
             self._record(steps)
@@ -148,7 +159,7 @@ class Dispatcher:
             return None
         if self.stopping:
             return None if self.working else 0.0
-        free = len(self.flights) < self._most_flights()
+        free = self._has_room(shared=False)
         return self.following.patience(self.source, self.clock.elapsed(), busy=bool(self.working), free=free)
 
     def _goes_on(self) -> bool:
@@ -170,7 +181,6 @@ class Dispatcher:
         self.exhausted.clear()
 
     def _decide(self, lane: str, outcome: Outcome) -> Step:
-        self.working.discard(lane)
         flight = self.flights[lane]
         assert flight.task is not None, "an outcome follows from a task"
         self.watches[flight.plan.batch.plan].carried(flight.task, outcome, self.clock.elapsed())
@@ -238,6 +248,7 @@ class Dispatcher:
         else:
             counts, owed = entry.body["counts"], tuple(entry.body["owed"])
             spent = dict(self.watches[plan.batch.plan].spent)
+            self.pace.took(plan.batch.lane, sum(spent.values()), full=plan.batch.span.full)
             self._say(BatchSettled(batch=plan.batch, counts=counts, owed=owed, seconds=spent))
 
     def _plan(self, state: State) -> Sequence[Step]:
@@ -247,10 +258,12 @@ class Dispatcher:
         lanes = self._plannable()
         for lane in sorted(lanes, key=lambda lane: self.served.get(lane, 0)):
             assert source is not None
-            if len(self.flights) >= self._most_flights() or self._opening(source):
+            if self._opening(source):
                 break
+            if not self._has_room(shared=source.shares(lane)):
+                continue
             began = self.clock.elapsed()
-            span = source.take(lane, state.lane(lane).offset)
+            span = source.take(lane, state.lane(lane).offset, self.pace)
             if span is None:
                 self._exhausted(lane)
             elif not self._gathers(lane, span, source.wait):
@@ -258,15 +271,23 @@ class Dispatcher:
                 self.watches[steps[-1].flight.plan.batch.plan] = Watch(began)
         return steps
 
-    def _most_flights(self) -> int:
-        return min(self.max_in_flight, self.crew.size)
+    def _has_room(self, *, shared: bool) -> bool:
+        """Whether another batch may be planned: not too many are in flight, and a runner will be there for it, or one
+        that carries others with which it can be written."""
+        idle = [flight for lane, flight in self.flights.items() if lane not in self._busy()]
+        together = [flight for flight in idle if may_share(flight, self.source)]
+        runners = len(self.working) + len(idle) - len(together) + bool(together)
+        return len(self.flights) < self.max_in_flight and (runners < self.crew.size or (shared and bool(together)))
+
+    def _busy(self) -> set[str]:
+        return {lane for lanes in self.working.values() for lane in lanes}
 
     def _plannable(self) -> Sequence[str]:
         """The lanes of which a batch may be planned; after a stop those whose batch was waiting for more rows."""
         lanes: Collection[str] = self.source.lanes if self.source else ()
         if self.stopping:
             lanes = tuple(self.following.gathering) if self.following else ()
-        busy = self.flights.keys() | self.working | self.exhausted
+        busy = self.flights.keys() | self._busy() | self.exhausted
         return [lane for lane in lanes if lane not in busy]
 
     def _planned(self, source: Source, lane: str, state: Lane, span: Span) -> Step:
@@ -298,22 +319,27 @@ class Dispatcher:
 
     def _hand_out(self) -> None:
         """Started batches first, then new ones; never more than there are runners."""
-        for lane, flight in self.flights.items():
+        busy = self._busy()
+        waiting = [flight for lane, flight in self.flights.items() if lane not in busy and flight.task is not None]
+        for flights in grouped(waiting, self.source):
             if len(self.working) >= self.crew.size:
                 return
-            if lane not in self.working and flight.task is not None:
-                self.working.add(lane)
-                task = self._with_what_follows(lane, flight.task)
+            lanes = [flight.plan.batch.lane for flight in flights]
+            tasks = [self._with_what_follows(flight) for flight in flights]
+            for flight in flights:
                 self.watches[flight.plan.batch.plan].mark("plan", self.clock.elapsed())
-                self.crew.start(lane, task)
+            self.working[lanes[0]] = lanes
+            self.crew.start(lanes[0], joined(tasks))
 
-    def _with_what_follows(self, lane: str, task: Task) -> Task:
-        """The task, with what the lane carries next if that can be foreseen."""
+    def _with_what_follows(self, flight: Flight) -> Task:
+        """What is to be done, with what the lane carries next if that can be foreseen."""
+        lane, task = flight.plan.batch.lane, flight.task
+        assert task is not None
         if not isinstance(task, Carry | Prepare) or self.source is None or self.stopping:
             return task
         if isinstance(task, Prepare) and task.plan.straight:  # a row was refused, so the next one goes another way
             return task
-        ahead = self.source.foresee(task.plan, self.journal.state.lane(lane), self.clock.now())
+        ahead = self.source.foresee(task.plan, self.journal.state.lane(lane), self.clock.now(), self.pace)
         if ahead is None:
             return task
         self.foreseen[lane] = ahead
@@ -329,7 +355,7 @@ class Dispatcher:
         ticks = source.ticks(self.journal.state.lane, self.clock.now())
         for lane, tick in list(ticks.items())[: self.crew.size]:
             self.ticking.add(lane)
-            self.working.add(lane)
+            self.working[lane] = [lane]
             self.crew.start(lane, tick)
 
     def _ticked(self, lane: str, outcome: Outcome) -> bool:
@@ -337,7 +363,6 @@ class Dispatcher:
         if lane not in self.ticking:
             return False
         self.ticking.discard(lane)
-        self.working.discard(lane)
         if isinstance(outcome, Failed):
             self._fail(outcome.error)
         return True

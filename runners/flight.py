@@ -14,6 +14,7 @@ from runners.entry import Entry
 from runners.errors import Unbalanced, WindowTripped
 from runners.outcome import (
     DLQ,
+    Alone,
     Answers,
     Ask,
     Carry,
@@ -28,6 +29,7 @@ from runners.outcome import (
     Prepare,
     Prepared,
     Refused,
+    Shared,
     Task,
     Ticked,
 )
@@ -58,6 +60,8 @@ class Flight:
     decision: Decision | None = None
     landed: Mapping[str, Written] = field(default_factory=dict)
     failed: Mapping[str, Exception] = field(default_factory=dict)
+    alone: bool = False
+    """Whether it was parted from others with which it was to be written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +97,8 @@ def after(flight: Flight, outcome: Outcome, rules: Rules) -> Step:
     """What follows from the outcome of the flight's task."""
     if isinstance(outcome, Failed):
         return _failed(flight, outcome.error, rules)
+    if isinstance(outcome, Alone):
+        return Step(flight=replace(flight, alone=True))
     if isinstance(outcome, Refused):
         return Step(flight=replace(flight, task=Prepare(plan=flight.plan)))
     if isinstance(outcome, Prepared):
@@ -103,7 +109,7 @@ def after(flight: Flight, outcome: Outcome, rules: Rules) -> Step:
         return _answered(flight, outcome, rules)
     if isinstance(outcome, Counted):
         return _counted(flight, outcome)
-    assert not isinstance(outcome, Ticked), "a tick is no flight"
+    assert not isinstance(outcome, Ticked | Shared), "what a flight hears is of one batch"
     if outcome.counts is not None:
         return _straight(flight, outcome.written, outcome.counts)
     return _delivered(flight, outcome, rules)
@@ -152,7 +158,7 @@ def _answered(flight: Flight, answers: Answers, rules: Rules) -> Step:
 
 def _counted(flight: Flight, counted: Counted) -> Step:
     ((name, written),) = flight.landed.items()
-    delivered = written.rows or 0
+    delivered = (counted.left if written.rows is None else written.rows) or 0
     read = delivered if counted.read is None else counted.read
     counts = Counts(read=read, branches={name: Branch(expected=delivered, filtered=read - delivered)})
     window, _ = flight.lane.window.after(read, (), Dlq())

@@ -124,6 +124,7 @@ class Opening:
             backlog=backlog,
             straight=not any(prepared_because(self.pipeline, origin, line)),
             foresees=origin.foresees and line.describable,
+            shares=all(destination.takes_several for destination in self.destinations.values()),
             pins=lambda: line.pins(spark),
         )
 

@@ -29,6 +29,7 @@ from runners.line import named
 from runners.opening import Opening
 from runners.outcome import DLQ
 from runners.ownership import StateLock, end_orphan, host_identity, process_identity
+from runners.pace import Pace
 from runners.pipeline import Pipeline
 from runners.place import Place
 from runners.progress import State
@@ -146,6 +147,7 @@ class Run:
             committed=runner.listening(spark),
             forget=lambda plan: runner.forget(spark, plan),
             listeners=[self.books, *self.listeners],
+            pace=Pace(seconds(options.batch.target)),
         )
         raised: list[Exception] = []
         try:
