@@ -6,6 +6,7 @@ by anybody else.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -19,18 +20,20 @@ from runners.events import (
     BatchCancelled,
     BatchDecided,
     BatchPlanned,
+    BatchRests,
     BatchResumed,
     BatchSettled,
     Event,
     Listener,
     RunStopping,
 )
-from runners.flight import Flight, Rules, Step, after, begin, resume
+from runners.flight import Flight, Rules, Step, after, begin, rested, resume
 from runners.following import Following
 from runners.journal import Journal
-from runners.outcome import Carry, Failed, Outcome, Prepare, Task
+from runners.outcome import DLQ, Ask, Carry, Failed, Outcome, Prepare, Task
 from runners.pace import Pace
 from runners.progress import Lane, Plan, State
+from runners.retry import NEVER, Retry
 from runners.sharing import grouped, joined, may_share, parted
 from runners.source import Source
 from runners.watch import Watch
@@ -54,6 +57,8 @@ class Dispatcher:
         forget: Callable[[Plan], None],
         listeners: Sequence[Listener] = (),
         pace: Pace | None = None,
+        retry: Retry = NEVER,
+        dice: random.Random | None = None,
     ) -> None:
         self.journal = journal
         self.crew = crew
@@ -66,6 +71,8 @@ class Dispatcher:
         """Removes what was prepared for a batch that is finished."""
         self.listeners = listeners
         self.pace = pace or Pace()
+        self.retry = retry
+        self.dice = dice or random.Random()  # noqa: S311
         self.flights: dict[str, Flight] = {}
         self.foreseen: dict[str, Plan] = {}
         """The plans that nobody knows of yet but the runner that works on the batch before."""
@@ -95,7 +102,7 @@ class Dispatcher:
         while self.turn(finished):
             finished = self.crew.wait(self.patience())
 
-    def recover(self, identities: Mapping[str, Identity]) -> None:
+    def recover(self) -> None:
         """Take up where an earlier run ended: its open batches are finished before any other is planned.
 
         The origin is told once more of each lane's last settled batch, for nobody knows whether it heard.
@@ -104,9 +111,12 @@ class Dispatcher:
             if lane.told is not None:
                 self._commit(lane.told.batch)
             if lane.open is not None:
-                self.flights[name] = resume(lane.open, lane, identities)
+                self.flights[name] = resume(lane.open, lane, self._identities())
                 self.watches[lane.open.batch.plan] = Watch(self.clock.elapsed())
                 self._say(BatchResumed(batch=lane.open.batch))
+
+    def _identities(self) -> Mapping[str, Identity]:
+        return {DLQ: Identity(place=""), **self.journal.state.identities}
 
     def request_stop(self, reason: str, *, force: bool = False) -> None:
         """Plan nothing more. What is in flight finishes, or with `force` is left as it is.
@@ -151,16 +161,18 @@ class Dispatcher:
         self._hand_out()
         self._tick()
         self.journal.compact()
-        return bool(self.working) or self._goes_on()
+        return bool(self.working) or self._goes_on() or (not self.stopping and any(map(self._rests, self._idle())))
 
     def patience(self) -> float | None:
         """How many seconds to wait for an outcome before there is something else to do; None for ever."""
-        if self.following is None or not self._goes_on():
-            return None
-        if self.stopping:
-            return None if self.working else 0.0
-        free = self._has_room(shared=False)
-        return self.following.patience(self.source, self.clock.elapsed(), busy=bool(self.working), free=free)
+        now = self.clock.elapsed()
+        moments = [flight.until - now for flight in self._idle() if self._rests(flight) and not self.stopping]
+        if self.following is not None and self._goes_on():
+            if self.stopping:
+                return None if self.working else 0.0
+            free = self._has_room(shared=False)
+            moments.append(self.following.patience(self.source, now, busy=bool(self.working), free=free))
+        return min(moments, default=None)
 
     def _goes_on(self) -> bool:
         """Whether there may be more to plan, though nothing is in flight: until a stop, or until what was waiting for
@@ -184,9 +196,26 @@ class Dispatcher:
         flight = self.flights[lane]
         assert flight.task is not None, "an outcome follows from a task"
         self.watches[flight.plan.batch.plan].carried(flight.task, outcome, self.clock.elapsed())
-        step = after(flight, outcome, self.rules)
+        step = self._again(after(flight, outcome, self.rules))
         self.flights[lane] = step.flight
         return step
+
+    def _again(self, step: Step) -> Step:
+        """The step without its error, where that passes by itself and the batch is to be tried again after a rest."""
+        flight, now = step.flight, self.clock.elapsed()
+        if step.error is None or step.again is None or self.stopping:
+            return step
+        since = 0.0 if flight.since is None else now - flight.since
+        pause = self.retry.pause(step.error, tried=flight.tried, since=since, dice=self.dice)
+        if pause is None:
+            return step
+        task = replace(step.again, identities=self._identities()) if isinstance(step.again, Ask) else step.again
+        flight = rested(flight, task, now=now, until=now + pause)
+        self._say(BatchRests(batch=flight.plan.batch, error=step.error, tried=flight.tried, seconds=pause))
+        return replace(step, flight=flight, error=None)
+
+    def _rests(self, flight: Flight) -> bool:
+        return flight.until > self.clock.elapsed()
 
     def _freed(self, steps: Sequence[Step]) -> State:
         """Free the lanes of which these steps end the batch; the state as it will be once they are recorded."""
@@ -274,10 +303,15 @@ class Dispatcher:
     def _has_room(self, *, shared: bool) -> bool:
         """Whether another batch may be planned: not too many are in flight, and a runner will be there for it, or one
         that carries others with which it can be written."""
-        idle = [flight for lane, flight in self.flights.items() if lane not in self._busy()]
+        idle = [flight for flight in self._idle() if not self._rests(flight)]
         together = [flight for flight in idle if may_share(flight, self.source)]
         runners = len(self.working) + len(idle) - len(together) + bool(together)
         return len(self.flights) < self.max_in_flight and (runners < self.crew.size or (shared and bool(together)))
+
+    def _idle(self) -> Sequence[Flight]:
+        """The flights that no runner has."""
+        busy = self._busy()
+        return [flight for lane, flight in self.flights.items() if lane not in busy]
 
     def _busy(self) -> set[str]:
         return {lane for lanes in self.working.values() for lane in lanes}
@@ -319,8 +353,9 @@ class Dispatcher:
 
     def _hand_out(self) -> None:
         """Started batches first, then new ones; never more than there are runners."""
-        busy = self._busy()
-        waiting = [flight for lane, flight in self.flights.items() if lane not in busy and flight.task is not None]
+        waiting = [flight for flight in self._idle() if flight.task is not None and not self._rests(flight)]
+        if any(flight.until for flight in waiting):
+            self.journal.refresh()  # somebody may have taken over meanwhile, and then nothing is written any more
         for flights in grouped(waiting, self.source):
             if len(self.working) >= self.crew.size:
                 return

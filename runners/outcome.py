@@ -56,6 +56,9 @@ class Ask:
     plan: Plan
     names: Sequence[str]
     identities: Mapping[str, Identity]
+    """What each of them was when the run opened."""
+    ours: bool = False
+    """Whether it was this run that wrote, and has seen its write end."""
 
 
 @dataclass(frozen=True, kw_only=True)

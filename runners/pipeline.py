@@ -35,6 +35,22 @@ class BatchOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RetryOptions:
+    """What becomes of a batch that meets an error which passes by itself."""
+
+    attempts: int = 5
+    """How often the same batch is tried again; -1 is for ever, 0 never."""
+    wait: str = field(default="1s", metadata={"like": "10s"})
+    """How long the first wait is; each later one is twice as long."""
+    most: str = field(default="5m", metadata={"like": "1m"})
+    """How long a wait is at most."""
+    within: str = field(default="1h", metadata={"like": "1d"})
+    """After how long since the first error nothing is tried any more."""
+    also: Sequence[str] = ()
+    """Words in an error that mean that it passes by itself, beside those that are known."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunOptions:
     """How batches are carried."""
 
@@ -43,6 +59,7 @@ class RunOptions:
     max_in_flight: int | None = None
     """How many batches may be planned and not committed; default: the lanes."""
     batch: BatchOptions = BatchOptions()
+    retry: RetryOptions = RetryOptions()
     poll: str = field(default="1s", metadata={"like": "10s"})
     """With `--follow`: how often to look for more; less often where looking takes long."""
     idle: str = field(default="0s", metadata={"like": "60s"})

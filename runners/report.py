@@ -8,7 +8,7 @@ from typing import Any
 
 from origins.batch import JSON, Batch
 from origins.errors import WherryError
-from runners.events import BatchSettled, Event, Noticed
+from runners.events import BatchRests, BatchSettled, Event, Noticed, rested
 from runners.session import in_short
 from runners.watch import PHASES, added
 
@@ -146,6 +146,8 @@ class Bookkeeper:
             self.spent = added(self.spent, event.seconds, before.seconds if before else {})
             if event.owed:
                 self.settled[event.batch.plan] = event
+        elif isinstance(event, BatchRests) and len(self.notices) < MOST_NOTICES:
+            self.notices.append(rested(event))
         elif isinstance(event, Noticed) and len(self.notices) < MOST_NOTICES:
             self.notices.append(f"{event.origin}: {event.message}")
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from destinations.destination import Destination, Identity
+from destinations.destination import Destination
 from destinations.discard import Discard
 from origins.batch import JSON
 from origins.errors import WherryError
@@ -20,20 +21,20 @@ from runners.crew import Threads
 from runners.dispatcher import Dispatcher
 from runners.entry import Entry
 from runners.errors import Owned, Refusal
-from runners.events import Event, Listener, Noticed, RunEnded, RunStarted
+from runners.events import BatchRests, Event, Listener, Noticed, RunEnded, RunStarted, rested
 from runners.flight import Rules
 from runners.following import Following
 from runners.journal import Journal
 from runners.layout import check_layout, resolved, start_over, waive
 from runners.line import named
 from runners.opening import Opening
-from runners.outcome import DLQ
 from runners.ownership import StateLock, end_orphan, host_identity, process_identity
 from runners.pace import Pace
 from runners.pipeline import Pipeline
 from runners.place import Place
 from runners.progress import State
 from runners.report import Bookkeeper, Report, RunError
+from runners.retry import policy
 from runners.ruling import Ruling
 from runners.runner import Runner
 from runners.secrets import without
@@ -43,6 +44,9 @@ from runners.stopping import signals_stop
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+log = logging.getLogger("wherry")
 
 
 @dataclass
@@ -146,8 +150,9 @@ class Run:
             max_in_flight=options.max_in_flight or len(lanes),
             committed=runner.listening(spark),
             forget=lambda plan: runner.forget(spark, plan),
-            listeners=[self.books, *self.listeners],
+            listeners=[self.books, _logged, *self.listeners],
             pace=Pace(seconds(options.batch.target)),
+            retry=policy(options.retry),
         )
         raised: list[Exception] = []
         try:
@@ -172,7 +177,7 @@ class Run:
         waive(journal, self.destinations, self.ruling)
         state = journal.state
         self.place.store().sweep(spark, [plan.decision.path for plan in state.open_plans if plan.decision])
-        dispatcher.recover(identities_of(state))
+        dispatcher.recover()
         dispatcher.run()
         if dispatcher.stopping:
             return
@@ -258,10 +263,7 @@ def check_pipeline(pipeline: Pipeline, place: Place, state: State) -> None:
         )
 
 
-def identities_of(state: State) -> Mapping[str, Identity]:
-    """What each destination was when the last run opened, by which it is asked now."""
-    opened: Mapping[str, JSON] = state.opened.get("destinations", {})
-    known = {
-        name: Identity(place=each["place"], id=each["id"], version=each["version"]) for name, each in opened.items()
-    }
-    return {DLQ: Identity(place=""), **known}
+def _logged(event: Event) -> None:
+    """Whoever waits for a run wants to know why it waits."""
+    if isinstance(event, BatchRests):
+        log.warning(rested(event))

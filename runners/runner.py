@@ -43,7 +43,7 @@ from runners.outcome import (
     Together,
 )
 from runners.progress import Plan
-from runners.session import cancel, in_short, named_work
+from runners.session import cancel, in_short, named_work, sees_ends
 from runners.session import own as own_session
 from runners.store import Store
 from runners.upkeep import Upkeep
@@ -274,7 +274,7 @@ class Runner:
         token = uuid.uuid4().hex
         for name in task.names:
             destination = self._named(name)
-            if destination.remembers:
+            if destination.remembers and not (task.ours and sees_ends(spark)):
                 destination.fence(spark, token)
         for name in task.names:
             written = self._found(spark, Label(batch=task.plan.batch, destination=name), task.identities[name])

@@ -15,14 +15,15 @@ from runners.clock import ManualClock
 from runners.dispatcher import Dispatcher
 from runners.entry import Entry
 from runners.errors import Fenced, WindowTripped
-from runners.events import BatchPlanned, BatchSettled, Event
+from runners.events import BatchPlanned, BatchRests, BatchSettled, Event
 from runners.flight import Rules
 from runners.following import Following
 from runners.journal import Journal
 from runners.memory_ledger import MemoryLedger
-from runners.outcome import Alone, Carry, Failed, Landed, Task, Tick, Ticked, Together
+from runners.outcome import Alone, Answers, Ask, Carry, Failed, Landed, Task, Tick, Ticked, Together
 from runners.outcome import Shared as SharedOutcome
 from runners.pace import Pace
+from runners.retry import Retry
 from runners.source import Feed, Source
 from tests.simulation.world import SteppedCrew, Work, World
 
@@ -662,3 +663,104 @@ def test_batches_are_as_large_as_the_pace_of_their_lane_says() -> None:
     bench.turn("0")
     bench.turn()
     assert [limits.rows for limits in asked[:2]] == [100, 50]
+
+
+class Resting(Bench):
+    """A bench whose batches may be tried again, and whose runners say that nobody has them when they are asked."""
+
+    def __init__(self, **shape: int) -> None:
+        super().__init__(**shape)
+        self.dispatcher.retry = Retry(attempts=2)
+        self.error = TimeoutError("timed out")
+
+    def carry(self, task: Task) -> Work:
+        self.tasks.append(task)
+        return self._nobody() if isinstance(task, Ask) else self._carried()
+
+    def _nobody(self) -> Work:
+        yield
+        return Answers(found={})
+
+    def move(self, seconds: float) -> None:
+        """Let time pass."""
+        clock = self.dispatcher.clock
+        assert isinstance(clock, ManualClock)
+        clock.move(seconds)
+
+    def names(self) -> list[str]:
+        """What the runners were given to do."""
+        return [type(task).__name__ for task in self.tasks]
+
+
+@pytest.mark.promise("SS-23")
+def test_a_batch_that_meets_an_error_that_passes_rests_and_goes_again() -> None:
+    """It is the same plan; meanwhile its runner is free, and the run waits no longer than the rest."""
+    bench = Resting()
+    bench.turn()
+    assert bench.turn("0")
+    assert (bench.names(), bench.dispatcher.working) == (["Carry"], {})
+    patience = bench.dispatcher.patience()
+    assert patience is not None
+    assert 0.8 < patience <= 1
+    bench.turn()
+    assert bench.names() == ["Carry"]
+    bench.error = None
+    bench.move(1)
+    for _ in range(2):
+        bench.turn("0")
+    bench.turn("0")
+    assert bench.names()[:3] == ["Carry", "Ask", "Carry"]
+    assert len({task.plan.batch.plan for task in bench.tasks[:3] if isinstance(task, Carry | Ask)}) == 1
+    assert bench.settled() == [("0", 1)]
+    assert [event.tried for event in bench.events if isinstance(event, BatchRests)] == [1]
+
+
+@pytest.mark.promise("SS-23")
+def test_a_batch_is_tried_only_so_often() -> None:
+    """Then the run fails with the error, and the batch stays open."""
+    bench = Resting()
+    going = bench.turn()
+    for _ in range(20):
+        bench.move(10)
+        going = bench.turn("0")
+        if not going:
+            break
+    assert not going
+    assert bench.names() == ["Carry", "Ask", "Carry", "Ask", "Carry"]
+    assert bench.dispatcher.errors == [bench.error]
+    assert len(bench.journal.state.open_plans) == 1
+
+
+def test_while_one_lane_rests_its_runner_carries_another() -> None:
+    """It counts as in flight all the same."""
+    bench = Resting(lanes=2, runners=1, max_in_flight=2)
+    bench.turn()
+    bench.turn("0")
+    assert [task.plan.batch.lane for task in bench.tasks if isinstance(task, Carry)] == ["0", "1"]
+    bounded = Resting(lanes=2, runners=1, max_in_flight=1)
+    bounded.turn()
+    bounded.turn("0")
+    assert bounded.planned() == [("0", 1)]
+
+
+@pytest.mark.promise("CD-32")
+def test_a_stop_does_not_wait_for_one_that_rests() -> None:
+    """It stays open, and the next run looks at it first."""
+    bench = Resting()
+    bench.turn()
+    bench.turn("0")
+    bench.dispatcher.request_stop("asked")
+    assert not bench.turn()
+    assert (bench.dispatcher.errors, len(bench.journal.state.open_plans)) == ([], 1)
+
+
+def test_who_was_taken_over_meanwhile_writes_nothing_any_more() -> None:
+    """The ledger is looked at before a batch goes again."""
+    bench = Resting()
+    bench.turn()
+    bench.turn("0")
+    Journal(bench.ledger).acquire({"pipeline": "orders"})
+    bench.move(1)
+    with pytest.raises(Fenced):
+        bench.turn()
+    assert bench.names() == ["Carry"]

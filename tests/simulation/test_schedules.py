@@ -20,6 +20,7 @@ SHAPES = st.fixed_dictionaries(
         "hears": st.booleans(),
         "foresees": st.booleans(),
         "shares": st.booleans(),
+        "retries": st.booleans(),
         "follows": st.booleans(),
         "replaces": st.booleans(),
         "faults": st.integers(0, 8),

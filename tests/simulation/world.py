@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from destinations.destination import Identity, Written
+from destinations.destination import Written
 from destinations.dlq import Dlq
 from origins.batch import JSON, Batch, Limits, Span
 from origins.origin import Backlog
@@ -48,6 +48,7 @@ from runners.outcome import (
     Together,
 )
 from runners.progress import Plan
+from runners.retry import FOR_EVER, NEVER, Retry
 from runners.source import Feed, Source
 
 Work = Generator[None, None, Outcome]
@@ -222,6 +223,8 @@ class Process:
             journal=self.journal,
             crew=self.crew,
             clock=self.clock,
+            retry=Retry(attempts=FOR_EVER, within=float("inf")) if world.retries else NEVER,
+            dice=world.rng,
             rules=Rules(
                 dlq=world.dlq,
                 delivery=world.delivery,  # type: ignore[arg-type]
@@ -232,7 +235,7 @@ class Process:
             forget=world.forget,
         )
         if world.protections.recover:
-            self.dispatcher.recover(dict.fromkeys([*world.names, DLQ], Identity(place="memory")))
+            self.dispatcher.recover()
         self.opened = False
         self.over = False
 
@@ -348,7 +351,7 @@ class Process:
     def _ask(self, task: Ask) -> Generator[None, None, Mapping[str, Written]]:
         world, found = self.world, {}
         for name in task.names:
-            if world.protections.fence:
+            if world.protections.fence and not task.ours:
                 world.tables[name].fences += 1
             if world.rng.random() < 0.1:
                 world.tables[name].commits.append(Commit(f"{task.plan.batch.plan}/{name}", [], "SET TBLPROPERTIES"))
@@ -372,9 +375,11 @@ class Process:
         transaction = self.transactions.pop(key)
         if transaction.fences != table.fences:
             raise Broken("fenced")
+        if self.world.retries and self.world.may_break():
+            raise Broken("TimeoutError: nothing landed")
         transaction.land()
         if self.world.may_break():
-            raise Broken("landed, though nobody was told")
+            raise Broken("TimeoutError: landed, though nobody was told")
         return Written(rows=len(rows))
 
 
@@ -396,6 +401,7 @@ class World:
         hears: bool = True,
         foresees: bool = False,
         shares: bool = False,
+        retries: bool = False,
         follows: bool = False,
         replaces: bool = False,
         faults: int = 6,
@@ -417,6 +423,8 @@ class World:
         """Whether batches are planned, in case, while those before them are carried."""
         self.shares = shares and not replaces
         """Whether lanes that are ready at the same time are written together."""
+        self.retries = retries
+        """Whether a write that is reported as failed is tried again by the same run."""
         self.follows = follows
         """Whether runs go on when nothing is left, while rows arrive, until somebody asks them to stop."""
         self.arrived = 0 if follows else rows
@@ -543,6 +551,7 @@ class World:
             self.faults -= 1
             self._gone(process)
             return None
+        process.clock.move(self.rng.random() if self.retries else 0)
         if self.follows:
             self._time_passes(process)
         try:
