@@ -74,7 +74,7 @@ def test_those_that_a_killed_run_wrote_together_are_found_by_the_next(
 
     def lost(self: Delta, *words: object) -> object:
         write(self, *words)  # type: ignore[arg-type]
-        raise ConnectionError("nobody was told")
+        raise RuntimeError("nobody was told")
 
     with monkeypatch.context() as patched:
         patched.setattr(Delta, "write", lost)
