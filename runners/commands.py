@@ -15,6 +15,7 @@ import click
 
 from runners.exits import BY_STATUS, FAILED, STOPPED
 from runners.given import InOrder, as_json, loaded, looked_at, moves, with_definition
+from runners.init_command import init
 from runners.offset_commands import move_offsets, offsets, sure
 
 if TYPE_CHECKING:
@@ -62,6 +63,9 @@ def demo(directory: Path) -> int:
         click.echo(printing.failure(report), err=True)
     click.echo(printing.demo(report, pipeline, file))
     return BY_STATUS[report.status]
+
+
+wherry.add_command(init)
 
 
 @wherry.command()
