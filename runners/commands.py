@@ -17,6 +17,7 @@ from runners.exits import BY_STATUS, FAILED, STOPPED
 from runners.given import InOrder, as_json, loaded, looked_at, moves, with_definition
 from runners.init_command import init
 from runners.offset_commands import move_offsets, offsets, sure
+from runners.preview_command import preview
 
 if TYPE_CHECKING:
     from runners.events import Listener
@@ -89,6 +90,9 @@ def validate(with_spark: bool, json: bool, **given: Any) -> None:
         click.echo(printing.as_json({**said.json(), "columns": columns}))
     else:
         click.echo(printing.explanation(said, str(given["file"]), columns))
+
+
+wherry.add_command(preview)
 
 
 @wherry.command()

@@ -16,6 +16,7 @@ from stages.stage import Stage
 if TYPE_CHECKING:
     from runners.backfill import Backfill
     from runners.events import Listener
+    from runners.preview import Preview
     from runners.report import Report
     from runners.ruling import Ruling
 
@@ -154,6 +155,26 @@ class Pipeline:
         Called again after a crash it goes on where it was. Raises as `run` does.
         """
         return self._carried(check, listeners=listeners, backfill=backfill)
+
+    def preview(
+        self,
+        *,
+        rows: int | None = None,
+        shown: int = 3,
+        lane: str | None = None,
+        from_beginning: bool = False,
+    ) -> Preview:
+        """What would become of the next batch of each origin: rows behind every stage, kept, filtered, refused and why.
+
+        Reads what waits and the ledger; nothing is written, and no offset moves. With `rows` only the batch's first so
+        many rows pass; of each kind of row `shown` are seen. `lane` chooses one; without it the lane in which the last
+        run failed, or else the first that has something. A Python function in front of a stage that changes rows is
+        called twice. Raises `StageError` where a stage does not fit the rows that reach it.
+        """
+        from runners.definition import of
+        from runners.previews import preview
+
+        return preview(of(self), rows=rows, shown=shown, lane=lane, from_beginning=from_beginning)
 
     def stop(self, reason: str = "asked to stop") -> bool:
         """Ask a run of this pipeline, in whatever process, to stop once the batches in flight are finished.
