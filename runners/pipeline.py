@@ -103,14 +103,17 @@ class Pipeline:
         *,
         variables: Mapping[str, str] | None = None,
         overrides: Mapping[str, str] | None = None,
+        secrets: Mapping[str, str] | None = None,
     ) -> Pipeline:
         """The pipeline in a definition file; `overrides` are values by their paths, such as `dlq.window`.
+
+        `variables` are put in for `${NAME}` and `secrets` for `${secret:NAME}`, before the environment's.
 
         Raises `DefinitionError` with all that is wrong with it.
         """
         from runners.definition import load
 
-        return load(path, variables=variables, overrides=overrides).pipeline
+        return load(path, variables=variables, overrides=overrides, secrets=secrets).pipeline
 
     def run(
         self,

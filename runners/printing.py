@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from origins.batch import JSON
+from runners.codes import codes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -123,11 +124,17 @@ def demo(said: Report, pipeline: Pipeline, file: Path) -> str:
     return f"{report(said, str(file))}\n\n{sections(lie)}\n\n{table(['type next', ''], rows)}"
 
 
-def failure(said: Report) -> str:
+def failure(said: Report, file: str = "FILE") -> str:
     """Why a run failed, and what to do."""
     error = said.error
     assert error is not None
-    return f"{_ended(said)}: {error}"
+    hint = [error.hint.replace("FILE", file)] if error.hint else []
+    return "\n".join([f"{_ended(said)}: {error.message}", *hint, *explained(error.code)])
+
+
+def explained(code: str) -> list[str]:
+    """Where more is said about an error; nothing for one that says all itself, or of which there is no more to say."""
+    return [f"more         wherry explain {code}"] if code in codes() and code not in ("DEFINITION", "REFUSED") else []
 
 
 def status(facts: Mapping[str, JSON]) -> str:

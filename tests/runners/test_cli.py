@@ -141,9 +141,10 @@ def test_an_error_says_what_and_what_to_do(
     """Its exit code tells a scheduler apart what it must know."""
     fails(monkeypatch, Owned("orders is being run already.", hint="Wait for it."))
     assert cli.execute(["validate", file]) == 4
-    assert capsys.readouterr().err == "orders is being run already.\nWait for it.\n"
+    assert capsys.readouterr().err == "orders is being run already.\nWait for it.\nmore         wherry explain OWNED\n"
     fails(monkeypatch, Refusal("This state belongs to shop."))
     assert cli.execute(["validate", file]) == 2
+    assert capsys.readouterr().err == "This state belongs to shop.\n"
 
 
 def test_an_unforeseen_error_is_one_line_and_its_trace_a_file(
@@ -249,6 +250,72 @@ def test_a_run_that_is_stopped_before_it_carries_is_3(
     assert cli.execute(["run", file]) == 3
     assert capsys.readouterr().err == "orders was stopped before it began to carry.\n"
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_run_that_another_one_has_is_4_or_passed_over(
+    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the call says; a scheduler that passes over it sees that nothing was carried."""
+
+    def run(_: Pipeline, **__: Any) -> Report:
+        raise Owned("orders is being run already, on this host.")
+
+    monkeypatch.setattr(Pipeline, "run", run)
+    assert cli.execute(["run", file]) == 4
+    assert cli.execute(["run", file, "--if-running", "fail"]) == 4
+    capsys.readouterr()
+    assert cli.execute(["run", file, "--if-running", "skip", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert err == "orders is being run already, on this host. It is left alone.\n"
+    assert json.loads(out)["status"] == "skipped"
+
+
+def test_standard_error_is_json_where_that_is_asked_for(
+    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever goes wrong; the next command is text again."""
+    carries(monkeypatch, status="failed", error=RunError(cls="X", code="LEDGER", message="no room"))
+    assert cli.execute(["run", file, "--log-format", "json"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert (json.loads(line)["level"], json.loads(line)["code"]) == ("error", "LEDGER")
+    assert cli.execute(["run", "gone.yaml", "--log-format", "json"]) == 2
+    assert json.loads(capsys.readouterr().err)["code"] == "DEFINITION"
+    assert cli.execute(["validate", "gone.yaml"]) == 2
+    assert capsys.readouterr().err.startswith("gone.yaml: 1 problem\n")
+
+
+def test_secrets_come_from_a_file_and_are_not_shown(
+    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They win over the environment; `${NAME}` does not find them."""
+    monkeypatch.setenv("WHERRY_KEY", "wrong")
+    Path("secrets.yaml").write_text("WHERRY_KEY: hunter2\nWHERRY_OTHER: hunter3\n")
+    Path(file).write_text(SMALLEST.replace("main.orders", "'main.${secret:WHERRY_KEY}'"))
+    carries(monkeypatch, status="failed", error=RunError(cls="X", code="X", message="no main.hunter2, main.wrong"))
+    assert cli.execute(["run", file, "--secrets", "secrets.yaml"]) == 1
+    assert capsys.readouterr().err.endswith("no main.${secret:WHERRY_KEY}, main.wrong\n")
+    Path(file).write_text(SMALLEST.replace("main.orders", "'main.${WHERRY_OTHER}'"))
+    assert cli.execute(["validate", file, "--secrets", "secrets.yaml"]) == 2
+    err = capsys.readouterr().err
+    assert "the parameter WHERRY_OTHER is missing" in err
+    assert "hunter" not in err
+
+
+def test_a_shell_completes_commands_kinds_and_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    """As click asks for it; and each shell gets its script."""
+
+    def completed(*words: str) -> list[str]:
+        environment = {"COMP_WORDS": " ".join(["wherry", *words]), "COMP_CWORD": str(len(words))}
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in {**environment, "_WHERRY_COMPLETE": "bash_complete"}.items():
+                patch.setenv(name, value)
+            assert cli.execute([]) == 0
+        return [line.partition(",")[2] for line in capsys.readouterr().out.splitlines()]
+
+    assert completed("va") == ["validate"]
+    assert completed("kinds", "with") == ["with_columns"]
+    assert completed("explain", "win") == ["WINDOW"]
+    assert "--if-running" in completed("run", "--if")
 
 
 def test_a_run_is_told_who_is_gone_and_what_has_moved(file: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -454,7 +454,9 @@ def test_a_pipeline_that_was_loaded_keeps_its_secrets_when_it_is_changed(loaded:
 def test_what_only_looks_at_the_state_needs_no_secret(loaded: Load, refused: Refuse) -> None:
     """A person may ask how a pipeline is without being able to run it."""
     text = with_origin("{path: x, schema: '${secret:KEY}'}")
-    assert refused(text) == ["origin.folder.schema: the secret KEY is missing; set it in the environment"]
+    assert refused(text) == [
+        "origin.folder.schema: the secret KEY is missing; set it in the environment, or give it by --secrets FILE"
+    ]
     assert loaded(text, needs_secrets=False).pipeline.name == "orders"
 
 

@@ -76,9 +76,20 @@ def test_a_failure_is_told_in_its_own_words() -> None:
     """After how long, why, what to do, and how far it came."""
     error = RunError(cls="LedgerError", code="LEDGER", message="the disk is full.", hint="Make room.")
     report = carried(status="failed", error=error)
-    assert printing.failure(report) == "orders failed after 1.3 s: the disk is full.\nMake room."
+    assert printing.failure(report).splitlines() == [
+        "orders failed after 1.3 s: the disk is full.",
+        "Make room.",
+        "more         wherry explain LEDGER",
+    ]
     assert printing.report(report, "orders.yaml").splitlines()[0] == "2 batches before that:"
     assert printing.report(carried(status="failed", error=error, batches=0), "x") == "No batch was carried."
+
+
+def test_a_failure_says_what_to_type() -> None:
+    """With the definition's own file in the place where the error has only `FILE`."""
+    error = RunError(cls="WindowTripped", code="WINDOW", message="too many", hint="see it       wherry preview FILE")
+    said = printing.failure(carried(status="failed", error=error), "shop/orders.yaml")
+    assert "see it       wherry preview shop/orders.yaml" in said.splitlines()
 
 
 FACTS: dict[str, Any] = {
