@@ -43,13 +43,19 @@ def schema() -> StructType:
     return StructType([StructField(name, kinds[kind]) for name, kind in columns])
 
 
-def dead_letters(refused: DataFrame, batch: Batch, *, original: bool) -> DataFrame:
+def dead_letters(
+    refused: DataFrame, batch: Batch, *, original: bool, secrets: Mapping[str, str] | None = None
+) -> DataFrame:
     """The rows of a DLQ for the refused rows of a batch: `nack`, `part`, and `position`, the place in the batch.
 
-    Without `original` the row as it was read is left out.
+    Without `original` the row as it was read is left out. No message says a secret: a condition that has one stands
+    there with what `secrets` has for it.
     """
     from pyspark.sql import functions as F
 
+    message = F.col("nack")["message"]
+    for secret in sorted(secrets or {}, key=len, reverse=True):
+        message = F.replace(message, F.lit(secret), F.lit((secrets or {})[secret]))
     nack, nothing = F.col("nack"), F.lit(None).cast("string")
     columns = {
         "id": F.concat(F.lit(f"{batch.plan}/"), F.col("position").cast("string")),
@@ -63,7 +69,7 @@ def dead_letters(refused: DataFrame, batch: Batch, *, original: bool) -> DataFra
         "destination": nack["destination"],
         "delivered_to": F.array().cast("array<string>"),
         "code": nack["code"],
-        "message": nack["message"],
+        "message": message,
         "row": nack["row"],
         "row_schema": nack["row_schema"],
         "original": nack["original"] if original else nothing,

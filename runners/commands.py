@@ -220,14 +220,16 @@ def backfill(
 @wherry.command()
 @with_definition
 @click.option("--reason", default="asked to stop", metavar="TEXT", help="Why; it stands in the run's report.")
-def stop(reason: str, **given: Any) -> None:
+@click.option("--force", is_flag=True, help="At once: what is in flight is left for the next run to look at.")
+def stop(reason: str, force: bool, **given: Any) -> None:
     """Ask a run to stop once its batches in flight are finished.
 
     For example:  wherry stop orders.yaml
     """
     pipeline = looked_at(**given)
-    if pipeline.stop(reason):
-        click.echo(f"{pipeline.name} was asked to stop. How it is:  wherry status {given['file']}")
+    if pipeline.stop(reason, force=force):
+        at_once = " at once" if force else ""
+        click.echo(f"{pipeline.name} was asked to stop{at_once}. How it is:  wherry status {given['file']}")
     else:
         click.echo(f"Nobody runs {pipeline.name}.")
 

@@ -18,6 +18,7 @@ from runners.line import Line, passing
 from runners.outcome import DLQ
 from runners.pipeline import Pipeline
 from runners.ruling import Ruling
+from runners.secrets import without
 from runners.source import Feed, Source
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class Opening:
                 for each, identity in identities.items()
             },
         }
-        journal.record(Entry(kind="open", body=body))
+        journal.record(Entry(kind="open", body=without(self.pipeline.secrets, body)))
         batch = self.pipeline.run_options.batch
         return Source(
             pipeline=self.pipeline.name,

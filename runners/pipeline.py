@@ -179,10 +179,11 @@ class Pipeline:
 
         return preview(of(self), rows=rows, shown=shown, lane=lane, from_beginning=from_beginning)
 
-    def stop(self, reason: str = "asked to stop") -> bool:
+    def stop(self, reason: str = "asked to stop", *, force: bool = False) -> bool:
         """Ask a run of this pipeline, in whatever process, to stop once the batches in flight are finished.
 
-        It hears at its next entry in the ledger. Whether anybody was there to ask.
+        It hears at its next entry in the ledger. With `force` it hears within seconds (a state in a catalog: half a
+        minute) and leaves what is in flight as it is, for the next run to look at. Whether anybody was there to ask.
         """
         from runners.definition import of
         from runners.place import Place
@@ -192,7 +193,7 @@ class Pipeline:
         pipeline = of(self).pipeline
         place = Place.of(pipeline)
         spark = obtain(pipeline.spark.conf, pipeline.spark.packages) if place.needs_spark else None
-        return ask_to_stop(place.ledger(spark), reason).owner is not None
+        return ask_to_stop(place.ledger(spark), reason, force=force).owner is not None
 
     def status(self) -> dict[str, JSON]:
         """How the pipeline is, as its state says."""

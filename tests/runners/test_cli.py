@@ -365,6 +365,24 @@ def test_offsets_of_a_pipeline_that_never_ran_are_none(file: str, capsys: pytest
     assert err == "There is nothing to move: nothing was carried yet.\n"
 
 
+def test_a_stop_may_be_forced(file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """And says whether anybody was there to hear it."""
+    asked: list[tuple[str, bool]] = []
+
+    def stop(_: Pipeline, reason: str, *, force: bool) -> bool:
+        asked.append((reason, force))
+        return force
+
+    monkeypatch.setattr(Pipeline, "stop", stop)
+    assert cli.execute(["stop", file]) == 0
+    assert cli.execute(["stop", file, "--force", "--reason", "fire"]) == 0
+    assert asked == [("asked to stop", False), ("fire", True)]
+    assert capsys.readouterr().out.splitlines() == [
+        "Nobody runs orders.",
+        "orders was asked to stop at once. How it is:  wherry status orders.yaml",
+    ]
+
+
 def test_refused_rows_are_shown_twenty_to_a_person_and_all_to_a_program(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
