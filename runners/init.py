@@ -23,6 +23,11 @@ def begin(directory: Path, name: str = "", *, example: str = "orders") -> Mappin
         raise Refusal(
             f"A pipeline cannot be called {name!r}: expected letters, digits, _ and -.", hint=f"Add --name {near}."
         )
+    if example == "databricks" and "-" in name:
+        raise Refusal(
+            f"A pipeline on Databricks cannot be called {name!r}: its table has the same name.",
+            hint=f"Add --name {name.replace('-', '_')}.",
+        )
     files = {directory / place: content for place, content in _written(EXAMPLES / example, name)}
     for file, content in files.items():
         if file.exists() and (not file.is_file() or file.read_bytes() != content.encode()):

@@ -29,18 +29,27 @@ def init(directory: Path | None, name: str, databricks: bool) -> None:
         directory = Path(name)
     files = begin(directory, name, example="databricks" if databricks else "orders")
     definition = next(iter(files))
-    test = next(file for file in files if file.name == "test_pipeline.py")
+    made = printing.table(["written", ""], [[str(file), what] for file, what in files.items()])
+    rows = _on_databricks(directory) if databricks else _here(directory, definition)
+    click.echo(f"{made}\n\n{printing.table(['type next', ''], rows)}")
+
+
+def _here(directory: Path, definition: Path) -> list[list[str]]:
     file = shlex.quote(str(definition))
-    rows = [
+    return [
         [f"wherry preview {file}", "what becomes of each row; nothing is written"],
         [f"wherry run {file}", "carries the sample, and what you put beside it"],
         [f"wherry dlq show {file}", "the refused rows, and why"],
-        [f"python {shlex.quote(str(test))}", "the test"],
+        [f"python {shlex.quote(str(directory / 'test_pipeline.py'))}", "the test"],
     ]
-    if databricks:
-        rows = [[f"cd {shlex.quote(str(directory))} && databricks bundle deploy", "brings it all to your workspace"]]
-    made = printing.table(["written", ""], [[str(file), what] for file, what in files.items()])
-    click.echo(f"{made}\n\n{printing.table(['type next', ''], rows)}")
+
+
+def _on_databricks(directory: Path) -> list[list[str]]:
+    return [
+        [f"cd {shlex.quote(str(directory))}", ""],
+        ["databricks bundle validate", "is all filled in? landing, table and state stand in databricks.yml"],
+        ["databricks bundle deploy", "brings the definition, the notebook and the job to your workspace"],
+    ]
 
 
 def asks() -> bool:

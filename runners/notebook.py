@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from origins.batch import JSON
 
 if TYPE_CHECKING:
+    from runners.lanes import Lanes
     from runners.preview import BatchPreview, Preview, StagePreview
     from runners.report import Report
 
@@ -37,6 +38,18 @@ def preview(said: Preview) -> str:
     if not said.batches:
         return f"<p>Nothing waits for <b>{_text(said.pipeline)}</b>.</p>"
     return "".join(part for batch in said.batches for part in _batch(batch))
+
+
+def lanes(said: Lanes) -> str:
+    """How far every lane is, and what is open."""
+    rows = [
+        [name, str(lane["number"]), str(lane["committed_at"] or ""), json.dumps(lane["offset"], ensure_ascii=False)]
+        for name, lane in said.lanes.items()
+    ]
+    waiting = "".join(f"<p>Batch {each['number']} of lane {_text(each['lane'])} is open.</p>" for each in said.open)
+    if not rows:
+        return f"<p>Nothing was carried by <b>{_text(said.pipeline)}</b> yet.</p>{waiting}"
+    return _table(["lane", "batch", "committed at", "offset"], rows) + waiting
 
 
 def _batch(batch: BatchPreview) -> Iterator[str]:

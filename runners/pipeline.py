@@ -16,6 +16,7 @@ from stages.stage import Stage
 if TYPE_CHECKING:
     from runners.backfill import Backfill
     from runners.events import Listener
+    from runners.lanes import Lanes
     from runners.preview import Preview
     from runners.report import Report
     from runners.ruling import Ruling
@@ -201,6 +202,13 @@ class Pipeline:
         from runners.status import status
 
         return status(of(self).pipeline)
+
+    def lanes(self) -> Lanes:
+        """How far every lane is, and what is open; in a notebook a table."""
+        from runners.definition import of
+        from runners.lanes import Lanes
+
+        return Lanes.of(of(self).pipeline)
 
     def dead_letters(self, limit: int | None = None) -> list[dict[str, JSON]]:
         """The last `limit` refused rows (default: all), the newest last.

@@ -123,6 +123,11 @@ class Report:
             },
         }
 
+    def _repr_html_(self) -> str:
+        from runners.notebook import report
+
+        return report(self)
+
 
 class Bookkeeper:
     """A listener that adds up what a run settles."""

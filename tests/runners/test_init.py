@@ -66,6 +66,18 @@ def test_a_directory_that_cannot_be_written_is_no_stack_trace(tmp_path: Path) ->
         begin(tmp_path / "shop", "orders")
 
 
+def test_databricks_gets_a_bundle_and_a_notebook(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """All of one name, which is a table's name too."""
+    assert cli.execute(["init", str(tmp_path / "shop"), "--databricks"]) == 0
+    assert "databricks bundle deploy" in capsys.readouterr().out
+    names = {file.name for file in (tmp_path / "shop").iterdir()}
+    assert names == {"shop.yaml", "databricks.yml", "notebook.py", "landing"}
+    assert load(tmp_path / "shop" / "shop.yaml").pipeline.destinations[0].place == "default.shop"
+    assert 'Pipeline.load("shop.yaml"' in (tmp_path / "shop" / "notebook.py").read_text()
+    assert cli.execute(["init", str(tmp_path / "my-shop"), "--databricks"]) == 2
+    assert "Add --name my_shop." in capsys.readouterr().err
+
+
 def test_one_question_is_asked_and_only_of_a_person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it is called; nobody is asked where a directory is named, or where nobody sits."""
     monkeypatch.chdir(tmp_path)
