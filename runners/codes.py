@@ -19,6 +19,6 @@ def codes() -> Mapping[str, str]:
 
 
 def summary(code: str) -> str:
-    """The first sentence of what a code means."""
+    """What a code means, up to the first full stop or colon."""
     said = " ".join(codes()[code].split("\n- ")[0].split())
-    return re.split(r"(?<=[.:]) ", said)[0]
+    return re.split(r"(?<=[.:]) ", said)[0].removesuffix(":").removesuffix(".") + "."

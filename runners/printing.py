@@ -70,7 +70,7 @@ def explanation(said: Explanation, file: str, columns: Mapping[str, str] | None 
         ("columns", analysed),
         ("note", said.notes),
     ]
-    told = [(heading, [_here(sentence).replace("FILE", file) for sentence in told]) for heading, told in named]
+    told = [(heading, [here(sentence).replace("FILE", file) for sentence in told]) for heading, told in named]
     return f"{said.pipeline} is well defined.\n\n{sections(told)}"
 
 
@@ -114,7 +114,7 @@ def demo(said: Report, pipeline: Pipeline, file: Path) -> str:
         *((f"{destination.name}", [destination.place]) for destination in pipeline.destinations),
         ("the state", [str(pipeline.state)]),
     ]
-    lie = [(heading, [_here(place) for place in places]) for heading, places in named]
+    lie = [(heading, [here(place) for place in places]) for heading, places in named]
     rows = [
         [f"wherry dlq show {file}", "the refused rows, and why"],
         [f"wherry status {file}", "how far it is"],
@@ -206,7 +206,7 @@ def one_kind(kind: Kind) -> str:
     return "\n\n".join(parts)
 
 
-def _here(text: str) -> str:
+def here(text: str) -> str:
     """The text with paths beneath the current directory as they would be typed."""
     here = os.getcwd().rstrip(os.sep) + os.sep
     return text.replace(here, "") if len(here) > 1 else text

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 
 from runners.preview import BatchPreview, Preview, Seen, StagePreview
+from runners.printing import here
 
 
 def preview(said: Preview) -> str:
@@ -16,8 +17,8 @@ def preview(said: Preview) -> str:
 
 
 def _batch(batch: BatchPreview) -> Iterator[str]:
-    label = f" ({batch.label})" if batch.label else ""
-    yield f"Batch {batch.number} of lane {batch.lane}{label}, tried out. Nothing is written."
+    label = f" ({here(batch.label)})" if batch.label else ""
+    yield f"Batch {batch.number} of lane {batch.lane}{label}, tried out: {_rows(batch.read)}. Nothing is written."
     for stage in batch.stages:
         yield "\n".join([_counts(stage), *map(_row, stage.rows)])
     yield "\n".join(f"{name} would get {_rows(rows)}." for name, rows in batch.destinations.items())

@@ -71,7 +71,9 @@ def test_the_document_and_the_command_say_the_same(capsys: pytest.CaptureFixture
 def test_all_codes_are_listed_with_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     """For a program too."""
     assert cli.execute(["explain"]) == 0
-    assert "OWNED        Another run has the pipeline, here or on another host." in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "OWNED        Another run has the pipeline, here or on another host.\n" in out
+    assert "PARSE        The origin could not read it.\n" in out
     assert cli.execute(["explain", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["CAST"].startswith("A value cannot be converted")
     assert cli.execute(["explain", "CAST", "--json"]) == 0
