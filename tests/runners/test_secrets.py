@@ -46,8 +46,8 @@ def test_log_lines_say_no_secret_while_a_run_goes_on(caplog: pytest.LogCaptureFi
     log = logging.getLogger("wherry")
     with discreet(SECRETS), caplog.at_level("INFO", "wherry"):
         log.warning("%s of hunter2: %d rows", "user:hunter2@host", 5)
-    log.warning("100%")
-    assert caplog.messages == ["user:${secret:A}@host of ${secret:A}: 5 rows", "100%"]
+    log.warning("100% of hunter2")
+    assert caplog.messages == ["user:${secret:A}@host of ${secret:A}: 5 rows", "100% of hunter2"]
 
 
 def test_a_run_that_failed_says_no_secret() -> None:
