@@ -143,7 +143,7 @@ def status(facts: Mapping[str, JSON]) -> str:
     named: list[tuple[str, Sequence[str]]] = [
         ("run by", [f"{owner['host']}, process {owner['process']}, since {owner['since']}"] if owner else []),
         ("last run", [_last(last)] if last else []),
-        ("error", last["error"]["message"].splitlines()[:1] if last and last["error"] else []),
+        ("error", _error(last["error"]) if last and last["error"] else []),
         ("lanes", [_lane(name, lane) for name, lane in facts["lanes"].items()]),
         ("open", [_open(each) for each in facts["open"]]),
         ("refused", [f"{dlq['rows']:,} rows in the dead letter queue"] if dlq["rows"] else []),
@@ -251,6 +251,11 @@ def _ended(said: Report) -> str:
 def _last(run: Mapping[str, JSON]) -> str:
     reason = f" ({run['reason']})" if run["status"] == "stopped" else ""
     return f"{run['status']}{reason} at {str(run['at'])[:19]}, {run['batches']:,} batches, {run['read']:,} rows read"
+
+
+def _error(error: Mapping[str, JSON]) -> list[str]:
+    more = f"More:  wherry explain {error['code']}"
+    return [error["message"].splitlines()[0], *([more] if explained(error["code"]) else [])]
 
 
 def _lane(name: str, lane: Mapping[str, JSON]) -> str:

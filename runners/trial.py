@@ -143,9 +143,10 @@ class Trial:
         """Ask what became of the rows of the last section: for each outcome how many there are, and the first ones."""
         section = self.sections[-1]
         filters = list(section.filters.values())
+        needed = frame.select(PLACE, STATE, VERDICT, *filters, *[note.column for note in section.notes])
         alike = Window.partitionBy(STATE, F.col(VERDICT)["code"], *filters)
         nth = F.row_number().over(alike.orderBy(*self._arrival())).alias("nth")
-        first = frame.select("*", nth, F.count(F.lit(1)).over(alike).alias("alike")).where(F.col("nth") <= self.most)
+        first = needed.select("*", nth, F.count(F.lit(1)).over(alike).alias("alike")).where(F.col("nth") <= self.most)
         found = first.select(
             F.col(STATE).alias("state"),
             *[F.col(name) for name in filters],

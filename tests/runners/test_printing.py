@@ -125,7 +125,7 @@ def test_a_pipeline_is_told_in_a_few_lines() -> None:
                 "at": "2026-01-01T00:00:00.123+00:00",
                 "batches": 3,
                 "read": 30,
-                "error": {"message": "the window tripped\n  and more"},
+                "error": {"code": "WINDOW", "message": "the window tripped\n  and more"},
             },
         }
     )
@@ -134,6 +134,7 @@ def test_a_pipeline_is_told_in_a_few_lines() -> None:
         "last run  failed at 2026-01-01T00:00:00, 3 batches, 30 rows",
         "          read",
         "error     the window tripped",
+        "          More:  wherry explain WINDOW",
         'lanes     0: batch 3, offset {"file": "a"}, 2 files waiting',
         "open      batch 4 of lane 0 (b.json) is open; the next run",
         "          finishes it first",

@@ -110,6 +110,19 @@ def test_rows_are_seen_behind_a_statement_that_gives_others(place: Place) -> Non
     assert batch.destinations == {"orders": 2}
 
 
+def test_columns_may_be_called_anything(place: Place) -> None:
+    """As what a preview notes beside the rows, for example."""
+    columns = {"nth": 1, "alike": 2, "state": 3, "row": "r", "a.b": 5}
+    place.land("a.json", [columns])
+    schema = "nth long, alike long, state long, row string, `a.b` long"
+    text = ORDERS.replace("id long, email string, amount string", schema)
+    text = text[: text.index("stages:")] + text[text.index("destinations:") :]
+    two = text.replace("dlq:", "  - {delta: {path: tables/two}, stages: [{filter: 'nth = 1'}]}\ndlq:")
+    (batch,) = place.load(two).preview().batches
+    assert seen(batch, "two/filter", "kept") == [columns]
+    assert batch.destinations == {"orders": 1, "two": 1}
+
+
 def test_what_the_table_demands_is_tried_out_too(place: Place) -> None:
     """Of a table that is there, and of one that a run would make; neither is touched."""
     merge = "{path: tables/orders, mode: merge, keys: [id]}"
