@@ -15,6 +15,7 @@ from destinations.delta_fit import unclear, unfit
 from destinations.delta_log import tag
 from destinations.delta_merge import Merge, insisting
 from destinations.delta_options import check, missing
+from destinations.delta_rules import Declared
 from destinations.delta_schema import impossible, needs_mapping
 from destinations.delta_table import Layout, Table, make
 from destinations.destination import Destination, DestinationError, Identity, Label, Misfit, Unsure, Written
@@ -145,6 +146,10 @@ class Delta(Destination):
         return Identity(place=self.place, id=table.id, version=table.version)
 
     def demands(self, spark: SparkSession, schema: StructType) -> Sequence[Stage]:
+        if self._held.table is None and Table.find(spark, self.sql_name, self.folder) is None:
+            return demanded(
+                self, Declared(schema=self._columns(schema), checks={}, generated={}, identities={}), schema
+            )
         return demanded(self, self._standing(spark).declared(spark), schema)
 
     def write(self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label]) -> Written:

@@ -120,7 +120,8 @@ class Destination(ABC):
 
     def demands(self, spark: SparkSession, schema: StructType) -> Sequence[Stage]:
         """What this place demands of rows that reach it with this schema, as stages behind all others: they refuse
-        what it would refuse, and filter what it would leave out. Asked once a run, after `open`.
+        what it would refuse, and filter what it would leave out. Asked once a run, after `open`; and by a preview,
+        which opens nothing: a place that is not there yet demands what it will when it is made.
         """
         return ()
 

@@ -9,6 +9,7 @@ from typing import Any
 from origins.batch import JSON, Batch
 from origins.errors import WherryError
 from runners.events import BatchRests, BatchSettled, Event, Noticed, rested
+from runners.secrets import without
 from runners.session import in_short
 from runners.watch import PHASES, added
 
@@ -37,15 +38,15 @@ class RunError:
     lane: str | None = None
 
     @staticmethod
-    def of(error: Exception) -> RunError:
-        """From what was raised; an error that is not ours is told in one line."""
+    def of(error: Exception, secrets: Mapping[str, str] | None = None) -> RunError:
+        """From what was raised, without the secrets; an error that is not ours is told in one line."""
         batch: Batch | None = getattr(error, "batch", None)
         ours = error if isinstance(error, WherryError) else WherryError(in_short(error))
         return RunError(
             cls=type(error).__name__,
             code=error.code if isinstance(error, WherryError) else "UNEXPECTED",
-            message=ours.message,
-            hint=ours.hint,
+            message=without(secrets or {}, ours.message),
+            hint=without(secrets or {}, ours.hint),
             stage=getattr(error, "stage", None),
             lane=batch.lane if batch else None,
         )
@@ -121,6 +122,11 @@ class Report:
                 "lane": error.lane,
             },
         }
+
+    def _repr_html_(self) -> str:
+        from runners.notebook import report
+
+        return report(self)
 
 
 class Bookkeeper:

@@ -37,13 +37,16 @@ from runners.report import Bookkeeper, Report, RunError
 from runners.retry import policy
 from runners.ruling import Ruling
 from runners.runner import Runner
-from runners.secrets import without
+from runners.secrets import discreet, without
 from runners.session import jvm_process, obtain, own
 from runners.source import Source, notices_of
-from runners.stopping import signals_stop
+from runners.stopping import ledger_forces, signals_stop
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+FORCED_AT_ONCE, FORCED_SOON = 1.0, 30.0
+"""After how many seconds a forced stop is heard, of a ledger on this machine and of one that Spark reads."""
 
 
 log = logging.getLogger("wherry")
@@ -79,7 +82,7 @@ class Run:
         """Carry what waits. Raises only when the pipeline could not be taken; all else is in the report."""
         began = self.clock.elapsed()
         self.place.make()
-        with self._locked():
+        with self._locked(), discreet(self.pipeline.secrets):
             journal = None if self.place.needs_spark else self._journal(None)
             options = self.pipeline.spark
             spark = own(obtain(options.conf, options.packages), self.pipeline.run_options.time_zone)
@@ -93,7 +96,7 @@ class Run:
                 status=status,
                 reason=stopping or ("failed" if error else "nothing left to do"),
                 seconds=self.clock.elapsed() - began,
-                error=RunError.of(error) if error else None,
+                error=RunError.of(error, self.pipeline.secrets) if error else None,
             )
             self._release(journal, report)
         return report
@@ -156,7 +159,11 @@ class Run:
         )
         raised: list[Exception] = []
         try:
-            with signals_stop(dispatcher, runner.cancel):
+            ledger, every = self.place.ledger(spark), FORCED_AT_ONCE if self.place.directory else FORCED_SOON
+            with (
+                signals_stop(dispatcher, runner.cancel),
+                ledger_forces(ledger, dispatcher, runner.cancel, every=every),
+            ):
                 self._carry_all(journal, dispatcher, runner, spark)
         except Exception as error:
             raised.append(error)
@@ -238,6 +245,7 @@ class Run:
             store=self.place.store(),
             time_zone=self.pipeline.run_options.time_zone,
             assume=self.ruling.assume,
+            secrets=self.pipeline.secrets,
         )
 
     @contextlib.contextmanager

@@ -43,6 +43,7 @@ from runners.outcome import (
     Together,
 )
 from runners.progress import Plan
+from runners.secrets import without
 from runners.session import cancel, in_short, named_work, sees_ends
 from runners.session import own as own_session
 from runners.store import Store
@@ -87,6 +88,8 @@ class Runner:
     time_zone: str = "UTC"
     assume: str = ""
     """What holds for a batch of which a destination cannot say whether it has it; nothing: the run stops."""
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    """What no reason for which a row is refused says, with what stands in its place."""
     lines: Mapping[str, Line] = field(default_factory=dict)
     """The stages of each origin's rows, once the run is open."""
     _local: threading.local = field(default_factory=threading.local)
@@ -262,7 +265,7 @@ class Runner:
         try:
             if name == DLQ:
                 refused = refused_rows(spark, self.store, decision)
-                rows = dead_letters(refused, batch, original=self.keep_original)
+                rows = dead_letters(refused, batch, original=self.keep_original, secrets=self.secrets)
             else:
                 rows = rows_for(spark, self.store, decision, name)
             return self._named(name).write(spark, rows, [Label(batch=batch, destination=name)])
@@ -307,7 +310,7 @@ class Runner:
 
         refused = refused_rows(spark, self.store, task.decision)
         upto = refused.where(F.col("position") <= task.place).orderBy(F.col("position").desc()).limit(3)
-        return Explained(nacks=[_shown(row["nack"].asDict()) for row in upto.collect()])
+        return Explained(nacks=[without(self.secrets, _shown(row["nack"].asDict())) for row in upto.collect()])
 
     def _tick(self, spark: SparkSession, task: Tick) -> Ticked:
         from pyspark.sql.types import StructType
