@@ -66,6 +66,7 @@ def explanation(said: Explanation, file: str, columns: Mapping[str, str] | None 
         ("refused rows", said.dead_letters),
         ("restart", said.restart),
         ("state", [said.state]),
+        ("schedule", said.schedule),
         ("columns", analysed),
         ("note", said.notes),
     ]
