@@ -80,6 +80,8 @@ class Runner:
     keep_original: bool
     store: Store
     time_zone: str = "UTC"
+    pool: str = ""
+    """With whom its work shares the cores fairly; nothing: with whoever else is in no pool."""
     assume: str = ""
     """What holds for a batch of which a destination cannot say whether it has it; nothing: the run stops."""
     lines: Mapping[str, Line] = field(default_factory=dict)
@@ -103,7 +105,7 @@ class Runner:
         }
         spark = self._session()
         try:
-            with named_work(spark, self.group):
+            with named_work(spark, self.group, self.pool):
                 return doing[type(task)](spark, task)
         except Exception as error:
             return Failed(error=_told(task.batch if isinstance(task, Tick) else task.plan.batch, error))
@@ -172,7 +174,7 @@ class Runner:
         return described
 
     def _in_case(self, spark: SparkSession, plan: Plan) -> object:
-        with named_work(spark, self.group):
+        with named_work(spark, self.group, self.pool):
             return self._straight(spark, plan) if plan.straight else self._marked(spark, plan)
 
     def _prepare(self, spark: SparkSession, task: Prepare) -> Prepared:
@@ -202,7 +204,7 @@ class Runner:
 
         def beside(name: str) -> Written | Exception:
             session = self._session()
-            with named_work(session, self.group):
+            with named_work(session, self.group, self.pool):
                 return self._delivered(session, task, name)
 
         first, *others = task.names
