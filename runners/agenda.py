@@ -72,7 +72,7 @@ class Agenda:
         """
         item = self.items[name]
         how = item.schedule.catch_up
-        kept = list(missed) if how == "all" else list(missed[-1:]) if how == "once" and not moments else []
+        kept = list(missed) if how == "all" else list(missed[-1:]) if how == "once" else []
         left = [moment for moment in missed if moment not in kept]
         item.waiting.extend(kept)
         for moment in moments:
@@ -99,7 +99,7 @@ class Agenda:
     def begun(self, name: str) -> None:
         """The first that waits is under way."""
         item = self.items[name]
-        item.running, item.held = item.waiting.popleft(), None
+        item.running = item.waiting.popleft()
 
     def dropped(self, name: str) -> None:
         """The first that waits is not run."""
@@ -112,15 +112,15 @@ class Agenda:
         if item.gone:
             del self.items[name]
 
-    def refused(self, name: str, until: datetime) -> bool:
+    def put_off(self, name: str, until: datetime) -> bool:
         """The run did not take place, for somebody else has the pipeline. Whether it waits for another try."""
         item = self.items[name]
-        due, again = item.running, item.schedule.on_overlap == "queue" and not item.gone
+        due, waits = item.running, item.schedule.on_overlap == "queue" and not item.gone
         self.ended(name)
-        if again and due is not None:
+        if waits and due is not None:
             item.waiting.appendleft(due)
             item.held = until
-        return again
+        return waits
 
     def followers(self, name: str) -> Sequence[str]:
         """Those that run after this one."""

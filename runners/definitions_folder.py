@@ -30,7 +30,8 @@ class DefinitionsFolder:
         if not self.path.is_dir():
             raise Refusal(f"There is no directory {self.path}.", hint="Name the one in which the definitions lie.")
         self._unsettled = self._listed()
-        return self.changed() or {}
+        self.changed()
+        return dict(self._found)
 
     def changed(self) -> Found | None:
         """All definitions, where something differs from what was told last; else None.

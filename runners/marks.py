@@ -15,6 +15,8 @@ from pathlib import Path
 
 from runners.errors import Refusal
 
+_MOMENTS = ("served", "open", "succeeded")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
@@ -22,6 +24,8 @@ class Mark:
 
     served: datetime
     """When the last run was due that was begun; before there was any, when the pipeline was first seen."""
+    open: datetime | None = None
+    """When the run was due that was begun and whose end nobody noted: it goes on, or was cut off."""
     succeeded: datetime | None = None
     """When a run of it last ended well."""
     paused: str | None = None
@@ -60,13 +64,24 @@ class Marks(ABC):
             mark = self.of(name)
             if mark is not None and mark.served >= due:
                 return False
-            self.put(name, dataclasses.replace(mark, served=due) if mark else Mark(served=due))
+            self.put(name, dataclasses.replace(mark or Mark(served=due), served=due, open=due))
             return True
 
-    def succeeded(self, name: str, now: datetime) -> None:
-        """A run ended well."""
+    def claim_again(self, name: str, due: datetime) -> bool:
+        """Take the run that was due then and was cut off: once, for it may be what ended the process."""
         with self.alone():
-            self.put(name, dataclasses.replace(self.of(name) or Mark(served=now), succeeded=now))
+            mark = self.of(name)
+            if mark is None or mark.open != due:
+                return False
+            self.put(name, dataclasses.replace(mark, open=None))
+            return True
+
+    def ended(self, name: str, *, succeeded: datetime | None = None, cut_off: datetime | None = None) -> None:
+        """A run has ended: well at this moment, or because all had to end, and then when it was due."""
+        with self.alone():
+            mark = self.of(name)
+            if mark is not None:
+                self.put(name, dataclasses.replace(mark, open=cut_off, succeeded=succeeded or mark.succeeded))
 
     def pause(self, name: str, why: str | None, now: datetime) -> None:
         """Let nothing of it begin, for this reason, or again with None."""
@@ -108,23 +123,16 @@ class FolderMarks(Marks):
     def of(self, name: str) -> Mark | None:
         try:
             noted = json.loads((self.folder / f"{name}.json").read_text(encoding="utf-8"))
-            served, succeeded, paused = noted["served"], noted["succeeded"], noted["paused"]
-            return Mark(
-                served=datetime.fromisoformat(served),
-                succeeded=datetime.fromisoformat(succeeded) if succeeded else None,
-                paused=paused,
-            )
+            moments = [noted[each] and datetime.fromisoformat(noted[each]) for each in _MOMENTS]
+            return Mark(**dict(zip(_MOMENTS, moments, strict=True)), paused=noted["paused"])
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError):  # the machine went down while it was written: it begins anew
             return None
 
     def put(self, name: str, mark: Mark) -> None:
-        noted = {
-            "served": mark.served.isoformat(),
-            "succeeded": mark.succeeded.isoformat() if mark.succeeded else None,
-            "paused": mark.paused,
-        }
+        moments = {each: getattr(mark, each) for each in _MOMENTS}
+        noted = {each: moment and moment.isoformat() for each, moment in moments.items()} | {"paused": mark.paused}
         file = self.folder / f"{name}.json"
         new = file.with_name(f".{name}.{os.getpid()}")
         new.write_text(json.dumps(noted) + "\n", encoding="utf-8")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -65,6 +65,8 @@ class Scheduler:
         self._alarm = Alarm(lambda name, moments: self._rung.append((name, moments)))
         self._began: dict[str, float] = {}
         self._claimed: dict[str, datetime] = {}
+        self._cut_off: dict[str, datetime] = {}
+        """The runs that a scheduler before this one, or one beside it, began and did not end."""
         self._stopping = self._told = ""
         self._forced = False
         self._awake = self._turned = self.clock.now()
@@ -192,6 +194,9 @@ class Scheduler:
             else:
                 last = timetable.last(mark.served, now)
                 missed = [] if last is None else [last]
+        if mark.open is not None and not self.agenda.items[name].running:
+            self._cut_off[name] = mark.open
+            missed = [mark.open, *missed]
         self._add(name, (), missed)
 
     def _change(self, name: str, definition: Definition, now: datetime) -> None:
@@ -249,8 +254,9 @@ class Scheduler:
         """Whether the run is ours to begin. Where that cannot be noted it is: the pipeline's own lock is left."""
         if self._claimed.get(name) == due:
             return True
+        claim = self.marks.claim_again if self._cut_off.get(name) == due else self.marks.claim
         try:
-            mine = self.marks.claim(name, due)
+            mine = claim(name, due)
         except OSError as error:
             log.warning("That %s is run cannot be noted: %s", name, error.strerror)
             mine = True
@@ -263,8 +269,8 @@ class Scheduler:
         due = self.agenda.items[name].running
         assert due is not None
         message = carried.message
-        if carried.status == "owned":
-            again = self.agenda.refused(name, now + TRY_AGAIN)
+        if carried.status == "owned" and self._cut_off.get(name) != due:
+            again = self.agenda.put_off(name, now + TRY_AGAIN)
             message = f"{message} It is {'tried again soon' if again else 'left out'}."
         else:
             self.agenda.ended(name)
@@ -272,37 +278,26 @@ class Scheduler:
         self._say(
             Ended(name=name, due=due, status=carried.status, message=message, seconds=seconds, report=carried.report)
         )
+        if carried.status != "owned" and not carried.spark_is_gone:
+            self._note(carried, due, now)
         if carried.status == "succeeded":
-            self._follow(name, now)
+            for follower in self.agenda.followers(name):
+                self._add(follower, [now], ())
         if carried.spark_is_gone and not self.error:
             self.error = carried.message
             self.stop("Spark is gone")
 
-    def _follow(self, name: str, now: datetime) -> None:
+    def _note(self, carried: Carried, due: datetime, now: datetime) -> None:
+        """The run has ended; one that had to because all had to is taken up again by the next scheduler."""
+        cut_off = due if carried.status == "stopped" and self._stopping else None
         try:
-            self.marks.succeeded(name, now)
+            self.marks.ended(carried.name, succeeded=now if carried.status == "succeeded" else None, cut_off=cut_off)
         except OSError as error:
-            log.warning("That %s succeeded cannot be noted: %s", name, error.strerror)
-        for follower in self.agenda.followers(name):
-            self._add(follower, [now], ())
+            log.warning("That %s has ended cannot be noted: %s", carried.name, error.strerror)
 
     def _say(self, event: ScheduleEvent) -> None:
         for listener in self.listeners:
             listener(event)
-
-
-def plan(roster: Roster, marks: Marks, now: datetime, count: int = 3) -> Mapping[str, Sequence[datetime]]:
-    """The next times of each pipeline that is scheduled and not paused; none for one that waits for another."""
-    timetables = {
-        name: timetable_of(each.pipeline.schedule)
-        for name, each in roster.scheduled.items()
-        if each.pipeline.schedule is not None
-    }
-    paused = {name for name in timetables if (mark := marks.of(name)) is not None and mark.paused is not None}
-    return {
-        name: [] if timetable is None or name in paused else timetable.following(now, count)
-        for name, timetable in timetables.items()
-    }
 
 
 def _file(definition: Definition) -> str:

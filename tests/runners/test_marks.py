@@ -14,6 +14,7 @@ from runners.errors import Refusal
 from runners.marks import FolderMarks, Mark, Marks, MemoryMarks
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=timezone.utc)
+LAST = NOON + timedelta(minutes=199)
 CLAIM = """
 import sys
 from datetime import datetime, timedelta
@@ -46,16 +47,31 @@ def test_a_pipeline_is_marked_when_it_is_first_seen(marks: Marks) -> None:
     assert marks.of("prices") is None
 
 
+def test_a_run_that_was_cut_off_is_claimed_again_once(marks: Marks) -> None:
+    """One that has ended is not; one that was asked to end with all others is."""
+    marks.claim("orders", NOON)
+    assert not marks.claim_again("orders", NOON - timedelta(hours=1))
+    assert marks.claim_again("orders", NOON)
+    assert not marks.claim_again("orders", NOON)
+    marks.ended("orders", cut_off=NOON)
+    assert marks.claim_again("orders", NOON)
+    marks.claim("orders", NOON + timedelta(hours=1))
+    marks.ended("orders")
+    assert not marks.claim_again("orders", NOON + timedelta(hours=1))
+    assert not marks.claim_again("prices", NOON)
+
+
 def test_each_fact_is_kept_beside_the_others(marks: Marks) -> None:
     """What was served, when a run succeeded, and why it is paused."""
     marks.claim("orders", NOON)
-    marks.succeeded("orders", NOON + timedelta(seconds=2))
+    marks.ended("orders", succeeded=NOON + timedelta(seconds=2))
     marks.pause("orders", "a move of the disk", NOON)
     kept = Mark(served=NOON, succeeded=NOON + timedelta(seconds=2), paused="a move of the disk")
     assert marks.of("orders") == kept
+    later = NOON + timedelta(hours=1)
     marks.pause("orders", None, NOON)
-    marks.claim("orders", NOON + timedelta(hours=1))
-    assert marks.of("orders") == Mark(served=NOON + timedelta(hours=1), succeeded=kept.succeeded)
+    marks.claim("orders", later)
+    assert marks.of("orders") == Mark(served=later, open=later, succeeded=kept.succeeded)
 
 
 def test_marks_outlive_their_process(tmp_path: Path) -> None:
@@ -74,7 +90,7 @@ def test_of_many_processes_one_claims_each_run(tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         counts = list(pool.map(claimed, range(4)))
     assert 1 <= sum(counts) <= 200
-    assert FolderMarks(tmp_path).of("orders") == Mark(served=NOON + timedelta(minutes=199))
+    assert FolderMarks(tmp_path).of("orders") == Mark(served=LAST, open=LAST)
 
 
 def test_a_mark_that_was_cut_off_is_made_anew(tmp_path: Path) -> None:

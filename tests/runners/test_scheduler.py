@@ -84,7 +84,7 @@ def test_a_scheduler_that_is_killed_again_and_again_loses_and_doubles_no_run(wor
         here.clock.move(dice.uniform(1, 1_800))
         heard += 1
     here.go(here.scheduler(), 600)
-    served = Counter((event.name, event.due) for event in here.said(Began))
+    served = Counter((event.name, event.due) for event in here.said(Ended))
     assert heard > 20
     assert [served["quarters", moment] for moment in steps(start, 15)] == [1] * 96
     assert sum(count for (name, _), count in served.items() if name == "night") == 1
@@ -116,6 +116,22 @@ def test_two_schedulers_of_a_directory_run_each_pipeline_once(world: Start) -> N
     assert len(begun) == 3 * 24
     assert all(carriers.ran for carriers in here.carriers)
     assert {event.why for event in here.said(LeftOut)} == {"another scheduler has begun it"}
+
+
+def test_a_scheduler_that_comes_while_another_runs_something_does_not_run_it_too(world: Start) -> None:
+    """It cannot tell whether that run was cut off; the pipeline's own lock can, and then it is left out."""
+    here = world(NOON)
+    here.define("orders", "{every: 1d, on_overlap: queue}")
+    here.takes["orders"] = 600
+    first = here.scheduler()
+    here.go(first, "2026-06-02T00:01")
+    second = here.scheduler()
+    for _ in range(40):
+        for scheduler, carriers in zip((first, second), here.carriers, strict=True):
+            scheduler.turn(carriers.finished())
+        here.clock.move(30)
+    assert len(here.runs()) == 1
+    assert [event.status for event in here.said(Ended)] == ["owned", "succeeded"]
 
 
 def test_a_run_of_somebody_elses_is_not_begun_twice(world: Start) -> None:
@@ -230,10 +246,50 @@ def test_one_that_should_have_run_after_another_does_when_the_scheduler_is_back(
     here.define("orders", "{after: prices}")
     here.takes["orders"] = 60
     here.go(here.scheduler(at_once=1), 3_601.9)
-    here.marks.succeeded("prices", here.clock.now())
+    here.marks.ended("prices", succeeded=here.clock.now())
     here.kill()
-    here.go(here.scheduler(), 30)
+    here.go(here.scheduler(), 90)
+    here.go(here.scheduler(), 90)
     assert here.runs("orders") == [utc("2026-06-01T13:00:01.900")]
+    assert here.said(LeftOut) == []
+
+
+@pytest.mark.parametrize(("how", "again"), [("none", False), ("once", True), ("all", True)])
+def test_a_run_that_was_killed_is_taken_up_again_once(world: Start, how: str, again: bool) -> None:
+    """By the next scheduler, unless nothing is to be caught up; a second time it is left until it is due."""
+    here = world(NOON)
+    here.define("nightly", f"{{every: 1d, catch_up: {how}}}")
+    here.takes["nightly"] = 600
+    here.go(here.scheduler(), "2026-06-02T00:05")
+    for _ in range(3):
+        here.kill()
+        here.clock.move(120)
+        here.go(here.scheduler(), 60)
+    here.go(here.scheduler(), "2026-06-02T23:00")
+    assert len(here.runs()) == 1 + again
+
+
+@pytest.mark.parametrize("ended", ["stopped", "spark is gone"])
+def test_a_run_that_had_to_end_with_all_others_is_taken_up_again(world: Start, ended: str) -> None:
+    """It was stopped with the scheduler, or its Spark died; one that somebody stopped by hand is not."""
+    here = world(NOON)
+    here.define("nightly", "{every: 1d}")
+    here.define("by_hand", "{every: 1d}")
+    here.takes["nightly"] = 600
+    here.ends["by_hand"] = lambda name: Carried(name=name, status="stopped", message="")
+    gone, status = ended == "spark is gone", "failed" if ended == "spark is gone" else "stopped"
+    here.ends["nightly"] = lambda name: Carried(name=name, status=status, message="", spark_is_gone=gone)
+    first = here.scheduler()
+    here.go(first, "2026-06-02T00:05")
+    if not gone:
+        first.stop("signal SIGTERM")
+    here.go(first, "2026-06-02T00:20")
+    assert first.turn() is None
+    del here.ends["nightly"]
+    here.go(here.scheduler(), "2026-06-02T01:00")
+    here.go(here.scheduler(), "2026-06-02T02:00")
+    assert [moment.strftime("%H:%M") for moment in here.runs("nightly")] == ["00:00", "00:10"]
+    assert len(here.runs("by_hand")) == 1
 
 
 def test_a_run_that_fails_touches_no_other(world: Start) -> None:
