@@ -16,6 +16,7 @@ import click
 from runners.exits import BY_STATUS, FAILED, STOPPED
 from runners.given import InOrder, as_json, loaded, looked_at, moves, with_definition
 from runners.offset_commands import move_offsets, offsets, sure
+from runners.schedule_command import schedule
 
 if TYPE_CHECKING:
     from runners.events import Listener
@@ -101,6 +102,12 @@ def validate(with_spark: bool, json: bool, **given: Any) -> None:
     help="What holds for an open batch of which a destination cannot say whether it has it.",
 )
 @click.option("--take-over", default="", metavar="WHY", help="Take it from a run on another host that is surely gone.")
+@click.option(
+    "--if-running",
+    type=click.Choice(["fail", "skip"]),
+    default="fail",
+    help="Where another run has it: end with 4, or with 0 and without a word.",
+)
 @click.option("--quiet", is_flag=True, help="No progress.")
 @as_json
 def run(
@@ -113,6 +120,7 @@ def run(
     forget: Sequence[str],
     assume: Literal["delivered", "missing"] | None,
     take_over: str,
+    if_running: Literal["fail", "skip"],
     quiet: bool,
     json: bool,
     **given: Any,
@@ -123,22 +131,28 @@ def run(
 
     What no state can know is said by --moved, --fresh, --forget and --assume; each wants --reason, which is kept.
     """
+    from runners.errors import Owned
     from runners.offsets import plan_reset
     from runners.ruling import Ruling
 
     ruling = Ruling(moved=tuple(moved), fresh=tuple(fresh), forget=tuple(forget), assume=assume or "", reason=reason)
     pipeline = loaded(**given).pipeline
-    if from_beginning:
-        move_offsets(pipeline, plan_reset(pipeline), reason=reason, yes=yes)
-    return _carried(
-        pipeline,
-        str(given["file"]),
-        lambda listeners: pipeline.run(
-            check=False, follow=follow, listeners=listeners, take_over=take_over, ruling=ruling
-        ),
-        quiet=quiet,
-        json=json,
-    )
+    try:
+        if from_beginning:
+            move_offsets(pipeline, plan_reset(pipeline), reason=reason, yes=yes)
+        return _carried(
+            pipeline,
+            str(given["file"]),
+            lambda listeners: pipeline.run(
+                check=False, follow=follow, listeners=listeners, take_over=take_over, ruling=ruling
+            ),
+            quiet=quiet,
+            json=json,
+        )
+    except Owned:
+        if if_running == "skip":
+            return 0
+        raise
 
 
 @wherry.command()
@@ -244,6 +258,7 @@ def show_dead_letters(limit: int | None, json: bool, **given: Any) -> None:
 
 
 wherry.add_command(offsets)
+wherry.add_command(schedule)
 
 
 @wherry.command()
