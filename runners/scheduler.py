@@ -269,6 +269,7 @@ class Scheduler:
         due = self.agenda.items[name].running
         assert due is not None
         message = carried.message
+        again = False
         if carried.status == "owned" and self._cut_off.get(name) != due:
             again = self.agenda.put_off(name, now + TRY_AGAIN)
             message = f"{message} It is {'tried again soon' if again else 'left out'}."
@@ -278,7 +279,7 @@ class Scheduler:
         self._say(
             Ended(name=name, due=due, status=carried.status, message=message, seconds=seconds, report=carried.report)
         )
-        if carried.status != "owned" and not carried.spark_is_gone:
+        if not again and not carried.spark_is_gone:
             self._note(carried, due, now)
         if carried.status == "succeeded":
             for follower in self.agenda.followers(name):

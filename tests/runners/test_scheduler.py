@@ -149,6 +149,8 @@ def test_a_run_of_somebody_elses_is_not_begun_twice(world: Start) -> None:
     assert here.runs("queues") == at(6)
     assert [event.status for event in here.said(Ended) if event.name == "skips"] == ["owned"]
     assert here.said(Ended)[0].message.endswith(("It is left out.", "It is tried again soon."))
+    here.go(here.scheduler(), 100)
+    assert here.runs("skips") == []
 
 
 @pytest.mark.parametrize(
@@ -343,6 +345,22 @@ def test_a_definition_that_breaks_while_it_runs_begins_nothing_until_it_is_mende
     assert broken.file == "orders.yaml"
     assert "schedule.every: expected a duration such as 500ms" in broken.message
     assert here.said(Mended) == [Mended(file="orders.yaml")]
+
+
+def test_a_definition_that_breaks_and_is_mended_while_it_runs_begins_no_second_run(world: Start) -> None:
+    """Its run goes on, and is no run that was cut off."""
+    here = world(NOON)
+    file = here.define("orders", "{every: 1d}")
+    here.takes["orders"] = 600
+    scheduler = here.scheduler()
+    here.go(scheduler, "2026-06-02T00:01")
+    good = file.read_text()
+    file.write_text("name: [")
+    here.go(scheduler, 100)
+    file.write_text(good)
+    here.go(scheduler, 3_600)
+    assert len(here.said(Mended)) == 1
+    assert len(here.runs()) == 1
 
 
 def test_a_file_that_is_still_being_written_is_waited_for(world: Start) -> None:
