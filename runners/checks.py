@@ -14,9 +14,10 @@ from origins.origin import Origin
 from origins.quantities import seconds, size
 from runners.kinds import Kinds, kind_of
 from runners.outcome import DLQ
-from runners.pipeline import Pipeline, SchemaState
+from runners.pipeline import Pipeline, ScheduleOptions, SchemaState
 from runners.problems import Problem, shortened
 from runners.retry import FOR_EVER
+from runners.timetable import timetable_of, zone_of
 from stages.stage import Stage
 
 C = TypeVar("C", Origin, Stage)
@@ -78,6 +79,7 @@ def problems_of(pipeline: Pipeline) -> Iterator[Problem]:
     yield from _names(pipeline)
     yield from _state(pipeline)
     yield from _settings(pipeline)
+    yield from _schedule(pipeline)
     yield from _order(pipeline)
 
 
@@ -177,6 +179,29 @@ def _settings(pipeline: Pipeline) -> Iterator[Problem]:
         yield Problem(path="run.time_zone", message=said)
 
 
+def _schedule(pipeline: Pipeline) -> Iterator[Problem]:
+    """A schedule that says no time, or two."""
+    options = pipeline.schedule
+    if options is None:
+        return
+    given = [name for name in ("cron", "every", "after") if getattr(options, name) is not None]
+    if len(given) != 1:
+        got = " and ".join(given) or "none of them"
+        yield Problem(path="schedule", message=f"expected one of cron, every and after, got {got}")
+    elif options.time_zone != "UTC" and given != ["cron"]:
+        said = f"has no effect on `{given[0]}`; only a `cron` line speaks of time in a zone"
+        yield Problem(path="schedule.time_zone", message=said)
+    if options.after == pipeline.name:
+        yield Problem(path="schedule.after", message="a pipeline cannot wait for itself")
+    yield from _quantity("schedule.jitter", options.jitter, seconds)
+    for name in given:
+        try:
+            timetable_of(dataclasses.replace(ScheduleOptions(), **{name: getattr(options, name)}))
+        except ValueError as error:
+            yield Problem(path=f"schedule.{name}", message=str(error).partition(": ")[2])
+    yield from _quantity("schedule.time_zone", options.time_zone, zone_of)
+
+
 def _order(pipeline: Pipeline) -> Iterator[Problem]:
     """What must come in one order cannot come in several lanes."""
     lanes = sum(len(origin.lane_names()) for origin in pipeline.every_origin)
@@ -196,7 +221,7 @@ def _at_least_a_byte(text: str) -> int:
     return parsed
 
 
-def _quantity(path: str, text: str, parse: Callable[[str], float]) -> Iterator[Problem]:
+def _quantity(path: str, text: str, parse: Callable[[str], object]) -> Iterator[Problem]:
     try:
         parse(text)
     except ValueError as error:

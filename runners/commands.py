@@ -19,6 +19,7 @@ from runners.given import InOrder, as_json, carries, kinds_that_begin, loaded, l
 from runners.init_command import init
 from runners.offset_commands import move_offsets, offsets, sure
 from runners.preview_command import preview
+from runners.schedule_command import schedule
 
 if TYPE_CHECKING:
     from runners.events import Listener
@@ -270,6 +271,7 @@ def show_dead_letters(limit: int | None, json: bool, **given: Any) -> None:
 
 
 wherry.add_command(offsets)
+wherry.add_command(schedule)
 
 
 wherry.add_command(explain)
@@ -363,7 +365,8 @@ def _carried(
     except Owned as error:
         if not skips:
             raise
-        complain(f"{error.message} It is left alone.")
+        if not quiet:
+            complain(f"{error.message} It is left alone.")
         if json:
             click.echo(printing.as_json({"pipeline": pipeline.name, "status": "skipped", "reason": error.message}))
         return 0

@@ -17,21 +17,28 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def with_definition(command: F) -> F:
     """A command over a definition file: what is put into it."""
-    given = [
-        click.argument("file", type=click.Path(path_type=Path)),
-        click.option("--var", "variables", multiple=True, metavar="NAME=VALUE", help="Put VALUE in for ${NAME}."),
-        click.option("--vars", "variable_file", type=click.Path(path_type=Path), help="A YAML file of such values."),
-        click.option(
-            "--secrets",
-            "secret_file",
-            type=click.Path(path_type=Path),
-            help="A YAML file of values for ${secret:NAME}.",
-        ),
-        click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a field for this once."),
-    ]
-    for each in reversed(given):
-        command = each(command)
-    return command
+    secrets = click.option(
+        "--secrets", "secret_file", type=click.Path(path_type=Path), help="A YAML file of values for ${secret:NAME}."
+    )
+    change = click.option(
+        "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a field for this once."
+    )
+    return click.argument("file", type=click.Path(path_type=Path))(with_variables(secrets(change(command))))
+
+
+def with_variables(command: F) -> F:
+    """A command that reads definitions: what is put into them."""
+    file = click.option("--vars", "variable_file", type=click.Path(path_type=Path), help="A YAML file of such values.")
+    one = click.option("--var", "variables", multiple=True, metavar="NAME=VALUE", help="Put VALUE in for ${NAME}.")
+    return one(file(command))
+
+
+def variables_given(variables: Sequence[str], variable_file: Path | None) -> dict[str, str]:
+    """The values that were given for `${NAME}`; one that stands on the command line wins."""
+    from runners.parameters import variables_in
+
+    given = variables_in(variable_file) if variable_file else {}
+    return {**given, **dict(_pair(each, "--var", "NAME=VALUE") for each in variables)}
 
 
 def moves(command: F) -> F:
@@ -100,10 +107,9 @@ def loaded(
     from runners.definition import load
     from runners.parameters import variables_in
 
-    given = variables_in(variable_file) if variable_file else {}
     return load(
         file,
-        variables={**given, **dict(_pair(each, "--var", "NAME=VALUE") for each in variables)},
+        variables=variables_given(variables, variable_file),
         overrides=dict(_pair(each, "--set", "PATH=VALUE") for each in overrides),
         secrets=variables_in(secret_file) if secret_file else {},
         needs_secrets=needs_secrets,

@@ -70,6 +70,27 @@ class RunOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ScheduleOptions:
+    """When `wherry schedule` runs it: by one of `cron`, `every` and `after`."""
+
+    cron: str | None = field(default=None, metadata={"like": '"30 2 * * *"'})
+    """As in crontab: minute, hour, day of month, month, weekday; or `@daily` and its like."""
+    every: str | None = field(default=None, metadata={"like": "5m"})
+    """Always after the same time, counted from the beginning of 1970 in UTC."""
+    after: str | None = field(default=None, metadata={"like": "orders"})
+    """The name of a pipeline of the same directory, after each run of which that succeeded."""
+    time_zone: str = "UTC"
+    """In which `cron` speaks of time."""
+    on_overlap: Literal["skip", "queue"] = "skip"
+    """What becomes of a run that is due while the one before it has not ended."""
+    catch_up: Literal["none", "once", "all"] = "once"
+    """What becomes of the runs that were due while nothing was scheduled here, or it was paused; of many, `all` is the
+    last thousand."""
+    jitter: str = field(default="0s", metadata={"like": "30s"})
+    """Up to how much later each run begins, so that not all begin at once."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class SparkOptions:
     """For a session that Wherry starts itself; a session that is there already is used as it is."""
 
@@ -101,6 +122,8 @@ class Pipeline:
     """A directory or a schema; default: `.wherry/<name>` beside the definition."""
     run_options: RunOptions = RunOptions()
     spark: SparkOptions = SparkOptions()
+    schedule: ScheduleOptions | None = None
+    """When it runs by itself; default: when somebody runs it."""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False, metadata={"hidden": True})
     """The secrets that stand in it, each with the reference that is shown and stored in its place."""
 

@@ -67,6 +67,7 @@ def explanation(said: Explanation, file: str, columns: Mapping[str, str] | None 
         ("refused rows", said.dead_letters),
         ("restart", said.restart),
         ("state", [said.state]),
+        ("schedule", said.schedule),
         ("columns", analysed),
         ("note", said.notes),
     ]
@@ -185,6 +186,21 @@ def move(said: Move) -> str:
         return "There is nothing to move: nothing was carried yet."
     again = [(name, [what]) for name, what in said.destinations.items()]
     return f"{table(['lane', 'batches again', 'rows again', 'from → to'], rows)}\n\n{sections(again)}"
+
+
+def schedule_plan(facts: Mapping[str, JSON]) -> str:
+    """What a scheduler would run when."""
+    named = [(each["pipeline"], [each["when"], *_next_of(each)]) for each in facts["scheduled"]]
+    named += [(name, [f"Has no schedule:  wherry run {file}"]) for name, file in facts["by_hand"].items()]
+    broken = [f"{file} is broken: {why}" for file, why in facts["broken"].items()]
+    return "\n\n".join([*([sections(named)] if named else []), *broken]) or "There is no definition here."
+
+
+def _next_of(scheduled: Mapping[str, JSON]) -> Sequence[str]:
+    if scheduled["paused"] is not None:
+        return [f"Paused: {scheduled['paused']}"]
+    moments = [moment[:19].replace("T", " ") for moment in scheduled["next"]]
+    return [f"Next, in UTC: {', '.join(moments)}"] if moments else []
 
 
 def all_kinds(kinds: Sequence[Kind]) -> str:

@@ -68,6 +68,10 @@ class Run:
     """What of the past to carry again, in place of what waits."""
     take_over: str = ""
     """Why this run may take the pipeline from an owner on another host."""
+    spark: SparkSession | None = None
+    """The Spark to use; by default the one that there is, or one that is started."""
+    pool: str = ""
+    """With whom its work on Spark shares the cores fairly."""
     ruling: Ruling = Ruling()  # noqa: RUF009  (it is frozen)
 
     def __post_init__(self) -> None:
@@ -85,7 +89,8 @@ class Run:
         with self._locked(), discreet(self.pipeline.secrets):
             journal = None if self.place.needs_spark else self._journal(None)
             options = self.pipeline.spark
-            spark = own(obtain(options.conf, options.packages), self.pipeline.run_options.time_zone)
+            given = self.spark or obtain(options.conf, options.packages)
+            spark = own(given, self.pipeline.run_options.time_zone)
             journal = journal or self._journal(spark)
             self._acquire(journal, spark)
             status, error = self._carry(journal, spark)
@@ -244,6 +249,7 @@ class Run:
             keep_original=self.pipeline.dlq.original,
             store=self.place.store(),
             time_zone=self.pipeline.run_options.time_zone,
+            pool=self.pool,
             assume=self.ruling.assume,
             secrets=self.pipeline.secrets,
         )

@@ -86,6 +86,8 @@ class Runner:
     keep_original: bool
     store: Store
     time_zone: str = "UTC"
+    pool: str = ""
+    """With whom its work shares the cores fairly; nothing: with whoever else is in no pool."""
     assume: str = ""
     """What holds for a batch of which a destination cannot say whether it has it; nothing: the run stops."""
     secrets: Mapping[str, str] = field(default_factory=dict)
@@ -116,7 +118,7 @@ class Runner:
         }
         spark = self._session()
         try:
-            with named_work(spark, self.group):
+            with named_work(spark, self.group, self.pool):
                 outcome = doing[type(task)](spark, task)
         except Exception as error:
             return Failed(error=_told(_batches(task), error))
@@ -216,7 +218,7 @@ class Runner:
         return described
 
     def _in_case(self, spark: SparkSession, plan: Plan) -> object:
-        with named_work(spark, self.group):
+        with named_work(spark, self.group, self.pool):
             return self._straight(spark, plan) if plan.straight else self._marked(spark, plan)
 
     def _prepare(self, spark: SparkSession, task: Prepare) -> Prepared:
@@ -246,7 +248,7 @@ class Runner:
 
         def beside(name: str) -> Written | Exception:
             session = self._session()
-            with named_work(session, self.group):
+            with named_work(session, self.group, self.pool):
                 return self._delivered(session, task, name)
 
         first, *others = task.names
@@ -329,7 +331,7 @@ class Runner:
     def _tend(self, name: str) -> None:
         if type(self._named(name)).tend is not Destination.tend:
             spark = self._session()
-            with named_work(spark, self.group):
+            with named_work(spark, self.group, self.pool):
                 self._named(name).tend(spark)
 
     def _fetched(self, spark: SparkSession, batch: Batch, *, places: bool = False) -> DataFrame:

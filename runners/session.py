@@ -51,6 +51,7 @@ _LOCAL = {
     ),
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
+    "spark.scheduler.mode": "FAIR",
     "spark.ui.enabled": "false",
     "spark.ui.retainedJobs": "20",
     "spark.ui.retainedStages": "20",
@@ -162,8 +163,12 @@ def is_connect(spark: SparkSession) -> bool:
 
 
 @contextlib.contextmanager
-def named_work(spark: SparkSession, group: str) -> Iterator[None]:
-    """What this thread starts on Spark in here can be cancelled by its name, from another thread."""
+def named_work(spark: SparkSession, group: str, pool: str = "") -> Iterator[None]:
+    """What this thread starts on Spark in here can be cancelled by its name, from another thread.
+
+    What is done in different pools shares the cores fairly where Spark is told to (`spark.scheduler.mode`); the server
+    of Spark Connect knows no pools.
+    """
     if is_connect(spark):
         spark.addTag(group)
         try:
@@ -172,6 +177,8 @@ def named_work(spark: SparkSession, group: str) -> Iterator[None]:
             spark.removeTag(group)
     else:
         spark.sparkContext.setJobGroup(group, group, interruptOnCancel=True)
+        if pool:
+            spark.sparkContext.setLocalProperty("spark.scheduler.pool", pool)
         yield
 
 
@@ -181,6 +188,14 @@ def cancel(spark: SparkSession, group: str) -> None:
         spark.interruptTag(group)
     else:
         spark.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(group)
+
+
+def is_alive(spark: SparkSession) -> bool:
+    """Whether this Spark still does anything."""
+    try:
+        return bool(spark.range(1).count() == 1)
+    except Exception:
+        return False
 
 
 def jvm_process(spark: SparkSession) -> int | None:

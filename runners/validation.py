@@ -12,12 +12,14 @@ from destinations.discard import Discard
 from origins.batch import JSON
 from origins.origin import Origin, Progress
 from origins.quantities import seconds
+from runners.clock import Clock
 from runners.definition import Definition
 from runners.kinds import Kinds, kind_of
 from runners.line import named
 from runners.opening import analysed, line_of, prepared_because
 from runners.options import options_of
 from runners.pipeline import BatchOptions, Pipeline, SchemaState
+from runners.schedule_words import due_times, in_words, told
 from runners.secrets import without
 from runners.session import obtain, own
 from runners.sharing import MOST
@@ -45,6 +47,10 @@ class Explanation:
     dead_letters: tuple[str, ...]
     restart: tuple[str, ...]
     state: str
+    schedule: tuple[str, ...]
+    """When it runs by itself; nothing when it does not."""
+    next: tuple[str, ...]
+    """The next three times of that, in UTC."""
     notes: tuple[str, ...]
     """What is easily overlooked."""
 
@@ -53,9 +59,10 @@ class Explanation:
         return dataclasses.asdict(self)
 
 
-def explain(definition: Definition, kinds: Kinds | None = None) -> Explanation:
-    """What the definition will do. Reads nothing but the definition."""
+def explain(definition: Definition, kinds: Kinds | None = None, clock: Clock | None = None) -> Explanation:
+    """What the definition will do. Reads nothing but the definition, and the clock where it has a schedule."""
     pipeline = definition.pipeline
+    due = [] if pipeline.schedule is None else due_times(pipeline.schedule, (clock or Clock()).now(), 3)
     destinations = named(pipeline.destinations)
     because = dict.fromkeys(
         why
@@ -93,6 +100,8 @@ def explain(definition: Definition, kinds: Kinds | None = None) -> Explanation:
         dead_letters=tuple(_dead_letters(pipeline)),
         restart=tuple(_restart(pipeline)),
         state=_state(pipeline),
+        schedule=() if pipeline.schedule is None else (in_words(pipeline.schedule), *told(pipeline.schedule, due)),
+        next=tuple(moment.isoformat() for moment in due),
         notes=tuple(_notes(pipeline)),
     )
     return Explanation(**without(pipeline.secrets, vars(said)))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from destinations.dlq import Dlq
 from runners.definition import Definition, load, of
 from runners.options import options_of
-from runners.pipeline import BatchOptions, Pipeline, RunOptions, SchemaState, SparkOptions
+from runners.pipeline import BatchOptions, Pipeline, RunOptions, ScheduleOptions, SchemaState, SparkOptions
 from runners.problems import DefinitionError
 from tests.runners.toys import TOYS, Call, Choose, Convert, Folder, Keep, Say, Table
 
@@ -83,6 +83,7 @@ delivery: after_any
 dlq: {window: 1000, threshold: 50, say: {level: warning}}
 run: {runners: 2, max_in_flight: 3, batch: {rows: null, bytes: 256MiB, files: 5, wait: 10s}, time_zone: Europe/Berlin}
 spark: {conf: {spark.sql.shuffle.partitions: 4}, packages: ["a:b:1"]}
+schedule: {cron: "30 2 * * mon-fri", time_zone: Europe/Berlin, on_overlap: queue, catch_up: all, jitter: 30s}
 state: {schema: main.wherry}
 """
     assert loaded(text).pipeline == Pipeline(
@@ -124,6 +125,13 @@ state: {schema: main.wherry}
             time_zone="Europe/Berlin",
         ),
         spark=SparkOptions(conf={"spark.sql.shuffle.partitions": "4"}, packages=("a:b:1",)),
+        schedule=ScheduleOptions(
+            cron="30 2 * * mon-fri",
+            time_zone="Europe/Berlin",
+            on_overlap="queue",
+            catch_up="all",
+            jitter="30s",
+        ),
     )
 
 
@@ -229,7 +237,7 @@ def test_options_that_slipped_out_of_their_kind_are_told_to_go_back(refused: Ref
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ("schedule: {cron: x}", "schedule: unknown option; expected one of name, origin, origins, destinations,"),
+        ("metrics: {}", "metrics: unknown option; expected one of name, origin, origins, destinations,"),
         ("delivry: after_all", "delivry: unknown option; did you mean 'delivery'?"),
         ("run_options: {}", "run_options: unknown option; expected one of"),
         ("delivery: after_some", "delivery: expected 'after_all' or 'after_any', got the text 'after_some'"),
@@ -250,6 +258,23 @@ def test_options_that_slipped_out_of_their_kind_are_told_to_go_back(refused: Ref
         ("run: {batch: {bytes: much}}", "run.batch.bytes: expected a size such as 500kB"),
         ("run: {time_zone: Mars/Base}", "run.time_zone: expected a time zone such as UTC"),
         ("run: {time_zone: ../../etc/passwd}", "run.time_zone: expected a time zone such as UTC"),
+        ("schedule: {}", "schedule: expected one of cron, every and after, got none of them"),
+        (
+            'schedule: {cron: "@daily", every: 5m}',
+            "schedule: expected one of cron, every and after, got cron and every",
+        ),
+        ('schedule: {cron: "0 0 30 2 *"}', "schedule.cron: it never fires: no month of '0 0 30 2 *' has such a day"),
+        ("schedule: {cron: 6}", "schedule.cron: expected text such as"),
+        ("schedule: {cron: nightly}", 'schedule.cron: expected a line of crontab such as "30 2 * * *" or "@daily"'),
+        ("schedule: {every: 5}", "schedule.every: expected text such as 5m, got the number 5"),
+        ("schedule: {every: 10ms}", "schedule.every: expected at least 1s, got '10ms'"),
+        ("schedule: {after: orders}", "schedule.after: a pipeline cannot wait for itself"),
+        ('schedule: {cron: "@daily", time_zone: Mars/Base}', "schedule.time_zone: expected a time zone such as UTC"),
+        ("schedule: {every: 1d, time_zone: Europe/Berlin}", "schedule.time_zone: has no effect on `every`"),
+        ("schedule: {every: 1d, jitter: some}", "schedule.jitter: expected a duration such as 500ms"),
+        ("schedule: {every: 1d, catch_up: twice}", "schedule.catch_up: expected 'none' or 'once' or 'all'"),
+        ("schedule: {every: 1d, on_overlap: kill}", "schedule.on_overlap: expected 'skip' or 'queue'"),
+        ("schedule: nightly", "schedule: expected a mapping, got the text 'nightly'"),
         ("state: s3://bucket/state", "state: expected a directory of this machine or {schema: catalog.schema}"),
         ("state: {shema: x}", "state.shema: unknown option; did you mean 'schema'?"),
         ("state: {schema: a; drop table b}", "state.schema: expected a schema such as main.wherry"),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 
 from destinations.delta import Delta
 from origins.files import Files
+from runners.clock import Clock, ManualClock
 from runners.definition import load, of
 from runners.pipeline import Pipeline
 from runners.printing import explanation
@@ -18,18 +20,24 @@ from stages.pinned_table import PinnedTable
 from tests.runners.toys import TOYS
 
 Explained = Callable[..., Explanation]
+AT_NOON = ManualClock(time=datetime(2026, 3, 27, 12, tzinfo=timezone.utc))
 
 
 @pytest.fixture
 def explained(tmp_path: Path) -> Explained:
     """Explains a definition with these destinations, and more."""
 
-    def explained(more: str = "", destinations: str = "table: {table: main.orders}", origin: str = "") -> Explanation:
+    def explained(
+        more: str = "",
+        destinations: str = "table: {table: main.orders}",
+        origin: str = "",
+        clock: Clock = AT_NOON,
+    ) -> Explanation:
         file = tmp_path / "orders.yaml"
         file.write_text(
             f"name: orders\norigin:\n  folder: {{path: landing}}\n{origin}destinations:\n  - {destinations}\n{more}"
         )
-        return explain(load(file, environment={"KEY": "hunter2"}, kinds=TOYS), TOYS)
+        return explain(load(file, environment={"KEY": "hunter2"}, kinds=TOYS), TOYS, clock)
 
     return explained
 
@@ -235,3 +243,31 @@ def test_what_is_deduplicated_against_a_table_is_best_in_one_lane(tmp_path: Path
     )
     notes = " ".join(explain(of(pipeline, directory=tmp_path)).notes)
     assert ("deduplicate: batches of two lanes do not see each other" in notes) is noted
+
+
+def test_a_schedule_tells_its_next_three_times(explained: Explained) -> None:
+    """As the clocks of its zone show them, with the hour by which they differ from UTC."""
+    said = explained('schedule: {cron: "30 2 * * *", time_zone: Europe/Berlin, catch_up: none}\n', clock=AT_NOON)
+    assert said.schedule == (
+        "`wherry schedule` runs it at '30 2 * * *' (Europe/Berlin). A run that is due while another has not ended is "
+        "left out; those that were due in a pause are left out.",
+        "Next: Sat 2026-03-28 02:30:00 +0100, Sun 2026-03-29 03:00:00 +0200, Mon 2026-03-30 02:30:00 +0200",
+    )
+    assert said.next == ("2026-03-28T01:30:00+00:00", "2026-03-29T01:00:00+00:00", "2026-03-30T00:30:00+00:00")
+
+
+def test_a_schedule_that_waits_for_another_pipeline_tells_which(explained: Explained) -> None:
+    """It has no times."""
+    said = explained("schedule: {after: prices, on_overlap: queue, jitter: 30s}\n", clock=AT_NOON)
+    assert said.schedule == (
+        "`wherry schedule` runs it after each run of prices that succeeded, each up to 30s later. A run that is due "
+        "while another has not ended waits for it; those that were due in a pause become one run.",
+    )
+    assert said.next == ()
+
+
+def test_the_next_times_are_printed(explained: Explained) -> None:
+    """And nothing of a schedule where there is none."""
+    said = explained("schedule: {every: 6h}\n", clock=AT_NOON)
+    assert "Next: Fri 2026-03-27 18:00:00 +0000, Sat 2026-03-28 00:00:00 +0000" in explanation(said, "orders.yaml")
+    assert "schedule" not in explanation(explained(), "orders.yaml")

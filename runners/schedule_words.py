@@ -1,0 +1,39 @@
+"""A schedule as a person reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from origins.quantities import seconds
+from runners.pipeline import ScheduleOptions
+from runners.timetable import timetable_of, zone_of
+
+
+def in_words(options: ScheduleOptions) -> str:
+    """When it runs, and what becomes of what it misses."""
+    overlap = {"skip": "is left out", "queue": "waits for it"}[options.on_overlap]
+    missed = {"none": "are left out", "once": "become one run", "all": "are all carried"}[options.catch_up]
+    later = f", each up to {options.jitter} later" if seconds(options.jitter) else ""
+    return (
+        f"`wherry schedule` runs it {_when(options)}{later}. A run that is due while another has not ended {overlap}; "
+        f"those that were due in a pause {missed}."
+    )
+
+
+def told(options: ScheduleOptions, due: Sequence[datetime]) -> Sequence[str]:
+    """The next times, as the clocks of its zone show them."""
+    shown = [moment.astimezone(zone_of(options.time_zone)).strftime("%a %Y-%m-%d %H:%M:%S %z") for moment in due]
+    return [f"Next: {', '.join(shown)}"] if shown else []
+
+
+def due_times(options: ScheduleOptions, moment: datetime, count: int) -> Sequence[datetime]:
+    """The next so many times; none for a pipeline that waits for another."""
+    timetable = timetable_of(options)
+    return [] if timetable is None else timetable.following(moment, count)
+
+
+def _when(options: ScheduleOptions) -> str:
+    if options.after is not None:
+        return f"after each run of {options.after} that succeeded"
+    return f"every {options.every}" if options.every is not None else f"at {options.cron!r} ({options.time_zone})"

@@ -1,0 +1,161 @@
+"""A day of a scheduler in a moment: a clock that is moved, and pipelines that only take their time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone, tzinfo
+from pathlib import Path
+from typing import Any
+
+from runners.carriers import Carried, Carriers
+from runners.clock import ManualClock
+from runners.definition import Definition, load
+from runners.definitions_folder import DefinitionsFolder
+from runners.marks import Marks, MemoryMarks
+from runners.schedule_events import ScheduleEvent
+from runners.scheduler import Scheduler
+from tests.runners.toys import TOYS
+
+BODY = "origin: {folder: {path: landing}}\ndestinations: [{table: {table: main.orders}}]\n"
+
+
+def utc(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A run that took place."""
+
+    name: str
+    began: datetime
+    text: str
+    """The definition that it began with."""
+
+
+@dataclass
+class PretendCarriers(Carriers):
+    """Runs that take their time, and no more."""
+
+    clock: ManualClock
+    takes: dict[str, float]
+    """How many seconds the runs of a pipeline take; 2 unless said otherwise."""
+    ends: dict[str, Callable[[str], Carried]]
+    """How the runs of a pipeline end; well, unless said otherwise."""
+    owners: dict[str, object]
+    """Who runs what, of all schedulers."""
+    ran: list[Ran] = field(default_factory=list)
+    most: int = 0
+    """The most that ran at a time."""
+    stopped: list[tuple[str, bool]] = field(default_factory=list)
+    under_way: dict[str, datetime] = field(default_factory=dict)
+
+    def start(self, name: str, definition: Definition) -> None:
+        assert name not in self.under_way
+        now = self.clock.now()
+        self.under_way[name] = now + timedelta(seconds=self.takes.get(name, 2))
+        if self.owners.setdefault(name, self) is self:
+            self.ran.append(Ran(name, now, definition.text))
+        else:
+            self.under_way[name] = now
+        self.most = max(self.most, len(self.under_way))
+
+    def wait(self, seconds: float) -> Sequence[Carried]:
+        until = min([self.clock.now() + timedelta(seconds=seconds), *self.under_way.values()])
+        self.clock.move(max((until - self.clock.now()).total_seconds(), 0.0))
+        return self.finished()
+
+    def finished(self) -> Sequence[Carried]:
+        """Those that have ended by now."""
+        over = [name for name, until in self.under_way.items() if until <= self.clock.now()]
+        for name in over:
+            del self.under_way[name]
+        return [self._carried(name) for name in over]
+
+    def wake(self) -> None:
+        pass
+
+    def stop(self, reason: str, *, force: bool) -> None:
+        self.stopped.append((reason, force))
+
+    def _carried(self, name: str) -> Carried:
+        if self.owners.get(name) is not self:
+            return Carried(name=name, status="owned", message=f"{name} is being run already.")
+        del self.owners[name]
+        return self.ends[name](name) if name in self.ends else Carried(name=name, status="succeeded", message="done")
+
+
+class World:
+    """A directory, its schedulers one after another or side by side, and the time."""
+
+    def __init__(self, folder: Path, start: str) -> None:
+        self.folder = folder
+        self.clock = ManualClock(time=utc(start))
+        self.marks: Marks = MemoryMarks()
+        self.takes: dict[str, float] = {}
+        self.ends: dict[str, Callable[[str], Carried]] = {}
+        self.owners: dict[str, object] = {}
+        self.heard: list[ScheduleEvent] = []
+        self.carriers: list[PretendCarriers] = []
+        self._read: dict[str, Definition] = {}
+
+    def define(self, name: str, schedule: str, *, more: str = "", file: str = "") -> Path:
+        """Write a definition."""
+        path = self.folder / (file or f"{name}.yaml")
+        path.write_text(f"name: {name}\n{BODY}schedule: {schedule}\n{more}")
+        return path
+
+    def scheduler(self, *, at_once: int = 4, look: float = 20.0) -> Scheduler:
+        """A scheduler of the directory, as its process begins."""
+        carriers = PretendCarriers(self.clock, self.takes, self.ends, self.owners)
+        self.carriers.append(carriers)
+        scheduler = Scheduler(
+            folder=DefinitionsFolder(path=self.folder, load=self._load),
+            marks=self.marks,
+            carriers=carriers,
+            at_once=at_once,
+            clock=self.clock,
+            listeners=[self.heard.append],
+            look=look,
+        )
+        scheduler.open()
+        return scheduler
+
+    def go(self, scheduler: Scheduler, until: str | float) -> None:
+        """Let it run until then, a moment or in so many seconds."""
+        end = utc(until) if isinstance(until, str) else self.clock.now() + timedelta(seconds=until)
+        finished: Sequence[Carried] = ()
+        while (patience := scheduler.turn(finished)) is not None and self.clock.now() < end:
+            left = (end - self.clock.now()).total_seconds()
+            finished = scheduler.carriers.wait(min(patience, left))
+
+    def kill(self) -> None:
+        """All processes end, and what they ran with them."""
+        self.owners.clear()
+
+    def runs(self, name: str = "") -> list[datetime]:
+        """When runs began, of one pipeline or of all."""
+        found = [ran for carriers in self.carriers for ran in carriers.ran]
+        return sorted(ran.began for ran in found if name in ("", ran.name))
+
+    def said(self, kind: type) -> list[Any]:
+        """The events of this kind."""
+        return [event for event in self.heard if isinstance(event, kind)]
+
+    def _load(self, path: Path) -> Definition:
+        key = f"{path} {path.read_text()}"
+        if key not in self._read:
+            self._read[key] = load(path, kinds=TOYS, environment={})
+        return self._read[key]
+
+
+def moved(clock: ManualClock) -> type[datetime]:
+    """What stands for `datetime` where only its `now` is to be that of the clock."""
+
+    class Moved(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+            return clock.now().astimezone(tz)
+
+    return Moved

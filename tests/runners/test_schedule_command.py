@@ -1,0 +1,289 @@
+"""`wherry schedule` where it starts no Spark: what it would do, pauses, and how others start what is there."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import os
+import re
+import shlex
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import click
+import pytest
+
+import destinations
+import origins
+import stages
+from runners import cli, schedule_examples
+from runners.carriers import Carried, Stop
+from runners.commands import wherry
+from runners.definition import Definition
+from runners.errors import Owned
+from runners.kinds import ours
+from runners.marks import FolderMarks
+from runners.pipeline import Pipeline
+from runners.schedule_examples import text_of
+from tests.runners.toys import TOYS
+
+BODY = "origin: {folder: {path: landing}}\ndestinations: [{table: {table: main.orders}}]\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory with two definitions that are scheduled, and one that is not."""
+    for package, table in ((origins, TOYS.origins), (stages, TOYS.stages), (destinations, TOYS.destinations)):
+        monkeypatch.setattr(package, "KINDS", table, raising=False)
+    ours.cache_clear()
+    schedules = {"orders": "schedule: {every: 5m}", "prices": "schedule: {after: orders}", "odd": ""}
+    for name, schedule in schedules.items():
+        (tmp_path / f"{name}.yaml").write_text(f"name: {name}\n{BODY}{schedule}\n")
+    yield tmp_path
+    ours.cache_clear()
+
+
+def planned(folder: Path, capsys: pytest.CaptureFixture[str], code: int = 0) -> dict[str, Any]:
+    assert cli.execute(["schedule", str(folder), "--plan", "--json"]) == code
+    facts: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return facts
+
+
+def called(command: str, words: list[str]) -> dict[str, Any]:
+    """What a command would be given by these words. Raises for words that it does not know."""
+    above = click.Context(wherry, info_name="wherry", **wherry.context_settings)
+    return wherry.commands[command].make_context(command, words, parent=above).params
+
+
+def test_a_plan_tells_what_runs_when(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And writes nothing."""
+    before = datetime.now(timezone.utc)
+    facts = planned(folder, capsys)
+    orders, prices = facts["scheduled"]
+    due = [datetime.fromisoformat(moment) for moment in orders["next"]]
+    assert (orders["pipeline"], orders["file"], orders["paused"]) == ("orders", "orders.yaml", None)
+    assert before < due[0] <= before + timedelta(minutes=5, seconds=60)
+    assert due == [due[0] + number * timedelta(minutes=5) for number in range(3)]
+    assert (prices["pipeline"], prices["next"]) == ("prices", [])
+    assert "after each run of orders that succeeded" in prices["when"]
+    assert facts["by_hand"] == {"odd": "odd.yaml"}
+    assert not (folder / ".wherry").exists()
+
+
+def test_a_plan_with_something_broken_ends_with_2(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """So that whoever checks definitions before they are installed hears of it."""
+    (folder / "prices.yaml").write_text(f"name: prices\n{BODY}schedule: {{after: order}}\n")
+    facts = planned(folder, capsys, code=2)
+    assert facts["broken"] == {
+        "prices.yaml": "schedule.after: there is no pipeline 'order' here; did you mean 'orders'?"
+    }
+    assert cli.execute(["schedule", str(folder), "--plan"]) == 2
+    said = capsys.readouterr().out
+    assert "prices.yaml is broken: schedule.after: there is no pipeline 'order' here" in said
+    assert re.search(r"Next, in UTC: \d{4}-\d\d-\d\d \d\d:\d\d:00, ", said)
+    assert "odd" in said
+
+
+def test_a_plan_needs_no_secret(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It only looks; values for the rest are given on the command line."""
+    (folder / "orders.yaml").write_text(
+        'name: orders\norigin: {folder: {path: landing}}\nspark: {conf: {spark.key: "${secret:NO_SUCH_SECRET}"}}\n'
+        'destinations: [{table: {table: main.orders}}]\nschedule: {every: "${STEP}"}\n'
+    )
+    assert cli.execute(["schedule", str(folder), "--plan", "--var", "STEP=7m"]) == 0
+    assert "every 7m" in capsys.readouterr().out
+
+
+def test_a_pause_and_its_end_are_kept_for_the_scheduler(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the reason, which the plan shows."""
+    assert cli.execute(["schedule", str(folder), "--pause", "orders", "--reason", "the disk moves"]) == 0
+    assert capsys.readouterr().out == "orders is paused: the disk moves.\n"
+    orders = planned(folder, capsys)["scheduled"][0]
+    assert (orders["paused"], orders["next"]) == ("the disk moves", [])
+    assert cli.execute(["schedule", str(folder), "--resume", "orders"]) == 0
+    assert capsys.readouterr().out == "orders is scheduled again.\n"
+    mark = FolderMarks(folder / ".wherry" / "schedule").of("orders")
+    assert mark is not None
+    assert mark.paused is None
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--pause", "order"], "No pipeline 'order' is scheduled in"),
+        (["--resume", "odd"], "No pipeline 'odd' is scheduled in"),
+    ],
+)
+def test_only_what_is_scheduled_can_be_paused(
+    folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    """A slip of the pen pauses nothing, and does not look as if it did."""
+    assert cli.execute(["schedule", str(folder), *words]) == 2
+    assert capsys.readouterr().err.startswith(said)
+    assert not (folder / ".wherry").exists()
+
+
+def test_a_directory_that_is_none_ends_with_2(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before Spark is started."""
+    assert cli.execute(["schedule", str(folder / "nowhere")]) == 2
+    assert capsys.readouterr().err.startswith("There is no directory")
+
+
+@pytest.mark.parametrize(
+    ("signals", "gone", "code"),
+    [([signal.SIGTERM], False, 0), ([signal.SIGINT], False, 0), ([signal.SIGTERM] * 2, False, 3), ([], True, 1)],
+)
+def test_a_signal_ends_it_and_the_exit_code_says_how(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    signals: list[signal.Signals],
+    gone: bool,
+    code: int,
+) -> None:
+    """The first lets what runs finish, a second one cancels it; where Spark is gone it ends by itself."""
+    FolderMarks(folder / ".wherry" / "schedule").seen("orders", datetime.now(timezone.utc) - timedelta(hours=1))
+    (folder / "broken.yaml").write_text("name: [")
+    asked: list[tuple[str, bool]] = []
+    left = list(signals)
+
+    def carry(definition: Definition, stoppable: Callable[[Stop], None]) -> Carried:
+        stopped = threading.Semaphore(0)
+
+        def stop(reason: str, force: bool) -> None:
+            asked.append((reason, force))
+            if left:
+                os.kill(os.getpid(), left.pop())
+            else:
+                stopped.release()
+
+        stoppable(stop)
+        if left:
+            os.kill(os.getpid(), left.pop())
+        if not gone:
+            assert stopped.acquire(timeout=30)
+        return Carried(name="orders", status="failed" if gone else "stopped", message="no answer", spark_is_gone=gone)
+
+    monkeypatch.setattr("runners.scheduling.session_for", lambda definitions: None)
+    monkeypatch.setattr("runners.scheduling.carrying", lambda spark: carry)
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    assert cli.execute(["schedule", str(folder)]) == code
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+    assert asked == [(f"signal {number.name}", again > 0) for again, number in enumerate(signals)]
+    said = capsys.readouterr()
+    lines = [line[21:] for line in said.err.splitlines()]
+    assert said.out == ""
+    assert "broken.yaml is left out:" in lines
+    assert any(line.startswith(f"orders {'failed' if gone else 'stopped'} after") for line in lines)
+    assert gone == (said.err.splitlines()[-1] == "Spark is gone: no answer")
+
+
+def test_the_lines_for_cron_are_commands_that_there_are(folder: Path) -> None:
+    """Five fields that cron knows, then a call that `wherry` understands."""
+    from runners.cron import parse
+
+    lines = [line for line in text_of("cron", folder).splitlines() if line[:1] in "*0123456789"]
+    assert len(lines) == 2
+    for line in lines:
+        *fields, command = line.split(maxsplit=5)
+        assert parse(" ".join(fields))
+        assert "%" not in command
+        program, name, *words = shlex.split(command.partition(" > ")[0])
+        assert (program, name) == (schedule_examples.command(), "run")
+        given = called(name, words)
+        assert (given["if_running"], given["quiet"], given["file"].parent) == ("skip", True, folder)
+
+
+@pytest.mark.parametrize(("words", "code"), [([], 4), (["--if-running", "fail"], 4), (["--if-running", "skip"], 0)])
+def test_a_run_that_another_has_is_no_failure_for_cron(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], code: int
+) -> None:
+    """With `skip` nothing is printed either, which cron would mail."""
+
+    def owned(*_: object, **__: object) -> None:
+        raise Owned("orders is being run already.")
+
+    monkeypatch.setattr(Pipeline, "run", owned)
+    assert cli.execute(["run", str(folder / "orders.yaml"), "--quiet", *words]) == code
+    said = capsys.readouterr()
+    assert (said.out, said.err.splitlines()[:1]) == ("", ["orders is being run already."] if code else [])
+
+
+def test_systemd_ends_wherry_alone_and_waits_for_it(folder: Path) -> None:
+    """The JVM is not told; what helps nobody when it is started again is not started again."""
+    unit = configparser.ConfigParser(comment_prefixes=("#",), interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read_string(text_of("systemd", folder))
+    service = unit["Service"]
+    assert (service["KillMode"], service["TimeoutStopSec"]) == ("mixed", "10min")
+    assert (service["Restart"], service["RestartPreventExitStatus"]) == ("on-failure", "2")
+    program, name, *words = shlex.split(service["ExecStart"])
+    assert (program, name) == (schedule_examples.command(), "schedule")
+    assert called(name, words)["directory"] == folder
+
+
+@pytest.mark.parametrize(
+    ("code", "raised"),
+    [
+        (0, None),
+        (1, "AirflowException"),
+        (2, "AirflowFailException"),
+        (3, "AirflowException"),
+        (4, "AirflowSkipException"),
+    ],
+)
+def test_airflow_tries_again_what_another_try_can_help(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, code: int, raised: str | None
+) -> None:
+    """A wrong definition fails at once, and what another run has is skipped."""
+    tasks = airflow(monkeypatch)
+    exec(compile(text_of("airflow", folder), "airflow_dag.py", "exec"), {"__name__": "airflow_dag"})  # noqa: S102
+    called: list[list[str]] = []
+
+    def run(words: list[str], *, check: bool) -> SimpleNamespace:
+        called.append(words)
+        return SimpleNamespace(returncode=code)
+
+    monkeypatch.setattr("subprocess.run", run)
+    found = None
+    try:
+        tasks["orders"]()
+    except Exception as error:
+        found = type(error).__name__
+    assert found == raised
+    assert called == [[schedule_examples.command(), "run", str(folder / "orders.yaml"), "--quiet"]]
+    assert sorted(tasks) == ["orders", "prices"]
+
+
+def airflow(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """As much of Airflow as the example uses; gives the tasks that are made, by their ids."""
+    tasks: dict[str, Any] = {}
+
+    class Made:
+        def __rshift__(self, other: object) -> object:
+            return other
+
+    class Task:
+        def __init__(self, function: Any, name: str = "") -> None:
+            self.function, self.name = function, name
+
+        def override(self, *, task_id: str) -> Any:
+            return Task(self.function, task_id)
+
+        def __call__(self, *given: str) -> Made:
+            tasks[self.name] = lambda: self.function(*given)
+            return Made()
+
+    sdk, errors = ModuleType("airflow.sdk"), ModuleType("airflow.exceptions")
+    sdk.__dict__.update(task=lambda **_: Task, dag=lambda **_: lambda function: function)
+    for name in ("AirflowException", "AirflowFailException", "AirflowSkipException"):
+        errors.__dict__[name] = type(name, (Exception,), {})
+    for module in (ModuleType("airflow"), sdk, errors):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    return tasks

@@ -1,0 +1,149 @@
+"""What a person sees of a scheduler: a table on a terminal, lines in a log."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from runners.clock import ManualClock
+from runners.schedule_events import (
+    Began,
+    Broken,
+    Draining,
+    Ended,
+    LeftOut,
+    Mended,
+    Scheduled,
+    ScheduleEvent,
+    Unscheduled,
+)
+from runners.schedule_screen import Screen, lines_of
+
+NOON = datetime(2026, 6, 1, 12, tzinfo=timezone.utc)
+LATER = NOON.replace(minute=5)
+
+
+def ended(name: str, status: str, message: str = "") -> Ended:
+    return Ended(name=name, due=NOON, status=status, message=message, seconds=3.21)
+
+
+def screen(*, terminal: bool, width: int = 120) -> Screen:
+    due = {"orders": LATER, "prices": NOON.replace(minute=2), "runs": LATER}
+    console = Console(file=StringIO(), force_terminal=terminal, width=width)
+    return Screen(due.get, clock=ManualClock(time=NOON), console=console)
+
+
+def drawn(shown: Screen) -> list[list[str]]:
+    """What the table shows, as cells."""
+    console = Console(file=StringIO(), width=160, color_system=None)
+    console.print(shown.drawn())
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    return [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in lines]
+
+
+def test_the_table_shows_what_runs_what_comes_next_and_what_failed() -> None:
+    """First what runs, then what comes in its order, then what does not, then what is broken."""
+    shown = screen(terminal=True)
+    for name in ("orders", "prices", "runs", "away"):
+        shown.board(Scheduled(name=name, file=f"{name}.yaml"))
+    events: list[ScheduleEvent] = [
+        Began(name="orders", due=NOON),
+        ended("orders", "failed", "the disk is full\nfree some"),
+        Began(name="orders", due=NOON),
+        ended("orders", "failed", "the disk is full\nfree some"),
+        Began(name="runs", due=NOON),
+        Unscheduled(name="away", why="it is paused: a move"),
+        Broken(file="bad.yaml", message="bad.yaml: 1 problem\n  line 1"),
+    ]
+    for event in events:
+        shown.board(event)
+    shown.board.clock.move(42)  # type: ignore[attr-defined]
+    assert drawn(shown) == [
+        ["pipeline", "now", "next (UTC)", "last run"],
+        ["runs", "runs, 42 s", "Mon 12:05:00"],
+        ["prices", "Mon 12:02:00"],
+        ["orders", "Mon 12:05:00", "failed at Mon 12:00:00 (2 in a row): the disk is full"],
+        ["away", "it is paused: a move"],
+        ["bad.yaml: bad.yaml: 1 problem"],
+    ]
+
+
+def test_the_table_forgets_what_is_mended_and_says_that_it_drains() -> None:
+    """A drain has nothing next."""
+    shown = screen(terminal=True)
+    for event in (
+        Scheduled(name="orders", file="orders.yaml"),
+        Broken(file="bad.yaml", message="bad"),
+        Mended(file="bad.yaml"),
+        Began(name="orders", due=NOON),
+        ended("orders", "failed", "once"),
+        Began(name="orders", due=NOON),
+        ended("orders", "succeeded", "1 batch"),
+        Draining(reason="signal SIGTERM"),
+    ):
+        shown.board(event)
+    assert drawn(shown)[1:] == [
+        ["orders", "succeeded at Mon 12:00:00: 1 batch"],
+        ["signal SIGTERM: waiting for what runs"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("event", "lines"),
+    [
+        (Scheduled(name="orders", file="a.yaml"), ["orders is scheduled (a.yaml)"]),
+        (Unscheduled(name="orders", why="it is gone"), ["orders is not scheduled any more: it is gone"]),
+        (Broken(file="a.yaml", message="a.yaml: 1\n  line 1"), ["a.yaml is left out:", "a.yaml: 1", "  line 1"]),
+        (Mended(file="a.yaml"), ["a.yaml is not broken any more"]),
+        (Began(name="orders", due=NOON), ["orders began (due Mon 12:00:00)"]),
+        (ended("orders", "succeeded", "2 batches"), ["orders succeeded after 3.2 s: 2 batches"]),
+        (ended("orders", "failed", "no\nway"), ["orders failed after 3.2 s: no", "  way"]),
+        (ended("orders", "owned", "It is run already."), ["orders did not begin: It is run already."]),
+        (
+            LeftOut(name="orders", due=[NOON], why="another scheduler has begun it"),
+            ["orders: the run of Mon 12:00:00 is left out, for another scheduler has begun it"],
+        ),
+        (
+            LeftOut(name="orders", due=[NOON, LATER], why="it was due while nothing was scheduled here"),
+            ["orders: 2 runs since Mon 12:00:00 are left out, for it was due while nothing was scheduled here"],
+        ),
+        (
+            Draining(reason="signal SIGTERM"),
+            ["signal SIGTERM: nothing begins any more, what runs finishes its batches in flight"],
+        ),
+    ],
+)  # fmt: skip
+def test_an_event_is_a_line_of_a_log(event: ScheduleEvent, lines: list[str]) -> None:
+    """Or several, where an error has several."""
+    assert lines_of(event) == lines
+
+
+def test_in_a_log_every_line_has_its_time_and_no_colour() -> None:
+    """What looks like markup is text."""
+    shown = screen(terminal=False, width=40)
+    with shown:
+        shown(Scheduled(name="orders", file="[red]a.yaml"))
+        shown(Began(name="orders", due=NOON))
+    written = shown._console.file.getvalue()  # type: ignore[attr-defined]
+    assert written == (
+        "2026-06-01 12:00:00  orders is scheduled ([red]a.yaml)\n2026-06-01 12:00:00  orders began (due Mon 12:00:00)\n"
+    )
+
+
+def test_on_a_terminal_only_what_went_wrong_stays_above_the_table() -> None:
+    """What went well is in the table until something else is."""
+    shown = screen(terminal=True)
+    for event in (
+        Scheduled(name="orders", file="a.yaml"),
+        Began(name="orders", due=NOON),
+        ended("orders", "succeeded", "2 batches"),
+        Began(name="orders", due=NOON),
+        ended("orders", "failed", "the disk is full"),
+    ):
+        shown(event)
+    written = shown._console.file.getvalue()  # type: ignore[attr-defined]
+    assert "the disk is full" in written
+    assert "2 batches" not in written

@@ -1,0 +1,473 @@
+"""What a scheduler does in days and nights that pass in a moment, with pipelines that only take their time."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from runners.carriers import Carried
+from runners.marks import FolderMarks
+from runners.schedule_events import Began, Broken, Draining, Ended, LeftOut, Mended, Scheduled, Unscheduled
+from runners.scheduler import Scheduler
+from tests.runners.pretend import World, moved, utc
+
+Start = Callable[[str], World]
+NOON = "2026-06-01T12:00"
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
+    """An empty directory at this moment; APScheduler too has the clock that is moved."""
+
+    def world(start: str = NOON) -> World:
+        made = World(tmp_path, start)
+        monkeypatch.setattr("apscheduler.schedulers.base.datetime", moved(made.clock))
+        return made
+
+    return world
+
+
+def at(*minutes: int, of: str = "2026-06-01T12") -> list[datetime]:
+    return [utc(f"{of}:{minute:02}") for minute in minutes]
+
+
+def steps(start: str, minutes: int) -> list[datetime]:
+    """The moments of a day after this one, with so many minutes between them from midnight in UTC."""
+    moments = [utc(start) + timedelta(minutes=number) for number in range(1, 24 * 60 + 1)]
+    return [moment for moment in moments if (moment.hour * 60 + moment.minute) % minutes == 0]
+
+
+@pytest.mark.parametrize(
+    ("start", "half_past_two", "midnight"),
+    [
+        ("2026-03-28T12:00", "2026-03-29T01:00", "2026-03-28T23:00"),
+        ("2026-10-24T12:00", "2026-10-25T00:30", "2026-10-24T22:00"),
+    ],
+)
+def test_a_day_around_a_change_of_clocks_loses_and_doubles_no_run(
+    world: Start, start: str, half_past_two: str, midnight: str
+) -> None:
+    """Each run that is due begins once, at its moment; in Berlin, where the clocks are changed in this day."""
+    here = world(start)
+    here.define("night", '{cron: "30 2 * * *", time_zone: Europe/Berlin}')
+    here.define("daily", '{cron: "@daily", time_zone: Europe/Berlin}')
+    here.define("hourly", '{cron: "30 * * * *", time_zone: Europe/Berlin}')
+    here.define("quarters", '{cron: "*/15 * * * *", time_zone: Europe/Berlin}')
+    here.define("steps", "{every: 6m}")
+    here.define("behind", "{after: night}")
+    here.go(here.scheduler(at_once=6), 24 * 3600 + 60)
+    assert here.runs("night") == [utc(half_past_two)]
+    assert here.runs("daily") == [utc(midnight)]
+    assert here.runs("hourly") == [moment for moment in steps(start, 30) if moment.minute == 30]
+    assert here.runs("quarters") == steps(start, 15)
+    assert here.runs("steps") == steps(start, 6)
+    assert here.runs("behind") == [utc(half_past_two) + timedelta(seconds=2)]
+    assert here.said(LeftOut) == []
+
+
+@pytest.mark.parametrize("start", ["2026-03-28T12:00", "2026-10-24T12:00"])
+def test_a_scheduler_that_is_killed_again_and_again_loses_and_doubles_no_run(world: Start, start: str) -> None:
+    """Killed every half an hour or so, and started anew after minutes; what was due in between is caught up."""
+    here, dice = world(start), random.Random(start)
+    here.marks = FolderMarks(here.folder / ".wherry")
+    here.define("night", '{cron: "30 2 * * *", time_zone: Europe/Berlin, catch_up: all}')
+    here.define("quarters", '{cron: "*/15 * * * *", time_zone: Europe/Berlin, catch_up: all, on_overlap: queue}')
+    heard = 0
+    while here.clock.now() < utc(start) + timedelta(days=1):
+        here.go(here.scheduler(), dice.uniform(60, 3_000))
+        here.kill()
+        here.clock.move(dice.uniform(1, 1_800))
+        heard += 1
+    here.go(here.scheduler(), 600)
+    served = Counter((event.name, event.due) for event in here.said(Ended))
+    assert heard > 20
+    assert [served["quarters", moment] for moment in steps(start, 15)] == [1] * 96
+    assert sum(count for (name, _), count in served.items() if name == "night") == 1
+
+
+def test_fifty_pipelines_that_run_every_minute_do_so_for_an_hour(world: Start) -> None:
+    """60 runs each, at most four at a time, none of them left out."""
+    here = world(NOON)
+    for number in range(50):
+        here.define(f"p{number:02}", "{every: 1m}")
+    here.go(here.scheduler(at_once=4), 3_600 + 40)
+    assert Counter(ran.name for ran in here.carriers[0].ran) == {f"p{number:02}": 60 for number in range(50)}
+    assert here.carriers[0].most == 4
+    assert here.said(LeftOut) == []
+
+
+def test_two_schedulers_of_a_directory_run_each_pipeline_once(world: Start) -> None:
+    """Whoever comes first; the other one leaves the run out and says so."""
+    here, dice = world(NOON), random.Random(7)
+    for name in ("one", "two", "three"):
+        here.define(name, "{every: 5m}")
+    both = [here.scheduler(), here.scheduler()]
+    while here.clock.now() < utc(NOON) + timedelta(hours=2, minutes=1):
+        for scheduler, carriers in dice.sample(list(zip(both, here.carriers, strict=True)), 2):
+            scheduler.turn(carriers.finished())
+        here.clock.move(dice.uniform(0.1, 5))
+    begun = Counter((event.name, event.due) for event in here.said(Began))
+    assert set(begun.values()) == {1}
+    assert len(begun) == 3 * 24
+    assert all(carriers.ran for carriers in here.carriers)
+    assert {event.why for event in here.said(LeftOut)} == {"another scheduler has begun it"}
+
+
+def test_a_scheduler_that_comes_while_another_runs_something_does_not_run_it_too(world: Start) -> None:
+    """It cannot tell whether that run was cut off; the pipeline's own lock can, and then it is left out."""
+    here = world(NOON)
+    here.define("orders", "{every: 1d, on_overlap: queue}")
+    here.takes["orders"] = 600
+    first = here.scheduler()
+    here.go(first, "2026-06-02T00:01")
+    second = here.scheduler()
+    for _ in range(40):
+        for scheduler, carriers in zip((first, second), here.carriers, strict=True):
+            scheduler.turn(carriers.finished())
+        here.clock.move(30)
+    assert len(here.runs()) == 1
+    assert [event.status for event in here.said(Ended)] == ["owned", "succeeded"]
+
+
+def test_a_run_of_somebody_elses_is_not_begun_twice(world: Start) -> None:
+    """It is left out, or with `queue` tried again until the other one has ended."""
+    here = world(NOON)
+    here.define("skips", "{every: 5m}")
+    here.define("queues", "{every: 5m, on_overlap: queue}")
+    by_hand = object()
+    here.owners.update(skips=by_hand, queues=by_hand)
+    scheduler = here.scheduler()
+    here.go(scheduler, 340)
+    here.kill()
+    here.go(scheduler, 60)
+    assert here.runs("skips") == []
+    assert here.runs("queues") == at(6)
+    assert [event.status for event in here.said(Ended) if event.name == "skips"] == ["owned"]
+    assert here.said(Ended)[0].message.endswith(("It is left out.", "It is tried again soon."))
+    here.go(here.scheduler(), 100)
+    assert here.runs("skips") == []
+
+
+@pytest.mark.parametrize(
+    ("how", "began", "left"),
+    [
+        ("skip", [5, 20, 35], 5),
+        ("queue", [5, 17, 29, 41], 0),
+    ],
+)
+def test_what_is_due_while_a_run_goes_on_is_left_out_or_waits(
+    world: Start, how: str, began: list[int], left: int
+) -> None:
+    """A run takes twelve minutes here and is due every five."""
+    here = world(NOON)
+    here.define("slow", f"{{every: 5m, on_overlap: {how}}}")
+    here.takes["slow"] = 12 * 60
+    here.go(here.scheduler(), 45 * 60 - 1)
+    assert here.runs("slow") == at(*began)
+    assert sum(len(event.due) for event in here.said(LeftOut)) == left
+
+
+@pytest.mark.parametrize(
+    ("how", "began"),
+    [
+        ("none", []),
+        ("once", [33]),
+        ("all", [33, 33, 33, 33, 33]),
+    ],
+)
+@pytest.mark.parametrize("gone", ["off", "asleep", "paused", "broken"])
+def test_what_was_due_in_a_pause_is_caught_up_as_the_schedule_says(
+    world: Start, how: str, began: list[int], gone: str
+) -> None:
+    """Five runs were due while the scheduler was off, its machine slept, or the pipeline was paused or broken."""
+    here = world(NOON)
+    good = here.define("nightly", f"{{every: 5m, catch_up: {how}}}")
+    scheduler = here.scheduler()
+    here.go(scheduler, 330)
+    pause(here, scheduler, gone)
+    here.clock.move(33 * 60 - 390)
+    if gone in ("paused", "broken"):
+        here.marks.pause("nightly", None, here.clock.now())
+        here.define("nightly", f"{{every: 5m, catch_up: {how}}}", file=good.name)
+    here.go(here.scheduler() if gone == "off" else scheduler, 110)
+    behind = [moment.replace(second=0, microsecond=0) for moment in here.runs("nightly")]
+    assert behind == at(5, *began)
+
+
+def pause(here: World, scheduler: Scheduler, gone: str) -> None:
+    """A minute passes in which it goes away."""
+    if gone == "paused":
+        here.marks.pause("nightly", "by hand", here.clock.now())
+    elif gone == "broken":
+        (here.folder / "nightly.yaml").write_text("name: [")
+    if gone in ("paused", "broken"):
+        here.go(scheduler, 60)
+    else:
+        here.clock.move(60)
+
+
+def test_a_run_that_is_a_little_late_is_no_missed_one(world: Start) -> None:
+    """Also with `catch_up: none`: for half a minute the scheduler was busy with something else."""
+    here = world(NOON)
+    here.define("nightly", "{every: 5m, catch_up: none}")
+    scheduler = here.scheduler()
+    here.go(scheduler, 290)
+    here.clock.move(40)
+    here.go(scheduler, 10)
+    assert here.runs("nightly") == [utc("2026-06-01T12:05:30")]
+
+
+def test_a_pipeline_that_is_new_has_missed_nothing(world: Start) -> None:
+    """Its times count from when it was first seen."""
+    here = world(NOON)
+    here.define("nightly", '{cron: "@daily", catch_up: all}')
+    here.go(here.scheduler(), 60)
+    assert here.runs() == []
+
+
+def test_one_runs_after_the_other_when_that_succeeded(world: Start) -> None:
+    """Not when it failed, and not when it was stopped."""
+    here = world(NOON)
+    here.define("prices", "{every: 5m}")
+    here.define("orders", "{after: prices}")
+    ends = iter(["succeeded", "failed", "stopped", "succeeded"])
+    here.ends["prices"] = lambda name: Carried(name=name, status=next(ends), message="")
+    here.go(here.scheduler(), 21 * 60)
+    assert here.runs("orders") == [moment + timedelta(seconds=2) for moment in at(5, 20)]
+
+
+def test_one_that_should_have_run_after_another_does_when_the_scheduler_is_back(world: Start) -> None:
+    """The process was killed between the two."""
+    here = world(NOON)
+    here.define("prices", "{every: 1h}")
+    here.define("orders", "{after: prices}")
+    here.takes["orders"] = 60
+    here.go(here.scheduler(at_once=1), 3_601.9)
+    here.marks.ended("prices", succeeded=here.clock.now())
+    here.kill()
+    here.go(here.scheduler(), 90)
+    here.go(here.scheduler(), 90)
+    assert here.runs("orders") == [utc("2026-06-01T13:00:01.900")]
+    assert here.said(LeftOut) == []
+
+
+@pytest.mark.parametrize(("how", "again"), [("none", False), ("once", True), ("all", True)])
+def test_a_run_that_was_killed_is_taken_up_again_once(world: Start, how: str, again: bool) -> None:
+    """By the next scheduler, unless nothing is to be caught up; a second time it is left until it is due."""
+    here = world(NOON)
+    here.define("nightly", f"{{every: 1d, catch_up: {how}}}")
+    here.takes["nightly"] = 600
+    here.go(here.scheduler(), "2026-06-02T00:05")
+    for _ in range(3):
+        here.kill()
+        here.clock.move(120)
+        here.go(here.scheduler(), 60)
+    here.go(here.scheduler(), "2026-06-02T23:00")
+    assert len(here.runs()) == 1 + again
+
+
+@pytest.mark.parametrize("ended", ["stopped", "spark is gone"])
+def test_a_run_that_had_to_end_with_all_others_is_taken_up_again(world: Start, ended: str) -> None:
+    """It was stopped with the scheduler, or its Spark died; one that somebody stopped by hand is not."""
+    here = world(NOON)
+    here.define("nightly", "{every: 1d}")
+    here.define("by_hand", "{every: 1d}")
+    here.takes["nightly"] = 600
+    here.ends["by_hand"] = lambda name: Carried(name=name, status="stopped", message="")
+    gone, status = ended == "spark is gone", "failed" if ended == "spark is gone" else "stopped"
+    here.ends["nightly"] = lambda name: Carried(name=name, status=status, message="", spark_is_gone=gone)
+    first = here.scheduler()
+    here.go(first, "2026-06-02T00:05")
+    if not gone:
+        first.stop("signal SIGTERM")
+    here.go(first, "2026-06-02T00:20")
+    assert first.turn() is None
+    del here.ends["nightly"]
+    here.go(here.scheduler(), "2026-06-02T01:00")
+    here.go(here.scheduler(), "2026-06-02T02:00")
+    assert [moment.strftime("%H:%M") for moment in here.runs("nightly")] == ["00:00", "00:10"]
+    assert len(here.runs("by_hand")) == 1
+
+
+def test_a_run_that_fails_touches_no_other(world: Start) -> None:
+    """It fails each time; the others run as ever, and it too is run again."""
+    here = world(NOON)
+    here.define("bad", "{every: 5m}")
+    here.define("good", "{every: 5m}")
+    here.ends["bad"] = lambda name: Carried(name=name, status="failed", message="the disk is full")
+    here.go(here.scheduler(), 16 * 60)
+    assert here.runs("good") == here.runs("bad") == at(5, 10, 15)
+    assert {(event.name, event.message) for event in here.said(Ended) if event.status == "failed"} == {
+        ("bad", "the disk is full")
+    }
+
+
+def test_files_that_come_change_and_go_are_noticed(world: Start) -> None:
+    """What runs goes on with the definition that it began with."""
+    here = world(NOON)
+    scheduler = here.scheduler()
+    first = here.define("orders", "{every: 5m}")
+    here.takes["orders"] = 6 * 60
+    here.go(scheduler, 320)
+    here.define("orders", "{every: 8m}", more="dlq: {window: 7}\n")
+    here.go(scheduler, 900)
+    first.unlink()
+    here.go(scheduler, 1_800)
+    assert here.runs("orders") == at(5, 16)
+    assert ["window" in ran.text for ran in here.carriers[0].ran] == [False, True]
+    assert [event.status for event in here.said(Ended)] == ["succeeded", "succeeded"]
+    assert here.said(Unscheduled) == [Unscheduled(name="orders", why="its definition is gone")]
+    assert len(here.said(Scheduled)) == 2
+
+
+def test_a_definition_that_breaks_while_it_runs_begins_nothing_until_it_is_mended(world: Start) -> None:
+    """The run ends as it began, the others go on, and what is wrong is told once."""
+    here = world(NOON)
+    here.define("other", "{every: 5m}")
+    file = here.define("orders", "{every: 5m, catch_up: none}")
+    here.takes["orders"] = 120
+    scheduler = here.scheduler()
+    here.go(scheduler, 310)
+    good = file.read_text()
+    file.write_text(good.replace("every: 5m", "every: often"))
+    here.go(scheduler, 960 - 310)
+    file.write_text(good)
+    here.go(scheduler, 300)
+    assert here.runs("orders") == at(5, 20)
+    assert here.runs("other") == at(5, 10, 15, 20)
+    assert {event.status for event in here.said(Ended)} == {"succeeded"}
+    (broken,) = here.said(Broken)
+    assert broken.file == "orders.yaml"
+    assert "schedule.every: expected a duration such as 500ms" in broken.message
+    assert here.said(Mended) == [Mended(file="orders.yaml")]
+
+
+def test_a_definition_that_breaks_and_is_mended_while_it_runs_begins_no_second_run(world: Start) -> None:
+    """Its run goes on, and is no run that was cut off."""
+    here = world(NOON)
+    file = here.define("orders", "{every: 1d}")
+    here.takes["orders"] = 600
+    scheduler = here.scheduler()
+    here.go(scheduler, "2026-06-02T00:01")
+    good = file.read_text()
+    file.write_text("name: [")
+    here.go(scheduler, 100)
+    file.write_text(good)
+    here.go(scheduler, 3_600)
+    assert len(here.said(Mended)) == 1
+    assert len(here.runs()) == 1
+
+
+def test_a_file_that_is_still_being_written_is_waited_for(world: Start) -> None:
+    """Half a definition is no broken one."""
+    here = world(NOON)
+    scheduler = here.scheduler(look=10)
+    whole = here.define("orders", "{every: 5m}").read_text()
+    for length in (5, 30, len(whole)):
+        (here.folder / "orders.yaml").write_text(whole[:length])
+        here.go(scheduler, 10)
+    here.go(scheduler, 300)
+    assert here.said(Broken) == []
+    assert here.runs("orders") == at(5)
+
+
+def test_a_directory_that_cannot_be_read_for_a_while_changes_nothing(world: Start) -> None:
+    """A disk that is away is no order to stop."""
+    here = world(NOON)
+    here.define("orders", "{every: 5m}")
+    scheduler = here.scheduler()
+    away = here.folder.with_name("away")
+    here.go(scheduler, 60)
+    here.folder.rename(away)
+    here.go(scheduler, 120)
+    away.rename(here.folder)
+    here.go(scheduler, 200)
+    assert here.runs("orders") == at(5)
+    assert here.said(Unscheduled) == []
+
+
+def test_what_a_definition_names_is_read_when_its_run_begins(world: Start) -> None:
+    """A file with SQL or a schema may change without the definition."""
+    here = world(NOON)
+    (here.folder / "orders.ddl").write_text("id long")
+    file = here.define("orders", "{every: 5m}")
+    file.write_text(file.read_text().replace("path: landing", "path: landing, schema: {file: orders.ddl}"))
+    scheduler = here.scheduler()
+    here.go(scheduler, 310)
+    (here.folder / "orders.ddl").write_text("id long, amount double")
+    here._read.clear()
+    here.go(scheduler, 300)
+    assert ["amount double" in ran.text for ran in here.carriers[0].ran] == [False, True]
+
+
+def test_jitter_spreads_runs_and_moves_no_due_time(world: Start) -> None:
+    """Each begins up to so much later, not all alike, and the next is due when it would be."""
+    here = world(NOON)
+    for number in range(20):
+        here.define(f"p{number}", "{every: 10m, jitter: 2m}")
+    here.go(here.scheduler(at_once=20), 1_330)
+    late = [(began - utc(NOON)).total_seconds() % 600 for began in here.runs()]
+    assert len(late) == 40
+    assert max(late) <= 121
+    assert len({round(seconds) for seconds in late}) > 25
+    assert {event.due for event in here.said(Began)} == {*at(10, 20)}
+
+
+def test_a_stop_begins_nothing_more_and_waits_for_what_runs(world: Start) -> None:
+    """The runs are asked to stop; the second time they are asked to leave what is in flight."""
+    here = world(NOON)
+    here.define("orders", "{every: 1m}")
+    here.define("other", '{cron: "3 * * * *"}')
+    here.takes["orders"] = 300
+    scheduler = here.scheduler()
+    here.go(scheduler, 90)
+    scheduler.stop("signal SIGTERM")
+    here.go(scheduler, 120)
+    assert set(here.carriers[0].stopped) == {("signal SIGTERM", False)}
+    scheduler.stop("signal SIGTERM", force=True)
+    here.go(scheduler, 1)
+    assert here.carriers[0].stopped[-1] == ("signal SIGTERM", True)
+    here.go(scheduler, 1_000)
+    assert scheduler.turn() is None
+    assert here.runs() == at(1)
+    assert here.said(Draining) == [Draining(reason="signal SIGTERM")]
+    assert [event.name for event in here.said(Ended)] == ["orders"]
+
+
+def test_it_ends_when_spark_is_gone(world: Start) -> None:
+    """Whoever started it starts it again; nothing else could be carried here."""
+    here = world(NOON)
+    here.define("orders", "{every: 1m}")
+    here.ends["orders"] = lambda name: Carried(name=name, status="failed", message="no answer", spark_is_gone=True)
+    scheduler = here.scheduler()
+    here.go(scheduler, 600)
+    assert here.runs() == at(1)
+    assert (scheduler.error, scheduler.turn()) == ("no answer", None)
+
+
+def test_marks_that_cannot_be_written_stop_no_run(world: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pipeline's own lock is left."""
+    here = world(NOON)
+    here.define("orders", "{every: 5m}")
+    scheduler = here.scheduler()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(here.marks, "put", full)
+    here.go(scheduler, 660)
+    assert here.runs("orders") == at(5, 10)
+
+
+def test_the_next_moment_is_told(world: Start) -> None:
+    """In UTC; of one that waits for another nothing is known."""
+    here = world(NOON)
+    here.define("orders", "{every: 5m}")
+    here.define("behind", "{after: orders}")
+    scheduler = here.scheduler()
+    assert (scheduler.next("orders"), scheduler.next("behind")) == (*at(5), None)

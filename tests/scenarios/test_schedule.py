@@ -1,0 +1,118 @@
+"""Pipelines of a directory, run when they are due, in one Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from runners.carriers import Carried, CarrierThreads
+from runners.clock import ManualClock
+from runners.definition import load
+from runners.definitions_folder import DefinitionsFolder
+from runners.marks import MemoryMarks
+from runners.ownership import StateLock
+from runners.schedule_events import Began, Ended, ScheduleEvent, ScheduleListener
+from runners.scheduled_run import carrying
+from runners.scheduler import Scheduler
+from runners.session import is_connect
+from tests.runners.pretend import moved
+from tests.scenarios.conftest import ORDERS, Place, order
+
+pytestmark = pytest.mark.spark
+
+
+def define(folder: Path, name: str, schedule: str, **changed: str) -> None:
+    """A definition like the others, with a name, a table and a schedule of its own."""
+    text = ORDERS.replace("name: orders", f"name: {name}").replace("tables/orders", f"tables/{name}")
+    for old, new in changed.items():
+        text = text.replace(old, new)
+    (folder / f"{name}.yaml").write_text(f"{text}schedule: {schedule}\n")
+
+
+@pytest.mark.connect
+def test_pipelines_run_when_they_are_due_and_one_that_fails_touches_no_other(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Side by side in one Spark: two carry, a third one after one of them, a fourth is somebody else's, one fails."""
+    clock = ManualClock(time=datetime(2026, 6, 1, 12, tzinfo=timezone.utc))
+    monkeypatch.setattr("apscheduler.schedulers.base.datetime", moved(clock))
+    place.land("1.json", [order(1), order(2)])
+    place.land("2.json", [order(3)])
+    define(place.folder, "orders", "{every: 5m}")
+    define(place.folder, "copies", "{every: 5m}")
+    define(place.folder, "behind", "{after: orders}")
+    define(place.folder, "fails", "{every: 5m}", **{"amount > 0": "amont > 0"})
+    define(place.folder, "owned", "{every: 5m}")
+    by_hand = StateLock(place.folder / ".wherry" / "owned" / "lock")
+    assert by_hand.acquire()
+    heard: list[ScheduleEvent] = []
+    scheduler = Scheduler(
+        folder=DefinitionsFolder(path=place.folder, load=load),
+        marks=MemoryMarks(),
+        carriers=CarrierThreads(carrying(place.spark)),
+        at_once=5,
+        clock=clock,
+        listeners=[heard.append],
+    )
+    scheduler.open()
+    clock.move(300)
+    scheduler.turn()
+    assert len(scheduler.agenda.running) == 4
+    while scheduler.agenda.running:
+        finished: Sequence[Carried] = scheduler.carriers.wait(120)
+        assert finished
+        clock.move(1)
+        scheduler.turn(finished)
+    by_hand.release()
+    ended = {event.name: event for event in heard if isinstance(event, Ended)}
+    assert {name: event.status for name, event in ended.items()} == {
+        "orders": "succeeded", "copies": "succeeded", "behind": "succeeded", "fails": "failed", "owned": "owned",
+    }  # fmt: skip
+    assert ended["orders"].message == "2 batches, 3 rows read"
+    assert "amont" in ended["fails"].message
+    assert ended["owned"].message == "owned is being run already, on this host. It is left out."
+    assert [place.ids(f"tables/{name}") for name in ("orders", "copies", "behind")] == [[1, 2, 3]] * 3
+    assert scheduler.error == ""
+    if not is_connect(place.spark):
+        context = place.spark.sparkContext._jsc.sc()
+        assert context.getPoolForName("orders").isDefined()
+        assert context.getPoolForName("behind").isDefined()
+
+
+def test_a_run_that_is_stopped_with_its_scheduler_is_taken_up_by_the_next(place: Place) -> None:
+    """Its batches in flight finish, and what it left is carried when a scheduler is there again."""
+    for number in range(30):
+        place.land(f"{number:02}.json", [order(number)])
+    define(place.folder, "orders", "{every: 1d}")
+    marks, late = MemoryMarks(), datetime.now(timezone.utc) - timedelta(days=2)
+    marks.seen("orders", late)
+    first, second = (
+        Scheduler(
+            folder=DefinitionsFolder(path=place.folder, load=load),
+            marks=marks,
+            carriers=CarrierThreads(carrying(place.spark)),
+            at_once=1,
+        )
+        for _ in range(2)
+    )
+    ended: list[Ended] = []
+
+    def stops(scheduler: Scheduler, when: type) -> ScheduleListener:
+        def listener(event: ScheduleEvent) -> None:
+            ended.extend([event] if isinstance(event, Ended) else [])
+            if isinstance(event, when):
+                scheduler.stop("signal SIGTERM")
+
+        return listener
+
+    first.listeners, second.listeners = [stops(first, Began)], [stops(second, Ended)]
+    first.run()
+    assert place.ids("tables/orders") == list(range(len(place.ids("tables/orders"))))
+    assert len(place.ids("tables/orders")) < 30
+    second.run()
+    assert [event.status for event in ended] == ["stopped", "succeeded"]
+    assert ended[0].message.endswith("signal SIGTERM")
+    assert place.ids("tables/orders") == list(range(30))
