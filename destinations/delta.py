@@ -125,6 +125,10 @@ class Delta(Destination):
         return self.mode == "append" and not self.stamp
 
     @property
+    def keeps_house(self) -> bool:
+        return self.optimize is not None
+
+    @property
     def ordered(self) -> bool:
         return self.mode == "merge" and self.sequence_by is None
 

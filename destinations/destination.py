@@ -97,6 +97,11 @@ class Destination(ABC):
         return False
 
     @property
+    def keeps_house(self) -> bool:
+        """Whether `tend` has anything to do, now or later."""
+        return False
+
+    @property
     @abstractmethod
     def place(self) -> str:
         """Where the rows go, as a person would name it; its last part is the default name."""

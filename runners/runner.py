@@ -102,7 +102,7 @@ class Runner:
     _upkeep: Upkeep = field(init=False)
 
     def __post_init__(self) -> None:
-        self._upkeep = Upkeep(self._tend)
+        self._upkeep = Upkeep(lambda name: self._named(name).keeps_house, self._tend)
 
     def process(self, task: Task) -> Outcome:
         """Do the task. An error is an outcome: `Failed`, with the batch named."""
@@ -329,10 +329,9 @@ class Runner:
         return Ticked()
 
     def _tend(self, name: str) -> None:
-        if type(self._named(name)).tend is not Destination.tend:
-            spark = self._session()
-            with named_work(spark, self.group, self.pool):
-                self._named(name).tend(spark)
+        spark = self._session()
+        with named_work(spark, self.group, self.pool):
+            self._named(name).tend(spark)
 
     def _fetched(self, spark: SparkSession, batch: Batch, *, places: bool = False) -> DataFrame:
         origin = self.origins.get(batch.origin)

@@ -15,7 +15,9 @@ log = logging.getLogger("wherry")
 class Upkeep:
     """Lets destinations that were written to keep house; one that still does is left to it."""
 
-    def __init__(self, tend: Callable[[str], None]) -> None:
+    def __init__(self, keeps: Callable[[str], bool], tend: Callable[[str], None]) -> None:
+        self._keeps = keeps
+        """Whether there is ever anything to do at the destination of this name."""
         self._tend = tend
         self._thread = ThreadPoolExecutor(1, "wherry-upkeep")
         self._last: dict[str, Future[None]] = {}
@@ -24,7 +26,7 @@ class Upkeep:
         """Something was written, or not; it is not waited for."""
         for name in _written(outcome):
             last = self._last.get(name)
-            if last is None or last.done():
+            if self._keeps(name) and (last is None or last.done()):
                 self._last[name] = self._thread.submit(self._tended, name)
 
     def close(self) -> None:

@@ -17,17 +17,31 @@ def landed(*names: str) -> Landed:
     return Landed(written={name: Written(rows=1) for name in names})
 
 
+def always(name: str) -> bool:
+    """Every destination keeps house."""
+    return True
+
+
 def test_whoever_was_written_to_keeps_house() -> None:
     """Each destination of a write, or of one for several lanes; nobody behind an outcome without a write."""
     kept: list[str] = []
-    upkeep = Upkeep(kept.append)
+    upkeep = Upkeep(always, kept.append)
     upkeep.behind(landed("a", "b"))
     upkeep.close()
-    other = Upkeep(kept.append)
+    other = Upkeep(always, kept.append)
     other.behind(Shared(landed={"0": landed("c"), "1": landed("c")}))
     other.behind(Refused())
     other.close()
     assert kept == ["a", "b", "c"]
+
+
+def test_where_there_is_nothing_to_do_no_thread_is_busy() -> None:
+    """Not even a Spark session is made for it."""
+    upkeep = Upkeep(lambda name: name == "a", lambda name: kept.append(name))
+    kept: list[str] = []
+    upkeep.behind(landed("a", "b"))
+    upkeep.close()
+    assert kept == ["a"]
 
 
 def test_no_batch_waits_for_it_and_nobody_is_asked_twice_at_once() -> None:
@@ -39,7 +53,7 @@ def test_no_batch_waits_for_it_and_nobody_is_asked_twice_at_once() -> None:
         may.wait(30)
         kept.append(name)
 
-    upkeep = Upkeep(slow)
+    upkeep = Upkeep(always, slow)
     upkeep.behind(landed("a"))
     assert began.wait(30)
     for _ in range(5):
@@ -60,7 +74,7 @@ def test_what_goes_wrong_is_logged_and_tried_again_behind_the_next_write(caplog:
 
     with caplog.at_level(logging.WARNING, logger="wherry"):
         for _ in range(2):
-            upkeep = Upkeep(broken)
+            upkeep = Upkeep(always, broken)
             upkeep.behind(landed("a"))
             upkeep.close()
     assert tries == ["a", "a"]
