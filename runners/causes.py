@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from origins.errors import WherryError
@@ -10,12 +11,12 @@ from runners.errors import CarryFailed
 PASSING = {
     "somebody else's commit came in between": (
         "DELTA_CONCURRENT_",
+        "DELTA_METADATA_CHANGED",
         "ConcurrentAppendException",
         "ConcurrentDeleteReadException",
         "ConcurrentDeleteDeleteException",
         "ConcurrentTransactionException",
         "ConcurrentWriteException",
-        "DELTA_METADATA_CHANGED",
         "MetadataChangedException",
     ),
     "an executor or what it had written was lost": (
@@ -24,10 +25,11 @@ PASSING = {
         "MetadataFetchFailedException",
         "BlockMissingException",
     ),
-    "somebody cancelled the Spark job": ("SPARK_JOB_CANCELLED", "OPERATION_CANCELED", "cancelled part of cancelled"),
+    "somebody cancelled the Spark job": ("SPARK_JOB_CANCELLED", "OPERATION_CANCELED"),
     "a server is away, restarting or too busy": (
         "TimeoutError",
         "TimeoutException",
+        "SocketTimeoutException",
         "ConnectionError",
         "ConnectionResetError",
         "ConnectionRefusedError",
@@ -37,35 +39,55 @@ PASSING = {
         "SocketException",
         "NoRouteToHostException",
         "UnknownHostException",
-        "StatusCode.UNAVAILABLE",
-        "StatusCode.RESOURCE_EXHAUSTED",
-        "StatusCode.DEADLINE_EXCEEDED",
-        "TooManyRequests",
-        "SlowDown",
-        "ServiceUnavailable",
-        "RequestLimitExceeded",
-        "Throttling",
+        "UNAVAILABLE",
+        "RESOURCE_EXHAUSTED",
+        "DEADLINE_EXCEEDED",
+        "TooManyRequestsException",
+        "SlowDownException",
+        "ServiceUnavailableException",
+        "RequestLimitExceededException",
+        "ThrottlingException",
     ),
 }
-"""By what is to be found in the error's type, words or class of Spark."""
+"""By the name of the error, in Python or Java, or the beginning of Spark's name for it. Never by what it says, for that
+may be a row's."""
+
+_UNANSWERED = (ConnectionError, TimeoutError)
+_NAMES = re.compile(
+    r"^\[(?P<spark>[A-Z][A-Z0-9_.]+)\]"
+    r"|^(?:Caused by: )?(?:[a-z][\w$]*\.)+(?P<java>[A-Z]\w+)(?=[:\s]|$)"
+    r"|^Caused by: (?P<plain>[A-Z]\w+)(?=[:\s]|$)"
+    r"|Lost task \S+ in stage \S+(?: \([^)]*\))+: (?P<task>[A-Z]\w+)"
+    r"|^\s*status = StatusCode\.(?P<grpc>[A-Z_]+)",
+    re.MULTILINE,
+)
 
 
 def passing(error: Exception, also: Sequence[str] = ()) -> str | None:
     """Why this passes by itself, in words; None if it does not, as far as is known. What Wherry itself says wants a
-    person, unless `also` names its code."""
-    for cause in _chain(error):
-        said = f"{type(cause).__name__}: {cause}"
-        if isinstance(cause, WherryError):
-            said = f"{cause.code} {said}"
+    person, and so does a Spark of our own that is gone. `also` are words that may stand anywhere in the error, or the
+    code of one of Wherry's."""
+    chain = list(_chain(error))
+    for cause in chain:
+        said = f"{getattr(cause, 'code', '')} {type(cause).__name__}: {cause}"
         own = next((sign for sign in also if sign in said), None)
         if own is not None:
             return f"retry.also names it: {own}"
-        if isinstance(cause, WherryError):
-            return None
-        for why, signs in PASSING.items():
-            if any(sign in said for sign in signs):
-                return why
+    if any(isinstance(cause, WherryError) or _is_our_own_jvm(cause) for cause in chain):
+        return None
+    names = [name for cause in chain for name in _names(cause)]
+    for why, signs in PASSING.items():
+        if any(name.startswith(sign) for name in names for sign in signs):
+            return why
     return None
+
+
+def unanswered(error: Exception) -> bool:
+    """Whether nobody said how the work ended: a connection broke, and what was asked for may still be under way."""
+    return any(
+        isinstance(cause, _UNANSWERED) or {"UNAVAILABLE", "DEADLINE_EXCEEDED"} & set(_names(cause))
+        for cause in _chain(error)
+    )
 
 
 def _chain(error: Exception) -> Iterator[BaseException]:
@@ -77,3 +99,20 @@ def _chain(error: Exception) -> Iterator[BaseException]:
         if not isinstance(cause, CarryFailed):
             yield cause
         cause = cause.__cause__
+
+
+def _names(cause: BaseException) -> Iterator[str]:
+    """What the error is called: its type, and where lines of it begin as Spark and Java begin them."""
+    yield type(cause).__name__
+    for found in _NAMES.finditer(str(cause)):
+        yield next(name for name in found.groups() if name)
+
+
+def _is_our_own_jvm(cause: BaseException) -> bool:
+    """Whether it was raised by the bridge to the JVM of this process, which nobody starts again."""
+    if type(cause).__name__ == "Py4JNetworkError":
+        return True
+    trace = cause.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith("py4j.")

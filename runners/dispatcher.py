@@ -42,6 +42,10 @@ STALE = timedelta(seconds=10)
 """How old a plan may be that was made in case: `:batch_time` is its moment, and to plan anew takes no time."""
 
 
+LISTEN = 5.0
+"""How many seconds a stop through the ledger may go unheard while a batch rests."""
+
+
 class Dispatcher:
     """Carries batches until nothing is left, somebody asks it to stop, or something fails."""
 
@@ -72,6 +76,8 @@ class Dispatcher:
         self.listeners = listeners
         self.pace = pace or Pace()
         self.retry = retry
+        self.listened = clock.elapsed()
+        """When the ledger was last looked at because of a batch that rests."""
         self.dice = dice or random.Random()  # noqa: S311
         self.flights: dict[str, Flight] = {}
         self.foreseen: dict[str, Plan] = {}
@@ -128,9 +134,12 @@ class Dispatcher:
         self.crew.wake()
 
     def _stop(self, reason: str) -> None:
-        if not self.stopping:
-            self.stopping = reason
-            self._say(RunStopping(reason=reason))
+        if self.stopping:
+            return
+        self.stopping = reason
+        for lane in [flight.plan.batch.lane for flight in self._idle() if self._rests(flight)]:
+            del self.flights[lane]
+        self._say(RunStopping(reason=reason))
 
     def _fail(self, error: Exception) -> None:
         """Keep the error, and carry nothing that is not in flight: not even what was waiting for more."""
@@ -158,21 +167,24 @@ class Dispatcher:
             self._record(steps)
             steps = []
         self._record(steps, self._plan(self._freed(steps)))
+        self._listen()
         self._hand_out()
         self._tick()
         self.journal.compact()
-        return bool(self.working) or self._goes_on() or (not self.stopping and any(map(self._rests, self._idle())))
+        return bool(self.working) or self._goes_on() or any(flight.task for flight in self._idle())
 
     def patience(self) -> float | None:
         """How many seconds to wait for an outcome before there is something else to do; None for ever."""
         now = self.clock.elapsed()
-        moments = [flight.until - now for flight in self._idle() if self._rests(flight) and not self.stopping]
+        moments = []
+        if len(self.working) < self.crew.size:
+            moments = [min(flight.until or 0.0, self.listened + LISTEN) - now for flight in self._idle() if flight.task]
         if self.following is not None and self._goes_on():
             if self.stopping:
                 return None if self.working else 0.0
-            free = self._has_room(shared=False)
+            free = self._has_room(shared=False) and not (self.source and self._opening(self.source))
             moments.append(self.following.patience(self.source, now, busy=bool(self.working), free=free))
-        return min(moments, default=None)
+        return max(0.0, min(moments)) if moments else None
 
     def _goes_on(self) -> bool:
         """Whether there may be more to plan, though nothing is in flight: until a stop, or until what was waiting for
@@ -197,6 +209,8 @@ class Dispatcher:
         assert flight.task is not None, "an outcome follows from a task"
         self.watches[flight.plan.batch.plan].carried(flight.task, outcome, self.clock.elapsed())
         step = self._again(after(flight, outcome, self.rules))
+        if isinstance(step.flight.task, Ask) and step.flight.until is None:
+            step = replace(step, flight=replace(step.flight, until=self.clock.elapsed()))
         self.flights[lane] = step.flight
         return step
 
@@ -206,16 +220,18 @@ class Dispatcher:
         if step.error is None or step.again is None or self.stopping:
             return step
         since = 0.0 if flight.since is None else now - flight.since
-        pause = self.retry.pause(step.error, tried=flight.tried, since=since, dice=self.dice)
-        if pause is None:
-            return step
-        task = replace(step.again, identities=self._identities()) if isinstance(step.again, Ask) else step.again
-        flight = rested(flight, task, now=now, until=now + pause)
+        pause = 0.0
+        for error in flight.failed.values() or [step.error]:
+            longer = self.retry.pause(error, tried=flight.tried, since=since, dice=self.dice)
+            if longer is None:
+                return replace(step, error=error)
+            pause = max(pause, longer)
+        flight = rested(flight, step.again, now=now, until=now + pause)
         self._say(BatchRests(batch=flight.plan.batch, error=step.error, tried=flight.tried, seconds=pause))
         return replace(step, flight=flight, error=None)
 
     def _rests(self, flight: Flight) -> bool:
-        return flight.until > self.clock.elapsed()
+        return flight.until is not None and flight.until > self.clock.elapsed()
 
     def _freed(self, steps: Sequence[Step]) -> State:
         """Free the lanes of which these steps end the batch; the state as it will be once they are recorded."""
@@ -276,8 +292,10 @@ class Dispatcher:
             self._say(BatchCancelled(batch=plan.batch))
         else:
             counts, owed = entry.body["counts"], tuple(entry.body["owed"])
-            spent = dict(self.watches[plan.batch.plan].spent)
-            self.pace.took(plan.batch.lane, sum(spent.values()), full=plan.batch.span.full)
+            watch = self.watches[plan.batch.plan]
+            spent = dict(watch.spent)
+            if not plan.published:
+                self.pace.took(plan.batch.lane, watch.worked, full=plan.batch.span.full)
             self._say(BatchSettled(batch=plan.batch, counts=counts, owed=owed, seconds=spent))
 
     def _plan(self, state: State) -> Sequence[Step]:
@@ -351,18 +369,31 @@ class Dispatcher:
         if self.following is not None:
             self.following.planned(lane)
 
+    def _listen(self) -> None:
+        """While a batch rests nothing is recorded; so look whether somebody asked for a stop, or took over: always
+        before it goes again, for then nothing may be written any more."""
+        now = self.clock.elapsed()
+        rested = [flight.until for flight in self._idle() if flight.until is not None]
+        if not rested or (now < self.listened + LISTEN and min(rested) > now):
+            return
+        self.journal.refresh()
+        self.listened = now
+        if self.journal.state.stopping:
+            self._stop(self.journal.state.stopping)
+
     def _hand_out(self) -> None:
         """Started batches first, then new ones; never more than there are runners."""
         waiting = [flight for flight in self._idle() if flight.task is not None and not self._rests(flight)]
-        if any(flight.until for flight in waiting):
-            self.journal.refresh()  # somebody may have taken over meanwhile, and then nothing is written any more
         for flights in grouped(waiting, self.source):
             if len(self.working) >= self.crew.size:
                 return
             lanes = [flight.plan.batch.lane for flight in flights]
             tasks = [self._with_what_follows(flight) for flight in flights]
             for flight in flights:
-                self.watches[flight.plan.batch.plan].mark("plan", self.clock.elapsed())
+                self.watches[flight.plan.batch.plan].mark(
+                    "plan" if flight.until is None else "rest", self.clock.elapsed()
+                )
+                self.flights[flight.plan.batch.lane] = replace(flight, until=None)
             self.working[lanes[0]] = lanes
             self.crew.start(lanes[0], joined(tasks))
 
@@ -370,6 +401,8 @@ class Dispatcher:
         """What is to be done, with what the lane carries next if that can be foreseen."""
         lane, task = flight.plan.batch.lane, flight.task
         assert task is not None
+        if isinstance(task, Ask) and task.ours:
+            return replace(task, identities=self._identities())
         if not isinstance(task, Carry | Prepare) or self.source is None or self.stopping:
             return task
         if isinstance(task, Prepare) and task.plan.straight:  # a row was refused, so the next one goes another way

@@ -58,7 +58,7 @@ class BatchSettled:
     counts: Mapping[str, JSON]
     owed: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
-    """Where its time went since it was planned or resumed: `plan`, `read`, `write`, `dlq`, `ledger`."""
+    """Where its time went since it was planned or resumed: `plan`, `read`, `write`, `dlq`, `ledger`, `rest`."""
 
 
 @dataclass(frozen=True, kw_only=True)

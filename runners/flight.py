@@ -9,6 +9,7 @@ from typing import Literal
 from destinations.destination import Identity, Written
 from destinations.dlq import Dlq
 from origins.batch import JSON
+from runners.causes import unanswered
 from runners.counts import Branch, Counts
 from runners.entry import Entry
 from runners.errors import Unbalanced, WindowTripped
@@ -68,8 +69,8 @@ class Flight:
     """How often it was tried again."""
     since: float | None = None
     """When it first could not be carried, by the run's clock."""
-    until: float = 0.0
-    """Until when it rests before it is tried again."""
+    until: float | None = None
+    """Until when it rests before it is tried again; None once it was."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +109,8 @@ def after(flight: Flight, outcome: Outcome, rules: Rules) -> Step:
     if isinstance(outcome, Failed):
         return _failed(flight, outcome.error, rules)
     if isinstance(outcome, Alone):
-        return Step(flight=replace(flight, alone=True))
+        apart = replace(flight, alone=True)
+        return Step(flight=apart if outcome.error is None else replace(apart, task=_asking(flight, [outcome.error])))
     if isinstance(outcome, Refused):
         return Step(flight=replace(flight, task=Prepare(plan=flight.plan)))
     if isinstance(outcome, Prepared):
@@ -168,9 +170,11 @@ def _answered(flight: Flight, answers: Answers, rules: Rules) -> Step:
 
 def _counted(flight: Flight, counted: Counted) -> Step:
     ((name, written),) = flight.landed.items()
-    delivered = (counted.left if written.rows is None else written.rows) or 0
-    read = delivered if counted.read is None else counted.read
-    counts = Counts(read=read, branches={name: Branch(expected=delivered, filtered=read - delivered)})
+    delivered = counted.left if written.rows is None else written.rows
+    read = (delivered or 0) if counted.read is None else counted.read
+    expected = read if delivered is None else delivered
+    branch = Branch(expected=expected, filtered=max(0, read - expected), changed=max(0, expected - read))
+    counts = Counts(read=read, branches={name: branch})
     window, _ = flight.lane.window.after(read, (), Dlq())
     return _settle(flight, counts, window.json(), owed=(), known=counted.read is not None)
 
@@ -178,7 +182,7 @@ def _counted(flight: Flight, counted: Counted) -> Step:
 def _delivered(flight: Flight, landed: Landed, rules: Rules) -> Step:
     flight = replace(flight, landed={**flight.landed, **landed.written}, failed={**flight.failed, **landed.failed})
     if landed.failed and (DLQ in landed.failed or rules.delivery == "after_all"):
-        again = None if DLQ in landed.failed else _ask(flight, list(landed.failed))
+        again = None if DLQ in landed.failed else _asking(flight, list(landed.failed.values()), list(landed.failed))
         return Step(flight=replace(flight, task=None), error=next(iter(landed.failed.values())), again=again)
     return _next(flight, rules)
 
@@ -210,7 +214,8 @@ def _next(flight: Flight, rules: Rules) -> Step:
         return _publish(flight, counts, decision, owed) if publish else Step(flight=flight)
     if not owed:
         return _settle(flight, counts, decision.window.json(), owed=(), discards=rules.discards)
-    error, again = next(iter(flight.failed.values())), _ask(flight, list(flight.failed))
+    errors = list(flight.failed.values())
+    error, again = errors[0], _asking(flight, errors, list(flight.failed))
     flight = replace(flight, task=None)
     step = _publish(flight, counts, decision, owed) if publish else Step(flight=flight)
     return replace(step, error=error, again=again)
@@ -280,7 +285,7 @@ def _failed(flight: Flight, error: Exception, rules: Rules) -> Step:
         return _tripped(flight, (), rules)
     if isinstance(task, Deliver):
         return _delivered(flight, Landed(written={}, failed=dict.fromkeys(task.names, error)), rules)
-    again = _ask(flight, flight.plan.destinations) if isinstance(task, Carry) else task
+    again = _asking(flight, [error]) if isinstance(task, Carry) else task
     return Step(flight=replace(flight, task=None), error=error, again=again)
 
 
@@ -290,6 +295,8 @@ def rested(flight: Flight, again: Task, *, now: float, until: float) -> Flight:
     return replace(flight, task=again, failed={}, tried=flight.tried + 1, since=since, until=until)
 
 
-def _ask(flight: Flight, names: Sequence[str]) -> Ask:
-    """Whether a write of ours that ended with an error has landed all the same."""
-    return Ask(plan=flight.plan, names=names, identities={}, ours=True)
+def _asking(flight: Flight, errors: Sequence[Exception], names: Sequence[str] = ()) -> Ask:
+    """Whether writes of ours that ended with these errors have landed all the same. What each destination was when the
+    run opened is put in when they are asked."""
+    ended = not any(unanswered(error) for error in errors)
+    return Ask(plan=flight.plan, names=names or flight.plan.destinations, identities={}, ours=True, ended=ended)

@@ -63,7 +63,11 @@ class Opening:
                 for name, each in self._origins.items()
             },
             "destinations": {
-                each: {**self._named(each).describe(), "id": identity.id, "version": identity.version}
+                each: {
+                    **self._named(each).describe(),
+                    "id": identity.id,
+                    "version": self._asked_from(each, identity, journal),
+                }
                 for each, identity in identities.items()
             },
         }
@@ -144,6 +148,14 @@ class Opening:
                 analysed(spark, schema, lines[name])
         self.lines = lines
         return {**identities, DLQ: self.dlq.open(spark, dead_letter_schema())}
+
+    def _asked_from(self, name: str, identity: Identity, journal: Journal) -> int:
+        """From which version on a destination is asked. While a batch is open it stays the one from before that batch
+        was written."""
+        before = journal.state.identities.get(name)
+        if before is None or before.id != identity.id or not journal.state.open_plans:
+            return identity.version
+        return min(before.version, identity.version)
 
     def _named(self, name: str) -> Destination:
         return self.dlq if name == DLQ else self.destinations[name]

@@ -58,7 +58,9 @@ class Ask:
     identities: Mapping[str, Identity]
     """What each of them was when the run opened."""
     ours: bool = False
-    """Whether it was this run that wrote, and has seen its write end."""
+    """Whether it was this run that wrote."""
+    ended: bool = False
+    """Whether it has seen its write end, so that none is under way."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +111,10 @@ class Shared:
 
 @dataclass(frozen=True, kw_only=True)
 class Alone:
-    """Nothing of several lanes' batches was written, for one of them cannot go this way. Each goes by itself."""
+    """Several lanes' batches cannot go together, for one of them cannot go this way. Each goes by itself."""
+
+    error: Exception | None = None
+    """How their write ended, of which it is not known whether it landed; None if nothing was written."""
 
 
 @dataclass(frozen=True, kw_only=True)

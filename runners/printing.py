@@ -23,7 +23,14 @@ if TYPE_CHECKING:
 
 _WIDEST = 110
 _KEPT = "\0"
-_PHASES = {"plan": "planning", "read": "reading", "write": "writing", "dlq": "refused rows", "ledger": "ledger"}
+_PHASES = {
+    "plan": "planning",
+    "read": "reading",
+    "write": "writing",
+    "dlq": "refused rows",
+    "ledger": "ledger",
+    "rest": "rests",
+}
 
 
 def as_json(facts: JSON) -> str:

@@ -44,7 +44,7 @@ from runners.outcome import (
 )
 from runners.progress import Plan
 from runners.secrets import without
-from runners.session import cancel, in_short, named_work, sees_ends
+from runners.session import cancel, in_short, named_work
 from runners.session import own as own_session
 from runners.store import Store
 from runners.upkeep import Upkeep
@@ -177,7 +177,7 @@ class Runner:
             described = [self._described(spark, carry, self._straight) for carry in task.carries]
             rows = functools.reduce(lambda above, below: above.union(below), (frame for frame, _ in described))
         except Exception as error:
-            log.info("the batches of %s lanes go one by one: %s", len(labels), in_short(error))
+            log.warning("the batches of %s lanes go one by one: %s", len(labels), in_short(error))
             return Alone()
         took = time.monotonic() - began
         try:
@@ -185,7 +185,8 @@ class Runner:
         except Exception as error:
             if MARK in str(error):
                 return Alone()
-            raise
+            log.warning("the batches of %s lanes go one by one: %s", len(labels), in_short(error))
+            return Alone(error=error)
         figures = apart([tally for _, tally in described], written.rows)
         landed = {
             label.batch.lane: Landed(written={name: replace(written, rows=got)}, counts=counts, described=took)
@@ -279,7 +280,7 @@ class Runner:
         token = uuid.uuid4().hex
         for name in task.names:
             destination = self._named(name)
-            if destination.remembers and not (task.ours and sees_ends(spark)):
+            if destination.remembers and not task.ended:
                 destination.fence(spark, token)
         for name in task.names:
             written = self._found(spark, Label(batch=task.plan.batch, destination=name), task.identities[name])
@@ -299,7 +300,8 @@ class Runner:
     def _count(self, spark: SparkSession, task: Count) -> Counted:
         batch = task.plan.batch
         try:
-            left = self._straight(spark, task.plan)[0].count() if task.written.rows is None else None
+            known = batch.origin in self.lines  # while an earlier run's batches are finished, no stages are open yet
+            left = self._straight(spark, task.plan)[0].count() if known and task.written.rows is None else None
             return Counted(read=self._fetched(spark, batch).count(), left=left)
         except OriginError as error:
             log.warning("batch %s of lane %s was delivered; its rows as read: %s", batch.number, batch.lane, error)

@@ -152,11 +152,6 @@ def own(spark: SparkSession, time_zone: str = "UTC") -> SparkSession:
     return session
 
 
-def sees_ends(spark: SparkSession) -> bool:
-    """Whether work has ended once its call has: a Spark Connect server may go on with what a client gave up."""
-    return not is_connect(spark)
-
-
 def is_connect(spark: SparkSession) -> bool:
     """Whether the session is a Spark Connect client."""
     return "pyspark.sql.connect" in type(spark).__module__

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from runners.outcome import DLQ, Count, Deliver, Explain, Landed, Outcome, Prepare, Task
 
-PHASES = ("plan", "read", "write", "dlq", "ledger")
+PHASES = ("plan", "read", "write", "dlq", "ledger", "rest")
 """What time is spent on. `read` is reading and stages, as far as they are apart from the write: a straight batch is
-read while it is written."""
+read while it is written. `rest` is the wait before a batch is tried again."""
 
 
 class Watch:
@@ -22,6 +22,11 @@ class Watch:
         """Until now it was this."""
         self.spent[phase] += now - self._last
         self._last = now
+
+    @property
+    def worked(self) -> float:
+        """All but the rests."""
+        return sum(self.spent.values()) - self.spent["rest"]
 
     def carried(self, task: Task, outcome: Outcome, now: float) -> None:
         """Until now a runner worked on the task, or had it waiting."""

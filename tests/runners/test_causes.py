@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from destinations.destination import DestinationError
-from runners.causes import passing
+from runners.causes import passing, unanswered
 from runners.errors import CarryFailed
 
 
@@ -25,9 +27,17 @@ def wrapped(cause: Exception) -> Exception:
     [
         (SparkSays("[DELTA_CONCURRENT_APPEND.WITHOUT_HINT] Transaction conflict"), "somebody else's commit"),
         (SparkSays("[DELTA_METADATA_CHANGED] The metadata of the Delta table has been changed"), "somebody else's"),
-        (SparkSays("Lost task 0.0: ExecutorLostFailure (executor 1 exited)"), "an executor"),
+        (
+            SparkSays(
+                "Job aborted: Lost task 0.3 in stage 1.0 (TID 4) (10.0.0.1 executor 1): ExecutorLostFailure (exited)"
+            ),
+            "an executor",
+        ),
         (SparkSays("[SPARK_JOB_CANCELLED] Job 12 cancelled part of cancelled job group"), "somebody cancelled"),
-        (SparkSays("<_InactiveRpcError: status = StatusCode.UNAVAILABLE>"), "a server"),
+        (
+            SparkSays("<_Rendezvous of RPC that terminated with:\n\tstatus = StatusCode.UNAVAILABLE\n\tdetails = no>"),
+            "a server",
+        ),
         (TimeoutError("timed out"), "a server"),
         (ConnectionResetError(104, "Connection reset by peer"), "a server"),
     ],
@@ -53,6 +63,45 @@ def test_what_wants_a_person_does_not(error: Exception) -> None:
     """A full disk, a right that is missing, rows that do not fit, and all that Wherry says itself."""
     assert passing(error) is None
     assert passing(wrapped(error)) is None
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK constraint note: values note : TimeoutException",
+        "[CAST_INVALID_INPUT] The value 'SlowDownException' of the type STRING cannot be cast",
+        "[PATH_NOT_FOUND] Path does not exist: file:/landing/ThrottlingException/a.json",
+    ],
+)
+def test_what_a_row_or_a_file_says_is_no_name_of_an_error(said: str) -> None:
+    """Rows are to blame for themselves, whatever stands in them."""
+    assert passing(wrapped(SparkSays(said))) is None
+
+
+def test_what_java_says_beneath_counts() -> None:
+    """Where its lines begin as Java's do."""
+    said = "[TASK_WRITE_FAILED] Task failed while writing rows.\nCaused by: java.net.ConnectException: refused"
+    assert passing(wrapped(SparkSays(said))) == "a server is away, restarting or too busy"
+
+
+def test_a_jvm_of_our_own_that_is_gone_stays_away() -> None:
+    """Nobody starts it again: what py4j raises wants a person."""
+    from py4j.protocol import Py4JNetworkError
+
+    bridge: dict[str, Any] = {"__name__": "py4j.clientserver"}
+    exec("def connect(): raise ConnectionRefusedError(111, 'Connection refused')", bridge)  # noqa: S102
+    with pytest.raises(ConnectionRefusedError) as raised:
+        bridge["connect"]()
+    assert passing(wrapped(raised.value)) is None
+    assert passing(wrapped(Py4JNetworkError("Answer from Java side is empty"))) is None
+    assert passing(wrapped(ConnectionRefusedError(111, "Connection refused"))) is not None
+
+
+def test_only_where_a_connection_broke_is_it_unknown_how_the_work_ended() -> None:
+    """Spark's own errors end what they tell of."""
+    assert not unanswered(wrapped(SparkSays("[DELTA_CONCURRENT_APPEND] conflict")))
+    assert unanswered(wrapped(ConnectionResetError(104, "reset")))
+    assert unanswered(SparkSays("<_Rendezvous:\n\tstatus = StatusCode.UNAVAILABLE"))
 
 
 def test_a_definition_may_name_more() -> None:

@@ -764,3 +764,94 @@ def test_who_was_taken_over_meanwhile_writes_nothing_any_more() -> None:
     with pytest.raises(Fenced):
         bench.turn()
     assert bench.names() == ["Carry"]
+
+
+class Creeping(ManualClock):
+    """A clock on which some time passes whenever it is read."""
+
+    def elapsed(self) -> float:
+        self.move(0.3)
+        return self.seconds
+
+
+def test_a_run_does_not_end_while_a_batch_waits_for_its_next_try() -> None:
+    """Whenever within a turn its rest ends; and then it is not slept over."""
+    bench = Resting()
+    bench.dispatcher.clock = Creeping()
+    bench.turn()
+    for _ in range(3):
+        assert bench.turn("0")
+        assert bench.dispatcher.working or bench.dispatcher.patience() is not None
+    bench.error = None
+    for _ in range(60):
+        if not bench.turn("0"):
+            break
+    assert len(bench.settled()) == 3
+
+
+def test_a_stop_through_the_ledger_is_heard_while_a_batch_rests() -> None:
+    """Within seconds, however long the rest is; and then the batch is not handed out any more."""
+    bench = Resting()
+    bench.dispatcher.retry = Retry(attempts=9, wait=300)
+    bench.turn()
+    bench.turn("0")
+    patience = bench.dispatcher.patience()
+    assert patience is not None
+    assert patience <= 5
+    bench.ledger.append([Entry(kind="stop", body={"reason": "from elsewhere"})], after=bench.journal.state.seq)
+    bench.move(5)
+    assert not bench.turn()
+    assert (bench.dispatcher.stopping, bench.names()) == ("from elsewhere", ["Carry"])
+
+
+class Sparse(Backlog):
+    """One row in the first lane, and one that has just come in the second."""
+
+    def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
+        return Span(start=start, end=1, full=lane == "0") if start is None else None
+
+
+def test_a_stop_gives_up_what_rests_so_that_what_was_gathering_is_carried() -> None:
+    """The run neither waits for the rest nor spins."""
+    run = Going()
+    assert run.dispatcher.source is not None
+    feeds = [replace(run.dispatcher.source.feeds[0], lanes={"0": "0", "1": "1"}, backlog=Sparse(), foresees=False)]
+    run.dispatcher.source = replace(run.dispatcher.source, feeds=feeds)
+    run.dispatcher.retry = Retry(attempts=9, wait=300)
+    run.error = TimeoutError("away")
+    run.turn()
+    run.turn("0")
+    run.error = None
+    assert run.dispatcher.following is not None
+    run.dispatcher.following.gathering["1"] = run.clock.elapsed()
+    run.dispatcher.request_stop("asked")
+    assert run.turn()
+    assert run.planned() == [("0", 1), ("1", 1)]
+    assert not run.turn("1")
+
+
+def test_an_error_that_does_not_pass_is_told_though_another_destinations_does() -> None:
+    """The batch is not tried again for the sake of the other."""
+    bench = Resting()
+    bench.turn()
+    (flight,) = bench.dispatcher.flights.values()
+    mixed = {"a": TimeoutError("away"), "b": ValueError("broken")}
+    bench.dispatcher.flights["0"] = replace(flight, failed=mixed)
+    bench.turn("0")
+    assert bench.dispatcher.errors == [mixed["b"]]
+
+
+def test_a_rest_is_not_work() -> None:
+    """The pace of a lane does not slow down for it, and the batch's time says what it was."""
+    bench = Resting()
+    bench.dispatcher.pace = Pace(10)
+    bench.dispatcher.pace.shares["0"] = 1.0
+    bench.turn()
+    bench.turn("0")
+    bench.error = None
+    bench.move(300)
+    for _ in range(4):
+        bench.turn("0")
+    settled = next(event for event in bench.events if isinstance(event, BatchSettled))
+    assert settled.seconds["rest"] == 300
+    assert bench.dispatcher.pace.shares["0"] == 1.0

@@ -15,6 +15,7 @@ from runners.errors import Unbalanced, WindowTripped
 from runners.flight import Flight, Rules, after, begin, rested, resume
 from runners.outcome import (
     DLQ,
+    Alone,
     Answers,
     Ask,
     Carry,
@@ -250,7 +251,7 @@ def test_behind_a_failed_write_the_destination_is_asked_before_anything_is_writt
     begun = begin(plan, Lane()) if plan.straight else decided(plan)
     step = after(begun, Failed(error=TimeoutError()), LENIENT)
     assert isinstance(step.again, Ask)
-    assert (tuple(step.again.names), step.again.ours) == (plan.destinations, True)
+    assert (tuple(step.again.names), step.again.ours, step.again.ended) == (plan.destinations, True, False)
     assert isinstance(step.error, TimeoutError)
 
 
@@ -307,3 +308,25 @@ def test_after_any_the_others_get_the_batch_first() -> None:
     assert isinstance(two.again, Ask)
     assert two.again.names == ["orders"]
     assert isinstance(two.error, TimeoutError)
+
+
+def test_those_that_were_written_together_are_asked_each_for_itself_when_that_went_wrong() -> None:
+    """Whatever the error is: it may be another one's. If nothing was written there is nobody to ask."""
+    step = after(begin(STRAIGHT, Lane()), Alone(error=ValueError("corrupt")), LENIENT)
+    assert isinstance(step.flight.task, Ask)
+    assert (step.flight.alone, step.flight.task.ours, step.flight.task.ended, step.error) == (True, True, True, None)
+    assert after(begin(STRAIGHT, Lane()), Alone(), LENIENT).flight.task == Carry(plan=STRAIGHT)
+
+
+def test_of_a_batch_whose_share_is_not_known_nothing_is_made_up() -> None:
+    """Neither filtered rows nor a balance; and rows that stages added are no negative number of filtered ones."""
+    left = replace(resume(STRAIGHT, Lane(), {}), landed={"orders": Written(rows=None)})
+    (entry,) = after(left, Counted(read=7), LENIENT).entries
+    assert (entry.body["counts"]["read"], entry.body["counts"]["balanced"]) == (7, "unknown")
+    assert entry.body["counts"]["branches"]["orders"]["filtered"] == 0
+    more = replace(left, landed={"orders": Written(rows=25)})
+    (entry,) = after(more, Counted(read=10), LENIENT).entries
+    assert {key: entry.body["counts"]["branches"]["orders"][key] for key in ("filtered", "changed")} == {
+        "filtered": 0,
+        "changed": 15,
+    }

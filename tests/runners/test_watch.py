@@ -64,7 +64,7 @@ def test_all_of_a_batchs_time_is_accounted_for() -> None:
     clock.move(7)
     bench.turn("0")
     (settled,) = [event for event in bench.events if isinstance(event, BatchSettled)]
-    assert settled.seconds == {"plan": 0, "read": 0, "write": 7, "dlq": 0, "ledger": 2}
+    assert settled.seconds == {"plan": 0, "read": 0, "write": 7, "dlq": 0, "ledger": 2, "rest": 0}
     assert sum(settled.seconds.values()) == clock.elapsed() - began
     assert bench.dispatcher.watches == {}
 

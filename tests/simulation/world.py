@@ -341,7 +341,10 @@ class Process:
         read = [world.rows_of(batch) for batch in batches]
         if any(world.verdicts(rows, self.definition)[1] for rows in read):
             return Alone()
-        yield from self._write(name, batches, [row for rows in read for row in rows])
+        try:
+            yield from self._write(name, batches, [row for rows in read for row in rows])
+        except Broken as error:
+            return Alone(error=error)
         landed = {}
         for batch, rows in zip(batches, read, strict=True):
             counts = Counts(read=len(rows), branches={name: Branch(expected=len(rows))})
