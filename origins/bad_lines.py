@@ -29,21 +29,29 @@ class Verdict:
 
 
 def of_csv(
-    header: Sequence[str], typed: Mapping[StructField, str], options: Mapping[str, str], *, in_words: bool
+    header: Sequence[str],
+    typed: Mapping[StructField, str],
+    options: Mapping[str, str],
+    *,
+    in_words: bool,
+    suspect: Mapping[str, str] | None = None,
+    line: str = "NULL",
 ) -> Verdict:
     """The verdict on a line of CSV whose fields are text; `typed` says where they stand with their types.
 
-    Spark keeps only lines with too few or too many fields; any other is written again from its fields.
+    `suspect` are other conditions under which a line is bad, each with what is said then. Where the `line` itself is
+    not known, Spark keeps only lines with too few or too many fields; any other is written again from its fields.
     """
-    corrupt = quoted(CORRUPT)
+    corrupt, suspect = quoted(CORRUPT), suspect or {}
     lost = [f"{quoted(column.name)} is not null and {name} is null" for column, name in typed.items()]
     why, raw = text(f"this line has not the {len(header)} fields that were expected"), corrupt
     if in_words:
         said = misfits((column, quoted(column.name), name) for column, name in typed.items())
-        why = f"case when {corrupt} is null then {said} else {why} end"
+        first = "".join(f"when {condition} then {text(what)} " for condition, what in suspect.items())
+        why = f"case {first}when {corrupt} is null then {said} else {why} end"
         fields = f"struct({', '.join(map(quoted, header))})"
-        raw = f"coalesce({corrupt}, to_csv({fields}, {as_map({**_AS_IT_IS, **options})}))"
-    return Verdict(is_bad=" or ".join([f"{corrupt} is not null", *lost]), why=why, raw=raw)
+        raw = f"coalesce({corrupt}, {line}, to_csv({fields}, {as_map({**_AS_IT_IS, **options})}))"
+    return Verdict(is_bad=" or ".join([f"{corrupt} is not null", *suspect, *lost]), why=why, raw=raw)
 
 
 def typed_field(column: StructField, options: Mapping[str, str]) -> str:

@@ -169,7 +169,7 @@ class OriginConformance(ABC):
     def _schema(self, spark: SparkSession, origin: Origin) -> str:
         schema = origin.columns(spark, origin.survey(spark, Progress()))
         assert schema is not None
-        return schema
+        return origin.completed(schema)
 
     def _planned(
         self, spark: SparkSession, origin: Origin, limits: Limits, progress: Progress | None = None

@@ -5,9 +5,10 @@ from __future__ import annotations
 import bz2
 import csv
 import gzip
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
+from origins.csv_quotes import encoding_of
 from origins.errors import OriginError
 from origins.listing import Place, literally
 from origins.names import HIDDEN
@@ -17,14 +18,15 @@ if TYPE_CHECKING:
 
 _OPENERS: Mapping[str, Callable[..., IO[Any]]] = {".gz": gzip.open, ".bz2": bz2.open}
 _READ_BY_SPARK = (".zst", ".snappy", ".lz4", ".deflate", ".xz")
+PACKED = (*_OPENERS, *_READ_BY_SPARK)
+"""How the names of files end that are packed."""
 _PREAMBLE = 100
 """So many lines before the header may be empty or comments."""
 
 
 def header_of(spark: SparkSession, place: Place, name: str, options: Mapping[str, str]) -> tuple[str, ...]:
     """The names in a file's first line; none when it is empty. A Spark job only where this machine cannot read it."""
-    encoding = options.get("encoding", options.get("charset", "utf-8")).lower()
-    encoding = "utf-8-sig" if encoding in ("utf-8", "utf8") else encoding
+    encoding = encoding_of(options)
     path = place.full(name)
     try:
         if place.local and not name.endswith(_READ_BY_SPARK):
@@ -32,20 +34,29 @@ def header_of(spark: SparkSession, place: Place, name: str, options: Mapping[str
         else:
             line = _first_line_by_spark(spark, path, encoding, options.get("comment", ""))
         return _names(line, options)
-    except (OSError, EOFError, UnicodeDecodeError, LookupError, csv.Error) as error:
+    except UnicodeDecodeError as error:
+        raise OriginError(
+            f"The header of {path} is no text in {encoding.removesuffix('-sig').upper()}: {error.reason}.",
+            hint="Say what it is with options: {encoding: …}, or move the file out of the path.",
+        ) from error
+    except (OSError, EOFError, LookupError, csv.Error) as error:
         raise OriginError(
             f"The header of {path} cannot be read: {error}",
             hint="Put a whole file in its place, or move it out of the path.",
         ) from error
 
 
-def in_order(header: Sequence[str], columns: Sequence[str], path: str, exact: bool) -> tuple[str, ...]:
-    """The columns as the header has them, in its order; others stand there under names of ours."""
+def in_order(
+    header: Sequence[str], columns: Sequence[str], path: str, exact: bool, besides: Collection[str] = ()
+) -> tuple[str, ...]:
+    """The columns as the header has them, in its order; others stand there under names of ours. With `exact` there
+    may be no others but those that are `besides`."""
     found = [name.strip().lower() for name in header]
     wanted = {name.lower(): name for name in columns}
     missing = [name for name in columns if found.count(name.lower()) == 0]
     twice = [name for name in columns if found.count(name.lower()) > 1]
-    other = [name for name, key in zip(header, found, strict=True) if key not in wanted]
+    known = wanted.keys() | {name.lower() for name in besides}
+    other = [name for name, key in zip(header, found, strict=True) if key not in known]
     if missing:
         problem = f"has no column {', '.join(missing)}"
     elif twice:
@@ -62,8 +73,12 @@ def in_order(header: Sequence[str], columns: Sequence[str], path: str, exact: bo
 
 def _first_line(path: str, encoding: str, comment: str) -> str:
     opener = next((opener for ending, opener in _OPENERS.items() if path.endswith(ending)), open)
-    with opener(path, "rt", encoding=encoding) as file:
-        return next((line for line in file if _says_something(line, comment)), "")
+    if encoding.startswith(("utf-16", "utf-32", "utf_16", "utf_32", "utf16", "utf32")):
+        with opener(path, "rt", encoding=encoding) as file:
+            return next((line for line in file if _says_something(line, comment)), "")
+    with opener(path, "rb") as file:
+        lines = (line.decode(encoding) for ended in file for line in ended.replace(b"\r", b"\n").split(b"\n"))
+        return next((line for line in lines if _says_something(line, comment)), "")
 
 
 def _first_line_by_spark(spark: SparkSession, path: str, encoding: str, comment: str) -> str:

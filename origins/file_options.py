@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 
 _TIMES = ("dateFormat", "timestampFormat", "timestampNTZFormat")
@@ -11,6 +12,7 @@ FORMATS: Mapping[str, Sequence[str]] = {
         *_TIMES, "timeZone", "locale", "multiLine", "lineSep", "encoding", "primitivesAsString", "prefersDecimal",
         "samplingRatio", "allowComments", "allowUnquotedFieldNames", "allowSingleQuotes", "allowNumericLeadingZeros",
         "allowBackslashEscapingAnyCharacter", "allowUnquotedControlChars", "allowNonNumericNumbers",
+        "maxStringLen", "maxNestingDepth", "maxNumLen",
     ),
     "csv": (
         *_TIMES, "header", "sep", "delimiter", "encoding", "quote", "escape", "comment", "multiLine", "lineSep",
@@ -55,14 +57,15 @@ TAKEN: Mapping[str, Mapping[str, str]] = {
 """For each format the options that are not a user's to set, in small letters, and why."""
 
 _DEFAULTS: Mapping[str, Mapping[str, str]] = {
-    "csv": {"escape": '"'},
-    "json": {"locale": "en-CH"},
+    "csv": {"escape": '"', "maxcolumns": "100000"},
+    "json": {"locale": "en-CH", "maxstringlen": str(2**31 - 1)},
 }
 """A quote inside quotes is doubled, as spreadsheets and RFC 4180 write it. With Spark's own locale the text "1,5"
-would be the decimal 15, in silence."""
+would be the decimal 15, in silence. A line with more than 20,480 fields would fail its batch, and one with a text of
+more than 20 MB would be refused."""
 
 
-_ENCODINGS = ("UTF-8", "UTF8", "US-ASCII", "ISO-8859-1", "UTF-16", "UTF-16BE", "UTF-16LE", "UTF-32")
+ENCODINGS = ("UTF-8", "UTF8", "US-ASCII", "ISO-8859-1", "UTF-16", "UTF-16BE", "UTF-16LE", "UTF-32")
 """Those that Spark can decode in text, and not only in files of JSON."""
 
 
@@ -75,8 +78,12 @@ def check_options(kind: str, options: Mapping[str, object]) -> None:
         close = difflib.get_close_matches(option.lower(), known, 1, 0.8)
         if close and option.lower() not in known:
             raise ValueError(f"options: unknown option {option!r}; did you mean {known[close[0]]!r}?")
-        if kind == "json" and option.lower() == "encoding" and str(options[option]).upper() not in _ENCODINGS:
-            raise ValueError(f"options: encoding: expected one of {', '.join(_ENCODINGS)}, got {options[option]!r}")
+        if kind == "json" and option.lower() == "encoding" and str(options[option]).upper() not in ENCODINGS:
+            raise ValueError(f"options: encoding: expected one of {', '.join(ENCODINGS)}, got {options[option]!r}")
+    told = {name.lower(): str(value).lower() for name, value in options.items()}
+    encoding = told.get("encoding", told.get("charset", ""))
+    if kind == "csv" and re.match("utf-?(16|32)", encoding) and told.get("multiline") != "true":
+        raise ValueError(f"options: expected multiLine: true beside encoding: {encoding}, or lines are split wrongly")
 
 
 def completed(kind: str, options: Mapping[str, str | float | bool]) -> dict[str, str]:

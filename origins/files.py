@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
-import zlib
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from origins.batch import JSON, Batch, Limits, Span
+from origins.batch import Batch
 from origins.errors import OriginError
+from origins.file_after import delete, move
+from origins.file_backlog import Terms, Waiting
+from origins.file_columns import METADATA, names_of_folders, with_folders, with_metadata
 from origins.file_options import FORMATS, check_options, completed
 from origins.file_rows import FileRows
-from origins.listing import File, Place, place_of
+from origins.listing import File, Place, is_local, place_of, without_scheme
 from origins.origin import Backlog, Origin, Progress
+from origins.quantities import seconds
 from origins.schema import checked, declared
 
 if TYPE_CHECKING:
@@ -44,6 +48,14 @@ class Files(Origin):
     """Options of Spark's reader for the format."""
     max_files: int | None = None
     """How many files a batch holds at most; `run.batch` has limits too, and the least of them binds."""
+    min_age: str = field(default="0s", metadata={"like": "2s"})
+    """A file that is younger may still be written, and waits."""
+    metadata: Sequence[str] = ()
+    """What of a file becomes a column: `file_path`, `file_name`, `file_size`, `file_modification_time`."""
+    after: Literal["keep", "move", "delete"] = "keep"
+    """What becomes of a file once its rows are carried."""
+    move_to: str | None = field(default=None, metadata={"path": True})
+    """The folder that files are moved to; by default `_carried` below the path's part before the first wildcard."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -54,10 +66,32 @@ class Files(Origin):
         if self.format not in FORMATS:
             raise ValueError(f"format: expected {', '.join(FORMATS)}, got {self.format!r}")
         check_options(self.format, self.options)
+        self._check_min_age()
+        for name in self.metadata:
+            if name not in METADATA:
+                raise ValueError(f"metadata: expected {', '.join(METADATA)}, got {name!r}")
+        if self.after not in ("keep", "move", "delete"):
+            raise ValueError(f"after: expected keep, move or delete, got {self.after!r}")
+        if self.after != "keep" and not is_local(self.path):
+            raise ValueError(f"after: expected keep, since Spark cannot {self.after} the files of {self.path}")
+        if self.move_to is not None and self.after != "move":
+            raise ValueError(f"move_to: expected `after: move` beside it, got after: {self.after}")
+        if self.move_to is not None and not is_local(self.move_to):
+            raise ValueError(f"move_to: expected a folder of this machine, got {self.move_to!r}")
+
+    def _check_min_age(self) -> None:
+        try:
+            seconds(self.min_age)
+        except ValueError as error:
+            raise ValueError(f"min_age: {error}") from error
 
     @property
     def infers(self) -> bool:
         return self.schema is None
+
+    @property
+    def listens(self) -> bool:
+        return self.after != "keep"
 
     @property
     def place(self) -> str:
@@ -65,17 +99,28 @@ class Files(Origin):
 
     def survey(self, spark: SparkSession, progress: Progress) -> Waiting:
         carried = {name: (size, modified) for name, size, modified in progress.parts}
-        return Waiting(self, place_of(self.path), spark, carried)
+        terms = Terms(lanes=self.lane_names(), max_files=self.max_files, min_age=seconds(self.min_age))
+        waiting = Waiting(terms, place_of(self.path), spark, carried)
+        if self.after == "move":
+            self._check_archive(waiting)
+        return waiting
 
     def columns(self, spark: SparkSession, backlog: Backlog) -> str | None:
         assert isinstance(backlog, Waiting)
+        folders = names_of_folders(file.name for file in backlog.files)
         if self.schema is None:
-            schema = self._rows(backlog.place).infer(spark, backlog.files)
+            schema = with_folders(self._rows(backlog.place).infer(spark, backlog.files), folders)
         else:
-            schema = self._declared(spark, self.schema)
+            schema = self._declared(spark, self.schema, folders)
         if schema is None:
             return None
         return str(checked(schema, self.path).json())
+
+    def completed(self, schema: str) -> str:
+        from pyspark.sql.types import StructType
+
+        read = StructType.fromJson(json.loads(schema))
+        return str(checked(with_metadata(read, self.metadata), self.path).json())
 
     def fetch(self, spark: SparkSession, batch: Batch, *, places: bool = False) -> DataFrame:
         from pyspark.sql.types import StructType
@@ -83,7 +128,8 @@ class Files(Origin):
         self.check(spark, batch)
         place, names = place_of(self.path), self.parts(batch)
         schema = StructType.fromJson(json.loads(batch.schema))
-        return self._rows(place).read(spark, names, schema, places=places, exact=self.schema is None)
+        rows = replace(self._rows(place), metadata=tuple(self.metadata))
+        return rows.read(spark, names, schema, places=places, exact=self.schema is None)
 
     def check(self, spark: SparkSession, batch: Batch) -> None:
         place = place_of(self.path)
@@ -93,10 +139,32 @@ class Files(Origin):
     def parts(self, batch: Batch) -> Sequence[str]:
         return [name for name, _, _ in batch.span.parts]
 
+    def committed(self, spark: SparkSession, batch: Batch) -> None:
+        place = place_of(self.path)
+        carried = [File(modified, name, size) for name, size, modified in batch.span.parts] if self.listens else []
+        now = place.look(spark, [file.name for file in carried])
+        for file in carried:
+            if now.get(file.name) == file and self.after == "delete":
+                delete(without_scheme(place.full(file.name)))
+            elif now.get(file.name) == file:
+                move(without_scheme(place.full(file.name)), os.path.join(self._archive(place), file.name))
+
+    def _archive(self, place: Place) -> str:
+        return os.path.abspath(without_scheme(self.move_to or place.full("_carried")))
+
+    def _check_archive(self, waiting: Waiting) -> None:
+        """Raises `OriginError` when a file that is moved would be found again, and read twice."""
+        archive = self._archive(waiting.place)
+        if any(waiting.place.finds(os.path.join(archive, file.name)) for file in waiting.files):
+            raise OriginError(
+                f"Files that are moved to {archive} would be read again: {self.path} finds them there.",
+                hint="Set move_to to a folder elsewhere, or to one whose name begins with `_`.",
+            )
+
     def _rows(self, place: Place) -> FileRows:
         return FileRows(format=self.format, place=place, options=completed(self.format, self.options))
 
-    def _declared(self, spark: SparkSession, schema: str | Mapping[str, str]) -> StructType:
+    def _declared(self, spark: SparkSession, schema: str | Mapping[str, str], folders: Sequence[str]) -> StructType:
         from pyspark.sql.types import ArrayType, MapType, StructType
 
         columns = declared(spark, schema, self.path)
@@ -107,89 +175,14 @@ class Files(Origin):
                 "a field of a CSV file holds one value.",
                 hint="Read it as a string, and take it apart in a stage: from_json, split.",
             )
-        if self.format == "text" and [column.dataType.typeName() for column in columns] != ["string"]:
+        given = {folder.lower() for folder in folders}
+        types = [column.dataType.typeName() for column in columns if column.name.lower() not in given]
+        if self.format == "text" and types != ["string"]:
             raise OriginError(
                 f"The schema of {self.path} is {schema}; text files have one column, of type string.",
                 hint='Leave the schema out (the column is then called value), or write it like "line string".',
             )
         return columns
-
-
-class Waiting(Backlog):
-    """The files that were there and not yet carried, lane by lane."""
-
-    def __init__(self, origin: Files, place: Place, spark: SparkSession, carried: dict[str, tuple[int, int]]) -> None:
-        self.place = place
-        self._origin = origin
-        self._carried = carried
-        """Size and time of every file that was handed out, by name."""
-        found = place.files(spark)
-        self.changed = [file for file in found if carried.get(file.name, _seen(file)) != _seen(file)]
-        self._lanes: dict[str, list[File]] = {lane: [] for lane in origin.lane_names()}
-        for file in found:
-            if file.name not in carried:
-                self._lanes[str(zlib.crc32(file.name.encode()) % origin.lanes)].append(file)
-        self._next = {
-            lane: {file.name: index + 1 for index, file in enumerate(files)} for lane, files in self._lanes.items()
-        }
-
-    def again(self, spark: SparkSession, offsets: Mapping[str, JSON]) -> Waiting:
-        for lane, files in self._lanes.items():
-            planned = files[: len(files) - len(self._after(lane, offsets.get(lane)))]
-            self._carried.update({file.name: _seen(file) for file in planned})
-        return Waiting(self._origin, self.place, spark, self._carried)
-
-    @property
-    def files(self) -> list[File]:
-        """All of them, in order."""
-        return sorted(file for files in self._lanes.values() for file in files)
-
-    @property
-    def notices(self) -> Sequence[str]:
-        return [f"{file.name} changed after it was carried; it is not read again" for file in self.changed]
-
-    def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
-        waiting = self._after(lane, start)
-        taken, size = 0, 0
-        for file in waiting:
-            size += file.size
-            many = _over(taken + 1, limits.files) or _over(taken + 1, self._origin.max_files)
-            if taken and (many or _over(size, limits.bytes)):
-                break
-            taken += 1
-        if not taken:
-            return None
-        files = waiting[:taken]
-        last = files[-1]
-        return Span(
-            start=start,
-            end={"file": last.name, "modified": last.modified},
-            parts=tuple([file.name, file.size, file.modified] for file in files),
-            label=files[0].name if taken == 1 else f"{files[0].name} … {last.name} ({taken} files)",
-            full=self._is_full(taken, sum(file.size for file in files), limits) or taken < len(waiting),
-        )
-
-    def _is_full(self, files: int, size: int, limits: Limits) -> bool:
-        """Whether a limit is reached, so that no other file would fit."""
-        most = (limits.files, self._origin.max_files)
-        return files in most or (limits.bytes is not None and size >= limits.bytes)
-
-    def behind(self, lane: str, start: JSON) -> str:
-        waiting = self._after(lane, start)
-        size = sum(file.size for file in waiting)
-        return f"{len(waiting)} file{'s' * (len(waiting) != 1)}, {size:,} bytes" if waiting else ""
-
-    def _after(self, lane: str, start: JSON) -> Sequence[File]:
-        """What waits behind an offset; one from before this survey is before all of it."""
-        return self._lanes[lane][self._next[lane].get(start["file"], 0) if start else 0 :]
-
-
-def _seen(file: File) -> tuple[int, int]:
-    return file.size, file.modified
-
-
-def _over(amount: int, limit: int | None) -> bool:
-    return limit is not None and amount > limit
 
 
 def _check(place: Place, planned: Sequence[File], now: Mapping[str, File]) -> None:

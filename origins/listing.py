@@ -1,7 +1,8 @@
 """Which files there are: a path with wildcards, looked up on this machine or wherever Spark can look.
 
 `*`, `?` and `[a-z]` match within one folder or file name, `**` any number of folders. A folder stands for the
-files that lie directly in it. Names that begin with `_` or `.` are never seen.
+files that lie directly in it. Names that begin with `_` or `.` are never seen. A link is a file, or a folder, under
+its own name.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from origins.errors import OriginError
 from origins.names import SCHEME
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
 _WILD = re.compile(r"[*?\[]")
 
 
-@dataclass(frozen=True, order=True)
-class File:
+class File(NamedTuple):
     """One file as it was found. Files are carried in this order: by time, then by name."""
 
     modified: int
@@ -54,19 +54,26 @@ class Place:
     def files(self, spark: SparkSession) -> list[File]:
         """What is there now, in order. Raises `OriginError` when the root is not there."""
         if self.local:
-            root = _without_scheme(self.root)
+            root = without_scheme(self.root)
             if not os.path.isdir(root):
                 raise _missing(self.root)
-            return sorted(set(_found(root, self.segments, "")))
+            found = _found(root, self.segments, "")
+            once = set(found) if "**" in self.segments else found
+            return sorted(once, key=tuple)
         return sorted(file for file in self._listed(spark, [literally(self.root)]) if _fits(file.name, self.segments))
 
     def look(self, spark: SparkSession, names: Sequence[str]) -> dict[str, File]:
         """The files of these names as they are now; one that is gone is left out."""
         if not self.local:
             return {file.name: file for file in self._listed(spark, self.patterns(names))}
-        root = _without_scheme(self.root)
+        root = without_scheme(self.root)
         found = (_seen(os.path.join(root, name), name) for name in names)
         return {file.name: file for file in found if file is not None}
+
+    def finds(self, path: str) -> bool:
+        """Whether a file of this machine at this path would be found."""
+        root = without_scheme(self.root).rstrip("/") + "/"
+        return path.startswith(root) and _fits(path.removeprefix(root), self.segments)
 
     def _listed(self, spark: SparkSession, paths: list[str]) -> Iterator[File]:
         from pyspark.errors import PySparkException
@@ -91,9 +98,9 @@ def literally(path: str) -> str:
 
 def place_of(path: str) -> Place:
     """Take a path apart. What exists under exactly this name is meant literally."""
-    local = not SCHEME.match(path) or path.startswith("file:")
+    local = is_local(path)
     if local:
-        scheme, bare = ("file:", _without_scheme(path)) if path.startswith("file:") else ("", path)
+        scheme, bare = ("file:", without_scheme(path)) if path.startswith("file:") else ("", path)
         bare = os.path.abspath(bare)
         if os.path.isdir(bare):
             return Place(root=scheme + bare, segments=("*",), local=True)
@@ -107,7 +114,13 @@ def place_of(path: str) -> Place:
     return Place(root=root or "/", segments=tuple(rest.split("/")), local=local)
 
 
-def _without_scheme(path: str) -> str:
+def is_local(path: str) -> bool:
+    """Whether this machine's own file system has it."""
+    return not SCHEME.match(path) or path.startswith("file:")
+
+
+def without_scheme(path: str) -> str:
+    """A path of this machine as the operating system takes it."""
     return re.sub(r"^file:/+", "/", path)
 
 
@@ -116,18 +129,30 @@ def _found(folder: str, segments: Sequence[str], prefix: str) -> Iterator[File]:
     head, rest = segments[0], segments[1:]
     if head == "**":
         yield from _found(folder, rest or ("*",), prefix)
+    fits_all = head == "*"
     for entry in _entries(folder):
-        if _is_hidden(entry.name):
+        name = entry.name
+        if _is_hidden(name):
             continue
-        name = prefix + entry.name
         if not entry.is_dir():
-            file = _seen(entry.path, name) if not rest and fnmatchcase(entry.name, head) else None
+            file = None if rest or not (fits_all or fnmatchcase(name, head)) else _seen(entry.path, prefix + name)
             if file is not None:
                 yield file
         elif head == "**":
-            yield from _found(entry.path, segments, f"{name}/")
-        elif fnmatchcase(entry.name, head) and (rest or head != "*"):
-            yield from _found(entry.path, rest or ("*",), f"{name}/")
+            if not (entry.is_symlink() and _leads_back(entry.path)):
+                yield from _found(entry.path, segments, f"{prefix}{name}/")
+        elif fnmatchcase(name, head) and (rest or not fits_all):
+            yield from _found(entry.path, rest or ("*",), f"{prefix}{name}/")
+
+
+def _leads_back(link: str) -> bool:
+    """Whether a link leads to a folder that it lies in, so that there would be no end below it."""
+    target, folder = os.path.realpath(link), os.path.dirname(link)
+    while os.path.realpath(folder) != target:
+        folder, below = os.path.dirname(folder), folder
+        if folder == below:
+            return False
+    return True
 
 
 def _entries(folder: str) -> Iterable[os.DirEntry[str]]:
@@ -173,7 +198,7 @@ def _match(parts: Sequence[str], segments: Sequence[str]) -> bool:
 
 def _is_hidden(name: str) -> bool:
     """Whether Spark would not read a file of this name either."""
-    return name.startswith(("_", ".")) or name.endswith("._COPYING_")
+    return name[0] in "_." or name.endswith("._COPYING_")
 
 
 def _missing(path: str) -> OriginError:

@@ -97,6 +97,11 @@ class Origin(ABC):
         return False
 
     @property
+    def listens(self) -> bool:
+        """Whether `committed` does anything. A batch then costs a second append to the ledger."""
+        return type(self).committed is not Origin.committed
+
+    @property
     def place(self) -> str:
         """What this origin reads, as a person would name it; when it changes between runs, the run asks first."""
         return type(self).__name__.lower()
@@ -116,6 +121,11 @@ class Origin(ABC):
     def columns(self, spark: SparkSession, backlog: Backlog) -> str | None:
         """The schema of the rows (Spark's JSON), given or inferred once from the backlog; None when nothing
         waits from which it could be told."""
+
+    def completed(self, schema: str) -> str:
+        """The schema of the rows, where `columns` told what is read: with what the definition adds beside it. What
+        is told is pinned; what is added goes with the definition."""
+        return schema
 
     @abstractmethod
     def fetch(self, spark: SparkSession, batch: Batch, *, places: bool = False) -> DataFrame:

@@ -52,7 +52,8 @@ class Opening:
         schemas = self._schemas(journal, spark, backlogs)
         if not schemas:
             return None
-        identities = self._opened(spark, schemas)
+        whole = {name: self._origins[name].completed(schema) for name, schema in schemas.items()}
+        identities = self._opened(spark, whole)
         body = {
             "pipeline": self.pipeline.name,
             "run": self.run,
@@ -78,7 +79,7 @@ class Opening:
             run=self.run,
             definition=self.hash,
             destinations=tuple(self.destinations),
-            feeds=[self._feed(spark, name, schema, backlogs[name]) for name, schema in schemas.items()],
+            feeds=[self._feed(spark, name, schema, backlogs[name]) for name, schema in whole.items()],
             limits=Limits(rows=batch.rows, bytes=size(batch.bytes) if batch.bytes else None, files=batch.files),
             wait=seconds(batch.wait),
             idle=seconds(self.pipeline.run_options.idle),

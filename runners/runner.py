@@ -142,7 +142,7 @@ class Runner:
         def telling(origin: Origin) -> Callable[[Batch], None]:
             return lambda batch: origin.committed(spark, own(batch))
 
-        hear = {name: each for name, each in self.origins.items() if type(each).committed is not Origin.committed}
+        hear = {name: each for name, each in self.origins.items() if each.listens}
         return {name: telling(origin) for name, origin in hear.items()}
 
     def forget(self, spark: SparkSession, plan: Plan) -> None:

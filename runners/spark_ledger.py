@@ -10,7 +10,7 @@ from runners.catalog_table import CatalogTable, in_sql
 from runners.entry import Entry, Settled
 from runners.landing import land
 from runners.ledger import Ledger, LedgerError
-from runners.ledger_rows import BODIES, ENTRIES, SETTLED, entries_of, row_of, settled_of
+from runners.ledger_rows import BODIES, ENTRIES, SETTLED, Row, entries_of, row_of, settled_of
 from runners.tidying import tidy
 
 if TYPE_CHECKING:
@@ -55,14 +55,17 @@ class SparkLedger(Ledger):
         return self._table
 
     def _look(self, after: int) -> tuple[list[Entry], int]:
-        rows = self._entries.rows(f"seq > {int(after)}")
+        rows = self._rows(after)
         try:
             later = entries_of(self.place, together(self.place, rows, self._bodies.rows))
         except LedgerError:
-            if self._entries.rows(f"seq > {int(after)}") == rows:
+            if self._rows(after) == rows:
                 raise
             return self._look(after)  # what was missing was compacted away while it was read
         return later, later[-1].seq if later else self._entries.highest("seq")
+
+    def _rows(self, after: int) -> list[Row]:
+        return sorted(self._entries.rows(f"seq > {int(after)}"), key=lambda row: row["seq"])
 
     def _commit(self, entries: Sequence[Entry], after: int, *, instead: bool = False) -> None:
         """The large bodies first, so that no entry is there without its own."""

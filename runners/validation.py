@@ -119,8 +119,8 @@ def analyse(definition: Definition) -> Mapping[str, str]:
     for origin in pipeline.every_origin:
         columns = origin.columns(spark, origin.survey(spark, Progress()))
         if columns is not None:
-            line = line_of(pipeline, origin, named(pipeline.destinations))
-            found.update({name: schema.toDDL() for name, schema in analysed(spark, columns, line).items()})
+            line, whole = line_of(pipeline, origin, named(pipeline.destinations)), origin.completed(columns)
+            found.update({name: schema.toDDL() for name, schema in analysed(spark, whole, line).items()})
     return found
 
 

@@ -7,8 +7,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from origins.batch import JSON, Limits
-from origins.files import Files, Waiting
+from origins.errors import OriginError
+from origins.file_backlog import Waiting
+from origins.files import Files
+from origins.listing import File
 from origins.origin import Backlog, Progress
 
 if TYPE_CHECKING:
@@ -100,3 +105,56 @@ def test_an_idle_look_at_a_thousand_files_takes_less_than_a_fiftieth_of_a_second
         backlog = backlog.again(NO_SPARK, {"0": end})
         took.append(time.perf_counter() - began)
     assert min(took) < 0.02
+
+
+def aged(folder: Path, name: str, seconds: float) -> None:
+    """A file that was written so long ago."""
+    (folder / name).write_text("x")
+    os.utime(folder / name, (time.time() - seconds, time.time() - seconds))
+
+
+def test_a_file_that_is_younger_than_min_age_waits(tmp_path: Path) -> None:
+    """It may still be written. What waits is told once, and read when it is old enough."""
+    aged(tmp_path, "old", 100)
+    aged(tmp_path, "young", 10)
+    aged(tmp_path, "of_the_future", -100)
+    first = waiting(tmp_path, min_age="1m")
+    assert (names(first, None), first.behind("0", None)) == (["old"], "1 file, 1 bytes")
+    assert first.notices == ["2 files may still be written, by min_age, and will be read later"]
+    end = first.take("0", None, Limits()).end  # type: ignore[union-attr]
+    aged(tmp_path, "young", 70)
+    second = first.again(NO_SPARK, {"0": end})
+    assert (names(second, end), second.notices) == (["young"], [])
+
+
+def test_without_min_age_a_file_is_read_whatever_its_time(tmp_path: Path) -> None:
+    """One that a clock ahead of ours has written does not wait for its time."""
+    aged(tmp_path, "new", 0)
+    aged(tmp_path, "of_the_future", -100_000)
+    assert names(waiting(tmp_path), None) == ["new", "of_the_future"]
+
+
+def test_a_name_that_is_no_text_is_an_error(tmp_path: Path) -> None:
+    """Spark cannot open the file; it is named, and not passed over."""
+    (tmp_path / os.fsdecode(b"a\xff.json")).write_text("x")
+    with pytest.raises(OriginError, match="is no text in UTF-8"):
+        waiting(tmp_path)
+
+
+def test_planning_does_not_grow_with_what_was_carried(tmp_path: Path) -> None:
+    """100,000 files were carried, as many wait, and a batch of them is planned in a moment."""
+    parts = [[f"carried-{number:06}", 1, number] for number in range(100_000)]
+    land(tmp_path, "first")
+    files = Files(path=str(tmp_path), format="text")
+    backlog = files.survey(NO_SPARK, Progress(parts=parts))
+    backlog._lanes["0"].extend(File(2_000_000 + number, f"{number:06}", 1) for number in range(100_000))
+    start: JSON = None
+    took = []
+    for _ in range(50):
+        began = time.perf_counter()
+        span = backlog.take("0", start, Limits(files=1_000))
+        took.append(time.perf_counter() - began)
+        assert span is not None
+        start = span.end
+    assert start == {"file": "049998", "modified": 2_049_998}
+    assert max(took) < 1.0

@@ -17,10 +17,26 @@ from origins.files import Files
         ({"format": "xml"}, "format: expected json, csv, parquet, text, got 'xml'"),
         ({"lanes": 0}, "lanes: expected at least 1, got 0"),
         ({"max_files": 0}, "max_files: expected at least 1, got 0"),
+        ({"min_age": "soon"}, "min_age: expected a duration such as"),
+        (
+            {"metadata": ["file_owner"]},
+            "metadata: expected file_path, file_name, file_size, file_modification_time",
+        ),
+        ({"after": "burn"}, "after: expected keep, move or delete, got 'burn'"),
+        ({"path": "s3a://b/in", "after": "delete"}, "after: expected keep, since Spark cannot delete the files of s3a"),
+        ({"move_to": "done"}, "move_to: expected `after: move` beside it, got after: keep"),
+        (
+            {"after": "move", "move_to": "s3a://b/done"},
+            "move_to: expected a folder of this machine, got 's3a://b/done'",
+        ),
         ({"options": {"mode": "DROPMALFORMED"}}, "options: 'mode' is not for you to set; a line that cannot be read"),
         ({"options": {"ignoreCorruptFiles": True}}, "options: 'ignoreCorruptFiles' is not for you to set; it loses"),
         ({"options": {"multi_line": True}}, "options: unknown option 'multi_line'; did you mean 'multiLine'?"),
         ({"options": {"encoding": "cp1252"}}, "options: encoding: expected one of UTF-8, UTF8, US-ASCII, ISO-8859-1,"),
+        (
+            {"format": "csv", "options": {"encoding": "UTF-16"}},
+            "options: expected multiLine: true beside encoding: utf-16",
+        ),
         ({"format": "csv", "options": {"heeader": True}}, "options: unknown option 'heeader'; did you mean 'header'?"),
     ],
 )

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
+import timeit
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -90,7 +93,9 @@ def test_files_come_in_the_order_of_their_time_and_then_of_their_names(tmp_path:
     assert place_of(str(tmp_path)).files(NOBODY) == [File(1000, "c", 1), File(2500, "a", 1), File(2500, "b", 1)]
 
 
-@pytest.mark.parametrize("name", ["br[1].json", "st*r.json", "q?.json", "~.json", "co:lon.json", "ü %41+#.json"])
+@pytest.mark.parametrize(
+    "name", ["br[1].json", "st*r.json", "q?.json", "~.json", "co:lon.json", "ü %41+#.json", "a\nb.json"]
+)
 def test_what_exists_under_a_name_is_meant_literally(tmp_path: Path, name: str) -> None:
     """A file or folder whose name looks like a pattern can be given as it is."""
     (tmp_path / name).mkdir()
@@ -126,6 +131,47 @@ def test_a_link_to_nothing_is_no_file(tmp_path: Path) -> None:
     """A broken link is passed over, as is a file that vanishes while the folder is listed."""
     (tmp_path / "link").symlink_to(tmp_path / "gone")
     assert place_of(str(tmp_path)).files(NOBODY) == []
+
+
+def test_links_are_files_and_folders_under_their_own_names(tmp_path: Path) -> None:
+    """A link to a file or a folder elsewhere is read, with the size and the time of what it leads to."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "out" / "x").mkdir(parents=True)
+    (tmp_path / "out" / "x" / "a.json").write_text("123")
+    os.utime(tmp_path / "out" / "x" / "a.json", (7, 7))
+    (tmp_path / "in" / "b.json").symlink_to(tmp_path / "out" / "x" / "a.json")
+    (tmp_path / "in" / "folder").symlink_to(tmp_path / "out")
+    found = place_of(f"{tmp_path}/in/**/*.json").files(NOBODY)
+    assert found == [File(7000, "b.json", 3), File(7000, "folder/x/a.json", 3)]
+
+
+def test_a_link_that_leads_back_is_not_followed_again(tmp_path: Path) -> None:
+    """Neither to the folder that it lies in, nor round about through another link; each file is found once."""
+    for folder in ("a", "b"):
+        (tmp_path / "in" / folder).mkdir(parents=True)
+    (tmp_path / "in" / "a" / "x.json").write_text("1")
+    (tmp_path / "in" / "a" / "self").symlink_to(".")
+    (tmp_path / "in" / "a" / "top").symlink_to(tmp_path)
+    (tmp_path / "in" / "a" / "to_b").symlink_to("../b")
+    (tmp_path / "in" / "b" / "to_a").symlink_to("../a")
+    names = [file.name for file in place_of(f"{tmp_path}/in/**").files(NOBODY)]
+    assert names == ["a/x.json", "b/to_a/x.json"]
+
+
+def test_listing_takes_at_most_twice_what_the_system_takes(tmp_path: Path) -> None:
+    """In time of the processor, the quickest of many, so that a busy machine does not fail it."""
+    for number in range(2_000):
+        (tmp_path / f"part-{number:06}.json").touch()
+
+    def by_the_system() -> None:
+        with os.scandir(tmp_path) as entries:
+            assert sum(entry.stat().st_size for entry in entries) == 0
+
+    def quickest(does: Callable[[], object]) -> float:
+        return min(timeit.repeat(does, timer=time.process_time, number=1, repeat=20))
+
+    place = place_of(str(tmp_path))
+    assert quickest(lambda: place.files(NOBODY)) < 2 * quickest(by_the_system)
 
 
 def test_a_folder_that_cannot_be_listed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

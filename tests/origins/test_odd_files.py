@@ -1,0 +1,252 @@
+"""Odd files: whatever lies in a folder, each line is a row or is refused as it was found, once, whichever way it is
+read."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import random
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from origins import csv_quotes, json_tail
+from origins.batch import Batch, Limits
+from origins.errors import OriginError
+from origins.files import Files
+from origins.nack import REFUSED
+from origins.origin import PLACE, Progress
+from tests.origins.test_files import batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+pytestmark = pytest.mark.spark
+SCHEMA = "id int, note string"
+HEAD = b"id,note\n"
+BIG = 50 << 20
+
+
+def planned(spark: SparkSession, files: Files) -> Batch:
+    """All that waits in lane 0, as one batch."""
+    backlog = files.survey(spark, Progress())
+    span, schema = backlog.take("0", None, Limits()), files.columns(spark, backlog)
+    assert span is not None
+    assert schema is not None
+    return batch(span, files.completed(schema))
+
+
+def in_order(frame: DataFrame) -> list[Row]:
+    return frame.orderBy(f"{PLACE}.part", f"{PLACE}.block", f"{PLACE}.row").collect()
+
+
+def told(rows: Sequence[Row]) -> list[Any]:
+    """What is good as it is, and what is refused as its raw content."""
+    return [row[REFUSED].raw if row[REFUSED] else (row.id, row.note) for row in rows]
+
+
+def zst(content: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as out:
+        out.write(content)
+    return bytes(sink.getvalue())
+
+
+CSV: dict[str, tuple[bytes, Mapping[str, Any], list[Any]]] = {
+    "CRLF": (b"id,note\r\n1,a\r\n2,b\r\n", {}, [(1, "a"), (2, "b")]),
+    "CR": (b"id,note\r1,a\r2,b", {}, [(1, "a"), (2, "b")]),
+    "a byte order mark": ("\ufeffid,note\n1,ü\n".encode(), {}, [(1, "ü")]),
+    "only a byte order mark": ("\ufeff".encode(), {}, []),
+    "nothing": (b"", {}, []),
+    "only a header": (b"id,note", {}, []),
+    "blank lines": (b"\n \nid,note\n\n1,a\n \t\n\n", {}, [(1, "a")]),
+    "Latin-1 that is said": ("id,note\n1,grün\n".encode("latin-1"), {"encoding": "ISO-8859-1"}, [(1, "grün")]),
+    "Latin-1 that is not said": ("id,note\n1,grün\n2,b\n".encode("latin-1"), {}, ["1,gr\ufffdn", (2, "b")]),
+    "UTF-16": ("id,note\n1,ü\n2,b\n".encode("utf-16"), {"encoding": "UTF-16", "multiLine": True}, [(1, "ü"), (2, "b")]),
+    "a quote over lines": (HEAD + b'1,"a\nb"\n2,c\n', {}, ['1,"a', 'b"', (2, "c")]),
+    "an open quote in front": (b'note,id\n"a,1\n"b",2\n', {}, ['"a,1', (2, "b")]),
+    "an open quote at the end": (HEAD + b'1,"a""b"\n2,"b', {}, [(1, 'a"b'), '2,"b']),
+    "a quote in the middle": (HEAD + b'1,5" pipe\n2,"c"\n', {}, [(1, '5" pipe'), (2, "c")]),
+    "another quote": (HEAD + b"1,'a;\n2,'b;'\n3,\"c\n", {"quote": "'"}, ["1,'a;", (2, "b;"), (3, '"c')]),
+    "no quotes at all": (HEAD + b'1,"a\n', {"quote": ""}, [(1, '"a')]),
+    "a quote over lines, with multiLine": (HEAD + b'1,"a\nb"\n2,c\n', {"multiLine": True}, [(1, "a\nb"), (2, "c")]),
+    "an open quote, with multiLine": (HEAD + b'1,"a\n2,b\n', {"multiLine": True}, ['id,note\n1,"a\n2,b\n']),
+    "Latin-1, with multiLine": (HEAD + b"1,\xff\n2,b\n", {"multiLine": True}, ["1,\ufffd", (2, "b")]),
+    "many fields": (HEAD + b"1," + b"x," * 30_000 + b"\n2,b\n", {}, ["1," + "x," * 30_000, (2, "b")]),
+    "a long line": (HEAD + b"1," + b"x" * BIG + b"\n2,b\n", {}, [(1, "x" * BIG), (2, "b")]),
+    "a long field in quotes": (HEAD + b'1,"' + b'x""' * 500_000 + b'"\n', {}, [(1, 'x"' * 500_000)]),
+    "another separator": (b"id;;note\n1;;a\n2;;\"b\n", {"sep": ";;"}, [(1, "a"), '2;;"b']),
+    "no header": (b'1,a\n2,"b\n', {"header": False}, [(1, "a"), '2,"b']),
+    "comments": (b'#"\nid,note\n#1,"a\n2,b\n3,"c\n', {"comment": "#"}, [(2, "b"), '3,"c']),
+}  # fmt: skip
+JSON: dict[str, tuple[bytes, Mapping[str, Any], list[Any]]] = {
+    "CRLF": (b'{"id": 1}\r\n\r\n{"id": 2}\r\n', {}, [(1, None), (2, None)]),
+    "a byte order mark": ('\ufeff{"id": 1}\n'.encode(), {}, [(1, None)]),
+    "nothing": (b"", {}, []),
+    "Latin-1": (b'{"note": "gr\xfcn"}\n{"id": 2}\n', {}, ['{"note": "gr\ufffdn"}', (2, None)]),
+    "an array": (b'[{"id": 1}, {"id": 2}]\n', {}, ['[{"id": 1}, {"id": 2}]']),
+    "printed over lines": (b'{\n "id": 1,\n "note": "a"\n}\n', {}, ["{", ' "id": 1,', ' "note": "a"', "}"]),
+    "an array, with multiLine": (b'[{"id": 1},\n {"id": 2}]\n', {"multiLine": True}, [(1, None), (2, None)]),
+    "a long line": (b'{"id": 1, "note": "' + b"x" * BIG + b'"}\n', {}, [(1, "x" * BIG)]),
+    "control characters": (b'{"id": 1}\n\0\n\x0b\n{"id": 2}\n', {}, [(1, None), "\0", "\x0b", (2, None)]),
+    "a line that is cut short": (b'{"id": 1}\n{"id": 2, "no', {}, [(1, None), '{"id": 2, "no']),
+}  # fmt: skip
+ODD = {"csv": CSV, "json": JSON}
+CASES = [(kind, what, looked_at) for kind, odd in ODD.items() for what in odd for looked_at in (True, False)]
+
+
+@pytest.mark.promise("CD-16")
+@pytest.mark.parametrize(("kind", "what", "looked_at"), [case for case in CASES if case[1:] != ("a long line", False)])
+def test_nothing_of_an_odd_file_is_lost(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, what: str, looked_at: bool
+) -> None:
+    """Its lines are rows or refused as they were found, in order; also where Spark has to look at them."""
+    if not looked_at:
+        monkeypatch.setattr(csv_quotes, "SMALL", 0)
+        monkeypatch.setattr(json_tail, "_SMALL", 0)
+    content, options, expected = ODD[kind][what]
+    (tmp_path / "odd").write_bytes(content)
+    files = Files(path=str(tmp_path), format=kind, schema=SCHEMA, options=options)
+    plan = planned(spark, files)
+    decided, straight = in_order(files.fetch(spark, plan, places=True)), files.fetch(spark, plan).collect()
+    assert told(decided) == expected
+    assert {row[PLACE].part for row in decided} <= {"odd"}
+    assert all(row[REFUSED].message.startswith("odd: ") for row in decided if row[REFUSED])
+    bad = [row for row in decided if row[REFUSED]]
+    assert any(row[REFUSED] for row in straight) is bool(bad)
+    assert bad or told(straight) == expected
+
+
+@pytest.mark.parametrize(("ending", "pack"), [(".gz", gzip.compress), (".bz2", bz2.compress), (".zst", zst)])
+@pytest.mark.parametrize(
+    ("kind", "content"), [("csv", b'id,note\n1,a\n2,"b\n'), ("json", b'{"id": 1, "note": "a"}\n{"id": 2, "note')]
+)
+def test_packed_files_are_read_whole_or_not_at_all(
+    spark: SparkSession, tmp_path: Path, ending: str, pack: Any, kind: str, content: bytes
+) -> None:
+    """Line by line as others; one that is cut short fails by its name, and gives none of its lines."""
+    file = tmp_path / f"x.{kind}{ending}"
+    file.write_bytes(pack(content))
+    files = Files(path=str(tmp_path), format=kind, schema=SCHEMA)
+    assert told(in_order(files.fetch(spark, planned(spark, files), places=True))) == [
+        (1, "a"),
+        content.splitlines()[-1].decode(),
+    ]
+    file.write_bytes(pack(content)[: len(pack(content)) // 2])
+    with pytest.raises(Exception, match=re.escape(file.name)):
+        files.fetch(spark, planned(spark, files), places=True).collect()
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("id;note\n1;a\n", r"has no column id, note. Its header is: id;note"),
+        (",".join(f"c{number}" for number in range(10_000)) + "\n", "has no column id, note"),
+        ("id,gr\u00fcn\n".encode("latin-1"), "header of .*odd.csv is no text in UTF-8"),
+    ],
+)
+def test_a_header_that_is_read_wrongly_is_an_error(
+    spark: SparkSession, tmp_path: Path, content: str | bytes, says: str
+) -> None:
+    """With the wrong separator there is one column, or are ten thousand; nothing is NULL in silence."""
+    (tmp_path / "odd.csv").write_bytes(content if isinstance(content, bytes) else content.encode())
+    files = Files(path=str(tmp_path), format="csv", schema=SCHEMA)
+    with pytest.raises(OriginError, match=says):
+        files.fetch(spark, planned(spark, files))
+
+
+def test_parquet_files_are_read_by_the_names_of_their_columns(spark: SparkSession, tmp_path: Path) -> None:
+    """In any order and case, narrower, and whether NULL is allowed or not."""
+    required = pa.schema([pa.field("id", pa.int32(), nullable=False), pa.field("note", pa.string())])
+    parquet.write_table(pa.table({"ID": pa.array([1], pa.int32()), "note": ["a"]}), tmp_path / "a")
+    parquet.write_table(pa.table({"Note": ["b"], "id": pa.array([2], pa.int32())}), tmp_path / "b")
+    parquet.write_table(pa.Table.from_pylist([{"id": 3, "note": None}], schema=required), tmp_path / "c")
+    parquet.write_table(pa.table({"id": pa.array([], pa.int32()), "note": pa.array([], pa.string())}), tmp_path / "d")
+    files = Files(path=str(tmp_path), format="parquet", schema="id long, note string")
+    rows = files.fetch(spark, planned(spark, files)).collect()
+    assert sorted((row.id, row.note) for row in rows) == [(1, "a"), (2, "b"), (3, None)]
+
+
+@pytest.mark.parametrize("kind", ["bigint", "string", "double", "decimal(10,2)"])
+def test_a_parquet_file_with_another_type_fails_by_its_name(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    """What does not fit is not NULL in silence."""
+    spark.sql(f"select cast(1 as {kind}) as id, 'a' as note").write.parquet(f"{tmp_path}/x")
+    files = Files(path=f"{tmp_path}/x", format="parquet", schema=SCHEMA)
+    with pytest.raises(Exception, match=r"part-.*parquet"):
+        files.fetch(spark, planned(spark, files)).collect()
+
+
+FRAGMENTS = [
+    b'"', b'""', b",", b",,", b"{", b"}", b"[", b"]", b":", b"\\", b"\\n", b" ", b"\t", b"\0", b"\x0b", b"#", b"'",
+    b"a", b"1", b"-7", b"1.5", b"null", b"x" * 300, "ü".encode(), "😀".encode(), b"\xff", "\ufeff".encode(),
+    b'{"id": 1}', b'{"id": "x"}', b'{"id": 2, "note": "a,b"}', b'{"note": "\\"}"}', b"1,a", b'2,"b,c"', b"x,y", b'3,"d',
+]  # fmt: skip
+ENDS = [b"\n", b"\n", b"\r\n", b"\r"]
+WHITE = {"csv": "".join(map(chr, range(33))), "json": " \t"}
+"""What a line may be made of that is blank."""
+
+
+def anything(chance: random.Random) -> bytes:
+    """A file of lines out of fragments."""
+    lines = [b"".join(chance.choices(FRAGMENTS, k=chance.randint(0, 5))) for _ in range(chance.randint(0, 30))]
+    return b"".join(line + chance.choice(ENDS) for line in lines)[: None if chance.random() < 0.7 else -1]
+
+
+def lines_of(kind: str, content: bytes) -> list[str]:
+    """The lines that are not blank."""
+    decoded = content.decode("utf-8", "replace").removeprefix("\ufeff")
+    lines = [line for line in re.split("\r\n|\r|\n", decoded) if line.strip(WHITE[kind])]
+    return lines[1:] if kind == "csv" else lines
+
+
+def fits(kind: str, line: str, row: Row) -> bool:
+    """Whether a line may be this good row."""
+    if kind == "json":
+        found = json.loads(line)
+        return isinstance(found, dict) and row.id == found.get("id")
+    if '"' in line:
+        return True
+    number, note = line.split(",")
+    return (row.id, row.note) == (int(number) if number else None, note or None)
+
+
+@pytest.mark.promise("CD-16")
+@pytest.mark.parametrize("kind", ["csv", "json"])
+@pytest.mark.parametrize("looked_at", [True, False])
+def test_every_line_of_anything_is_a_row_or_refused(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, looked_at: bool
+) -> None:
+    """Once, in its place, with its file and its raw content; and no file with a refused line is taken for clean."""
+    if not looked_at:
+        monkeypatch.setattr(csv_quotes, "SMALL", 0)
+        monkeypatch.setattr(json_tail, "_SMALL", 0)
+        spark.conf.set("spark.sql.files.maxPartitionBytes", "700")
+        spark.conf.set("spark.sql.files.openCostInBytes", "1")
+    chance = random.Random(f"{kind} {looked_at}")
+    contents = {f"f{number:02}": HEAD * (kind == "csv") + anything(chance) for number in range(60)}
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    files = Files(path=str(tmp_path), format=kind, schema=SCHEMA, metadata=["file_name"])
+    plan = planned(spark, files)
+    decided, straight = in_order(files.fetch(spark, plan, places=True)), files.fetch(spark, plan).collect()
+    for name, content in contents.items():
+        rows = [row for row in decided if row[PLACE].part == name]
+        lines = lines_of(kind, content)
+        assert len(rows) == len(lines), name
+        for row, line in zip(rows, lines, strict=True):
+            assert row.file_name == name
+            assert row[REFUSED].raw == line if row[REFUSED] else fits(kind, line, row), (name, line)
+    spoilt = {row.file_name for row in decided if row[REFUSED]}
+    assert {row.file_name for row in straight if row[REFUSED]} == spoilt
+    one, other = (
+        sorted(str((row.file_name, row.id, row.note)) for row in rows if row.file_name not in spoilt)
+        for rows in (decided, straight)
+    )
+    assert one == other
+    assert len(spoilt) > 10

@@ -1,0 +1,59 @@
+"""Whatever lies in a folder: every line is delivered, filtered or in the DLQ, once."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import random
+from collections import Counter
+
+import pytest
+
+from tests.origins.test_odd_files import HEAD, anything, lines_of
+from tests.scenarios.conftest import Place
+
+pytestmark = pytest.mark.spark
+ANYTHING = """
+name: orders
+origin:
+  files: {path: "landing/*", format: KIND, schema: "id int, note string", metadata: [file_name]}
+stages:
+  - filter: "id is not null"
+destinations:
+  - delta: {path: tables/orders}
+dlq: {window: 0}
+run: {batch: {files: 8}}
+"""
+
+
+def raw_of(original: str) -> str:
+    """What was read; what is no text, or begins with NUL, stands there as NUL and its bytes in base64."""
+    raw: str = json.loads(original)["raw"]
+    return base64.b64decode(raw[1:]).decode("utf-8", "replace") if raw.startswith("\0") else raw
+
+
+@pytest.mark.promise("CD-16", "DQ-01")
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_every_line_of_anything_is_delivered_filtered_or_refused(place: Place, kind: str) -> None:
+    """In two runs, with files that come in between; the DLQ has the file and the raw content of each refused line."""
+    chance = random.Random(kind)
+    landing = place.folder / "landing"
+    landing.mkdir()
+    lines: Counter[tuple[str, str]] = Counter()
+    read = filtered = 0
+    for run in range(2):
+        for number in range(16):
+            name, content = f"{run}-{number:02}", HEAD * (kind == "csv") + anything(chance)
+            (landing / name).write_bytes(content)
+            os.utime(landing / name, (chance.randint(1, 99), chance.randint(1, 99)))
+            lines.update((name, line) for line in lines_of(kind, content))
+        report = place.load(ANYTHING.replace("KIND", kind)).run()
+        assert report.balanced is True
+        read, filtered = read + report.read, filtered + report.filtered
+    refused = Counter((row["message"].partition(": ")[0], raw_of(row["original"])) for row in place.refused())
+    delivered = Counter(row["file_name"] for row in place.rows("tables/orders"))
+    assert read == lines.total() == delivered.total() + filtered + refused.total()
+    assert refused <= lines
+    assert refused.total() > 20
+    assert delivered <= Counter(name for name, _ in (lines - refused).elements())

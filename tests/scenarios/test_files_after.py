@@ -1,0 +1,67 @@
+"""Files that are moved or deleted once they are carried."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.conftest import ORDERS, Place, order
+
+pytestmark = pytest.mark.spark
+MOVED = ORDERS.replace("format: json,", "format: json, after: move, metadata: [file_name],")
+BAD_IN_SECOND = [[order(1), order(2)], [order(3), order(4, amount="x")], [order(5)]]
+
+
+def names(folder: Path) -> list[str]:
+    """The files that lie in a folder, in order."""
+    return sorted(file.name for file in folder.iterdir() if file.is_file()) if folder.exists() else []
+
+
+@pytest.mark.promise("CD-13")
+def test_files_are_moved_when_their_rows_are_carried(place: Place) -> None:
+    """Those with refused rows too, and none twice; what comes later is carried and moved by the next run."""
+    for number, rows in enumerate(BAD_IN_SECOND):
+        place.land(f"{number}.json", rows)
+    landing = place.folder / "landing"
+    assert place.load(MOVED).run().balanced is True
+    assert (names(landing), names(landing / "_carried")) == ([], ["0.json", "1.json", "2.json"])
+    place.land("3.json", [order(6)])
+    assert place.load().run().read == 1
+    assert (names(landing), names(landing / "_carried")) == ([], ["0.json", "1.json", "2.json", "3.json"])
+    assert place.ids("tables/orders") == [1, 2, 3, 5, 6]
+    assert {row["id"]: row["file_name"] for row in place.rows("tables/orders")}[6] == "3.json"
+
+
+@pytest.mark.promise("CD-13")
+def test_a_file_whose_batch_was_not_carried_is_left_where_it_is(place: Place) -> None:
+    """The window trips, so nothing of it was delivered."""
+    place.land("a.json", [order(1)])
+    place.land("b.json", [order(2, amount="x")])
+    text = MOVED.replace("after: move", "after: delete").replace("threshold: 500", "threshold: 1")
+    assert place.load(text).run(check=False).status == "failed"
+    assert names(place.folder / "landing") == ["b.json"]
+
+
+@pytest.mark.promise("CD-13", "CD-22")
+def test_a_run_that_is_killed_before_it_moves_a_file_leaves_that_to_the_next(place: Place) -> None:
+    """Killed when the offset of the second batch was durable and its file not yet moved."""
+    for number, rows in enumerate(BAD_IN_SECOND):
+        place.land(f"{number}.json", rows)
+    landing = place.folder / "landing"
+    place.kill(MOVED, "BatchSettled", 2)
+    assert (names(landing), names(landing / "_carried")) == (["1.json", "2.json"], ["0.json"])
+    assert place.load().run().balanced is True
+    assert (names(landing), names(landing / "_carried")) == ([], ["0.json", "1.json", "2.json"])
+    assert place.ids("tables/orders") == [1, 2, 3, 5]
+
+
+def test_what_is_known_of_a_file_may_be_asked_for_later(place: Place) -> None:
+    """The columns that were told from the files stay pinned; those of `metadata` go with the definition."""
+    text = ORDERS.replace(', schema: "id long, email string, amount string"', "")
+    place.land("a.json", [order(1)])
+    place.load(text).run()
+    place.land("b.json", [order(2)])
+    later = text.replace("format: json", "format: json, metadata: [file_name]")
+    place.load(later.replace("tables/orders", "tables/later")).run()
+    assert [(row["id"], row["file_name"]) for row in place.rows("tables/later")] == [(2, "b.json")]
