@@ -7,13 +7,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from runners.errors import Refusal
+from runners.own_files import definition_for
 
 EXAMPLES = Path(__file__).parent / "examples"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 
 
-def begin(directory: Path, name: str = "", *, example: str = "orders") -> Mapping[Path, str]:
-    """Write the example under this name (default: the directory's); returns what each file is, the definition first.
+def begin(directory: Path, name: str = "", *, example: str = "orders", own: Path | None = None) -> Mapping[Path, str]:
+    """Write the example under this name (default: the directory's), or a definition for files of one's `own`; returns
+    what each file is, the definition first.
 
     Raises `Refusal`, with nothing written, where another file lies in the way or the name is none.
     """
@@ -28,7 +30,10 @@ def begin(directory: Path, name: str = "", *, example: str = "orders") -> Mappin
             f"A pipeline on Databricks cannot be called {name!r}: its table has the same name.",
             hint=f"Add --name {name.replace('-', '_')}.",
         )
-    files = {directory / place: content for place, content in _written(EXAMPLES / example, name)}
+    made = _written(EXAMPLES / example, name)
+    if own is not None:
+        made = iter([(Path(f"{name}.yaml"), definition_for(own, directory, name))])
+    files = {directory / place: content for place, content in made}
     for file, content in files.items():
         if file.exists() and (not file.is_file() or file.read_bytes() != content.encode()):
             raise Refusal(

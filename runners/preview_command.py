@@ -26,11 +26,14 @@ def preview(rows: int | None, shown: int, lane: str | None, from_beginning: bool
     Rows are shown as they leave each stage; filtered and refused ones as they came to it. Nothing is written, and no
     offset moves.
     """
+    from rich.console import Console
+
     from runners import printing
     from runners.previews import preview
     from runners.secrets import hidden
 
     definition = loaded(**given)
-    with hidden(definition.pipeline.secrets):
+    waiting = Console(stderr=True).status(f"{definition.pipeline.name}: trying out what waits")
+    with hidden(definition.pipeline.secrets), waiting:
         said = preview(definition, rows=rows, shown=shown, lane=lane, from_beginning=from_beginning)
     click.echo(printing.as_json(said.json()) if json else str(said))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 from dataclasses import replace
@@ -21,7 +20,7 @@ from runners.delta_ledger import DeltaLedger
 from runners.entry import Entry
 from runners.journal import Journal
 from runners.ownership import host_identity
-from tests.runners.test_cli import ROOT
+from tests.runners.test_cli import ROOT, spent
 from tests.runners.test_progress import plan, settle
 
 DEFINITION = """
@@ -77,7 +76,7 @@ def answer(words: list[str], folder: Path) -> tuple[float, str]:
         "from runners.cli import main; main()"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": "", "JAVA_HOME": "/nowhere"}
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    before = spent()
     ended = subprocess.run(
         [sys.executable, "-c", program, *words],
         env=environment,
@@ -86,10 +85,10 @@ def answer(words: list[str], folder: Path) -> tuple[float, str]:
         text=True,
         check=False,
     )
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = spent() - before
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr.splitlines()[-1] == "False"
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, ended.stdout
+    return seconds, ended.stdout
 
 
 @pytest.mark.parametrize(

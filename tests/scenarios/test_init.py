@@ -29,3 +29,20 @@ def test_what_init_writes_runs_at_once(tmp_path: Path, spark: SparkSession, monk
     assert (report["read"], report["nacked"], report["filtered"], report["balanced"]) == (10, 3, 1, True)
     table = spark.read.format("delta").load(str(tmp_path / "shop" / "tables" / "shop"))
     assert sorted(row["id"] for row in table.collect()) == [1, 2, 5, 7, 9, 10]
+
+
+def test_a_file_of_ones_own_comes_into_a_table_with_its_bad_rows_refused(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The types are those that most values have; the others are in the DLQ, with what is wrong with them."""
+    monkeypatch.chdir(tmp_path)
+    lines = ["id;amount;day\n", *(f"{n};{n}.25;2026-01-{n:02}\n" for n in range(1, 21)), "21;zwei;2026-02-01\n"]
+    Path("sales.csv").write_text("".join(lines))
+    assert CliRunner().invoke(wherry, ["init", "shop", "--from", "sales.csv"], standalone_mode=False).exception is None
+    result = CliRunner().invoke(wherry, ["run", "shop/shop.yaml", "--json"], standalone_mode=False)
+    report = json.loads(result.stdout)
+    assert (report["read"], report["nacked"], report["delivered"]) == (21, 1, {"shop": 20})
+    table = spark.read.format("delta").load(str(tmp_path / "shop" / "tables" / "shop"))
+    assert dict(table.dtypes) == {"id": "bigint", "amount": "decimal(18,2)", "day": "date"}
+    shown = CliRunner().invoke(wherry, ["dlq", "show", "shop/shop.yaml"], standalone_mode=False)
+    assert "column amount: 'zwei' is not a decimal(18,2)" in shown.stdout

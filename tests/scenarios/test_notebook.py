@@ -101,6 +101,6 @@ def test_the_notebook_carries_and_shows_what_it_did(
     assert [hasattr(shown, "_repr_html_") for shown in (preview, report, lanes)] == [True] * 3
     assert ((getattr(report, "read"), getattr(report, "nacked")), len(refused)) == ((10, 3), 3)  # type: ignore[arg-type]  # noqa: B009
     assert spark.table("wherry_notebook.shop").count() == 6
-    (tmp_path / "landing" / "late.csv").write_text("id,mail\n1,x\n")
+    (tmp_path / "landing" / "late.csv").write_text("id,email,amount,at\n" + "1,a@b,x,\n" * 100)
     with pytest.raises(PipelineFailed):
         run(tmp_path / "notebook.py", given)

@@ -1,0 +1,100 @@
+"""A definition for files that somebody has: what it says of them, and what it leaves to a person."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from origins.errors import WherryError
+from origins.files import Files
+from runners import cli
+from runners.definition import load
+from runners.init import begin
+from runners.pipeline import Pipeline
+from stages.cast import Cast
+
+
+def defined(files: Path, directory: Path) -> Pipeline:
+    """The pipeline that is begun for these files."""
+    (file,) = begin(directory, "sales", own=files)
+    return load(file).pipeline
+
+
+def origin(pipeline: Pipeline) -> Files:
+    """Its origin."""
+    assert isinstance(pipeline.origin, Files)
+    return pipeline.origin
+
+
+def casts(pipeline: Pipeline) -> dict[str, str]:
+    """The types that it gives columns."""
+    return {name: kind for stage in pipeline.stages if isinstance(stage, Cast) for name, kind in stage.columns.items()}
+
+
+def test_columns_get_the_types_that_most_of_their_values_have(tmp_path: Path) -> None:
+    """The few others are what the cast is there to refuse; text stays text, and so does what begins with 0."""
+    good = [f"{n},{n}.50,1e{n},2026-01-{n:02},2026-01-01T00:00:{n:02}Z,x{n},{n},\n" for n in range(1, 20)]
+    lines = ["id,amount,share,day,at,name,zip,empty\n", *good, "x,sieben,,,,y,01234,\n"]
+    (tmp_path / "sales.csv").write_text("".join(lines))
+    pipeline = defined(tmp_path / "sales.csv", tmp_path / "made")
+    assert casts(pipeline) == {
+        "id": "bigint",
+        "amount": "decimal(18,2)",
+        "share": "double",
+        "day": "date",
+        "at": "timestamp",
+    }
+    assert (origin(pipeline).format, dict(origin(pipeline).options)) == ("csv", {})
+    assert Path(origin(pipeline).path).resolve() == tmp_path / "sales.csv"
+
+
+def test_a_folder_is_read_file_by_file_whatever_stands_between_columns(tmp_path: Path) -> None:
+    """A name may hold what YAML and parameters hold for theirs."""
+    folder = tmp_path / "in ${HERE}: a #1"
+    folder.mkdir()
+    with gzip.open(folder / "b.csv.gz", "wt") as file:
+        file.write('"id";"a ""b"": c"\n1;2\n')
+    (folder / "_ignored.json").write_text("{}")
+    pipeline = defined(folder, tmp_path / "made")
+    assert dict(origin(pipeline).options) == {"sep": ";"}
+    assert casts(pipeline) == {"id": "bigint", 'a "b": c': "bigint"}
+    assert Path(origin(pipeline).path).resolve() == folder / "*.csv.gz"
+
+
+def test_json_has_types_of_its_own_but_for_numbers_in_text(tmp_path: Path) -> None:
+    """A broken line is passed over: the run refuses it."""
+    rows = [{"id": 1, "amount": "2.50", "deep": {"a": "1"}, "name": "x"}, {"id": 2, "amount": None}]
+    (tmp_path / "a.jsonl").write_text("\n".join([*map(json.dumps, rows), '{"id"', "[1]"]))
+    pipeline = defined(tmp_path / "a.jsonl", tmp_path)
+    assert (origin(pipeline).format, casts(pipeline)) == ("json", {"amount": "decimal(18,2)"})
+
+
+def test_parquet_knows_its_types(tmp_path: Path) -> None:
+    """Nothing is cast, and the file is not even opened."""
+    (tmp_path / "a.parquet").write_bytes(b"")
+    assert casts(defined(tmp_path / "a.parquet", tmp_path)) == {}
+
+
+@pytest.mark.parametrize("name", ["a.xlsx", "no_suffix"])
+def test_what_is_no_such_file_is_refused(tmp_path: Path, name: str) -> None:
+    """With the formats that there are, and nothing is written."""
+    (tmp_path / name).write_text("x")
+    with pytest.raises(WherryError, match=r"ends with one of \.csv, \.tsv, \.json"):
+        begin(tmp_path / "made", "sales", own=tmp_path / name)
+    assert not (tmp_path / "made").exists()
+
+
+def test_the_command_says_what_to_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has no test, and none is named; a volume's files are not to be seen from here."""
+    monkeypatch.chdir(tmp_path)
+    Path("sales.csv").write_text("id\n1\n")
+    assert cli.execute(["init", "shop", "--from", "sales.csv"]) == 0
+    out = capsys.readouterr().out
+    assert "wherry preview shop/shop.yaml" in out
+    assert "test_pipeline" not in out
+    assert cli.execute(["init", "other", "--from", "sales.csv", "--databricks"]) == 2
