@@ -16,6 +16,7 @@ import click
 from runners.exits import BY_STATUS, FAILED, STOPPED
 from runners.given import InOrder, as_json, loaded, looked_at, moves, with_definition
 from runners.offset_commands import move_offsets, offsets, sure
+from runners.run_commands import runs
 from runners.schedule_command import schedule
 
 if TYPE_CHECKING:
@@ -257,6 +258,7 @@ def show_dead_letters(limit: int | None, json: bool, **given: Any) -> None:
     click.echo(printing.as_json(rows) if json else printing.dead_letters(rows))
 
 
+wherry.add_command(runs)
 wherry.add_command(offsets)
 wherry.add_command(schedule)
 
