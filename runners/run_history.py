@@ -54,7 +54,7 @@ class RunRow:
             run=self.run,
             pipeline=self.pipeline,
             status=report.status,
-            reason=report.reason,
+            reason=facts["reason"],
             started_at=self.started_at,
             ended_at=now,
             seconds=report.seconds,
@@ -99,7 +99,7 @@ class RunHistory:
     ) -> list[dict[str, JSON]]:
         """The newest runs, the newest first; `run` is how the name of one begins. With `report` what each reported.
 
-        One that is `running` may have been killed; nobody was there to say so. None where there is no table yet.
+        One that is `running` may have been killed; nobody was there to say so.
         """
         import pyarrow as pa
         from deltalake import DeltaTable, QueryBuilder
