@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from datetime import timezone
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 from destinations.delta import Delta
@@ -13,6 +13,7 @@ from destinations.destination import Destination, DestinationError
 from origins.batch import JSON, Batch
 
 if TYPE_CHECKING:
+    import pyarrow
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -25,6 +26,7 @@ SCHEMA = (
 
 _SHOWN = """id, lane, number, run, stage, destination, delivered_to, code, message, `row`, original, nacked_at"""
 _NEWEST = "nacked_at DESC, lane DESC, number DESC, position DESC"
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def schema() -> StructType:
@@ -41,13 +43,19 @@ def schema() -> StructType:
     return StructType([StructField(name, kinds[kind]) for name, kind in columns])
 
 
-def dead_letters(refused: DataFrame, batch: Batch, *, original: bool) -> DataFrame:
+def dead_letters(
+    refused: DataFrame, batch: Batch, *, original: bool, secrets: Mapping[str, str] | None = None
+) -> DataFrame:
     """The rows of a DLQ for the refused rows of a batch: `nack`, `part`, and `position`, the place in the batch.
 
-    Without `original` the row as it was read is left out.
+    Without `original` the row as it was read is left out. No message says a secret: a condition that has one stands
+    there with what `secrets` has for it.
     """
     from pyspark.sql import functions as F
 
+    message = F.col("nack")["message"]
+    for secret in sorted(secrets or {}, key=len, reverse=True):
+        message = F.replace(message, F.lit(secret), F.lit((secrets or {})[secret]))
     nack, nothing = F.col("nack"), F.lit(None).cast("string")
     columns = {
         "id": F.concat(F.lit(f"{batch.plan}/"), F.col("position").cast("string")),
@@ -61,7 +69,7 @@ def dead_letters(refused: DataFrame, batch: Batch, *, original: bool) -> DataFra
         "destination": nack["destination"],
         "delivered_to": F.array().cast("array<string>"),
         "code": nack["code"],
-        "message": nack["message"],
+        "message": message,
         "row": nack["row"],
         "row_schema": nack["row_schema"],
         "original": nack["original"] if original else nothing,
@@ -117,10 +125,23 @@ def _on_this_machine(dlq: Delta, query: str) -> list[dict[str, JSON]] | None:
         return []
     try:
         table = QueryBuilder().register("dlq", DeltaTable(str(dlq.folder)))
-        found: list[dict[str, JSON]] = pyarrow.table(table.execute(query.format(table="dlq")).read_all()).to_pylist()
+        told = table.execute(query.format(table="dlq")).read_all()
     except DeltaError:
         return None
-    return found
+    return _values(pyarrow.RecordBatchReader.from_stream(told).read_all())
+
+
+def _values(table: pyarrow.Table) -> list[dict[str, JSON]]:
+    """The rows of a table. Times take a way of their own: pyarrow's would import pandas, which takes longer than all
+    the rest (and so would `pyarrow.table`)."""
+    import pyarrow
+
+    times = [field.name for field in table.schema if pyarrow.types.is_timestamp(field.type)]
+    for name in times:
+        counted = table[name].cast(pyarrow.timestamp("us", "UTC")).cast(pyarrow.int64())
+        table = table.set_column(table.schema.get_field_index(name), name, counted)
+    rows: list[dict[str, JSON]] = table.to_pylist()
+    return [{**row, **{name: _EPOCH + timedelta(microseconds=row[name]) for name in times}} for row in rows]
 
 
 def _through_spark(spark: SparkSession, dlq: Delta, query: str) -> list[dict[str, JSON]]:

@@ -15,6 +15,7 @@ from destinations.delta_fit import unclear, unfit
 from destinations.delta_log import tag
 from destinations.delta_merge import Merge, insisting
 from destinations.delta_options import check, missing
+from destinations.delta_rules import Declared
 from destinations.delta_schema import impossible, needs_mapping
 from destinations.delta_table import Layout, Table, make
 from destinations.destination import Destination, DestinationError, Identity, Label, Misfit, Unsure, Written
@@ -43,6 +44,8 @@ _AGAIN = {
 @dataclass
 class _Held:
     table: Table | None = None
+    tidied: int | None = None
+    """The version at which small files were put together, as far as that has been looked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +84,9 @@ class Delta(Destination):
     stamp: str | None = field(default=None, metadata={"like": "_batch"})
     """A column that says of each row which batch brought it, as `lane/number`."""
 
+    optimize: int | None = None
+    """After how many commits the table's small files are put together, beside the batches; by default never."""
+
     _held: _Held = field(default_factory=_Held, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -115,6 +121,14 @@ class Delta(Destination):
         return self.mode == "replace"
 
     @property
+    def takes_several(self) -> bool:
+        return self.mode == "append" and not self.stamp
+
+    @property
+    def keeps_house(self) -> bool:
+        return self.optimize is not None
+
+    @property
     def ordered(self) -> bool:
         return self.mode == "merge" and self.sequence_by is None
 
@@ -136,6 +150,10 @@ class Delta(Destination):
         return Identity(place=self.place, id=table.id, version=table.version)
 
     def demands(self, spark: SparkSession, schema: StructType) -> Sequence[Stage]:
+        if self._held.table is None and Table.find(spark, self.sql_name, self.folder) is None:
+            return demanded(
+                self, Declared(schema=self._columns(schema), checks={}, generated={}, identities={}), schema
+            )
         return demanded(self, self._standing(spark).declared(spark), schema)
 
     def write(self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label]) -> Written:
@@ -174,6 +192,18 @@ class Delta(Destination):
                 label, f"its history does not go on from version {identity.version}, where the run began"
             )
         return None
+
+    def tend(self, spark: SparkSession) -> None:
+        table = self._held.table
+        if self.optimize is None or table is None:
+            return
+        if self._held.tidied is None:
+            self._held.tidied = table.optimized(spark, self.optimize)
+        if table.version - self._held.tidied < self.optimize:
+            return
+        self._held.tidied = table.version
+        with self._turn(table):
+            spark.sql(f"OPTIMIZE {self.sql_name}").collect()
 
     def fence(self, spark: SparkSession, token: str) -> None:
         with self._standing(spark).held(_PATIENCE):

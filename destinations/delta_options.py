@@ -39,6 +39,8 @@ def check(delta: Delta) -> None:
         if isinstance(names, str) or not isinstance(names, Sequence):
             raise ValueError(f"{option}: expected a list of columns, got {names!r}")
         check_names(option, names)
+    if delta.optimize is not None and delta.optimize < 1:
+        raise ValueError(f"optimize: expected at least 1 commit, got {delta.optimize}")
     if delta.mode == "merge" and not delta.keys:
         raise ValueError("keys: expected the columns by which a merge finds rows, got none")
     left_out = {name.lower() for name in delta.except_column_list}

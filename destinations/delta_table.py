@@ -128,6 +128,13 @@ class Table:
         writer = rows.writeTo(self.name).option("userMetadata", tag).option("partitionOverwriteMode", "static")
         writer.overwrite(F.expr(where or "true"))
 
+    def optimized(self, spark: SparkSession, back: int) -> int:
+        """At which version its small files were last put together, if that was one of the last so many; else the one
+        before these."""
+        oldest = max(self.version - back, 0)
+        found = (commit.version for commit in self.log.commits(spark, oldest) if commit.operation == "OPTIMIZE")
+        return next(found, oldest)
+
     def written(self, spark: SparkSession, key: str, after: int) -> Written:
         """What the write under this label left, which began when version `after` was there."""
         for commit in self.log.commits(spark, after):

@@ -92,6 +92,16 @@ class Destination(ABC):
         return False
 
     @property
+    def takes_several(self) -> bool:
+        """Whether one write may bring the rows of several lanes' batches, with a label for each."""
+        return False
+
+    @property
+    def keeps_house(self) -> bool:
+        """Whether `tend` has anything to do, now or later."""
+        return False
+
+    @property
     @abstractmethod
     def place(self) -> str:
         """Where the rows go, as a person would name it; its last part is the default name."""
@@ -115,7 +125,8 @@ class Destination(ABC):
 
     def demands(self, spark: SparkSession, schema: StructType) -> Sequence[Stage]:
         """What this place demands of rows that reach it with this schema, as stages behind all others: they refuse
-        what it would refuse, and filter what it would leave out. Asked once a run, after `open`.
+        what it would refuse, and filter what it would leave out. Asked once a run, after `open`; and by a preview,
+        which opens nothing: a place that is not there yet demands what it will when it is made.
         """
         return ()
 
@@ -127,6 +138,11 @@ class Destination(ABC):
         """Nothing has come for a while: `rows` are none, with the columns that a batch's rows have.
 
         Comes only with `run.idle`. Nothing may be written.
+        """
+
+    def tend(self, spark: SparkSession) -> None:
+        """Housekeeping that changes no row. Called behind writes, in a thread beside the runners, one at a time; the
+        run ends when it has. What goes wrong in here costs space and time only: it is logged, and tried again later.
         """
 
     def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:

@@ -71,6 +71,11 @@ class CatalogTable:
                 hint="May this user write there? What it holds is whole, and a later run goes on.",
             ) from error
 
+    def remove(self, condition: str) -> None:
+        """Remove the rows for which the condition holds."""
+        if self._exists():
+            self.spark.sql(f"DELETE FROM {self.name} WHERE {condition}").collect()
+
     def files(self) -> int:
         """How many files the table has."""
         return int(self.spark.sql(f"DESCRIBE DETAIL {self.name}").collect()[0]["numFiles"]) if self._exists() else 0

@@ -16,6 +16,7 @@ from runners.kinds import Kinds, kind_of
 from runners.outcome import DLQ
 from runners.pipeline import Pipeline, ScheduleOptions, SchemaState
 from runners.problems import Problem, shortened
+from runners.retry import FOR_EVER
 from runners.timetable import timetable_of, zone_of
 from stages.stage import Stage
 
@@ -160,6 +161,14 @@ def _settings(pipeline: Pipeline) -> Iterator[Problem]:
         if count is not None and count < 1:
             yield Problem(path=path, message=f"expected at least 1, got {count}; nothing would ever be carried")
     yield from _quantity("run.batch.wait", batch.wait, seconds)
+    yield from _quantity("run.batch.target", batch.target, seconds)
+    for name in ("wait", "most", "within"):
+        yield from _quantity(f"run.retry.{name}", getattr(run.retry, name), seconds)
+    if run.retry.attempts < FOR_EVER:
+        said = f"expected a number of times, or -1 for ever, got {run.retry.attempts}"
+        yield Problem(path="run.retry.attempts", message=said)
+    if isinstance(run.retry.also, str) or not all(run.retry.also):
+        yield Problem(path="run.retry.also", message=f"expected a list of words, got {shortened(str(run.retry.also))}")
     yield from _quantity("run.poll", run.poll, seconds)
     yield from _quantity("run.idle", run.idle, seconds)
     yield from _quantity("run.history", run.history, seconds)

@@ -29,6 +29,8 @@ def execute(words: Sequence[str]) -> int:
     if not logging.getLogger("wherry").handlers:
         logging.getLogger("wherry").addHandler(_Lines())
         logging.getLogger("wherry").setLevel(logging.INFO)
+    for handler in logging.getLogger("wherry").handlers:
+        handler.setFormatter(None)
     try:
         code = wherry.main(args=list(words), prog_name="wherry", standalone_mode=False)
         sys.stdout.flush()
@@ -70,11 +72,18 @@ def _told(error: Exception) -> int:
     from origins.errors import WherryError
 
     if isinstance(error, WherryError):
-        click.echo(str(error), err=True)
+        from runners.log_lines import complain
+        from runners.printing import explained
+
+        complain("\n".join([str(error), *explained(error.code)]), code=error.code)
         return BY_CODE.get(error.code, FAILED)
     handle, name = tempfile.mkstemp(prefix="wherry-", suffix=".log")
     with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as log:
         traceback.print_exception(error, file=log)
     said = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-    click.echo(f"An error that Wherry does not know: {said}\nThe trace is in {name}; please report it.", err=True)
+    from runners.log_lines import complain
+
+    complain(
+        f"An error that Wherry does not know: {said}\nThe trace is in {name}; please report it.", code="UNEXPECTED"
+    )
     return FAILED

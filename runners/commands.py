@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from runners.exits import BY_STATUS, FAILED, STOPPED
-from runners.given import InOrder, as_json, loaded, looked_at, moves, with_definition
+from runners.explain_command import explain
+from runners.given import InOrder, as_json, carries, kinds_that_begin, loaded, looked_at, moves, with_definition
+from runners.init_command import init
 from runners.offset_commands import move_offsets, offsets, sure
+from runners.preview_command import preview
 from runners.run_commands import runs
 from runners.schedule_command import schedule
 
@@ -48,6 +51,8 @@ def wherry() -> None:
 def demo(directory: Path) -> int:
     """Make a folder of orders, some of them bad, and carry them.
 
+    For example:  wherry demo
+
     Everything is written to DIRECTORY; wherry-demo by default.
     """
     from runners import printing
@@ -61,9 +66,12 @@ def demo(directory: Path) -> int:
     with ProgressBar(pipeline.name, batches=batches) as bar:
         report = pipeline.run(check=False, listeners=[bar])
     if report.error is not None:
-        click.echo(printing.failure(report), err=True)
+        click.echo(printing.failure(report, str(file)), err=True)
     click.echo(printing.demo(report, pipeline, file))
     return BY_STATUS[report.status]
+
+
+wherry.add_command(init)
 
 
 @wherry.command()
@@ -89,6 +97,9 @@ def validate(with_spark: bool, json: bool, **given: Any) -> None:
         click.echo(printing.explanation(said, str(given["file"]), columns))
 
 
+wherry.add_command(preview)
+
+
 @wherry.command()
 @with_definition
 @click.option("--from-beginning", is_flag=True, help="Forget what was carried, and carry everything again.")
@@ -103,13 +114,7 @@ def validate(with_spark: bool, json: bool, **given: Any) -> None:
     help="What holds for an open batch of which a destination cannot say whether it has it.",
 )
 @click.option("--take-over", default="", metavar="WHY", help="Take it from a run on another host that is surely gone.")
-@click.option(
-    "--if-running",
-    type=click.Choice(["fail", "skip"]),
-    default="fail",
-    help="Where another run has it: end with 4, or with 0 and without a word.",
-)
-@click.option("--quiet", is_flag=True, help="No progress.")
+@carries
 @as_json
 def run(
     from_beginning: bool,
@@ -121,8 +126,9 @@ def run(
     forget: Sequence[str],
     assume: Literal["delivered", "missing"] | None,
     take_over: str,
-    if_running: Literal["fail", "skip"],
     quiet: bool,
+    if_running: str,
+    log_format: str,
     json: bool,
     **given: Any,
 ) -> int:
@@ -132,28 +138,26 @@ def run(
 
     What no state can know is said by --moved, --fresh, --forget and --assume; each wants --reason, which is kept.
     """
-    from runners.errors import Owned
+    from runners.log_lines import speak
     from runners.offsets import plan_reset
     from runners.ruling import Ruling
 
+    speak(log_format)
     ruling = Ruling(moved=tuple(moved), fresh=tuple(fresh), forget=tuple(forget), assume=assume or "", reason=reason)
     pipeline = loaded(**given).pipeline
-    try:
-        if from_beginning:
-            move_offsets(pipeline, plan_reset(pipeline), reason=reason, yes=yes)
-        return _carried(
-            pipeline,
-            str(given["file"]),
-            lambda listeners: pipeline.run(
-                check=False, follow=follow, listeners=listeners, take_over=take_over, ruling=ruling
-            ),
-            quiet=quiet,
-            json=json,
-        )
-    except Owned:
-        if if_running == "skip":
-            return 0
-        raise
+    if from_beginning:
+        move_offsets(pipeline, plan_reset(pipeline), reason=reason, yes=yes)
+    return _carried(
+        pipeline,
+        str(given["file"]),
+        lambda listeners: pipeline.run(
+            check=False, follow=follow, listeners=listeners, take_over=take_over, ruling=ruling
+        ),
+        quiet=quiet,
+        skips=if_running == "skip",
+        log_format=log_format,
+        json=json,
+    )
 
 
 @wherry.command()
@@ -163,7 +167,7 @@ def run(
 @click.option("--only", metavar="NAME", help="The one destination that gets them.")
 @click.option("--again", is_flag=True, help="Once more, though the same backfill was carried already.")
 @moves
-@click.option("--quiet", is_flag=True, help="No progress.")
+@carries
 @as_json
 def backfill(
     start: str | None,
@@ -173,6 +177,8 @@ def backfill(
     reason: str,
     yes: bool,
     quiet: bool,
+    if_running: str,
+    log_format: str,
     json: bool,
     **given: Any,
 ) -> int:
@@ -184,7 +190,10 @@ def backfill(
     """
     from runners import printing
     from runners.backfill import Backfill, Bound, bound
+    from runners.log_lines import speak
     from runners.offsets import plan_backfill
+
+    speak(log_format)
 
     def parsed(text: str | None, option: str) -> Bound | None:
         try:
@@ -204,6 +213,8 @@ def backfill(
         str(given["file"]),
         lambda listeners: pipeline.backfill(past, check=False, listeners=listeners),
         quiet=quiet,
+        skips=if_running == "skip",
+        log_format=log_format,
         json=json,
     )
 
@@ -211,14 +222,16 @@ def backfill(
 @wherry.command()
 @with_definition
 @click.option("--reason", default="asked to stop", metavar="TEXT", help="Why; it stands in the run's report.")
-def stop(reason: str, **given: Any) -> None:
+@click.option("--force", is_flag=True, help="At once: what is in flight is left for the next run to look at.")
+def stop(reason: str, force: bool, **given: Any) -> None:
     """Ask a run to stop once its batches in flight are finished.
 
     For example:  wherry stop orders.yaml
     """
     pipeline = looked_at(**given)
-    if pipeline.stop(reason):
-        click.echo(f"{pipeline.name} was asked to stop. How it is:  wherry status {given['file']}")
+    if pipeline.stop(reason, force=force):
+        at_once = " at once" if force else ""
+        click.echo(f"{pipeline.name} was asked to stop{at_once}. How it is:  wherry status {given['file']}")
     else:
         click.echo(f"Nobody runs {pipeline.name}.")
 
@@ -263,10 +276,14 @@ wherry.add_command(offsets)
 wherry.add_command(schedule)
 
 
+wherry.add_command(explain)
+
+
 @wherry.command()
-@click.argument("kind", required=False)
+@click.argument("kind", required=False, shell_complete=kinds_that_begin)
+@click.option("--json-schema", is_flag=True, help="Print the form of a definition, for editors.")
 @as_json
-def kinds(kind: str | None, json: bool) -> None:
+def kinds(kind: str | None, json_schema: bool, json: bool) -> None:
     """List all kinds of origins, stages and destinations, or show one.
 
     For example:  wherry kinds delta
@@ -275,6 +292,11 @@ def kinds(kind: str | None, json: bool) -> None:
     from runners.kinds import CONTRACTS, described, every, ours
     from runners.problems import nearest
 
+    if json_schema:
+        from runners.json_schema import json_schema as schema
+
+        click.echo(printing.as_json(schema()))
+        return
     if kind is None:
         found = every()
     else:
@@ -296,6 +318,8 @@ def kinds(kind: str | None, json: bool) -> None:
 def doctor(state: Path, json: bool) -> int:
     """Look for what this machine lacks, and say what to do.
 
+    For example:  wherry doctor
+
     STATE is the directory in which a state would lie; .wherry by default.
     """
     from runners.doctor import examine
@@ -315,28 +339,58 @@ def doctor(state: Path, json: bool) -> int:
 
 
 def _carried(
-    pipeline: Pipeline, file: str, carry: Callable[[Sequence[Listener]], Report], *, quiet: bool, json: bool
+    pipeline: Pipeline,
+    file: str,
+    carry: Callable[[Sequence[Listener]], Report],
+    *,
+    quiet: bool,
+    skips: bool,
+    log_format: str,
+    json: bool,
 ) -> int:
     """Carry with progress, print the report, and give the exit code."""
     from runners import printing
-    from runners.progress_bar import ProgressBar
+    from runners.errors import Owned
+    from runners.log_lines import complain
     from runners.secrets import hidden, without
 
     try:
         with (
             hidden(pipeline.secrets),
             _termination_interrupts(),
-            contextlib.nullcontext() if quiet else ProgressBar(pipeline.name) as bar,
+            contextlib.nullcontext() if quiet else _told(pipeline, log_format) as listener,
         ):
-            report = carry([bar] if bar else [])
+            report = carry([listener] if listener else [])
     except KeyboardInterrupt:
-        click.echo(f"{pipeline.name} was stopped before it began to carry.", err=True)
+        complain(f"{pipeline.name} was stopped before it began to carry.")
         return STOPPED
+    except Owned as error:
+        if not skips:
+            raise
+        if not quiet:
+            complain(f"{error.message} It is left alone.")
+        if json:
+            click.echo(printing.as_json({"pipeline": pipeline.name, "status": "skipped", "reason": error.message}))
+        return 0
     if report.error is not None:
-        click.echo(without(pipeline.secrets, printing.failure(report)), err=True)
+        complain(without(pipeline.secrets, printing.failure(report, file)), code=report.error.code)
     facts = without(pipeline.secrets, report.json())
     click.echo(printing.as_json(facts) if json else printing.report(report, file))
     return BY_STATUS[report.status]
+
+
+@contextlib.contextmanager
+def _told(pipeline: Pipeline, log_format: str) -> Iterator[Listener]:
+    """What shows how a run goes on: a bar on a terminal, lines elsewhere."""
+    from runners.log_lines import LogLines
+    from runners.progress_bar import ProgressBar
+
+    bar = ProgressBar(pipeline.name)
+    if log_format == "json" or not bar.console.is_terminal:
+        yield LogLines(log_format, secrets=pipeline.secrets)
+    else:
+        with bar:
+            yield bar
 
 
 @contextlib.contextmanager

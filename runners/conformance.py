@@ -37,6 +37,16 @@ class LedgerConformance(ABC):
         assert self.ledger().read() == [written]
         assert written == Entry(**{**vars(entry), "seq": 1})
 
+    def test_a_large_body_comes_back_whole(self) -> None:
+        """However large it is, in an entry, in one of several of an append, and in a snapshot."""
+        large = {"parts": list(range(30_000))}
+        ledger = self.ledger()
+        ledger.append([Entry(kind="plan", id="a", body=large), *_entries("b")], after=0)
+        ledger.append([*_entries("c"), Entry(kind="plan", id="d", body={**large, "of": "d"})], after=2)
+        assert [entry.body for entry in self.ledger().read()] == [large, {"of": "b"}, {"of": "c"}, {**large, "of": "d"}]
+        ledger.compact(Entry(kind="snapshot", id="s", body=large), [], after=4)
+        assert self.ledger().read(after=3)[-1].body == large
+
     def test_numbers_count_up_from_one(self) -> None:
         """An entry's number is one more than that of the entry before, within an append and across appends."""
         ledger = self.ledger()

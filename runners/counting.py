@@ -68,22 +68,36 @@ class Tally:
         twice = (F.size(passes) != F.size(F.array_distinct(passes))).alias("twice")
         return frame.select("*", _partition_once().alias(_PASS)).observe(observation, rows, twice).drop(_PASS)
 
-    def counts(self, delivered: int | None) -> Counts:
-        """The equation, of a batch of which the destination says that it got so many rows."""
+    def counts(self, delivered: int | None, *, doubtful: bool = False) -> Counts:
+        """The equation, of a batch of which the destination says that it got so many rows; `doubtful` if what was seen
+        is wrong for a reason that is known elsewhere."""
         figures = []
         for step, frame, observation in self._observed:
             seen = found(observation)
             twice = bool(seen.get("twice"))
             figures.append(Figure(step=step, seen=seen.get("rows"), twice=twice, again=frame.count))
-        return straight_counts(self.line, believed(figures, delivered))
+        return straight_counts(self.line, believed(figures, delivered, doubtful=doubtful))
 
 
-def believed(figures: Sequence[Figure], delivered: int | None) -> Mapping[int, int]:
+def apart(tallies: Sequence[Tally], delivered: int | None) -> Sequence[tuple[Counts, int | None]]:
+    """The equations of batches that were written together, and how many rows of each the destination got, which tells
+    the number of all. What does not add up stands at the first of them."""
+    counted = [tally.counts(None) for tally in tallies]
+    if delivered is not None and sum(map(_expected, counted)) != delivered:
+        counted = [tally.counts(None, doubtful=True) for tally in tallies]
+    if delivered is None:
+        return [(counts, None) for counts in counted]
+    others = [_expected(counts) for counts in counted[1:]]
+    return list(zip(counted, [delivered - sum(others), *others], strict=True))
+
+
+def believed(figures: Sequence[Figure], delivered: int | None, *, doubtful: bool = False) -> Mapping[int, int]:
     """The rows that passed each step. What was seen is believed only if nothing was seen twice, and if its end
     agrees with the destination's own count; what was not seen is counted."""
     last = figures[-1].seen
-    doubtful = any(figure.twice for figure in figures) or (None not in (last, delivered) and last != delivered)
-    return {figure.step: figure.again() if doubtful or figure.seen is None else figure.seen for figure in figures}
+    differs = None not in (last, delivered) and last != delivered
+    again = doubtful or differs or any(figure.twice for figure in figures)
+    return {figure.step: figure.again() if again or figure.seen is None else figure.seen for figure in figures}
 
 
 def straight_counts(line: Line, passed: Mapping[int, int]) -> Counts:
@@ -111,6 +125,11 @@ def stage_counts(steps: Sequence[Step], entered: int, states: Mapping[int, int])
         stages.append(StageCount(stage=step.name, entered=entered, left=left, filtered=filtered, nacked=nacked))
         entered = left
     return stages, entered
+
+
+def _expected(counts: Counts) -> int:
+    (branch,) = counts.branches.values()
+    return branch.expected
 
 
 def _partition_once() -> Column:

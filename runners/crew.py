@@ -1,4 +1,4 @@
-"""The runners: a fixed number of threads, each of which carries one batch at a time and waits without polling."""
+"""The runners: a fixed number of threads, each of which does one task at a time and waits without polling."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from runners.outcome import Failed, Outcome, Task
 
 Finished = tuple[str, Outcome]
-"""A lane, and the outcome of the task that it was given."""
+"""A lane, and the outcome of the task that was given in its name."""
 
 
 class Crew(ABC):
@@ -41,16 +41,24 @@ class Threads(Crew):
     def __init__(self, size: int, process: Callable[[Task], Outcome]) -> None:
         self.size = size
         self._process = process
-        self._tasks: queue.SimpleQueue[tuple[str, Task] | None] = queue.SimpleQueue()
+        self._tasks: list[queue.SimpleQueue[tuple[str, Task] | None]] = [queue.SimpleQueue() for _ in range(size)]
         self._finished: queue.SimpleQueue[Finished | None] = queue.SimpleQueue()
+        self._busy: dict[str, int] = {}
+        """Which runner works in the name of a lane."""
+        self._last: dict[str, int] = {}
+        """Which one did so before: what it has described for the lane's next batch serves nobody else."""
         self._threads = [
-            threading.Thread(target=self._work, name=f"wherry-runner-{number}", daemon=True) for number in range(size)
+            threading.Thread(target=self._work, args=[number], name=f"wherry-runner-{number}", daemon=True)
+            for number in range(size)
         ]
         for thread in self._threads:
             thread.start()
 
     def start(self, lane: str, task: Task) -> None:
-        self._tasks.put((lane, task))
+        idle = [number for number in range(self.size) if number not in self._busy.values()]
+        runner = next((number for number in idle if number == self._last.get(lane)), idle[0])
+        self._busy[lane] = self._last[lane] = runner
+        self._tasks[runner].put((lane, task))
 
     def wait(self, seconds: float | None) -> Sequence[Finished]:
         try:
@@ -60,19 +68,22 @@ class Threads(Crew):
         finished = [first]
         while not self._finished.empty():
             finished.append(self._finished.get())
-        return [item for item in finished if item is not None]
+        ended = [item for item in finished if item is not None]
+        for lane, _ in ended:
+            del self._busy[lane]
+        return ended
 
     def wake(self) -> None:
         self._finished.put(None)
 
     def close(self) -> None:
-        for _ in self._threads:
-            self._tasks.put(None)
+        for tasks in self._tasks:
+            tasks.put(None)
         for thread in self._threads:
             thread.join()
 
-    def _work(self) -> None:
-        while (item := self._tasks.get()) is not None:
+    def _work(self, number: int) -> None:
+        while (item := self._tasks[number].get()) is not None:
             lane, task = item
             try:
                 outcome: Outcome = self._process(task)

@@ -44,14 +44,16 @@ def load(
     variables: Mapping[str, str] | None = None,
     overrides: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
+    secrets: Mapping[str, str] | None = None,
     needs_secrets: bool = True,
     kinds: Kinds | None = None,
 ) -> Definition:
     """The definition in a file. Raises DefinitionError with all that is wrong with it.
 
-    `variables` are put in for `${NAME}` and win over the `environment` (default: the process's), in which alone
-    secrets are looked for. `overrides` are values by their paths, such as `dlq.window`. What only looks at a state
-    needs no secrets: with `needs_secrets=False` those that are missing stay references.
+    `variables` are put in for `${NAME}` and win over the `environment` (default: the process's). `${secret:NAME}` is
+    looked for in `secrets` and then in the environment, and nowhere else. `overrides` are values by their paths, such
+    as `dlq.window`. What only looks at a state needs no secrets: with `needs_secrets=False` those that are missing stay
+    references.
     """
     file = Path(path)
     node = parse(_text(file), file.name)
@@ -64,6 +66,7 @@ def load(
     parameters = Parameters(
         variables=variables or {},
         environment=os.environ if environment is None else environment,
+        given_secrets=secrets or {},
         needs_secrets=needs_secrets,
         problems=problems,
     )

@@ -8,16 +8,17 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from runners.bodies import apart, together
 from runners.entry import Entry, Settled
 from runners.landing import land
-from runners.ledger import Ledger
-from runners.ledger_rows import ENTRIES, SETTLED, entries_of, row_of, settled_of
+from runners.ledger import Ledger, LedgerError
+from runners.ledger_rows import BODIES, ENTRIES, SETTLED, Row, entries_of, row_of, settled_of
 from runners.local_table import LocalTable
 from runners.tidying import tidy
 
 
 class DeltaLedger(Ledger):
-    """The entries in a Delta table at `path`, the history in another beside it, named `<path>_history`.
+    """The entries in a Delta table at `path`; beside it the history, named `<path>_history`, and `<path>_bodies`.
 
     Any number of processes and threads may read and append. Meant for a disk of this host.
     """
@@ -26,6 +27,7 @@ class DeltaLedger(Ledger):
         path = Path(path).absolute()
         self._entries = LocalTable(path, ENTRIES)
         self._settled = LocalTable(path.with_name(f"{path.name}_history"), SETTLED)
+        self._bodies = LocalTable(path.with_name(f"{path.name}_bodies"), BODIES)
         self._seen: tuple[int | None, int] = (None, 0)
         """A version of the entries, and the last number in it."""
         self._lock = threading.Lock()
@@ -41,7 +43,7 @@ class DeltaLedger(Ledger):
     def compact(self, snapshot: Entry, settled: Sequence[Settled], *, after: int) -> Entry:
         with self._lock:
             (landed,) = self._land([snapshot], after, partial(self._replace, settled))
-            tidy(self._entries, self._settled)
+            tidy(self._entries, self._settled, self._bodies, first=landed.seq)
             return landed
 
     def history(self) -> Iterator[Settled]:
@@ -59,13 +61,30 @@ class DeltaLedger(Ledger):
 
     def _look(self, after: int) -> tuple[list[Entry], int]:
         self._entries.refresh()
-        later = entries_of(self.place, self._entries.rows(f"seq > {int(after)}"))
+        rows = list(self._entries.rows(f"seq > {int(after)}"))
+        try:
+            later = entries_of(self.place, together(self.place, rows, self._beside))
+        except LedgerError:
+            before = self._entries.version
+            self._entries.refresh()
+            if self._entries.version == before:
+                raise
+            return self._look(after)  # what was missing was compacted away while it was read
         last = later[-1].seq if later else self._entries.highest("seq")
         self._seen = (self._entries.version, last)
         return later, last
 
+    def _beside(self, condition: str) -> Iterator[Row]:
+        self._bodies.refresh()
+        return self._bodies.rows(condition)
+
     def _commit(self, mode: Literal["append", "overwrite"], entries: Sequence[Entry]) -> None:
-        self._entries.commit([row_of(entry) for entry in entries], mode)
+        """The large bodies first, so that no entry is there without its own."""
+        rows, bodies = apart([row_of(entry) for entry in entries])
+        if bodies:
+            self._bodies.refresh()
+            self._bodies.commit(bodies, "append")
+        self._entries.commit(rows, mode)
         self._seen = (self._entries.version, entries[-1].seq)
 
     def _replace(self, settled: Sequence[Settled], entries: Sequence[Entry]) -> None:

@@ -6,6 +6,7 @@ by anybody else.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -19,17 +20,21 @@ from runners.events import (
     BatchCancelled,
     BatchDecided,
     BatchPlanned,
+    BatchRests,
     BatchResumed,
     BatchSettled,
     Event,
     Listener,
     RunStopping,
 )
-from runners.flight import Flight, Rules, Step, after, begin, resume
+from runners.flight import Flight, Rules, Step, after, begin, rested, resume
 from runners.following import Following
 from runners.journal import Journal
-from runners.outcome import Carry, Failed, Outcome, Prepare, Task
+from runners.outcome import DLQ, Ask, Carry, Failed, Outcome, Prepare, Task
+from runners.pace import Pace
 from runners.progress import Lane, Plan, State
+from runners.retry import NEVER, Retry
+from runners.sharing import grouped, joined, may_share, parted
 from runners.source import Source
 from runners.watch import Watch
 
@@ -51,6 +56,9 @@ class Dispatcher:
         committed: Mapping[str, Callable[[Batch], None]],
         forget: Callable[[Plan], None],
         listeners: Sequence[Listener] = (),
+        pace: Pace | None = None,
+        retry: Retry = NEVER,
+        dice: random.Random | None = None,
     ) -> None:
         self.journal = journal
         self.crew = crew
@@ -62,10 +70,14 @@ class Dispatcher:
         self.forget = forget
         """Removes what was prepared for a batch that is finished."""
         self.listeners = listeners
+        self.pace = pace or Pace()
+        self.retry = retry
+        self.dice = dice or random.Random()  # noqa: S311
         self.flights: dict[str, Flight] = {}
         self.foreseen: dict[str, Plan] = {}
         """The plans that nobody knows of yet but the runner that works on the batch before."""
-        self.working: set[str] = set()
+        self.working: dict[str, Sequence[str]] = {}
+        """The lanes of which a runner carries batches: together, under the name of the first of them."""
         self.source: Source | None = None
         self.following: Following | None = None
         """How to go on when nothing is left; None for a run that ends then."""
@@ -90,7 +102,7 @@ class Dispatcher:
         while self.turn(finished):
             finished = self.crew.wait(self.patience())
 
-    def recover(self, identities: Mapping[str, Identity]) -> None:
+    def recover(self) -> None:
         """Take up where an earlier run ended: its open batches are finished before any other is planned.
 
         The origin is told once more of each lane's last settled batch, for nobody knows whether it heard.
@@ -99,9 +111,12 @@ class Dispatcher:
             if lane.told is not None:
                 self._commit(lane.told.batch)
             if lane.open is not None:
-                self.flights[name] = resume(lane.open, lane, identities)
+                self.flights[name] = resume(lane.open, lane, self._identities())
                 self.watches[lane.open.batch.plan] = Watch(self.clock.elapsed())
                 self._say(BatchResumed(batch=lane.open.batch))
+
+    def _identities(self) -> Mapping[str, Identity]:
+        return {DLQ: Identity(place=""), **self.journal.state.identities}
 
     def request_stop(self, reason: str, *, force: bool = False) -> None:
         """Plan nothing more. What is in flight finishes, or with `force` is left as it is.
@@ -119,7 +134,8 @@ class Dispatcher:
 
     def _fail(self, error: Exception) -> None:
         """Keep the error, and carry nothing that is not in flight: not even what was waiting for more."""
-        self.errors.append(error)
+        if error not in self.errors:
+            self.errors.append(error)
         self.following = None
         self._stop("failed")
 
@@ -131,7 +147,12 @@ class Dispatcher:
         if self.forced:
             return False
         self._look()
-        steps = [self._decide(lane, outcome) for lane, outcome in finished if not self._ticked(lane, outcome)]
+        steps = [
+            self._decide(lane, each)
+            for first, outcome in finished
+            for lane, each in parted(outcome, self.working.pop(first))
+            if not self._ticked(lane, each)
+        ]
         alone = any(step.error or (step.settled and step.flight.plan.batch.origin in self.committed) for step in steps)
         if alone:
             self._record(steps)
@@ -140,16 +161,18 @@ class Dispatcher:
         self._hand_out()
         self._tick()
         self.journal.compact()
-        return bool(self.working) or self._goes_on()
+        return bool(self.working) or self._goes_on() or (not self.stopping and any(map(self._rests, self._idle())))
 
     def patience(self) -> float | None:
         """How many seconds to wait for an outcome before there is something else to do; None for ever."""
-        if self.following is None or not self._goes_on():
-            return None
-        if self.stopping:
-            return None if self.working else 0.0
-        free = len(self.flights) < self._most_flights()
-        return self.following.patience(self.source, self.clock.elapsed(), busy=bool(self.working), free=free)
+        now = self.clock.elapsed()
+        moments = [flight.until - now for flight in self._idle() if self._rests(flight) and not self.stopping]
+        if self.following is not None and self._goes_on():
+            if self.stopping:
+                return None if self.working else 0.0
+            free = self._has_room(shared=False)
+            moments.append(self.following.patience(self.source, now, busy=bool(self.working), free=free))
+        return min(moments, default=None)
 
     def _goes_on(self) -> bool:
         """Whether there may be more to plan, though nothing is in flight: until a stop, or until what was waiting for
@@ -170,13 +193,29 @@ class Dispatcher:
         self.exhausted.clear()
 
     def _decide(self, lane: str, outcome: Outcome) -> Step:
-        self.working.discard(lane)
         flight = self.flights[lane]
         assert flight.task is not None, "an outcome follows from a task"
         self.watches[flight.plan.batch.plan].carried(flight.task, outcome, self.clock.elapsed())
-        step = after(flight, outcome, self.rules)
+        step = self._again(after(flight, outcome, self.rules))
         self.flights[lane] = step.flight
         return step
+
+    def _again(self, step: Step) -> Step:
+        """The step without its error, where that passes by itself and the batch is to be tried again after a rest."""
+        flight, now = step.flight, self.clock.elapsed()
+        if step.error is None or step.again is None or self.stopping:
+            return step
+        since = 0.0 if flight.since is None else now - flight.since
+        pause = self.retry.pause(step.error, tried=flight.tried, since=since, dice=self.dice)
+        if pause is None:
+            return step
+        task = replace(step.again, identities=self._identities()) if isinstance(step.again, Ask) else step.again
+        flight = rested(flight, task, now=now, until=now + pause)
+        self._say(BatchRests(batch=flight.plan.batch, error=step.error, tried=flight.tried, seconds=pause))
+        return replace(step, flight=flight, error=None)
+
+    def _rests(self, flight: Flight) -> bool:
+        return flight.until > self.clock.elapsed()
 
     def _freed(self, steps: Sequence[Step]) -> State:
         """Free the lanes of which these steps end the batch; the state as it will be once they are recorded."""
@@ -238,6 +277,7 @@ class Dispatcher:
         else:
             counts, owed = entry.body["counts"], tuple(entry.body["owed"])
             spent = dict(self.watches[plan.batch.plan].spent)
+            self.pace.took(plan.batch.lane, sum(spent.values()), full=plan.batch.span.full)
             self._say(BatchSettled(batch=plan.batch, counts=counts, owed=owed, seconds=spent))
 
     def _plan(self, state: State) -> Sequence[Step]:
@@ -247,10 +287,12 @@ class Dispatcher:
         lanes = self._plannable()
         for lane in sorted(lanes, key=lambda lane: self.served.get(lane, 0)):
             assert source is not None
-            if len(self.flights) >= self._most_flights() or self._opening(source):
+            if self._opening(source):
                 break
+            if not self._has_room(shared=source.shares(lane)):
+                continue
             began = self.clock.elapsed()
-            span = source.take(lane, state.lane(lane).offset)
+            span = source.take(lane, state.lane(lane).offset, self.pace)
             if span is None:
                 self._exhausted(lane)
             elif not self._gathers(lane, span, source.wait):
@@ -258,15 +300,28 @@ class Dispatcher:
                 self.watches[steps[-1].flight.plan.batch.plan] = Watch(began)
         return steps
 
-    def _most_flights(self) -> int:
-        return min(self.max_in_flight, self.crew.size)
+    def _has_room(self, *, shared: bool) -> bool:
+        """Whether another batch may be planned: not too many are in flight, and a runner will be there for it, or one
+        that carries others with which it can be written."""
+        idle = [flight for flight in self._idle() if not self._rests(flight)]
+        together = [flight for flight in idle if may_share(flight, self.source)]
+        runners = len(self.working) + len(idle) - len(together) + bool(together)
+        return len(self.flights) < self.max_in_flight and (runners < self.crew.size or (shared and bool(together)))
+
+    def _idle(self) -> Sequence[Flight]:
+        """The flights that no runner has."""
+        busy = self._busy()
+        return [flight for lane, flight in self.flights.items() if lane not in busy]
+
+    def _busy(self) -> set[str]:
+        return {lane for lanes in self.working.values() for lane in lanes}
 
     def _plannable(self) -> Sequence[str]:
         """The lanes of which a batch may be planned; after a stop those whose batch was waiting for more rows."""
         lanes: Collection[str] = self.source.lanes if self.source else ()
         if self.stopping:
             lanes = tuple(self.following.gathering) if self.following else ()
-        busy = self.flights.keys() | self.working | self.exhausted
+        busy = self.flights.keys() | self._busy() | self.exhausted
         return [lane for lane in lanes if lane not in busy]
 
     def _planned(self, source: Source, lane: str, state: Lane, span: Span) -> Step:
@@ -298,22 +353,28 @@ class Dispatcher:
 
     def _hand_out(self) -> None:
         """Started batches first, then new ones; never more than there are runners."""
-        for lane, flight in self.flights.items():
+        waiting = [flight for flight in self._idle() if flight.task is not None and not self._rests(flight)]
+        if any(flight.until for flight in waiting):
+            self.journal.refresh()  # somebody may have taken over meanwhile, and then nothing is written any more
+        for flights in grouped(waiting, self.source):
             if len(self.working) >= self.crew.size:
                 return
-            if lane not in self.working and flight.task is not None:
-                self.working.add(lane)
-                task = self._with_what_follows(lane, flight.task)
+            lanes = [flight.plan.batch.lane for flight in flights]
+            tasks = [self._with_what_follows(flight) for flight in flights]
+            for flight in flights:
                 self.watches[flight.plan.batch.plan].mark("plan", self.clock.elapsed())
-                self.crew.start(lane, task)
+            self.working[lanes[0]] = lanes
+            self.crew.start(lanes[0], joined(tasks))
 
-    def _with_what_follows(self, lane: str, task: Task) -> Task:
-        """The task, with what the lane carries next if that can be foreseen."""
+    def _with_what_follows(self, flight: Flight) -> Task:
+        """What is to be done, with what the lane carries next if that can be foreseen."""
+        lane, task = flight.plan.batch.lane, flight.task
+        assert task is not None
         if not isinstance(task, Carry | Prepare) or self.source is None or self.stopping:
             return task
         if isinstance(task, Prepare) and task.plan.straight:  # a row was refused, so the next one goes another way
             return task
-        ahead = self.source.foresee(task.plan, self.journal.state.lane(lane), self.clock.now())
+        ahead = self.source.foresee(task.plan, self.journal.state.lane(lane), self.clock.now(), self.pace)
         if ahead is None:
             return task
         self.foreseen[lane] = ahead
@@ -329,7 +390,7 @@ class Dispatcher:
         ticks = source.ticks(self.journal.state.lane, self.clock.now())
         for lane, tick in list(ticks.items())[: self.crew.size]:
             self.ticking.add(lane)
-            self.working.add(lane)
+            self.working[lane] = [lane]
             self.crew.start(lane, tick)
 
     def _ticked(self, lane: str, outcome: Outcome) -> bool:
@@ -337,7 +398,6 @@ class Dispatcher:
         if lane not in self.ticking:
             return False
         self.ticking.discard(lane)
-        self.working.discard(lane)
         if isinstance(outcome, Failed):
             self._fail(outcome.error)
         return True

@@ -35,7 +35,8 @@ class WindowTripped(WherryError):
             lines.append(f"    {json.dumps(nack['row'], ensure_ascii=False)}")
         super().__init__(
             "\n".join(lines),
-            hint="let it pass  --set dlq.window=0  (this run only; refused rows go to the DLQ)\n"
+            hint="see it       wherry preview FILE\n"
+            "let it pass  wherry run FILE --set dlq.window=0  (this run only; refused rows go to the DLQ)\n"
             "for good     dlq: {window: 1000, threshold: 50}  in the definition",
         )
         self.batch = batch

@@ -32,6 +32,17 @@ class BatchResumed:
 
 
 @dataclass(frozen=True, kw_only=True)
+class BatchRests:
+    """A batch could not be carried, for a reason that passes by itself; after these seconds it is tried again."""
+
+    batch: Batch
+    error: Exception
+    tried: int
+    """The how-manieth try it will be, the first one not counted."""
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class BatchDecided:
     """What will become of every row of a batch is written down."""
 
@@ -81,8 +92,15 @@ class RunEnded:
     lanes: Mapping[str, JSON] = field(default_factory=dict)
 
 
+def rested(event: BatchRests) -> str:
+    """The sentence that a person reads of it."""
+    batch = event.batch
+    why = str(event.error).splitlines()[0]
+    return f"batch {batch.number} of lane {batch.lane} will be tried again in {event.seconds:.1f} s: {why}"
+
+
 Event: TypeAlias = (
-    "RunStarted | BatchPlanned | BatchResumed | BatchDecided | BatchSettled | BatchCancelled | Noticed | RunStopping"
-    " | RunEnded"
+    "RunStarted | BatchPlanned | BatchResumed | BatchDecided | BatchRests | BatchSettled | BatchCancelled | Noticed"
+    " | RunStopping | RunEnded"
 )
 Listener: TypeAlias = Callable[[Event], None]

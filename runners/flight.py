@@ -14,6 +14,7 @@ from runners.entry import Entry
 from runners.errors import Unbalanced, WindowTripped
 from runners.outcome import (
     DLQ,
+    Alone,
     Answers,
     Ask,
     Carry,
@@ -28,6 +29,7 @@ from runners.outcome import (
     Prepare,
     Prepared,
     Refused,
+    Shared,
     Task,
     Ticked,
 )
@@ -58,6 +60,16 @@ class Flight:
     decision: Decision | None = None
     landed: Mapping[str, Written] = field(default_factory=dict)
     failed: Mapping[str, Exception] = field(default_factory=dict)
+    alone: bool = False
+    """Whether it was parted from others with which it was to be written."""
+    begun: bool = False
+    """Whether this run planned it."""
+    tried: int = 0
+    """How often it was tried again."""
+    since: float | None = None
+    """When it first could not be carried, by the run's clock."""
+    until: float = 0.0
+    """Until when it rests before it is tried again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,12 +84,14 @@ class Step:
     """Whether the batch is finished and its lane free."""
     error: Exception | None = None
     """Why the run must stop."""
+    again: Task | None = None
+    """What there would be to do first if the error turned out to be one that passes by itself."""
 
 
 def begin(plan: Plan, lane: Lane) -> Flight:
     """A batch that was just planned."""
     task = Carry(plan=plan) if plan.straight else Prepare(plan=plan)
-    return Flight(plan=plan, lane=lane, task=task)
+    return Flight(plan=plan, lane=lane, task=task, begun=True)
 
 
 def resume(plan: Plan, lane: Lane, identities: Mapping[str, Identity]) -> Flight:
@@ -93,6 +107,8 @@ def after(flight: Flight, outcome: Outcome, rules: Rules) -> Step:
     """What follows from the outcome of the flight's task."""
     if isinstance(outcome, Failed):
         return _failed(flight, outcome.error, rules)
+    if isinstance(outcome, Alone):
+        return Step(flight=replace(flight, alone=True))
     if isinstance(outcome, Refused):
         return Step(flight=replace(flight, task=Prepare(plan=flight.plan)))
     if isinstance(outcome, Prepared):
@@ -103,7 +119,7 @@ def after(flight: Flight, outcome: Outcome, rules: Rules) -> Step:
         return _answered(flight, outcome, rules)
     if isinstance(outcome, Counted):
         return _counted(flight, outcome)
-    assert not isinstance(outcome, Ticked), "a tick is no flight"
+    assert not isinstance(outcome, Ticked | Shared), "what a flight hears is of one batch"
     if outcome.counts is not None:
         return _straight(flight, outcome.written, outcome.counts)
     return _delivered(flight, outcome, rules)
@@ -143,16 +159,16 @@ def _tripped(flight: Flight, nacks: Sequence[Mapping[str, JSON]], rules: Rules) 
 
 def _answered(flight: Flight, answers: Answers, rules: Rules) -> Step:
     if flight.decision is not None:
-        return _next(replace(flight, landed=answers.found), rules)
+        return _next(replace(flight, landed={**flight.landed, **answers.found}), rules)
     if not answers.found:
-        return _cancel(flight)
+        return Step(flight=replace(flight, task=Carry(plan=flight.plan))) if flight.begun else _cancel(flight)
     (written,) = answers.found.values()
     return Step(flight=replace(flight, landed=answers.found, task=Count(plan=flight.plan, written=written)))
 
 
 def _counted(flight: Flight, counted: Counted) -> Step:
     ((name, written),) = flight.landed.items()
-    delivered = written.rows or 0
+    delivered = (counted.left if written.rows is None else written.rows) or 0
     read = delivered if counted.read is None else counted.read
     counts = Counts(read=read, branches={name: Branch(expected=delivered, filtered=read - delivered)})
     window, _ = flight.lane.window.after(read, (), Dlq())
@@ -162,7 +178,8 @@ def _counted(flight: Flight, counted: Counted) -> Step:
 def _delivered(flight: Flight, landed: Landed, rules: Rules) -> Step:
     flight = replace(flight, landed={**flight.landed, **landed.written}, failed={**flight.failed, **landed.failed})
     if landed.failed and (DLQ in landed.failed or rules.delivery == "after_all"):
-        return Step(flight=replace(flight, task=None), error=next(iter(landed.failed.values())))
+        again = None if DLQ in landed.failed else _ask(flight, list(landed.failed))
+        return Step(flight=replace(flight, task=None), error=next(iter(landed.failed.values())), again=again)
     return _next(flight, rules)
 
 
@@ -193,9 +210,10 @@ def _next(flight: Flight, rules: Rules) -> Step:
         return _publish(flight, counts, decision, owed) if publish else Step(flight=flight)
     if not owed:
         return _settle(flight, counts, decision.window.json(), owed=(), discards=rules.discards)
-    error = next(iter(flight.failed.values()))
+    error, again = next(iter(flight.failed.values())), _ask(flight, list(flight.failed))
     flight = replace(flight, task=None)
-    return replace(_publish(flight, counts, decision, owed) if publish else Step(flight=flight), error=error)
+    step = _publish(flight, counts, decision, owed) if publish else Step(flight=flight)
+    return replace(step, error=error, again=again)
 
 
 def _publish(flight: Flight, counts: Counts, decision: Decision, owed: Sequence[str]) -> Step:
@@ -262,4 +280,16 @@ def _failed(flight: Flight, error: Exception, rules: Rules) -> Step:
         return _tripped(flight, (), rules)
     if isinstance(task, Deliver):
         return _delivered(flight, Landed(written={}, failed=dict.fromkeys(task.names, error)), rules)
-    return Step(flight=replace(flight, task=None), error=error)
+    again = _ask(flight, flight.plan.destinations) if isinstance(task, Carry) else task
+    return Step(flight=replace(flight, task=None), error=error, again=again)
+
+
+def rested(flight: Flight, again: Task, *, now: float, until: float) -> Flight:
+    """The flight once more, after a rest."""
+    since = now if flight.since is None else flight.since
+    return replace(flight, task=again, failed={}, tried=flight.tried + 1, since=since, until=until)
+
+
+def _ask(flight: Flight, names: Sequence[str]) -> Ask:
+    """Whether a write of ours that ended with an error has landed all the same."""
+    return Ask(plan=flight.plan, names=names, identities={}, ours=True)

@@ -8,8 +8,8 @@ from origins.batch import JSON, Span
 from runners.clock import Clock
 from runners.source import Source
 
-SELDOM = 50
-"""How many times longer than the last look took the next one waits at least: looking costs 2 % of a core at most."""
+SELDOM = 100
+"""How many times longer than the last look took the next one waits at least: looking costs 1 % of a core at most."""
 
 Again = Callable[["Source | None", Mapping[str, JSON]], "Source | None"]
 """What there is to plan from now, behind these offsets."""

@@ -17,10 +17,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def with_definition(command: F) -> F:
     """A command over a definition file: what is put into it."""
-    command = click.option(
+    secrets = click.option(
+        "--secrets", "secret_file", type=click.Path(path_type=Path), help="A YAML file of values for ${secret:NAME}."
+    )
+    change = click.option(
         "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a field for this once."
-    )(command)
-    return click.argument("file", type=click.Path(path_type=Path))(with_variables(command))
+    )
+    return click.argument("file", type=click.Path(path_type=Path))(with_variables(secrets(change(command))))
 
 
 def with_variables(command: F) -> F:
@@ -44,7 +47,40 @@ def moves(command: F) -> F:
     return click.option("--reason", default="", metavar="TEXT", help="Why; it is kept in the ledger.")(command)
 
 
+def carries(command: F) -> F:
+    """A command that carries: what it says meanwhile, and what it does where another run does."""
+    given = [
+        click.option("--quiet", is_flag=True, help="No progress."),
+        click.option(
+            "--if-running",
+            type=click.Choice(["fail", "skip"]),
+            default="fail",
+            help="What to do where another run has the pipeline: exit with 4, or with 0.",
+        ),
+        click.option(
+            "--log-format", type=click.Choice(["text", "json"]), default="text", help="How standard error is written."
+        ),
+    ]
+    for each in reversed(given):
+        command = each(command)
+    return command
+
+
 as_json = click.option("--json", "json", is_flag=True, help="Print JSON for a program.")
+
+
+def kinds_that_begin(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The kinds whose names begin like this, for a shell that completes them."""
+    from runners.kinds import CONTRACTS, ours
+
+    return sorted({name for role in CONTRACTS for name in ours().of(role) if name.startswith(incomplete)})
+
+
+def codes_that_begin(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The codes that begin like this."""
+    from runners.codes import codes
+
+    return [code for code in codes() if code.startswith(incomplete.upper())]
 
 
 class InOrder(click.Group):
@@ -64,15 +100,18 @@ def loaded(
     variables: Sequence[str],
     variable_file: Path | None,
     overrides: Sequence[str],
+    secret_file: Path | None = None,
     needs_secrets: bool = True,
 ) -> Definition:
     """The definition, with what was put into it."""
     from runners.definition import load
+    from runners.parameters import variables_in
 
     return load(
         file,
         variables=variables_given(variables, variable_file),
         overrides=dict(_pair(each, "--set", "PATH=VALUE") for each in overrides),
+        secrets=variables_in(secret_file) if secret_file else {},
         needs_secrets=needs_secrets,
     )
 

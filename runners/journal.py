@@ -24,6 +24,8 @@ class Journal:
         self.owner = uuid.uuid4().hex
         self._tail: list[Entry] = ledger.read()
         self._before = State()
+        self._history: dict[str, Settled] | None = None
+        """What was settled before the tail, by plan; read when it is asked for, and then kept."""
         self.state = fold_all(self._tail)
 
     def acquire(self, body: Mapping[str, JSON]) -> None:
@@ -76,28 +78,36 @@ class Journal:
         if len(self._tail) < every:
             return
         entry = Entry(kind="snapshot", epoch=self.state.epoch, owner=self.owner, body=snapshot(self.state))
+        settled = list(settled_among(self._tail, self._before))
         try:
-            landed = self.ledger.compact(entry, list(settled_among(self._tail, self._before)), after=self.state.seq)
+            landed = self.ledger.compact(entry, settled, after=self.state.seq)
         except Conflict:
             self.refresh()
             return
+        if self._history is not None:
+            self._history.update({each.plan: each for each in settled})
         self._tail = [landed]
         self._before = State()
         self.state = fold_all(self._tail)
 
     def settled(self) -> Sequence[Settled]:
-        """All settled batches that still count as carried."""
-        return carried(self.ledger, self._tail, self.state)
+        """All settled batches that still count as carried. The history is read once."""
+        if self._history is None:
+            self._history = {settled.plan: settled for settled in self.ledger.history()}
+        return _counting(self._history, self._tail, self.state)
 
     def _took(self, entries: Sequence[Entry]) -> None:
         if entries and entries[0].kind == "snapshot":
-            self._tail, self._before = [], State()
+            self._tail, self._before, self._history = [], State(), None
         self._tail.extend(entries)
         self.state = fold_all(entries, self.state)
 
 
 def carried(ledger: Ledger, entries: Sequence[Entry], state: State) -> Sequence[Settled]:
     """All settled batches of a ledger that still count, each once; `entries` are all that it holds."""
-    kept = {settled.plan: settled for settled in ledger.history()}
-    kept.update({settled.plan: settled for settled in settled_among(entries)})
+    return _counting({settled.plan: settled for settled in ledger.history()}, entries, state)
+
+
+def _counting(history: Mapping[str, Settled], entries: Sequence[Entry], state: State) -> Sequence[Settled]:
+    kept = {**history, **{settled.plan: settled for settled in settled_among(entries)}}
     return [settled for settled in kept.values() if state.carried(settled)]

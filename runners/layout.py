@@ -13,6 +13,7 @@ from runners.journal import Journal
 from runners.pipeline import Pipeline
 from runners.progress import Plan, State
 from runners.ruling import Ruling
+from runners.secrets import without
 
 
 def check_layout(pipeline: Pipeline, destinations: Mapping[str, Destination], state: State, ruling: Ruling) -> None:
@@ -24,13 +25,13 @@ def check_layout(pipeline: Pipeline, destinations: Mapping[str, Destination], st
     for name, origin in origins.items():
         if name in before and name not in ruling.fresh:
             _check_lanes(pipeline, origin, before[name]["lanes"])
-            _check_place(name, before[name]["place"], origin.place, ruling)
+            _check_place(name, before[name]["place"], without(pipeline.secrets, origin.place), ruling)
     _check_names(pipeline, before, origins, ruling)
     written: Mapping[str, JSON] = state.opened.get("destinations", {})
     for name, destination in destinations.items():
         known = written.get(name) or written.get(destination.was or "")
         if known and name not in ruling.fresh:
-            _check_place(name, known["place"], destination.place, ruling)
+            _check_place(name, known["place"], without(pipeline.secrets, destination.place), ruling)
 
 
 def _check_lanes(pipeline: Pipeline, origin: Origin, before: list[str]) -> None:
@@ -60,7 +61,8 @@ def _check_names(pipeline: Pipeline, before: Mapping[str, JSON], origins: Mappin
         return
     if pipeline.origin is not None and len(before) == 1:
         _check_lanes(pipeline, pipeline.origin, before[gone[0]]["lanes"])
-        _check_place(new[0], before[gone[0]]["place"], pipeline.origin.place, ruling)
+        place = without(pipeline.secrets, pipeline.origin.place)
+        _check_place(new[0], before[gone[0]]["place"], place, ruling)
         return
     raise Refusal(
         f"The origin{'s' * (len(gone) > 1)} {', '.join(gone)} {'are' if len(gone) > 1 else 'is'} gone and "

@@ -34,6 +34,11 @@ SETTLED: Columns = {
     "span": "string",
     "counts": "string",
 }
+BODIES: Columns = {
+    "seq": "long",
+    "id": "string",
+    "body": "string",
+}
 Row = dict[str, JSON]
 
 

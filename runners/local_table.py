@@ -105,6 +105,12 @@ class LocalTable:
             self._table = None
             raise LedgerError(f"The ledger at {self.path} went on while it was written.")
 
+    def remove(self, condition: str) -> None:
+        """Remove the rows of the newest version for which the condition holds."""
+        self.refresh()
+        if self._table is not None:
+            self._table.delete(condition)
+
     def files(self) -> int:
         """How many files the table has, in the version that was read."""
         return 0 if self._table is None else len(self._table.file_uris())

@@ -18,6 +18,7 @@ from runners.line import Line, passing
 from runners.outcome import DLQ
 from runners.pipeline import Pipeline
 from runners.ruling import Ruling
+from runners.secrets import without
 from runners.source import Feed, Source
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class Opening:
                 for each, identity in identities.items()
             },
         }
-        journal.record(Entry(kind="open", body=body))
+        journal.record(Entry(kind="open", body=without(self.pipeline.secrets, body)))
         batch = self.pipeline.run_options.batch
         return Source(
             pipeline=self.pipeline.name,
@@ -105,12 +106,10 @@ class Opening:
 
     def _schemas(self, journal: Journal, spark: SparkSession, backlogs: Mapping[str, Backlog]) -> Mapping[str, str]:
         """The schema of each origin that has one: pinned by an earlier run, given, or told from what waits."""
-        opened: Mapping[str, JSON] = journal.state.opened.get("origins", {})
         found = {}
         for name, backlog in backlogs.items():
-            origin = self._origins[name]
-            pinned = opened.get(name, {}).get("schema") if origin.infers and name not in self.ruling.fresh else None
-            schema = pinned or origin.columns(spark, backlog)
+            pinned = None if name in self.ruling.fresh else pinned_schema(self._origins[name], journal)
+            schema = pinned or self._origins[name].columns(spark, backlog)
             if schema is not None:
                 found[name] = schema
         return found
@@ -124,6 +123,7 @@ class Opening:
             backlog=backlog,
             straight=not any(prepared_because(self.pipeline, origin, line)),
             foresees=origin.foresees and line.describable,
+            shares=all(destination.takes_several for destination in self.destinations.values()),
             pins=lambda: line.pins(spark),
         )
 
@@ -166,6 +166,12 @@ def surveyed(pipeline: Pipeline, origin: Origin, journal: Journal, spark: SparkS
     lanes = journal.state.lanes
     offsets = {own: lanes[lane].offset for lane, own in pipeline.lanes_of(origin).items() if lane in lanes}
     return origin.survey(spark, Progress(offsets=offsets, parts=parts))
+
+
+def pinned_schema(origin: Origin, journal: Journal) -> str | None:
+    """The schema that was told from what waited at an earlier run; None for an origin that is given one."""
+    opened: Mapping[str, JSON] = journal.state.opened.get("origins", {})
+    return opened.get(origin.name or "origin", {}).get("schema") if origin.infers else None
 
 
 def prepared_because(pipeline: Pipeline, origin: Origin, line: Line) -> Iterator[str]:

@@ -25,6 +25,13 @@ class Carry:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Together:
+    """Take the batches of several lanes straight to their only destination, in one write."""
+
+    carries: Sequence[Carry]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Prepare:
     """Decide the batch: write what every destination and the DLQ will get under the state."""
 
@@ -49,6 +56,9 @@ class Ask:
     plan: Plan
     names: Sequence[str]
     identities: Mapping[str, Identity]
+    """What each of them was when the run opened."""
+    ours: bool = False
+    """Whether it was this run that wrote, and has seen its write end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +85,7 @@ class Tick:
     batch: Batch
 
 
-Task: TypeAlias = "Carry | Prepare | Deliver | Ask | Count | Explain | Tick"
+Task: TypeAlias = "Carry | Together | Prepare | Deliver | Ask | Count | Explain | Tick"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +98,18 @@ class Landed:
     """Writes that ended with an error; whether they landed is not known."""
     described: float = 0.0
     """How many seconds passed before the write of a straight batch began."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shared:
+    """A write of several lanes' batches has landed: what it was for each, by lane."""
+
+    landed: Mapping[str, Landed]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alone:
+    """Nothing of several lanes' batches was written, for one of them cannot go this way. Each goes by itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +141,8 @@ class Counted:
     """How many rows a span has; None if that cannot be had any more."""
 
     read: int | None
+    left: int | None = None
+    """How many of them stand behind all stages, where the destination does not say how many it got."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,4 +164,4 @@ class Ticked:
     """Everybody has seen the empty batch."""
 
 
-Outcome: TypeAlias = "Landed | Refused | Prepared | Answers | Counted | Explained | Ticked | Failed"
+Outcome: TypeAlias = "Landed | Shared | Alone | Refused | Prepared | Answers | Counted | Explained | Ticked | Failed"

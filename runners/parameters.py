@@ -24,6 +24,8 @@ class Parameters:
     variables: Mapping[str, str]
     """What was given for this call; they win over the environment."""
     environment: Mapping[str, str]
+    given_secrets: Mapping[str, str] = field(default_factory=dict)
+    """Secrets that were given for this call; they win over the environment, and `${NAME}` does not find them."""
     needs_secrets: bool = True
     """Whether a secret that is missing is a problem; else its reference stays in its place."""
     problems: list[Problem] = field(default_factory=list)
@@ -73,13 +75,15 @@ class Parameters:
     def _secret(self, name: str, found: re.Match[str], node: Scalar, path: str) -> str:
         if found.group("default"):
             self._problem(node, path, f"a secret has no default, got {shortened(found.group())}")
-        elif name in self.environment:
-            secret = self.environment[name]
+        elif name in self.given_secrets or name in self.environment:
+            secret = self.given_secrets[name] if name in self.given_secrets else self.environment[name]
             if secret:
                 self.secrets[secret] = found.group()
             return secret
         elif self.needs_secrets:
-            self._problem(node, path, f"the secret {name} is missing; set it in the environment")
+            self._problem(
+                node, path, f"the secret {name} is missing; set it in the environment, or give it by --secrets FILE"
+            )
         return found.group()
 
     def _way_on(self, name: str) -> str:

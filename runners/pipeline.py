@@ -17,6 +17,8 @@ from stages.stage import Stage
 if TYPE_CHECKING:
     from runners.backfill import Backfill
     from runners.events import Listener
+    from runners.lanes import Lanes
+    from runners.preview import Preview
     from runners.report import Report
     from runners.ruling import Ruling
 
@@ -30,6 +32,25 @@ class BatchOptions:
     files: int | None = 1_000
     wait: str = field(default="0s", metadata={"like": "10s"})
     """With `--follow`: how long a batch that is not full waits for more, from its first row."""
+    target: str = field(default="0s", metadata={"like": "10s"})
+    """How long a batch should take: batches begin small and grow or shrink within the limits; 0s is as large as they
+    allow."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetryOptions:
+    """What becomes of a batch that meets an error which passes by itself."""
+
+    attempts: int = 5
+    """How often the same batch is tried again; -1 is for ever, 0 never."""
+    wait: str = field(default="1s", metadata={"like": "10s"})
+    """How long the first wait is; each later one is twice as long."""
+    most: str = field(default="5m", metadata={"like": "1m"})
+    """How long a wait is at most."""
+    within: str = field(default="1h", metadata={"like": "1d"})
+    """After how long since the first error nothing is tried any more."""
+    also: Sequence[str] = ()
+    """Words in an error that mean that it passes by itself, beside those that are known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +62,7 @@ class RunOptions:
     max_in_flight: int | None = None
     """How many batches may be planned and not committed; default: the lanes."""
     batch: BatchOptions = BatchOptions()
+    retry: RetryOptions = RetryOptions()
     poll: str = field(default="1s", metadata={"like": "10s"})
     """With `--follow`: how often to look for more; less often where looking takes long."""
     idle: str = field(default="0s", metadata={"like": "60s"})
@@ -128,14 +150,17 @@ class Pipeline:
         *,
         variables: Mapping[str, str] | None = None,
         overrides: Mapping[str, str] | None = None,
+        secrets: Mapping[str, str] | None = None,
     ) -> Pipeline:
         """The pipeline in a definition file; `overrides` are values by their paths, such as `dlq.window`.
+
+        `variables` are put in for `${NAME}` and `secrets` for `${secret:NAME}`, before the environment's.
 
         Raises `DefinitionError` with all that is wrong with it.
         """
         from runners.definition import load
 
-        return load(path, variables=variables, overrides=overrides).pipeline
+        return load(path, variables=variables, overrides=overrides, secrets=secrets).pipeline
 
     def run(
         self,
@@ -181,10 +206,31 @@ class Pipeline:
         """
         return self._carried(check, listeners=listeners, backfill=backfill)
 
-    def stop(self, reason: str = "asked to stop") -> bool:
+    def preview(
+        self,
+        *,
+        rows: int | None = None,
+        shown: int = 3,
+        lane: str | None = None,
+        from_beginning: bool = False,
+    ) -> Preview:
+        """What would become of the next batch of each origin: rows behind every stage, kept, filtered, refused and why.
+
+        Reads what waits and the ledger; nothing is written, and no offset moves. With `rows` only the batch's first so
+        many rows pass; of each kind of row `shown` are seen. `lane` chooses one; without it the lane in which the last
+        run failed, or else the first that has something. A Python function in front of a stage that changes rows is
+        called twice. Raises `StageError` where a stage does not fit the rows that reach it.
+        """
+        from runners.definition import of
+        from runners.previews import preview
+
+        return preview(of(self), rows=rows, shown=shown, lane=lane, from_beginning=from_beginning)
+
+    def stop(self, reason: str = "asked to stop", *, force: bool = False) -> bool:
         """Ask a run of this pipeline, in whatever process, to stop once the batches in flight are finished.
 
-        It hears at its next entry in the ledger. Whether anybody was there to ask.
+        It hears at its next entry in the ledger. With `force` it hears within seconds (a state in a catalog: half a
+        minute) and leaves what is in flight as it is, for the next run to look at. Whether anybody was there to ask.
         """
         from runners.definition import of
         from runners.place import Place
@@ -194,7 +240,7 @@ class Pipeline:
         pipeline = of(self).pipeline
         place = Place.of(pipeline)
         spark = obtain(pipeline.spark.conf, pipeline.spark.packages) if place.needs_spark else None
-        return ask_to_stop(place.ledger(spark), reason).owner is not None
+        return ask_to_stop(place.ledger(spark), reason, force=force).owner is not None
 
     def status(self) -> dict[str, JSON]:
         """How the pipeline is, as its state says."""
@@ -219,6 +265,13 @@ class Pipeline:
         if history is None:
             raise Refusal(f"{pipeline.name} keeps no run history: its state lies in a catalog, or run.history is 0s.")
         return history.runs(status=status, since=since, run=run, limit=limit, report=report)
+
+    def lanes(self) -> Lanes:
+        """How far every lane is, and what is open; in a notebook a table."""
+        from runners.definition import of
+        from runners.lanes import Lanes
+
+        return Lanes.of(of(self).pipeline)
 
     def dead_letters(self, limit: int | None = None) -> list[dict[str, JSON]]:
         """The last `limit` refused rows (default: all), the newest last.

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from origins.batch import JSON
+from runners.codes import codes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,7 +71,7 @@ def explanation(said: Explanation, file: str, columns: Mapping[str, str] | None 
         ("columns", analysed),
         ("note", said.notes),
     ]
-    told = [(heading, [_here(sentence).replace("FILE", file) for sentence in told]) for heading, told in named]
+    told = [(heading, [here(sentence).replace("FILE", file) for sentence in told]) for heading, told in named]
     return f"{said.pipeline} is well defined.\n\n{sections(told)}"
 
 
@@ -114,7 +115,7 @@ def demo(said: Report, pipeline: Pipeline, file: Path) -> str:
         *((f"{destination.name}", [destination.place]) for destination in pipeline.destinations),
         ("the state", [str(pipeline.state)]),
     ]
-    lie = [(heading, [_here(place) for place in places]) for heading, places in named]
+    lie = [(heading, [here(place) for place in places]) for heading, places in named]
     rows = [
         [f"wherry dlq show {file}", "the refused rows, and why"],
         [f"wherry status {file}", "how far it is"],
@@ -124,11 +125,17 @@ def demo(said: Report, pipeline: Pipeline, file: Path) -> str:
     return f"{report(said, str(file))}\n\n{sections(lie)}\n\n{table(['type next', ''], rows)}"
 
 
-def failure(said: Report) -> str:
+def failure(said: Report, file: str = "FILE") -> str:
     """Why a run failed, and what to do."""
     error = said.error
     assert error is not None
-    return f"{_ended(said)}: {error}"
+    hint = [error.hint.replace("FILE", file)] if error.hint else []
+    return "\n".join([f"{_ended(said)}: {error.message}", *hint, *explained(error.code)])
+
+
+def explained(code: str) -> list[str]:
+    """Where more is said about an error; nothing for one that says all itself, or of which there is no more to say."""
+    return [f"more         wherry explain {code}"] if code in codes() and code not in ("DEFINITION", "REFUSED") else []
 
 
 def status(facts: Mapping[str, JSON]) -> str:
@@ -137,7 +144,7 @@ def status(facts: Mapping[str, JSON]) -> str:
     named: list[tuple[str, Sequence[str]]] = [
         ("run by", [f"{owner['host']}, process {owner['process']}, since {owner['since']}"] if owner else []),
         ("last run", [_last(last)] if last else []),
-        ("error", last["error"]["message"].splitlines()[:1] if last and last["error"] else []),
+        ("error", _error(last["error"]) if last and last["error"] else []),
         ("lanes", [_lane(name, lane) for name, lane in facts["lanes"].items()]),
         ("open", [_open(each) for each in facts["open"]]),
         ("refused", [f"{dlq['rows']:,} rows in the dead letter queue"] if dlq["rows"] else []),
@@ -243,7 +250,7 @@ def one_kind(kind: Kind) -> str:
     return "\n\n".join(parts)
 
 
-def _here(text: str) -> str:
+def here(text: str) -> str:
     """The text with paths beneath the current directory as they would be typed."""
     here = os.getcwd().rstrip(os.sep) + os.sep
     return text.replace(here, "") if len(here) > 1 else text
@@ -288,6 +295,11 @@ def _ended(said: Report) -> str:
 def _last(run: Mapping[str, JSON]) -> str:
     reason = f" ({run['reason']})" if run["status"] == "stopped" else ""
     return f"{run['status']}{reason} at {str(run['at'])[:19]}, {run['batches']:,} batches, {run['read']:,} rows read"
+
+
+def _error(error: Mapping[str, JSON]) -> list[str]:
+    more = f"More:  wherry explain {error['code']}"
+    return [error["message"].splitlines()[0], *([more] if explained(error["code"]) else [])]
 
 
 def _lane(name: str, lane: Mapping[str, JSON]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from destinations.destination import Identity
 from origins.batch import JSON, Batch, Span
 from runners.counts import Counts
 from runners.entry import FORMAT, Entry, Settled
@@ -167,6 +168,14 @@ class State:
     def lane(self, name: str) -> Lane:
         """The lane, or one at its beginning."""
         return self.lanes.get(name, Lane())
+
+    @property
+    def identities(self) -> Mapping[str, Identity]:
+        """What each destination was when the last run opened, by which it is asked now."""
+        opened: Mapping[str, JSON] = self.opened.get("destinations", {})
+        return {
+            name: Identity(place=each["place"], id=each["id"], version=each["version"]) for name, each in opened.items()
+        }
 
     @property
     def open_plans(self) -> tuple[Plan, ...]:

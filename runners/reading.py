@@ -113,6 +113,9 @@ class Reader:
             return self._wrong(node, path, "expected a path, got nothing")
         if "\0" in value:
             return self._wrong(node, path, f"expected a path without NUL, got {shortened(node.printable)}")
+        if node.shown is not None:
+            said = "a path is kept in the ledger and in the DLQ, so no secret can stand in it"
+            return self._wrong(node, path, f"{said}; in `spark.conf` one can")
         if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", value):
             return value
         wild = option is not None and option.path == "pattern" and glob.has_magic(value)

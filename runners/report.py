@@ -8,7 +8,8 @@ from typing import Any
 
 from origins.batch import JSON, Batch
 from origins.errors import WherryError
-from runners.events import BatchSettled, Event, Noticed
+from runners.events import BatchRests, BatchSettled, Event, Noticed, rested
+from runners.secrets import without
 from runners.session import in_short
 from runners.watch import PHASES, added
 
@@ -37,15 +38,15 @@ class RunError:
     lane: str | None = None
 
     @staticmethod
-    def of(error: Exception) -> RunError:
-        """From what was raised; an error that is not ours is told in one line."""
+    def of(error: Exception, secrets: Mapping[str, str] | None = None) -> RunError:
+        """From what was raised, without the secrets; an error that is not ours is told in one line."""
         batch: Batch | None = getattr(error, "batch", None)
         ours = error if isinstance(error, WherryError) else WherryError(in_short(error))
         return RunError(
             cls=type(error).__name__,
             code=error.code if isinstance(error, WherryError) else "UNEXPECTED",
-            message=ours.message,
-            hint=ours.hint,
+            message=without(secrets or {}, ours.message),
+            hint=without(secrets or {}, ours.hint),
             stage=getattr(error, "stage", None),
             lane=batch.lane if batch else None,
         )
@@ -122,6 +123,11 @@ class Report:
             },
         }
 
+    def _repr_html_(self) -> str:
+        from runners.notebook import report
+
+        return report(self)
+
 
 class Bookkeeper:
     """A listener that adds up what a run settles."""
@@ -146,6 +152,8 @@ class Bookkeeper:
             self.spent = added(self.spent, event.seconds, before.seconds if before else {})
             if event.owed:
                 self.settled[event.batch.plan] = event
+        elif isinstance(event, BatchRests) and len(self.notices) < MOST_NOTICES:
+            self.notices.append(rested(event))
         elif isinstance(event, Noticed) and len(self.notices) < MOST_NOTICES:
             self.notices.append(f"{event.origin}: {event.message}")
 

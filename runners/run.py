@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from destinations.destination import Destination, Identity
+from destinations.destination import Destination
 from destinations.discard import Discard
 from origins.batch import JSON
 from origins.errors import WherryError
@@ -20,30 +21,37 @@ from runners.crew import Threads
 from runners.dispatcher import Dispatcher
 from runners.entry import Entry
 from runners.errors import Owned, Refusal
-from runners.events import Event, Listener, Noticed, RunEnded, RunStarted
+from runners.events import BatchRests, Event, Listener, Noticed, RunEnded, RunStarted, rested
 from runners.flight import Rules
 from runners.following import Following
 from runners.journal import Journal
 from runners.layout import check_layout, resolved, start_over, waive
 from runners.line import named
 from runners.opening import Opening
-from runners.outcome import DLQ
 from runners.ownership import StateLock, end_orphan, host_identity, process_identity
+from runners.pace import Pace
 from runners.pipeline import Pipeline
 from runners.place import Place
 from runners.progress import State
 from runners.report import Bookkeeper, Report, RunError
+from runners.retry import policy
 from runners.ruling import Ruling
 from runners.run_history import RunRow, scribe_of, told
 from runners.runner import Runner
 from runners.scribe import Scribe
-from runners.secrets import without
+from runners.secrets import discreet, without
 from runners.session import jvm_process, obtain, own
 from runners.source import Source, notices_of
-from runners.stopping import signals_stop
+from runners.stopping import ledger_forces, signals_stop
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+FORCED_AT_ONCE, FORCED_SOON = 1.0, 30.0
+"""After how many seconds a forced stop is heard, of a ledger on this machine and of one that Spark reads."""
+
+
+log = logging.getLogger("wherry")
 
 
 @dataclass
@@ -80,7 +88,7 @@ class Run:
         """Carry what waits. Raises only when the pipeline could not be taken; all else is in the report."""
         began = self.clock.elapsed()
         self.place.make()
-        with self._locked():
+        with self._locked(), discreet(self.pipeline.secrets):
             journal = None if self.place.needs_spark else self._journal(None)
             options = self.pipeline.spark
             given = self.spark or obtain(options.conf, options.packages)
@@ -96,7 +104,7 @@ class Run:
                 status=status,
                 reason=stopping or ("failed" if error else "nothing left to do"),
                 seconds=self.clock.elapsed() - began,
-                error=RunError.of(error) if error else None,
+                error=RunError.of(error, self.pipeline.secrets) if error else None,
             )
             self._release(journal, report)
         if scribe is not None:
@@ -174,11 +182,17 @@ class Run:
             max_in_flight=options.max_in_flight or len(lanes),
             committed=runner.listening(spark),
             forget=lambda plan: runner.forget(spark, plan),
-            listeners=[self.books, *self.listeners],
+            listeners=[self.books, _logged, *self.listeners],
+            pace=Pace(seconds(options.batch.target)),
+            retry=policy(options.retry),
         )
         raised: list[Exception] = []
         try:
-            with signals_stop(dispatcher, runner.cancel):
+            ledger, every = self.place.ledger(spark), FORCED_AT_ONCE if self.place.directory else FORCED_SOON
+            with (
+                signals_stop(dispatcher, runner.cancel),
+                ledger_forces(ledger, dispatcher, runner.cancel, every=every),
+            ):
                 self._carry_all(journal, dispatcher, runner, spark)
         except Exception as error:
             raised.append(error)
@@ -199,7 +213,7 @@ class Run:
         waive(journal, self.destinations, self.ruling)
         state = journal.state
         self.place.store().sweep(spark, [plan.decision.path for plan in state.open_plans if plan.decision])
-        dispatcher.recover(identities_of(state))
+        dispatcher.recover()
         dispatcher.run()
         if dispatcher.stopping:
             return
@@ -261,6 +275,7 @@ class Run:
             time_zone=self.pipeline.run_options.time_zone,
             pool=self.pool,
             assume=self.ruling.assume,
+            secrets=self.pipeline.secrets,
         )
 
     @contextlib.contextmanager
@@ -286,10 +301,7 @@ def check_pipeline(pipeline: Pipeline, place: Place, state: State) -> None:
         )
 
 
-def identities_of(state: State) -> Mapping[str, Identity]:
-    """What each destination was when the last run opened, by which it is asked now."""
-    opened: Mapping[str, JSON] = state.opened.get("destinations", {})
-    known = {
-        name: Identity(place=each["place"], id=each["id"], version=each["version"]) for name, each in opened.items()
-    }
-    return {DLQ: Identity(place=""), **known}
+def _logged(event: Event) -> None:
+    """Whoever waits for a run wants to know why it waits."""
+    if isinstance(event, BatchRests):
+        log.warning(rested(event))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,6 +21,7 @@ from runners.errors import CarryFailed
 from runners.line import Line, labels_of, passing
 from runners.outcome import (
     DLQ,
+    Alone,
     Answers,
     Ask,
     Carry,
@@ -34,14 +36,18 @@ from runners.outcome import (
     Prepare,
     Prepared,
     Refused,
+    Shared,
     Task,
     Tick,
     Ticked,
+    Together,
 )
 from runners.progress import Plan
-from runners.session import cancel, in_short, named_work
+from runners.secrets import without
+from runners.session import cancel, in_short, named_work, sees_ends
 from runners.session import own as own_session
 from runners.store import Store
+from runners.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -84,6 +90,8 @@ class Runner:
     """With whom its work shares the cores fairly; nothing: with whoever else is in no pool."""
     assume: str = ""
     """What holds for a batch of which a destination cannot say whether it has it; nothing: the run stops."""
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    """What no reason for which a row is refused says, with what stands in its place."""
     lines: Mapping[str, Line] = field(default_factory=dict)
     """The stages of each origin's rows, once the run is open."""
     _local: threading.local = field(default_factory=threading.local)
@@ -91,11 +99,16 @@ class Runner:
     _pools: list[ThreadPoolExecutor] = field(default_factory=list)
     _ahead: dict[str, Ahead] = field(default_factory=dict)
     """The rows of the batch that each lane most likely carries next."""
+    _upkeep: Upkeep = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._upkeep = Upkeep(lambda name: self._named(name).keeps_house, self._tend)
 
     def process(self, task: Task) -> Outcome:
         """Do the task. An error is an outcome: `Failed`, with the batch named."""
         doing: Mapping[type, Callable[..., Outcome]] = {
             Carry: self._carry,
+            Together: self._together,
             Prepare: self._prepare,
             Deliver: self._deliver,
             Ask: self._ask,
@@ -106,9 +119,11 @@ class Runner:
         spark = self._session()
         try:
             with named_work(spark, self.group, self.pool):
-                return doing[type(task)](spark, task)
+                outcome = doing[type(task)](spark, task)
         except Exception as error:
-            return Failed(error=_told(task.batch if isinstance(task, Tick) else task.plan.batch, error))
+            return Failed(error=_told(_batches(task), error))
+        self._upkeep.behind(outcome)
+        return outcome
 
     def cancel(self) -> None:
         """Cancel what Spark is doing for this run. May be called from another thread."""
@@ -117,6 +132,7 @@ class Runner:
 
     def close(self) -> None:
         """Let the threads go that work beside the runners."""
+        self._upkeep.close()
         for pool in self._pools:
             pool.shutdown()
 
@@ -148,6 +164,34 @@ class Runner:
                 return Refused()
             raise
         return Landed(written={name: written}, counts=tally.counts(written.rows), described=described)
+
+    def _together(self, spark: SparkSession, task: Together) -> Shared | Alone:
+        """Whatever one of them raises before the write, it raises again by itself."""
+        from runners.counting import apart
+        from stages.rows import MARK
+
+        (name,) = task.carries[0].plan.destinations
+        labels = [Label(batch=carry.plan.batch, destination=name) for carry in task.carries]
+        began = time.monotonic()
+        try:
+            described = [self._described(spark, carry, self._straight) for carry in task.carries]
+            rows = functools.reduce(lambda above, below: above.union(below), (frame for frame, _ in described))
+        except Exception as error:
+            log.info("the batches of %s lanes go one by one: %s", len(labels), in_short(error))
+            return Alone()
+        took = time.monotonic() - began
+        try:
+            written = self.destinations[name].write(spark, rows, labels)
+        except Exception as error:
+            if MARK in str(error):
+                return Alone()
+            raise
+        figures = apart([tally for _, tally in described], written.rows)
+        landed = {
+            label.batch.lane: Landed(written={name: replace(written, rows=got)}, counts=counts, described=took)
+            for label, (counts, got) in zip(labels, figures, strict=True)
+        }
+        return Shared(landed=landed)
 
     def _straight(self, spark: SparkSession, plan: Plan) -> tuple[DataFrame, Tally]:
         """The rows of a straight batch, and who counts them."""
@@ -223,19 +267,19 @@ class Runner:
         try:
             if name == DLQ:
                 refused = refused_rows(spark, self.store, decision)
-                rows = dead_letters(refused, batch, original=self.keep_original)
+                rows = dead_letters(refused, batch, original=self.keep_original, secrets=self.secrets)
             else:
                 rows = rows_for(spark, self.store, decision, name)
             return self._named(name).write(spark, rows, [Label(batch=batch, destination=name)])
         except Exception as error:
-            return _told(batch, error)
+            return _told([batch], error)
 
     def _ask(self, spark: SparkSession, task: Ask) -> Answers:
         found: dict[str, Written] = {}
         token = uuid.uuid4().hex
         for name in task.names:
             destination = self._named(name)
-            if destination.remembers:
+            if destination.remembers and not (task.ours and sees_ends(spark)):
                 destination.fence(spark, token)
         for name in task.names:
             written = self._found(spark, Label(batch=task.plan.batch, destination=name), task.identities[name])
@@ -255,7 +299,8 @@ class Runner:
     def _count(self, spark: SparkSession, task: Count) -> Counted:
         batch = task.plan.batch
         try:
-            return Counted(read=self._fetched(spark, batch).count())
+            left = self._straight(spark, task.plan)[0].count() if task.written.rows is None else None
+            return Counted(read=self._fetched(spark, batch).count(), left=left)
         except OriginError as error:
             log.warning("batch %s of lane %s was delivered; its rows as read: %s", batch.number, batch.lane, error)
             return Counted(read=None)
@@ -267,7 +312,7 @@ class Runner:
 
         refused = refused_rows(spark, self.store, task.decision)
         upto = refused.where(F.col("position") <= task.place).orderBy(F.col("position").desc()).limit(3)
-        return Explained(nacks=[_shown(row["nack"].asDict()) for row in upto.collect()])
+        return Explained(nacks=[without(self.secrets, _shown(row["nack"].asDict())) for row in upto.collect()])
 
     def _tick(self, spark: SparkSession, task: Tick) -> Ticked:
         from pyspark.sql.types import StructType
@@ -282,6 +327,11 @@ class Runner:
             own_rows = passing(rows, steps, {})
             self.destinations[name].tick(spark, own_rows.frame, Label(batch=batch, destination=name))
         return Ticked()
+
+    def _tend(self, name: str) -> None:
+        spark = self._session()
+        with named_work(spark, self.group, self.pool):
+            self._named(name).tend(spark)
 
     def _fetched(self, spark: SparkSession, batch: Batch, *, places: bool = False) -> DataFrame:
         origin = self.origins.get(batch.origin)
@@ -308,13 +358,23 @@ class Runner:
         return session
 
 
-def _told(batch: Batch, error: Exception) -> Exception:
-    """The error as a person is told of it, with the batch."""
+def _batches(task: Task) -> Sequence[Batch]:
+    if isinstance(task, Tick):
+        return [task.batch]
+    return [each.plan.batch for each in (task.carries if isinstance(task, Together) else [task])]
+
+
+def _told(batches: Sequence[Batch], error: Exception) -> Exception:
+    """The error as a person is told of it, with the batches that were being carried."""
     if isinstance(error, WherryError):
         return error
+    named = [f"batch {batch.number} of lane {batch.lane} ({batch.span.label})" for batch in batches]
+    more = f" and {len(named) - 3} more" if len(named) > 3 else ""
     failed = CarryFailed(
-        f"batch {batch.number} of lane {batch.lane} ({batch.span.label}): {in_short(error)}",
-        hint="Its offset stays where it was; the next run looks at this batch first.",
+        f"{', '.join(named[:3])}{more}: {in_short(error)}",
+        hint="Its offset stays where it was; the next run looks at this batch first."
+        if len(named) == 1
+        else "Their offsets stay where they were; the next run looks at these batches first.",
     )
     failed.__cause__ = error
     return failed

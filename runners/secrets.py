@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -39,6 +40,22 @@ def hidden(secrets: Mapping[str, str]) -> Iterator[None]:
     except WherryError as error:
         error.message, error.hint = without(secrets, [error.message, error.hint])
         raise
+
+
+@contextlib.contextmanager
+def discreet(secrets: Mapping[str, str]) -> Iterator[None]:
+    """Log lines that are written meanwhile say no secret."""
+
+    def discreetly(record: logging.LogRecord) -> bool:
+        record.msg, record.args = without(secrets, record.getMessage()), ()
+        return True
+
+    log = logging.getLogger("wherry")
+    log.addFilter(discreetly)
+    try:
+        yield
+    finally:
+        log.removeFilter(discreetly)
 
 
 def without(secrets: Mapping[str, str], value: Any) -> Any:

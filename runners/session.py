@@ -35,6 +35,9 @@ _MEANING = {
 _ROOM = {"spark.sql.analyzer.maxIterations": "1000"}
 """Room for long lines of stages: Spark Connect analyses all of them at once. A Spark that refuses it keeps its own."""
 
+_AT_LAUNCH = ("spark.driver.", "spark.jars", "spark.files", "spark.archives", "spark.submit.", "spark.log.")
+"""The settings that a JVM must be started with; Spark takes all others when it starts in it."""
+
 _WORKER = "An exception was thrown from the Python worker"
 """How Spark begins to tell of an error in a Python function; what the function raised stands at the end."""
 
@@ -114,11 +117,23 @@ def start(conf: Mapping[str, str], packages: Sequence[str] = (), *, connect: boo
         # The Connect client asks its own server again for what the server was started with, and is told no.
         warnings.filterwarnings("ignore", "Failed to set .* due to \\[CANNOT_MODIFY", UserWarning)
         try:
+            if not connect:
+                _launch({key: value for key, value in settings.items() if key.startswith(_AT_LAUNCH)})
             return builder.getOrCreate()
         except Exception as error:
             raise SparkMissing(
                 _why(log.read_text(errors="replace"), error), hint=f"Spark's own words: {log}"
             ) from error
+
+
+def _launch(settings: Mapping[str, str]) -> None:
+    """Start the JVM with these settings; Spark starts in it later. What it is started with stands in everybody's list
+    of processes, where no secret among the other settings belongs."""
+    from pyspark import SparkConf, SparkContext
+
+    conf = SparkConf(loadDefaults=False, _jvm=None)
+    conf.setAll(list(settings.items()))
+    SparkContext._ensure_initialized(conf=conf)
 
 
 def _memory() -> int:
@@ -135,6 +150,11 @@ def own(spark: SparkSession, time_zone: str = "UTC") -> SparkSession:
         if session.conf.isModifiable(key):
             session.conf.set(key, value)
     return session
+
+
+def sees_ends(spark: SparkSession) -> bool:
+    """Whether work has ended once its call has: a Spark Connect server may go on with what a client gave up."""
+    return not is_connect(spark)
 
 
 def is_connect(spark: SparkSession) -> bool:
@@ -163,11 +183,11 @@ def named_work(spark: SparkSession, group: str, pool: str = "") -> Iterator[None
 
 
 def cancel(spark: SparkSession, group: str) -> None:
-    """Cancel what `named_work` named; nothing is left running of it."""
+    """Cancel what `named_work` named; nothing is left running of it. On classic Spark nothing of it can begin later."""
     if is_connect(spark):
         spark.interruptTag(group)
     else:
-        spark.sparkContext.cancelJobGroup(group)
+        spark.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(group)
 
 
 def is_alive(spark: SparkSession) -> bool:

@@ -10,6 +10,7 @@ from datetime import datetime
 from origins.batch import JSON, Batch, Limits, Span
 from origins.origin import Backlog
 from runners.outcome import Tick
+from runners.pace import Pace
 from runners.progress import Lane, Plan
 
 NO_LIMITS = Limits()
@@ -29,6 +30,8 @@ class Feed:
     foresees: bool = False
     """Whether a batch may be planned in case, and described, while the one before it is carried: the origin allows it,
     no stage pins anything, and none changes rows, which takes more than a description."""
+    shares: bool = False
+    """Whether a straight batch may be written together with those of other lanes."""
     pins: Callable[[], Mapping[str, JSON]] = dict
     """What the stages must find the same whenever a batch that is planned now is computed."""
 
@@ -59,10 +62,15 @@ class Source:
         """All lanes, in the order in which they are served."""
         return tuple(self._feeds)
 
-    def take(self, lane: str, start: JSON) -> Span | None:
-        """The lane's next batch after `start`."""
+    def take(self, lane: str, start: JSON, pace: Pace) -> Span | None:
+        """The lane's next batch after `start`, as large as the limits and the pace allow."""
         feed = self._feeds[lane]
-        return feed.backlog.take(feed.lanes[lane], start, self.limits)
+        return feed.backlog.take(feed.lanes[lane], start, pace.limits(lane, self.limits))
+
+    def shares(self, lane: str) -> bool:
+        """Whether the lane's straight batches may be written together with those of others of its origin."""
+        feed = self._feeds.get(lane)
+        return feed is not None and feed.shares
 
     def plan(self, lane: str, state: Lane, span: Span, now: datetime, *, first: bool) -> Plan:
         """The lane's next batch, with all that must stay the same about it."""
@@ -74,11 +82,11 @@ class Source:
             pins=feed.pins(),
         )
 
-    def foresee(self, before: Plan, state: Lane, now: datetime) -> Plan | None:
+    def foresee(self, before: Plan, state: Lane, now: datetime, pace: Pace) -> Plan | None:
         """What comes behind this batch if all goes well; None where it may grow, or nothing is planned in case."""
         lane = before.batch.lane
         feed = self._feeds.get(lane)
-        span = self.take(lane, before.batch.span.end) if feed is not None and feed.foresees else None
+        span = self.take(lane, before.batch.span.end, pace) if feed is not None and feed.foresees else None
         if span is None or not span.full:
             return None
         return self.plan(lane, replace(state, number=before.batch.number), span, now, first=False)

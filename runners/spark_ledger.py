@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from runners.bodies import apart, together
 from runners.catalog_table import CatalogTable, in_sql
 from runners.entry import Entry, Settled
 from runners.landing import land
-from runners.ledger import Ledger
-from runners.ledger_rows import ENTRIES, SETTLED, entries_of, row_of, settled_of
+from runners.ledger import Ledger, LedgerError
+from runners.ledger_rows import BODIES, ENTRIES, SETTLED, entries_of, row_of, settled_of
 from runners.tidying import tidy
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class SparkLedger(Ledger):
-    """The entries in `table`, the history in `<table>_history`; on classic Spark and on Spark Connect.
+    """The entries in `table`, the history in `<table>_history`, large bodies in `<table>_bodies`; on both Sparks.
 
     Any number of sessions may append where the storage keeps two commits apart; on a local disk those of one JVM.
     """
@@ -25,6 +26,7 @@ class SparkLedger(Ledger):
     def __init__(self, spark: SparkSession, table: str) -> None:
         self._entries = CatalogTable(spark, in_sql(table), ENTRIES)
         self._settled = CatalogTable(spark, in_sql(table, "_history"), SETTLED)
+        self._bodies = CatalogTable(spark, in_sql(table, "_bodies"), BODIES)
         self._table = table
 
     def read(self, after: int = 0) -> list[Entry]:
@@ -32,17 +34,17 @@ class SparkLedger(Ledger):
 
     def append(self, entries: Sequence[Entry], *, after: int) -> list[Entry]:
         def commit(numbered: Sequence[Entry]) -> None:
-            self._entries.commit([row_of(entry) for entry in numbered], self._last_is(after))
+            self._commit(numbered, after)
 
         return land(entries, after=after, fresh=True, look=self._look, commit=commit)
 
     def compact(self, snapshot: Entry, settled: Sequence[Settled], *, after: int) -> Entry:
         def commit(numbered: Sequence[Entry]) -> None:
             self._remember(settled)
-            self._entries.commit([row_of(entry) for entry in numbered], self._last_is(after), instead=True)
+            self._commit(numbered, after, instead=True)
 
         (landed,) = land([snapshot], after=after, fresh=False, look=self._look, commit=commit)
-        tidy(self._entries, self._settled)
+        tidy(self._entries, self._settled, self._bodies, first=landed.seq)
         return landed
 
     def history(self) -> Iterator[Settled]:
@@ -53,8 +55,21 @@ class SparkLedger(Ledger):
         return self._table
 
     def _look(self, after: int) -> tuple[list[Entry], int]:
-        later = entries_of(self.place, self._entries.rows(f"seq > {int(after)}"))
+        rows = self._entries.rows(f"seq > {int(after)}")
+        try:
+            later = entries_of(self.place, together(self.place, rows, self._bodies.rows))
+        except LedgerError:
+            if self._entries.rows(f"seq > {int(after)}") == rows:
+                raise
+            return self._look(after)  # what was missing was compacted away while it was read
         return later, later[-1].seq if later else self._entries.highest("seq")
+
+    def _commit(self, entries: Sequence[Entry], after: int, *, instead: bool = False) -> None:
+        """The large bodies first, so that no entry is there without its own."""
+        rows, bodies = apart([row_of(entry) for entry in entries])
+        if bodies:
+            self._bodies.commit(bodies, "true")
+        self._entries.commit(rows, self._last_is(after), instead=instead)
 
     def _last_is(self, after: int) -> str:
         last = f"(SELECT coalesce(max(seq), 0) FROM {self._entries.name})"

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
+from origins.errors import WherryError
 from runners.dispatcher import Dispatcher
 from runners.entry import Entry
 from runners.ledger import Conflict, Ledger
@@ -35,8 +36,36 @@ def signals_stop(dispatcher: Dispatcher, cancel_work: Callable[[], None]) -> Ite
             signal.signal(number, handler)
 
 
-def ask_to_stop(ledger: Ledger, reason: str) -> State:
-    """Ask whoever runs the pipeline to stop; it hears at its next entry. Gives the state as it was then.
+@contextlib.contextmanager
+def ledger_forces(
+    ledger: Ledger, dispatcher: Dispatcher, cancel_work: Callable[[], None], *, every: float
+) -> Iterator[None]:
+    """While in here a stop in the ledger that is forced cancels what is in flight: the ledger is looked into every so
+    many seconds, beside the dispatcher, which hears only between two batches. A look that fails is no harm."""
+    over = threading.Event()
+    seen = dispatcher.journal.state.seq
+
+    def watch() -> None:
+        while not over.wait(every):
+            with contextlib.suppress(WherryError):
+                forced = [entry for entry in ledger.read(seen) if entry.kind == "stop" and entry.body.get("force")]
+                if forced:
+                    dispatcher.request_stop(str(forced[0].body["reason"]), force=True)
+                    cancel_work()
+                    return
+
+    thread = threading.Thread(target=watch, name="wherry-force", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def ask_to_stop(ledger: Ledger, reason: str, *, force: bool = False) -> State:
+    """Ask whoever runs the pipeline to stop; gives the state as it was then. It hears at its next entry; with `force`
+    within seconds, and leaves what is in flight as it is.
 
     Nobody is asked when nobody runs it.
     """
@@ -45,7 +74,8 @@ def ask_to_stop(ledger: Ledger, reason: str) -> State:
         if state.owner is None:
             return state
         try:
-            ledger.append([Entry(kind="stop", epoch=state.epoch, body={"reason": reason})], after=state.seq)
+            body = {"reason": reason, **({"force": True} if force else {})}
+            ledger.append([Entry(kind="stop", epoch=state.epoch, body=body)], after=state.seq)
         except Conflict:
             continue
         return state

@@ -23,14 +23,18 @@ class Table(Protocol):
     def vacuum(self) -> None:
         """Remove files that have not been part of the table for `KEPT_DAYS`."""
 
+    def remove(self, condition: str) -> None:
+        """Remove the rows for which the condition holds."""
 
-def tidy(entries: Table, settled: Table) -> None:
-    """Put the history together and sweep both tables, once in `FILES` compactions.
+
+def tidy(entries: Table, settled: Table, bodies: Table, *, first: int) -> None:
+    """Remove the bodies of entries before `first`; once in `FILES` compactions put the history together and sweep.
 
     What goes wrong here costs space and time only, and the next compaction makes up for it.
     """
     with contextlib.suppress(Exception):
+        bodies.remove(f"seq < {first}")
         if settled.files() > FILES:
             settled.optimize()
-            settled.vacuum()
-            entries.vacuum()
+            for table in (settled, entries, bodies):
+                table.vacuum()

@@ -22,6 +22,7 @@ from runners.pipeline import BatchOptions, Pipeline, SchemaState
 from runners.schedule_words import due_times, in_words, told
 from runners.secrets import without
 from runners.session import obtain, own
+from runners.sharing import MOST
 from stages.deduplicate import Deduplicate
 
 
@@ -130,9 +131,18 @@ def _batches(pipeline: Pipeline, kinds: Kinds | None) -> Iterator[str]:
     lanes, options = _lanes(pipeline), pipeline.run_options
     if seconds(options.batch.wait):
         yield f"With --follow, one that is not full waits {options.batch.wait} for more, from its first row."
+    if seconds(options.batch.target):
+        target = options.batch.target
+        yield f"Batches begin with a sixteenth of that, and grow or shrink until one takes about {target}."
     in_flight = options.max_in_flight or lanes
     runners = min(options.runners or os.cpu_count() or 1, in_flight, lanes)
-    yield f"{_count(lanes, 'lane')}: at most {_count(runners, 'batch', 'batches')} at work at a time."
+    if in_flight > 1 and lanes > 1 and len(pipeline.destinations) == 1 and pipeline.destinations[0].takes_several:
+        yield (
+            f"{_count(lanes, 'lane')}: clean batches that are ready at once are written together, up to "
+            f"{min(MOST, in_flight)}; at most {_count(runners, 'write')} at a time."
+        )
+    else:
+        yield f"{_count(lanes, 'lane')}: at most {_count(runners, 'batch', 'batches')} at work at a time."
 
 
 def _lanes(pipeline: Pipeline) -> int:

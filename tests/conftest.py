@@ -6,9 +6,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
 
 pytest_plugins = ["pytester", "tests.promises"]
 

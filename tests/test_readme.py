@@ -15,7 +15,7 @@ from runners.definition import load
 from runners.demo import make
 from runners.kinds import CONTRACTS, Role, ours
 from runners.options import options_of
-from runners.pipeline import BatchOptions, RunOptions, ScheduleOptions
+from runners.pipeline import BatchOptions, RetryOptions, RunOptions, ScheduleOptions
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -91,8 +91,11 @@ def test_the_demo_does_not_write_over_what_is_somebody_elses(tmp_path: Path) -> 
         make(tmp_path)
 
 
-@pytest.mark.parametrize(("options", "prefix"), [(RunOptions, ""), (BatchOptions, "batch."), (ScheduleOptions, "")])
+@pytest.mark.parametrize(
+    ("options", "prefix"), [(RunOptions, ""), (BatchOptions, "batch."), (RetryOptions, "retry."), (ScheduleOptions, "")]
+)
 def test_every_option_of_a_run_is_documented(options: type, prefix: str) -> None:
     """In the runners' README."""
     text = (ROOT / "runners" / "README.md").read_text(encoding="utf-8")
-    assert [name for name in options_of(options) if f"`{prefix}{name}`" not in text and name != "batch"] == []
+    groups = ("batch", "retry")
+    assert [name for name in options_of(options) if f"`{prefix}{name}`" not in text and name not in groups] == []

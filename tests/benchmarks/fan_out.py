@@ -1,91 +1,83 @@
-"""Three destinations side by side: `python -m tests.benchmarks.fan_out` prints what a batch costs each way.
-
-By hand every table is a read of the file and an append. Wherry reads it once, decides once, and writes three times; its
-time is that of a whole run, divided by the batches. Both go in turns, in one Spark session.
-"""
+"""Three destinations: by hand every table is a read of the file and an append. Wherry reads it once, decides once, and
+writes three times."""
 
 from __future__ import annotations
 
-import argparse
-import shutil
-import statistics
-import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runners.definition import load
-from runners.session import own, start
-from tests.benchmarks.small_batches import SCHEMA, land
+from tests.benchmarks import peers
+from tests.benchmarks.carried import carried, define
+from tests.benchmarks.case import Bar, Case, Taken, Way, in_turns, session
+from tests.benchmarks.landing import SCHEMA, land
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TABLES = ("a", "b", "c")
+BY_HAND, WHERRY = "three reads and appends", "Wherry"
 
 
-def by_hand(spark: SparkSession, place: Path, files: list[Path]) -> float:
-    """Seconds a batch, for three reads and three appends of each file."""
+def small(place: Path, turns: int) -> Taken:
+    """Batches of 1,000 rows."""
+    return _measured(place, turns, batches=20, rows=1_000)
+
+
+def large(place: Path, turns: int) -> Taken:
+    """Batches of 1,000,000 rows; the whole run, of one batch."""
+    return _measured(place, turns, batches=1, rows=1_000_000)
+
+
+def _measured(place: Path, turns: int, *, batches: int, rows: int) -> Taken:
+    spark = session()
+    ways: dict[str, Way] = {
+        BY_HAND: lambda where, turn: _by_hand(spark, where, _landed(where, turn, batches, rows)),
+        WHERRY: lambda where, turn: _by_wherry(where, len(_landed(where, turn, batches, rows))),
+    }
+    return in_turns(ways, place, turns)
+
+
+def _landed(place: Path, turn: int, batches: int, rows: int) -> list[Path]:
+    if "warm" in place.parts:
+        batches, rows = 5, 1_000
+    return land(place / "landing", batches, rows, first=turn * batches)
+
+
+def _by_hand(spark: SparkSession, place: Path, files: list[Path]) -> Iterator[float]:
     for table in TABLES:
-        if not (place / table).exists():
-            spark.sql(
-                f"create table delta.`{place / table}` ({SCHEMA}) using delta "
-                "tblproperties ('delta.checkpointInterval' = '100')"
-            )
-    began = time.perf_counter()
+        peers.make(spark, place / table)
     for file in files:
+        began = time.perf_counter()
         for table in TABLES:
-            frame = spark.read.schema(SCHEMA).json(str(file))
-            frame.write.format("delta").mode("append").save(str(place / table))
-    return (time.perf_counter() - began) / len(files)
+            list(peers.plain(spark, place / table, [file]))
+        yield time.perf_counter() - began
 
 
-def by_wherry(place: Path, files: list[Path]) -> float:
-    """Seconds a batch, for a run that carries these files."""
-    definition = place / "orders.yaml"
+def _by_wherry(place: Path, files: int) -> Iterator[float]:
     tables = ", ".join(f"delta: {{path: tables/{table}}}" for table in TABLES)
-    definition.write_text(
-        "name: orders\n"
+    definition = define(
+        place,
         f'origin: {{files: {{path: "landing/*.json", format: json, schema: "{SCHEMA}"}}}}\n'
-        f"destinations: [{tables}]\n"
-        "run: {batch: {files: 1}}\n",
-        encoding="utf-8",
+        f"destinations: [{tables}]\nrun: {{batch: {{files: 1}}}}\n",
     )
-    began = time.perf_counter()
-    report = load(definition).pipeline.run()
-    if report.batches != len(files) or not report.balanced:
-        raise RuntimeError(f"expected {len(files)} batches, the run had {report.batches}")
-    return (time.perf_counter() - began) / len(files)
+    yield from carried(definition, files)
 
 
-def main() -> None:
-    """Measure, and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=1_000, help="rows a batch")
-    parser.add_argument("--batches", type=int, default=20, help="batches a turn")
-    parser.add_argument("--rounds", type=int, default=3)
-    asked = parser.parse_args()
-    root = Path(tempfile.mkdtemp(prefix="wherry-benchmark-"))
-    spark = own(start({}))
-    try:
-        for name in ("hand", "wherry"):  # the JVM warms up on each way, uncounted
-            files = land(root / "warm" / name / "landing", 5, 1_000, 0)
-            by_hand(spark, root / "warm" / name, files) if name == "hand" else by_wherry(root / "warm" / name, files)
-        hand, wherry = [], []
-        for turn in range(asked.rounds):
-            first = turn * asked.batches
-            hand.append(by_hand(spark, root / "hand", land(root / "hand/in", asked.batches, asked.rows, first)))
-            files = land(root / "wherry/landing", asked.batches, asked.rows, first)
-            wherry.append(by_wherry(root / "wherry", files))
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
-    ratios = [mine / theirs for mine, theirs in zip(wherry, hand, strict=True)]
-    print(  # noqa: T201
-        f"{asked.rows:,} rows a batch, {asked.rounds} turns of {asked.batches} batches: "
-        f"by hand {statistics.median(hand):.3f} s, Wherry {statistics.median(wherry):.3f} s, "
-        f"ratio {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
-    )
-
-
-if __name__ == "__main__":
-    main()
+CASES = (
+    Case(
+        name="fan_out",
+        says="1,000 JSON rows a batch into three Delta tables",
+        measure=small,
+        turns=4,
+        bars=(Bar(to=BY_HAND, most=1.0),),
+    ),
+    Case(
+        name="fan_out_large",
+        says="1,000,000 JSON rows in a batch into three Delta tables, the whole run",
+        measure=large,
+        turns=5,
+        bars=(Bar(to=BY_HAND, most=1.0),),
+    ),
+)

@@ -1,21 +1,19 @@
-"""What it costs to wait: `python -m tests.benchmarks.idle` follows a folder in which nothing happens.
-
-Prints the share of one core that Python and the JVM took together, and how many Spark jobs were started meanwhile.
-"""
+"""What it costs to wait: a run follows a folder with a thousand files that are carried, and nothing happens there."""
 
 from __future__ import annotations
 
-import argparse
 import os
-import shutil
-import tempfile
 import threading
 from pathlib import Path
 
 from runners.definition import load
 from runners.events import BatchSettled, Event, RunStarted
-from runners.session import jvm_process, own, start
-from tests.benchmarks.small_batches import SCHEMA, land
+from runners.session import jvm_process
+from tests.benchmarks.carried import define
+from tests.benchmarks.case import Bar, Case, Taken, session
+from tests.benchmarks.landing import SCHEMA, land
+
+SECONDS, FILES = 20.0, 1_000
 
 
 def spent(*processes: int) -> float:
@@ -27,26 +25,18 @@ def spent(*processes: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def main() -> None:
-    """Measure, and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--files", type=int, default=1_000, help="how many files lie there, all carried")
-    asked = parser.parse_args()
-    place = Path(tempfile.mkdtemp(prefix="wherry-benchmark-"))
-    spark = own(start({}))
+def idle(place: Path, turns: int) -> Taken:
+    """The share of one core that Python and the JVM take together, and how many Spark jobs are started."""
+    spark = session()
     jvm = jvm_process(spark)
     assert jvm is not None
-    definition = place / "orders.yaml"
-    definition.write_text(
-        "name: orders\n"
+    definition = define(
+        place,
         f'origin: {{files: {{path: "landing/*.json", format: json, schema: "{SCHEMA}"}}}}\n'
         "destinations: [delta: {path: tables/orders}]\n",
-        encoding="utf-8",
     )
-    land(place / "landing", asked.files, 1, 0)
+    land(place / "landing", FILES, 1)
     pipeline, carried = load(definition).pipeline, threading.Event()
-
     groups: list[str | None] = [None]
 
     def listen(event: Event) -> None:
@@ -55,23 +45,33 @@ def main() -> None:
         if isinstance(event, BatchSettled):
             carried.set()
 
+    def started() -> int:
+        tracker = spark.sparkContext.statusTracker()
+        return len({job for group in groups for job in tracker.getJobIdsForGroup(group)})
+
     run = threading.Thread(target=lambda: pipeline.run(follow=True, listeners=[listen]))
     run.start()
+    shares, jobs = [], []
     try:
         carried.wait(600)
         run.join(10)  # what the JVM does behind a batch is not idling
-        tracker = spark.sparkContext.statusTracker()
-        before = spent(os.getpid(), jvm)
-        jobs = {job for group in groups for job in tracker.getJobIdsForGroup(group)}
-        run.join(asked.seconds)
-        share = (spent(os.getpid(), jvm) - before) / asked.seconds
-        started = len({job for group in groups for job in tracker.getJobIdsForGroup(group)} - jobs)
+        for _ in range(turns):
+            before, earlier = spent(os.getpid(), jvm), started()
+            run.join(SECONDS)
+            shares.append((spent(os.getpid(), jvm) - before) / SECONDS)
+            jobs.append(float(started() - earlier))
     finally:
         pipeline.stop()
         run.join()
-        shutil.rmtree(place, ignore_errors=True)
-    print(f"{asked.files:,} files, {asked.seconds:.0f} s: {share:.1%} of a core, {started} Spark jobs")  # noqa: T201
+    return {"share of a core": shares, "Spark jobs": jobs}
 
 
-if __name__ == "__main__":
-    main()
+CASES = (
+    Case(
+        name="idle",
+        says="a run follows a quiet folder of 1,000 files that are carried",
+        measure=idle,
+        bars=(Bar(of="share of a core", most=0.02), Bar(of="Spark jobs", most=0)),
+        unit="",
+    ),
+)

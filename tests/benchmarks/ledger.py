@@ -1,26 +1,22 @@
 """A ledger of many batches: what an append costs, and how long it takes to open.
 
-    python -m tests.benchmarks.ledger --batches 100000
-
 Every batch is settled and the next one planned in one append, and all entries are put together every 200, as a run
 does it. Opening is timed in processes of their own, just before a compaction, when there is most to read.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
-import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 from runners.delta_ledger import DeltaLedger
 from runners.entry import Entry, Settled
 from runners.journal import COMPACT_EVERY
+from tests.benchmarks.case import Bar, Case, Taken
 
+BATCHES = 100_000
 OPENING = """
 import sys, time
 begun = time.perf_counter()
@@ -41,32 +37,20 @@ SPAN = {
 COUNTS = {"read": 1000, "nacked": 0, "branches": {"orders": {"expected": 1000, "filtered": 0, "changed": 0}}}
 
 
-def main() -> None:
-    """Make the ledger, then open it a few times, and print what that took."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--batches", type=int, default=100_000)
-    parser.add_argument("--openings", type=int, default=5)
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="wherry-ledger-") as place:
-        path = Path(place, "ledger")
-        appends, compactions, last = make(path, options.batches + COMPACT_EVERY // 2 - 1)
-        say("append", appends)
-        say("compaction", compactions)
-        say("of the last 1,000 appends, an append", appends[-1000:])
-        for table in (path, path.with_name("ledger_history")):
-            files = list(os.scandir(table))
-            size = sum(file.stat().st_size for file in files if file.is_file())
-            log = len(os.listdir(table / "_delta_log"))
-            print(f"{table.name}: {len(files) - 1:,} data files, {size / 1e6:.1f} MB, {log} files in its log")  # noqa: T201
-        openings = [opening(path) for _ in range(options.openings)]
-        say("import", [each[0] for each in openings])
-        say("opening (construct and read)", [each[1] for each in openings])
-        say("the whole history, read", [each[2] for each in openings])
-        entries, batches = openings[0][3:]
-        print(f"last number {last:,}; {entries:.0f} entries and {batches:,.0f} settled batches were read")  # noqa: T201
+def many(place: Path, turns: int) -> Taken:
+    """A ledger of 100,000 batches in a folder."""
+    path = place / "ledger"
+    appends, compactions, _ = _make(path, BATCHES + COMPACT_EVERY // 2 - 1)
+    openings = [_opening(path) for _ in range(turns)]
+    return {
+        "opening, constructed and read": [each[1] for each in openings],
+        "an append of two entries": appends,
+        "a compaction, one every 200 entries": compactions,
+        "the whole history, read": [each[2] for each in openings],
+    }
 
 
-def make(path: Path, batches: int) -> tuple[list[float], list[float], int]:
+def _make(path: Path, batches: int) -> tuple[list[float], list[float], int]:
     """A ledger of that many batches; the seconds of each append and of each compaction, and the last number."""
     ledger, appends, compactions = DeltaLedger(path), [], []
     end, kept, settled = 0, 0, []
@@ -91,18 +75,18 @@ def make(path: Path, batches: int) -> tuple[list[float], list[float], int]:
     return appends, compactions, end
 
 
-def opening(path: Path) -> list[float]:
+def _opening(path: Path) -> list[float]:
     """Seconds to import, to open and to read the history, and how many entries and batches were read."""
     words = [sys.executable, "-c", OPENING, str(path)]
     return [float(each) for each in subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()]
 
 
-def say(what: str, seconds: list[float]) -> None:
-    """Median, mean and worst."""
-    found = (statistics.median(seconds), statistics.mean(seconds), max(seconds))
-    median, mean, worst = (f"{each * 1000:.1f} ms" for each in found)
-    print(f"{what}: median {median}, mean {mean}, worst {worst} ({len(seconds):,})")  # noqa: T201
-
-
-if __name__ == "__main__":
-    main()
+CASES = (
+    Case(
+        name="ledger",
+        says="a ledger of 100,000 batches in a folder",
+        measure=many,
+        turns=5,
+        bars=(Bar(of="opening, constructed and read", most=1.0),),
+    ),
+)

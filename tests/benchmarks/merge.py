@@ -1,4 +1,4 @@
-"""A merge side by side: `python -m tests.benchmarks.merge` prints what 10,000 rows into 2,000,000 cost each way.
+"""A merge: what 10,000 rows into 2,000,000 cost each way.
 
 Both ways read the same JSON file and bring its rows into a table of their own, in one Spark session, in turns. By hand
 that is one `MERGE INTO` with a condition on the sequence. Wherry's side is all that a runner does with a batch: what
@@ -7,12 +7,8 @@ the table and the options demand of each row, one row for each key, the counts, 
 
 from __future__ import annotations
 
-import argparse
-import shutil
-import statistics
-import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,13 +16,14 @@ from destinations.conformance import label
 from destinations.delta import Delta
 from runners.counting import Tally
 from runners.line import Line, passing
-from runners.session import own, start
 from stages.rows import Straight
+from tests.benchmarks.case import Bar, Case, Taken, Way, in_turns, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROWS = 10_000
+ROWS, THERE = 10_000, 2_000_000
+BY_HAND, WHERRY = "MERGE by hand", "Wherry"
 SCHEMA = "id bigint, at bigint, email string, amount decimal(10,2)"
 
 
@@ -49,45 +46,43 @@ def by_wherry(spark: SparkSession, delta: Delta, line: Line, file: Path) -> None
         raise RuntimeError(f"expected {ROWS} rows, {written.rows} were merged, and {counts}")
 
 
-def main() -> None:
-    """Measure, and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--rows", type=int, default=2_000_000)
-    asked = parser.parse_args()
-    place = Path(tempfile.mkdtemp(prefix="wherry-benchmark-"))
-    spark = own(start({}))
-    try:
-        delta = Delta(path=str(place / "wherry"), mode="merge", keys=["id"], sequence_by="at")
-        hand = Delta(path=str(place / "hand"))
-        rows = spark.range(asked.rows).selectExpr(*_columns("id", "1L"))
-        for table in (delta, hand):
-            table.open(spark, rows.schema)
-            rows.write.format("delta").mode("append").save(table.place)
-        line = Line.of([], {"latest": delta}, {"latest": delta.demands(spark, rows.schema)})
-        ways: dict[str, Callable[[Path], None]] = {
-            "by hand": lambda file: by_hand(spark, hand.sql_name, file),
-            "Wherry": lambda file: by_wherry(spark, delta, line, file),
-        }
-        taken: dict[str, list[float]] = {name: [] for name in ways}
-        for turn in range(-2, asked.rounds):  # the JVM warms up in two rounds that do not count
-            file = place / f"changes{turn}"
-            # Nine rows of ten are there already, all over the table; the tenth is new.
-            changes = spark.range(ROWS).selectExpr(
-                f"CASE WHEN id % 10 > 0 THEN id * {asked.rows // ROWS} ELSE -id - {ROWS * (turn + 3)} END AS id"
+def into_many(place: Path, turns: int) -> Taken:
+    """10,000 rows into 2,000,000; nine of ten are there already, all over the table."""
+    spark = session()
+    delta = Delta(path=str(place / "wherry"), mode="merge", keys=["id"], sequence_by="at")
+    hand = Delta(path=str(place / "hand"))
+    rows = spark.range(THERE).selectExpr(*_columns("id", "1L"))
+    for table in (delta, hand):
+        table.open(spark, rows.schema)
+        rows.write.format("delta").mode("append").save(table.place)
+    line = Line.of([], {"latest": delta}, {"latest": delta.demands(spark, rows.schema)})
+
+    def changes(turn: int) -> Path:
+        file = place / f"changes{turn}"
+        if not file.exists():
+            news = spark.range(ROWS).selectExpr(
+                f"CASE WHEN id % 10 > 0 THEN id * {THERE // ROWS} ELSE -id - {ROWS * (turn + 3)} END AS id"
             )
-            changes.selectExpr(*_columns("id", f"{turn + 4}L")).coalesce(1).write.json(str(file))
-            order = list(ways) if turn % 2 else list(reversed(ways))
-            for name in order:
-                began = time.perf_counter()
-                ways[name](file)
-                if turn >= 0:
-                    taken[name].append(time.perf_counter() - began)
-        same = spark.table(hand.sql_name).exceptAll(spark.table(delta.sql_name)).isEmpty()
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
-    print(_shown(taken))  # noqa: T201
-    print("both tables hold the same rows" if same else "THE TABLES DIFFER")  # noqa: T201
+            news.selectExpr(*_columns("id", f"{turn + 4}L")).coalesce(1).write.json(str(file))
+        return file
+
+    def timed(merge: Callable[[Path], None], turn: int) -> Iterator[float]:
+        file, began = changes(turn), time.perf_counter()
+        merge(file)
+        yield time.perf_counter() - began
+
+    ways: dict[str, Way] = {
+        BY_HAND: lambda _, turn: timed(lambda file: by_hand(spark, hand.sql_name, file), turn),
+        WHERRY: lambda _, turn: timed(lambda file: by_wherry(spark, delta, line, file), turn),
+    }
+    warm: dict[str, Way] = {
+        name: lambda where, turn, way=way: [each for cold in (-2, -1) for each in way(where, cold)]  # type: ignore[misc]
+        for name, way in ways.items()
+    }
+    taken = in_turns(ways, place, turns, warm=warm)
+    if not spark.table(hand.sql_name).exceptAll(spark.table(delta.sql_name)).isEmpty():
+        raise RuntimeError("the two tables differ")
+    return taken
 
 
 def _columns(number: str, at: str) -> list[str]:
@@ -99,14 +94,12 @@ def _columns(number: str, at: str) -> list[str]:
     ]
 
 
-def _shown(taken: dict[str, list[float]]) -> str:
-    lines = ["| way | merges | median ms | least ms | most ms | to by hand |", "|---|---|---|---|---|---|"]
-    base = statistics.median(taken["by hand"])
-    for name, times in taken.items():
-        figures = " | ".join(f"{1_000 * figure:.0f}" for figure in (statistics.median(times), min(times), max(times)))
-        lines.append(f"| {name} | {len(times)} | {figures} | {statistics.median(times) / base:.2f} |")
-    return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    main()
+CASES = (
+    Case(
+        name="merge",
+        says="10,000 JSON rows merged into 2,000,000",
+        measure=into_many,
+        turns=9,
+        bars=(Bar(to=BY_HAND, most=1.15),),
+    ),
+)

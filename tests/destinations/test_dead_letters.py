@@ -35,6 +35,9 @@ NACK_OF_ROW = (
 )
 
 
+_REFUSED = f"nack {NACK}, part string, position bigint"
+
+
 @pytest.fixture
 def dlq(spark: SparkSession, tmp_path: Path) -> Delta:
     """The table that a pipeline has by default."""
@@ -46,7 +49,7 @@ def dlq(spark: SparkSession, tmp_path: Path) -> Delta:
 def refused(spark: SparkSession, positions: Sequence[int]) -> DataFrame:
     """Refused rows of a batch, at these places."""
     rows = [(NACK_OF_ROW, "orders.json", position) for position in positions]
-    return spark.createDataFrame(rows, f"nack {NACK}, part string, position bigint")
+    return spark.createDataFrame(rows, _REFUSED)
 
 
 def nack(spark: SparkSession, dlq: Delta, positions: Sequence[int], **batch: Any) -> Batch:
@@ -101,6 +104,14 @@ def test_the_row_as_it_was_read_can_be_left_out(spark: SparkSession) -> None:
     (row,) = dead_letters(refused(spark, [1]), label().batch, original=False).collect()
     assert (row["original"], row["original_schema"]) == (None, None)
     assert row["row"] == json.dumps(ROW)
+
+
+def test_a_message_says_no_secret(spark: SparkSession) -> None:
+    """One that begins like another included; the row is what it is."""
+    refused = spark.createDataFrame([(("s", None, "C", "no k1 nor k1x", "k1", "", "k1", ""), "", 1)], _REFUSED)
+    secrets = {"k1": "${secret:A}", "k1x": "${secret:B}"}
+    (row,) = dead_letters(refused, label().batch, original=True, secrets=secrets).collect()
+    assert (row["message"], row["row"]) == ("no ${secret:A} nor ${secret:B}", "k1")
 
 
 def test_what_is_read_again_is_what_a_person_needs(spark: SparkSession, dlq: Delta) -> None:

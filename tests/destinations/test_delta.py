@@ -97,6 +97,7 @@ class TestOptions:
             ),
             ({"path": "a", "partition_by": ["a"], "cluster_by": ["b"]}, "cluster_by: expected either"),
             ({"path": "a", "stamp": "_wherry_batch"}, "stamp: '_wherry_batch' cannot be a column"),
+            ({"path": "a", "optimize": 0}, "optimize: expected at least 1 commit, got 0"),
             ({"table": "a b"}, "table: expected a name such as catalog.schema.table, got 'a b'"),
             ({"table": "t; drop table x"}, "table: expected a name such as"),
             ({"table": "a..b"}, "table: expected a name such as"),

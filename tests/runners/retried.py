@@ -79,11 +79,11 @@ def carried(folder: str, name: str, before: Spoil | None = None, behind: Spoil |
     doubled = []
     counts = Tally.counts
 
-    def watched(self: Tally, delivered: int | None) -> Any:
+    def watched(self: Tally, delivered: int | None, *, doubtful: bool = False) -> Any:
         first = self._observed[0][2]
         assert first is not None
         doubled.append(first.get["rows"] > 120)
-        return counts(self, delivered)
+        return counts(self, delivered, doubtful=doubtful)
 
     Tally.counts = watched  # type: ignore[method-assign]
     try:

@@ -14,6 +14,7 @@ from runners.entry import Entry, Settled
 from runners.errors import Refusal
 from runners.journal import Journal
 from runners.memory_ledger import MemoryLedger
+from runners.pace import Pace
 from runners.pipeline import Pipeline
 from runners.source import Feed, Source
 
@@ -94,14 +95,14 @@ def test_it_has_lanes_of_its_own_in_which_it_goes_on_where_it_was() -> None:
     first = source(Remembering(ledger), Backfill(reason="a test"))
     lane = next(lane for lane in first.lanes if lane.endswith("/0"))
     assert lane.startswith("backfill-")
-    one = first.take(lane, None)
+    one = first.take(lane, None, Pace())
     assert one is not None
     assert (one.start, one.end) == (0, 1)
     resumed = source(Remembering(ledger), Backfill(reason="another word for it"))
     assert resumed.lanes == first.lanes
-    two = resumed.take(lane, one.end)
+    two = resumed.take(lane, one.end, Pace())
     assert two is not None
-    assert (two.end, resumed.take(lane, two.end)) == (2, None)
+    assert (two.end, resumed.take(lane, two.end, Pace())) == (2, None)
     assert set(source(Remembering(ledger), Backfill(reason="a test", again=True)).lanes).isdisjoint(first.lanes)
 
 

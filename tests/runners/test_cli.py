@@ -141,9 +141,10 @@ def test_an_error_says_what_and_what_to_do(
     """Its exit code tells a scheduler apart what it must know."""
     fails(monkeypatch, Owned("orders is being run already.", hint="Wait for it."))
     assert cli.execute(["validate", file]) == 4
-    assert capsys.readouterr().err == "orders is being run already.\nWait for it.\n"
+    assert capsys.readouterr().err == "orders is being run already.\nWait for it.\nmore         wherry explain OWNED\n"
     fails(monkeypatch, Refusal("This state belongs to shop."))
     assert cli.execute(["validate", file]) == 2
+    assert capsys.readouterr().err == "This state belongs to shop.\n"
 
 
 def test_an_unforeseen_error_is_one_line_and_its_trace_a_file(
@@ -251,6 +252,72 @@ def test_a_run_that_is_stopped_before_it_carries_is_3(
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def test_a_run_that_another_one_has_is_4_or_passed_over(
+    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the call says; a scheduler that passes over it sees that nothing was carried."""
+
+    def run(_: Pipeline, **__: Any) -> Report:
+        raise Owned("orders is being run already, on this host.")
+
+    monkeypatch.setattr(Pipeline, "run", run)
+    assert cli.execute(["run", file]) == 4
+    assert cli.execute(["run", file, "--if-running", "fail"]) == 4
+    capsys.readouterr()
+    assert cli.execute(["run", file, "--if-running", "skip", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert err == "orders is being run already, on this host. It is left alone.\n"
+    assert json.loads(out)["status"] == "skipped"
+
+
+def test_standard_error_is_json_where_that_is_asked_for(
+    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever goes wrong; the next command is text again."""
+    carries(monkeypatch, status="failed", error=RunError(cls="X", code="LEDGER", message="no room"))
+    assert cli.execute(["run", file, "--log-format", "json"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert (json.loads(line)["level"], json.loads(line)["code"]) == ("error", "LEDGER")
+    assert cli.execute(["run", "gone.yaml", "--log-format", "json"]) == 2
+    assert json.loads(capsys.readouterr().err)["code"] == "DEFINITION"
+    assert cli.execute(["validate", "gone.yaml"]) == 2
+    assert capsys.readouterr().err.startswith("gone.yaml: 1 problem\n")
+
+
+def test_secrets_come_from_a_file_and_are_not_shown(
+    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They win over the environment; `${NAME}` does not find them."""
+    monkeypatch.setenv("WHERRY_KEY", "wrong")
+    Path("secrets.yaml").write_text("WHERRY_KEY: hunter2\nWHERRY_OTHER: hunter3\n")
+    Path(file).write_text(SMALLEST.replace("main.orders", "'main.${secret:WHERRY_KEY}'"))
+    carries(monkeypatch, status="failed", error=RunError(cls="X", code="X", message="no main.hunter2, main.wrong"))
+    assert cli.execute(["run", file, "--secrets", "secrets.yaml"]) == 1
+    assert capsys.readouterr().err.endswith("no main.${secret:WHERRY_KEY}, main.wrong\n")
+    Path(file).write_text(SMALLEST.replace("main.orders", "'main.${WHERRY_OTHER}'"))
+    assert cli.execute(["validate", file, "--secrets", "secrets.yaml"]) == 2
+    err = capsys.readouterr().err
+    assert "the parameter WHERRY_OTHER is missing" in err
+    assert "hunter" not in err
+
+
+def test_a_shell_completes_commands_kinds_and_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    """As click asks for it; and each shell gets its script."""
+
+    def completed(*words: str) -> list[str]:
+        environment = {"COMP_WORDS": " ".join(["wherry", *words]), "COMP_CWORD": str(len(words))}
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in {**environment, "_WHERRY_COMPLETE": "bash_complete"}.items():
+                patch.setenv(name, value)
+            assert cli.execute([]) == 0
+        return [line.partition(",")[2] for line in capsys.readouterr().out.splitlines()]
+
+    assert completed("va") == ["validate"]
+    assert completed("kinds", "with") == ["with_columns"]
+    assert completed("explain", "win") == ["WINDOW"]
+    assert "--if-running" in completed("run", "--if")
+
+
 def test_a_run_is_told_who_is_gone_and_what_has_moved(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """And what has become of the rest, each with the reason that the ledger keeps."""
     calls = carries(monkeypatch, status="succeeded")
@@ -296,6 +363,24 @@ def test_offsets_of_a_pipeline_that_never_ran_are_none(file: str, capsys: pytest
     out, err = capsys.readouterr()
     assert out.startswith("Nothing was carried yet.\n{")
     assert err == "There is nothing to move: nothing was carried yet.\n"
+
+
+def test_a_stop_may_be_forced(file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """And says whether anybody was there to hear it."""
+    asked: list[tuple[str, bool]] = []
+
+    def stop(_: Pipeline, reason: str, *, force: bool) -> bool:
+        asked.append((reason, force))
+        return force
+
+    monkeypatch.setattr(Pipeline, "stop", stop)
+    assert cli.execute(["stop", file]) == 0
+    assert cli.execute(["stop", file, "--force", "--reason", "fire"]) == 0
+    assert asked == [("asked to stop", False), ("fire", True)]
+    assert capsys.readouterr().out.splitlines() == [
+        "Nobody runs orders.",
+        "orders was asked to stop at once. How it is:  wherry status orders.yaml",
+    ]
 
 
 def test_refused_rows_are_shown_twenty_to_a_person_and_all_to_a_program(

@@ -251,6 +251,10 @@ def test_options_that_slipped_out_of_their_kind_are_told_to_go_back(refused: Ref
         ("dlq: {retain: long}", "dlq.retain: expected a duration such as 500ms"),
         ("run: {batch: {wait: 10}}", "run.batch.wait: expected text such as 10s, got the number 10"),
         ("run: {batch: {wait: soon}}", "run.batch.wait: expected a duration such as 500ms"),
+        ("run: {batch: {target: soon}}", "run.batch.target: expected a duration such as 500ms"),
+        ("run: {retry: {wait: soon}}", "run.retry.wait: expected a duration such as 500ms"),
+        ("run: {retry: {attempts: -2}}", "run.retry.attempts: expected a number of times, or -1 for ever, got -2"),
+        ("run: {retry: {also: ['']}}", "run.retry.also: expected a list of words"),
         ("run: {batch: {bytes: much}}", "run.batch.bytes: expected a size such as 500kB"),
         ("run: {time_zone: Mars/Base}", "run.time_zone: expected a time zone such as UTC"),
         ("run: {time_zone: ../../etc/passwd}", "run.time_zone: expected a time zone such as UTC"),
@@ -469,6 +473,13 @@ def test_a_secret_is_in_the_pipeline_and_nowhere_else(loaded: Load, refused: Ref
     assert said == "delivery: expected 'after_all' or 'after_any', got the text '${secret:KEY}'"
 
 
+def test_a_path_can_hold_no_secret(refused: Refuse) -> None:
+    """The ledger keeps paths, and so does the DLQ."""
+    said = "a path is kept in the ledger and in the DLQ, so no secret can stand in it; in `spark.conf` one can"
+    text = with_origin("{path: 's3a://${secret:KEY}@bucket/x'}") + "state: 'a/${secret:KEY}'\n"
+    assert refused(text, {"KEY": KEY}) == [f"origin.folder.path: {said}", f"state: {said}"]
+
+
 def test_a_pipeline_that_was_loaded_keeps_its_secrets_when_it_is_changed(loaded: Load) -> None:
     """What Python does with a loaded pipeline does not store them either."""
     pipeline = loaded(with_origin("{path: x, schema: '${secret:KEY}'}"), {"KEY": KEY}).pipeline
@@ -479,7 +490,9 @@ def test_a_pipeline_that_was_loaded_keeps_its_secrets_when_it_is_changed(loaded:
 def test_what_only_looks_at_the_state_needs_no_secret(loaded: Load, refused: Refuse) -> None:
     """A person may ask how a pipeline is without being able to run it."""
     text = with_origin("{path: x, schema: '${secret:KEY}'}")
-    assert refused(text) == ["origin.folder.schema: the secret KEY is missing; set it in the environment"]
+    assert refused(text) == [
+        "origin.folder.schema: the secret KEY is missing; set it in the environment, or give it by --secrets FILE"
+    ]
     assert loaded(text, needs_secrets=False).pipeline.name == "orders"
 
 

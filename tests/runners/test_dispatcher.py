@@ -15,12 +15,15 @@ from runners.clock import ManualClock
 from runners.dispatcher import Dispatcher
 from runners.entry import Entry
 from runners.errors import Fenced, WindowTripped
-from runners.events import BatchPlanned, BatchSettled, Event
+from runners.events import BatchPlanned, BatchRests, BatchSettled, Event
 from runners.flight import Rules
 from runners.following import Following
 from runners.journal import Journal
 from runners.memory_ledger import MemoryLedger
-from runners.outcome import Carry, Failed, Landed, Task, Tick, Ticked
+from runners.outcome import Alone, Answers, Ask, Carry, Failed, Landed, Task, Tick, Ticked, Together
+from runners.outcome import Shared as SharedOutcome
+from runners.pace import Pace
+from runners.retry import Retry
 from runners.source import Feed, Source
 from tests.simulation.world import SteppedCrew, Work, World
 
@@ -438,8 +441,8 @@ def test_a_run_that_goes_on_looks_again_when_it_is_time() -> None:
     assert run.dispatcher.patience() == 10
 
 
-def test_looking_costs_a_fiftieth_of_the_time_at_most() -> None:
-    """A listing that takes two seconds is repeated after a hundred."""
+def test_looking_costs_a_hundredth_of_the_time_at_most() -> None:
+    """A listing that takes two seconds is repeated after two hundred."""
     run = Going()
 
     def slow(source: Source | None, offsets: Mapping[str, JSON]) -> Source | None:
@@ -448,7 +451,7 @@ def test_looking_costs_a_fiftieth_of_the_time_at_most() -> None:
 
     run.dispatcher.following = Following(every=1, again=slow, now=-1)
     run.turn()
-    assert run.dispatcher.patience() == 100
+    assert run.dispatcher.patience() == 200
 
 
 def test_whoever_is_asked_to_stop_by_another_process_hears_it_at_the_next_look() -> None:
@@ -564,3 +567,200 @@ def test_what_a_tick_raises_stops_the_run() -> None:
     run.after(60)
     assert run.turn("0") is False
     assert [str(error) for error in run.dispatcher.errors] == ["the handler is gone"]
+
+
+class Shared(Bench):
+    """A bench whose lanes may be written together."""
+
+    def __init__(self, *, lanes: int, runners: int, max_in_flight: int | None = None) -> None:
+        super().__init__(lanes=lanes, runners=runners, max_in_flight=max_in_flight)
+        source = self.dispatcher.source
+        assert source is not None
+        self.dispatcher.source = replace(source, feeds=[replace(feed, shares=True) for feed in source.feeds])
+        self.refuses = False
+
+    def carry(self, task: Task) -> Work:
+        self.tasks.append(task)
+        return self._together(task) if isinstance(task, Together) else self._carried()
+
+    def _together(self, task: Together) -> Work:
+        yield
+        if self.refuses:
+            return Alone()
+        landed = {}
+        for carry in task.carries:
+            outcome = yield from self._carried()
+            if isinstance(outcome, Failed):
+                return outcome
+            assert isinstance(outcome, Landed)
+            landed[carry.plan.batch.lane] = outcome
+        return SharedOutcome(landed=landed)
+
+
+@pytest.mark.promise("SS-14", "SS-21")
+def test_lanes_that_are_ready_together_are_one_task_and_are_settled_in_one_append() -> None:
+    """More of them are in flight than there are runners; the next batches of all are planned with the same append."""
+    bench = Shared(lanes=4, runners=1)
+    bench.turn()
+    (task,) = bench.tasks
+    assert isinstance(task, Together)
+    assert [carry.plan.batch.lane for carry in task.carries] == ["0", "1", "2", "3"]
+    bench.dispatcher.committed = {}
+    bench.turn("0")
+    assert bench.settled() == [("0", 1), ("1", 1), ("2", 1), ("3", 1)]
+    assert [entry.kind for entry in bench.ledger.read()[-8:]] == ["settle"] * 4 + ["plan"] * 4
+
+
+def test_no_more_are_in_flight_than_may_be() -> None:
+    """Though they could be written together."""
+    bench = Shared(lanes=4, runners=1, max_in_flight=3)
+    bench.turn()
+    assert len(bench.planned()) == 3
+
+
+def test_those_that_are_parted_go_one_by_one() -> None:
+    """As many at a time as there are runners; the next batches are tried together again."""
+    bench = Shared(lanes=3, runners=2)
+    bench.refuses = True
+    bench.turn()
+    bench.turn("0")
+    assert [type(task).__name__ for task in bench.tasks] == ["Together", "Carry", "Carry"]
+    bench.turn("0", "1")
+    bench.turn("2")
+    assert sorted(bench.settled()) == [("0", 1), ("1", 1), ("2", 1)]
+    assert any(isinstance(task, Together) for task in bench.tasks[1:])
+
+
+def test_an_error_of_a_shared_write_is_one_error_and_leaves_all_its_batches_open() -> None:
+    """Whether they landed is asked by the next run, of each of them."""
+    bench = Shared(lanes=2, runners=1)
+    bench.error = ConnectionError("gone")
+    bench.turn()
+    assert not bench.turn("0")
+    assert bench.dispatcher.errors == [bench.error]
+    assert {plan.batch.lane for plan in bench.journal.state.open_plans} == {"0", "1"}
+
+
+def test_batches_are_as_large_as_the_pace_of_their_lane_says() -> None:
+    """A batch that took too long makes the next one smaller."""
+    bench = Bench()
+    asked: list[Limits] = []
+
+    class Asked(Rows):
+        def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
+            asked.append(limits)
+            return super().take(lane, start, limits)
+
+    source = bench.dispatcher.source
+    assert source is not None
+    feeds = [replace(feed, backlog=Asked(3), foresees=False) for feed in source.feeds]
+    bench.dispatcher.source = replace(source, feeds=feeds, limits=Limits(rows=1_600))
+    bench.dispatcher.pace = Pace(10)
+    bench.turn()
+    clock = bench.dispatcher.clock
+    assert isinstance(clock, ManualClock)
+    clock.move(20)
+    bench.turn("0")
+    bench.turn()
+    assert [limits.rows for limits in asked[:2]] == [100, 50]
+
+
+class Resting(Bench):
+    """A bench whose batches may be tried again, and whose runners say that nobody has them when they are asked."""
+
+    def __init__(self, **shape: int) -> None:
+        super().__init__(**shape)
+        self.dispatcher.retry = Retry(attempts=2)
+        self.error = TimeoutError("timed out")
+
+    def carry(self, task: Task) -> Work:
+        self.tasks.append(task)
+        return self._nobody() if isinstance(task, Ask) else self._carried()
+
+    def _nobody(self) -> Work:
+        yield
+        return Answers(found={})
+
+    def move(self, seconds: float) -> None:
+        """Let time pass."""
+        clock = self.dispatcher.clock
+        assert isinstance(clock, ManualClock)
+        clock.move(seconds)
+
+    def names(self) -> list[str]:
+        """What the runners were given to do."""
+        return [type(task).__name__ for task in self.tasks]
+
+
+@pytest.mark.promise("SS-23")
+def test_a_batch_that_meets_an_error_that_passes_rests_and_goes_again() -> None:
+    """It is the same plan; meanwhile its runner is free, and the run waits no longer than the rest."""
+    bench = Resting()
+    bench.turn()
+    assert bench.turn("0")
+    assert (bench.names(), bench.dispatcher.working) == (["Carry"], {})
+    patience = bench.dispatcher.patience()
+    assert patience is not None
+    assert 0.8 < patience <= 1
+    bench.turn()
+    assert bench.names() == ["Carry"]
+    bench.error = None
+    bench.move(1)
+    for _ in range(2):
+        bench.turn("0")
+    bench.turn("0")
+    assert bench.names()[:3] == ["Carry", "Ask", "Carry"]
+    assert len({task.plan.batch.plan for task in bench.tasks[:3] if isinstance(task, Carry | Ask)}) == 1
+    assert bench.settled() == [("0", 1)]
+    assert [event.tried for event in bench.events if isinstance(event, BatchRests)] == [1]
+
+
+@pytest.mark.promise("SS-23")
+def test_a_batch_is_tried_only_so_often() -> None:
+    """Then the run fails with the error, and the batch stays open."""
+    bench = Resting()
+    going = bench.turn()
+    for _ in range(20):
+        bench.move(10)
+        going = bench.turn("0")
+        if not going:
+            break
+    assert not going
+    assert bench.names() == ["Carry", "Ask", "Carry", "Ask", "Carry"]
+    assert bench.dispatcher.errors == [bench.error]
+    assert len(bench.journal.state.open_plans) == 1
+
+
+def test_while_one_lane_rests_its_runner_carries_another() -> None:
+    """It counts as in flight all the same."""
+    bench = Resting(lanes=2, runners=1, max_in_flight=2)
+    bench.turn()
+    bench.turn("0")
+    assert [task.plan.batch.lane for task in bench.tasks if isinstance(task, Carry)] == ["0", "1"]
+    bounded = Resting(lanes=2, runners=1, max_in_flight=1)
+    bounded.turn()
+    bounded.turn("0")
+    assert bounded.planned() == [("0", 1)]
+
+
+@pytest.mark.promise("CD-32")
+def test_a_stop_does_not_wait_for_one_that_rests() -> None:
+    """It stays open, and the next run looks at it first."""
+    bench = Resting()
+    bench.turn()
+    bench.turn("0")
+    bench.dispatcher.request_stop("asked")
+    assert not bench.turn()
+    assert (bench.dispatcher.errors, len(bench.journal.state.open_plans)) == ([], 1)
+
+
+def test_who_was_taken_over_meanwhile_writes_nothing_any_more() -> None:
+    """The ledger is looked at before a batch goes again."""
+    bench = Resting()
+    bench.turn()
+    bench.turn("0")
+    Journal(bench.ledger).acquire({"pipeline": "orders"})
+    bench.move(1)
+    with pytest.raises(Fenced):
+        bench.turn()
+    assert bench.names() == ["Carry"]

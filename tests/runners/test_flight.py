@@ -12,7 +12,7 @@ from destinations.dlq import Dlq
 from origins.batch import Batch, Span
 from runners.counts import Branch, Counts
 from runners.errors import Unbalanced, WindowTripped
-from runners.flight import Flight, Rules, after, begin, resume
+from runners.flight import Flight, Rules, after, begin, rested, resume
 from runners.outcome import (
     DLQ,
     Answers,
@@ -241,3 +241,69 @@ def test_begin_takes_the_way_that_was_planned() -> None:
     """Straight plans are carried, others prepared."""
     assert isinstance(begin(STRAIGHT, Lane()).task, Carry)
     assert isinstance(begin(TWO, Lane()).task, Prepare)
+
+
+@pytest.mark.promise("SS-23")
+@pytest.mark.parametrize("plan", [STRAIGHT, TWO])
+def test_behind_a_failed_write_the_destination_is_asked_before_anything_is_written_again(plan: Plan) -> None:
+    """A write that ended with an error may have landed."""
+    begun = begin(plan, Lane()) if plan.straight else decided(plan)
+    step = after(begun, Failed(error=TimeoutError()), LENIENT)
+    assert isinstance(step.again, Ask)
+    assert (tuple(step.again.names), step.again.ours) == (plan.destinations, True)
+    assert isinstance(step.error, TimeoutError)
+
+
+def test_only_those_that_failed_are_asked() -> None:
+    """The others have said that they have it, and keep it."""
+    outcome = Landed(written={"orders": Written(rows=10)}, failed={"latest": TimeoutError()})
+    step = after(decided(TWO), outcome, LENIENT)
+    assert isinstance(step.again, Ask)
+    flight = rested(step.flight, step.again, now=5, until=7)
+    assert (step.again.names, flight.failed, flight.tried, flight.since, flight.until) == (["latest"], {}, 1, 5, 7)
+    there = after(flight, Answers(found={"latest": Written(rows=10)}), LENIENT)
+    assert there.settled
+    missing = after(flight, Answers(found={}), LENIENT).flight.task
+    assert isinstance(missing, Deliver)
+    assert missing.names == ["latest"]
+
+
+def test_a_straight_batch_that_nobody_has_goes_again_under_the_same_plan() -> None:
+    """It was this run that planned it: the span stays. One that an earlier run left open is planned anew."""
+    failed = after(begin(STRAIGHT, Lane()), Failed(error=TimeoutError()), LENIENT)
+    assert failed.again is not None
+    again = after(rested(failed.flight, failed.again, now=0, until=1), Answers(found={}), LENIENT)
+    assert (again.flight.task, again.entries) == (Carry(plan=STRAIGHT), ())
+    left = resume(STRAIGHT, Lane(), {})
+    lost = after(left, Failed(error=TimeoutError()), LENIENT)
+    assert lost.again == left.task
+    anew = after(rested(lost.flight, left.task, now=0, until=1), Answers(found={}), LENIENT)  # type: ignore[arg-type]
+    assert [entry.kind for entry in anew.entries] == ["cancel"]
+
+
+def test_a_dlq_that_cannot_be_written_is_not_tried_again() -> None:
+    """It stops the run."""
+    flight = decided(TWO, nacked=1)
+    assert isinstance(flight.task, Deliver)
+    assert flight.task.names == [DLQ]
+    assert after(flight, Failed(error=TimeoutError()), LENIENT).again is None
+
+
+def test_what_writes_nothing_is_simply_done_again() -> None:
+    """Deciding a batch has a folder of its own each time."""
+    step = after(begin(TWO, Lane()), Failed(error=TimeoutError()), LENIENT)
+    assert step.again == Prepare(plan=TWO)
+
+
+def test_after_any_the_others_get_the_batch_first() -> None:
+    """Then the offset is out, and the one that failed is asked and tried again."""
+    any_one = Rules(dlq=Dlq(window=0), delivery="after_any")
+    flight = decided(TWO, rules=any_one)
+    one = after(flight, Landed(written={}, failed={"orders": TimeoutError()}), any_one)
+    assert isinstance(one.flight.task, Deliver)
+    assert (one.flight.task.names, one.again, one.error) == (["latest"], None, None)
+    two = after(one.flight, landed("latest", 10), any_one)
+    assert (two.settled, two.done) == (True, False)
+    assert isinstance(two.again, Ask)
+    assert two.again.names == ["orders"]
+    assert isinstance(two.error, TimeoutError)

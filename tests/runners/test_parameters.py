@@ -58,7 +58,7 @@ def test_the_characters_themselves_are_written_with_two_dollars() -> None:
             "a[0].b: the parameter LIMIT is missing; give it by --var LIMIT=… or in the environment",
         ),
         ("a: ${LIMTI}", "a: the parameter LIMTI is missing; did you mean 'LIMITS'?"),
-        ("a: ${secret:KEY}", "a: the secret KEY is missing; set it in the environment"),
+        ("a: ${secret:KEY}", "a: the secret KEY is missing; set it in the environment, or give it by --secrets FILE"),
         ("a: ${secret:KEY:-x}", "a: a secret has no default, got '${secret:KEY:-x}'"),
         ("a: ${a-b}", "a: expected ${NAME}, ${NAME:-default} or ${secret:NAME}, got '${a-b}'; where these characters"),
         ("a: x${", "a: expected ${NAME}, ${NAME:-default} or ${secret:NAME}, got '${'"),

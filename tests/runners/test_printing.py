@@ -76,9 +76,20 @@ def test_a_failure_is_told_in_its_own_words() -> None:
     """After how long, why, what to do, and how far it came."""
     error = RunError(cls="LedgerError", code="LEDGER", message="the disk is full.", hint="Make room.")
     report = carried(status="failed", error=error)
-    assert printing.failure(report) == "orders failed after 1.3 s: the disk is full.\nMake room."
+    assert printing.failure(report).splitlines() == [
+        "orders failed after 1.3 s: the disk is full.",
+        "Make room.",
+        "more         wherry explain LEDGER",
+    ]
     assert printing.report(report, "orders.yaml").splitlines()[0] == "2 batches before that:"
     assert printing.report(carried(status="failed", error=error, batches=0), "x") == "No batch was carried."
+
+
+def test_a_failure_says_what_to_type() -> None:
+    """With the definition's own file in the place where the error has only `FILE`."""
+    error = RunError(cls="WindowTripped", code="WINDOW", message="too many", hint="see it       wherry preview FILE")
+    said = printing.failure(carried(status="failed", error=error), "shop/orders.yaml")
+    assert "see it       wherry preview shop/orders.yaml" in said.splitlines()
 
 
 FACTS: dict[str, Any] = {
@@ -114,7 +125,7 @@ def test_a_pipeline_is_told_in_a_few_lines() -> None:
                 "at": "2026-01-01T00:00:00.123+00:00",
                 "batches": 3,
                 "read": 30,
-                "error": {"message": "the window tripped\n  and more"},
+                "error": {"code": "WINDOW", "message": "the window tripped\n  and more"},
             },
         }
     )
@@ -123,6 +134,7 @@ def test_a_pipeline_is_told_in_a_few_lines() -> None:
         "last run  failed at 2026-01-01T00:00:00, 3 batches, 30 rows",
         "          read",
         "error     the window tripped",
+        "          More:  wherry explain WINDOW",
         'lanes     0: batch 3, offset {"file": "a"}, 2 files waiting',
         "open      batch 4 of lane 0 (b.json) is open; the next run",
         "          finishes it first",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from destinations.memory import Memory as Kept
@@ -9,7 +11,8 @@ from origins.errors import WherryError
 from origins.memory import Memory
 from runners.definition import of
 from runners.pipeline import Pipeline
-from runners.secrets import hidden, without
+from runners.report import RunError
+from runners.secrets import discreet, hidden, without
 from stages.mask import Mask
 
 SECRETS = {"hunter2": "${secret:A}", "hunter2!\n": "${secret:B}"}
@@ -36,6 +39,22 @@ def test_an_error_that_leaves_says_no_secret() -> None:
     with pytest.raises(WherryError) as caught, hidden(SECRETS):
         raise WherryError("no way to user:hunter2@host", hint="Is hunter2 right?")
     assert str(caught.value) == "no way to user:${secret:A}@host\nIs ${secret:A} right?"
+
+
+def test_log_lines_say_no_secret_while_a_run_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    """Wherever in a line it would stand; afterwards lines are as they were."""
+    log = logging.getLogger("wherry")
+    with discreet(SECRETS), caplog.at_level("INFO", "wherry"):
+        log.warning("%s of hunter2: %d rows", "user:hunter2@host", 5)
+    log.warning("100% of hunter2")
+    assert caplog.messages == ["user:${secret:A}@host of ${secret:A}: 5 rows", "100% of hunter2"]
+
+
+def test_a_run_that_failed_says_no_secret() -> None:
+    """Neither in why nor in what to do, whoever raised."""
+    told = RunError.of(WherryError("no hunter2", hint="Is it hunter2?"), SECRETS)
+    assert (told.message, told.hint) == ("no ${secret:A}", "Is it ${secret:A}?")
+    assert RunError.of(ValueError("no hunter2"), SECRETS).message == "no ${secret:A}"
 
 
 def test_a_secret_of_a_pipeline_made_in_python_is_not_kept() -> None:

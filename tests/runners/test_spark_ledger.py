@@ -28,7 +28,7 @@ def table(spark: SparkSession) -> Iterator[str]:
     """A table's name that nobody has yet."""
     name = f"default.l{uuid.uuid4().hex}_ledger"
     yield name
-    for each in (name, f"{name}_history"):
+    for each in (name, f"{name}_history", f"{name}_bodies"):
         spark.sql(f"DROP TABLE IF EXISTS {each}")
 
 
@@ -157,6 +157,16 @@ def test_files_stay_for_seven_days(spark: SparkSession, table: str) -> None:
     assert {key: found[key] for key in catalog_table.PROPERTIES} == catalog_table.PROPERTIES
     assert found["delta.deletedFileRetentionDuration"] == "interval 7 days"
     assert found["delta.isolationLevel"] == "Serializable"
+
+
+def test_no_entry_is_larger_than_16_kib(spark: SparkSession, table: str) -> None:
+    """A large body lies in the table beside it, until its entry is compacted away."""
+    ledger = SparkLedger(spark, table)
+    ledger.append([Entry(kind="plan", id="a", body={"parts": list(range(10_000))})], after=0)
+    sizes = spark.read.table(table).selectExpr("max(length(to_json(struct(*))))")
+    assert sizes.collect()[0][0] < 16 * 1024
+    ledger.compact(Entry(kind="snapshot"), [], after=1)
+    assert spark.read.table(f"{table}_bodies").count() == 0
 
 
 def test_the_history_is_put_together(spark: SparkSession, table: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,6 +119,26 @@ def test_how_many_batches_are_carried_at_a_time_is_explained(
     assert explained(f"run: {run}\n", origin=f"  lanes: {lanes}\n").batches[-1] == sentence
 
 
+@pytest.mark.parametrize(
+    ("lanes", "table", "run", "sentence"),
+    [
+        (20, "{path: t}", "{runners: 2}", "are written together, up to 16; at most 2 writes at a time."),
+        (4, "{path: t}", "{max_in_flight: 2, runners: 1}", "are written together, up to 2; at most 1 write at a time."),
+        (2, "{path: t, stamp: batch}", "{runners: 2}", "2 lanes: at most 2 batches at work at a time."),
+    ],
+)
+def test_that_lanes_are_written_together_is_explained(
+    tmp_path: Path, lanes: int, table: str, run: str, sentence: str
+) -> None:
+    """Up to sixteen batches, or as many as may be in flight; never where a destination needs a write for each."""
+    file = tmp_path / "orders.yaml"
+    file.write_text(
+        f"name: orders\norigin: {{files: {{path: landing, format: text}}, lanes: {lanes}}}\n"
+        f"destinations: [delta: {table}]\nrun: {run}\n"
+    )
+    assert explain(load(file)).batches[-1].endswith(sentence)
+
+
 def test_runners_that_never_work_are_noted(explained: Explained) -> None:
     """Beyond the lanes, and beyond max_in_flight."""
     notes = explained("run: {runners: 3, max_in_flight: 2}\n", origin="  lanes: 2\n").notes
@@ -203,6 +223,13 @@ def test_how_long_a_batch_waits_for_more_is_explained(explained: Explained) -> N
         "With --follow, one that is not full waits 10s for more" in explained("run: {batch: {wait: 10s}}\n").batches[1]
     )
     assert not any("waits" in sentence for sentence in explained().batches)
+
+
+def test_how_long_a_batch_should_take_is_explained(explained: Explained) -> None:
+    """Only where somebody has asked for it."""
+    said = explained("run: {batch: {target: 10s}}\n").batches
+    assert any("grow or shrink until one takes about 10s" in sentence for sentence in said)
+    assert not any("grow" in sentence for sentence in explained().batches)
 
 
 @pytest.mark.parametrize(("lanes", "noted"), [(1, False), (2, True)])

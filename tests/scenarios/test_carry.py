@@ -145,3 +145,16 @@ def test_nothing_waits_is_a_run_of_no_batches(place: Place) -> None:
     (place.folder / "landing").mkdir()
     report = place.load(ORDERS).run()
     assert (report.status, report.batches) == ("succeeded", 0)
+
+
+def test_small_files_of_a_table_are_put_together_beside_the_batches(place: Place) -> None:
+    """After every third commit, across runs; the rows stay the same, and a later run finds all its batches."""
+    text = ORDERS.replace("path: tables/orders", "path: tables/orders, optimize: 3")
+    for number in range(4):
+        place.land(f"{number}.json", [order(number)])
+        place.load(text).run()
+    history = place.spark.sql(f"DESCRIBE HISTORY delta.`{place.folder}/tables/orders`").collect()
+    operations = [row["operation"] for row in reversed(history)]
+    assert operations.count("OPTIMIZE") == 1
+    assert operations.index("OPTIMIZE") == 4
+    assert place.ids("tables/orders") == [0, 1, 2, 3]

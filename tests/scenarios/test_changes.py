@@ -46,7 +46,7 @@ class Dying(Delta):
 
     def write(self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label]) -> Written:
         super().write(spark, rows, labels)
-        raise ConnectionError("the process is dying")
+        raise RuntimeError("the process is dying")
 
 
 def left_open(place: Place, pipeline: Pipeline, down: str) -> None:

@@ -38,7 +38,7 @@ class Flaky(Destination):
     def write(self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label]) -> Written:
         self.writes.append(1)
         if len(self.writes) == 1:
-            raise ConnectionError("the table is down")
+            raise RuntimeError("the table is down")
         return self.table.write(spark, rows, labels)
 
     def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:

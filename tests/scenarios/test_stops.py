@@ -83,6 +83,23 @@ def test_a_second_run_is_refused_while_one_is_under_way(place: Place) -> None:
     assert (len(refused), report.status, place.ids("tables/orders")) == (1, "succeeded", [1, 2, 3, 4])
 
 
+@pytest.mark.promise("CD-34")
+def test_a_run_is_forced_to_stop_through_its_ledger(place: Place) -> None:
+    """In the middle of a batch that would go on for ever; the next run carries it."""
+    four_files(place)
+    sleeps = "java_method('java.lang.Thread', 'sleep', bigint(600000)) is not null"
+    pipeline = place.load(ORDERS.replace("destinations:", f'  - filter: "id <> 2 or {sleeps}"\ndestinations:'))
+
+    def listen(event: Event) -> None:
+        if isinstance(event, BatchPlanned) and event.batch.number == 2:
+            assert place.load().stop("the house is on fire", force=True)
+
+    stopped = pipeline.run(listeners=[listen])
+    assert (stopped.status, stopped.reason, stopped.batches) == ("stopped", "the house is on fire", 1)
+    place.load(ORDERS).run()
+    assert place.ids("tables/orders") == [1, 2, 3, 4]
+
+
 @pytest.mark.promise("CD-18")
 def test_a_listener_that_raises_fails_the_run(place: Place) -> None:
     """Its words are the run's error, and the next run goes on."""

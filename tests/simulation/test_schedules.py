@@ -19,6 +19,8 @@ SHAPES = st.fixed_dictionaries(
         "delivery": st.sampled_from(["after_all", "after_any"]),
         "hears": st.booleans(),
         "foresees": st.booleans(),
+        "shares": st.booleans(),
+        "retries": st.booleans(),
         "follows": st.booleans(),
         "replaces": st.booleans(),
         "faults": st.integers(0, 8),

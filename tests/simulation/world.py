@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from destinations.destination import Identity, Written
+from destinations.destination import Written
 from destinations.dlq import Dlq
 from origins.batch import JSON, Batch, Limits, Span
 from origins.origin import Backlog
@@ -28,6 +28,7 @@ from runners.ledger import Ledger
 from runners.memory_ledger import MemoryLedger
 from runners.outcome import (
     DLQ,
+    Alone,
     Answers,
     Ask,
     Carry,
@@ -41,10 +42,13 @@ from runners.outcome import (
     Prepare,
     Prepared,
     Refused,
+    Shared,
     Task,
     Tick,
+    Together,
 )
 from runners.progress import Plan
+from runners.retry import FOR_EVER, NEVER, Retry
 from runners.source import Feed, Source
 
 Work = Generator[None, None, Outcome]
@@ -90,6 +94,7 @@ ALL = Protections()
 @dataclass
 class Commit:
     key: str
+    """Of several batches with spaces between."""
     rows: list[int]
     operation: str = "WRITE"
     replaces: bool = False
@@ -218,6 +223,8 @@ class Process:
             journal=self.journal,
             crew=self.crew,
             clock=self.clock,
+            retry=Retry(attempts=FOR_EVER, within=float("inf")) if world.retries else NEVER,
+            dice=world.rng,
             rules=Rules(
                 dlq=world.dlq,
                 delivery=world.delivery,  # type: ignore[arg-type]
@@ -228,7 +235,7 @@ class Process:
             forget=world.forget,
         )
         if world.protections.recover:
-            self.dispatcher.recover(dict.fromkeys([*world.names, DLQ], Identity(place="memory")))
+            self.dispatcher.recover()
         self.opened = False
         self.over = False
 
@@ -271,6 +278,7 @@ class Process:
                     backlog=Numbers(world.rng, world.arrived, world.largest),
                     straight=len(world.names) == 1 and not world.fickle,
                     foresees=world.foresees,
+                    shares=world.shares,
                 )
             ],
         )
@@ -286,13 +294,16 @@ class Process:
 
     def _carry(self, task: Task) -> Work:
         assert not isinstance(task, Tick), "nobody asked for empty batches"
+        if isinstance(task, Together):
+            outcome = yield from self._carry_together(task)
+            return outcome
         world, batch = self.world, task.plan.batch
         rows = world.rows_of(batch)
         if isinstance(task, Carry):
             good, bad = world.verdicts(rows, self.definition)
             if bad:
                 return Refused()
-            written = yield from self._write(world.names[0], batch, good)
+            written = yield from self._write(world.names[0], [batch], good)
             counts = Counts(read=len(rows), branches={world.names[0]: Branch(expected=len(good))})
             return Landed(written={world.names[0]: written}, counts=counts)
         if isinstance(task, Prepare):
@@ -312,7 +323,7 @@ class Process:
             for name in task.names:
                 rows = bad if name == DLQ else good
                 try:
-                    landed[name] = yield from self._write(name, batch, rows)
+                    landed[name] = yield from self._write(name, [batch], rows)
                 except Broken as error:
                     failed[name] = error
             return Landed(written=landed, failed=failed)
@@ -321,12 +332,26 @@ class Process:
             return Answers(found=found)
         if isinstance(task, Explain):
             return Explained(nacks=[])
-        return Counted(read=len(rows))
+        good, _ = world.verdicts(rows, self.definition)
+        return Counted(read=len(rows), left=len(good))
+
+    def _carry_together(self, task: Together) -> Work:
+        world, name = self.world, self.world.names[0]
+        batches = [carry.plan.batch for carry in task.carries]
+        read = [world.rows_of(batch) for batch in batches]
+        if any(world.verdicts(rows, self.definition)[1] for rows in read):
+            return Alone()
+        yield from self._write(name, batches, [row for rows in read for row in rows])
+        landed = {}
+        for batch, rows in zip(batches, read, strict=True):
+            counts = Counts(read=len(rows), branches={name: Branch(expected=len(rows))})
+            landed[batch.lane] = Landed(written={name: Written(rows=len(rows))}, counts=counts)
+        return Shared(landed=landed)
 
     def _ask(self, task: Ask) -> Generator[None, None, Mapping[str, Written]]:
         world, found = self.world, {}
         for name in task.names:
-            if world.protections.fence:
+            if world.protections.fence and not task.ours:
                 world.tables[name].fences += 1
             if world.rng.random() < 0.1:
                 world.tables[name].commits.append(Commit(f"{task.plan.batch.plan}/{name}", [], "SET TBLPROPERTIES"))
@@ -335,23 +360,26 @@ class Process:
             key = f"{task.plan.batch.plan}/{name}"
             for commit in world.tables[name].commits:
                 counts = commit.operation == "WRITE" or not world.protections.only_writes
-                if commit.key == key and counts and world.protections.ask:
-                    found[name] = Written(rows=len(commit.rows))
+                keys = commit.key.split()
+                if key in keys and counts and world.protections.ask:
+                    found[name] = Written(rows=len(commit.rows) if len(keys) == 1 else None)
             yield
         return found
 
-    def _write(self, name: str, batch: Batch, rows: list[int]) -> Generator[None, None, Written]:
+    def _write(self, name: str, batches: Sequence[Batch], rows: list[int]) -> Generator[None, None, Written]:
         yield
-        table, key = self.world.tables[name], f"{batch.plan}/{name}"
-        replaces = self.world.replaces and batch.first and name != DLQ
+        table, key = self.world.tables[name], " ".join(f"{batch.plan}/{name}" for batch in batches)
+        replaces = self.world.replaces and batches[0].first and name != DLQ
         self.transactions[key] = Transaction(table, Commit(key, list(rows), replaces=replaces), table.fences)
         yield
         transaction = self.transactions.pop(key)
         if transaction.fences != table.fences:
             raise Broken("fenced")
+        if self.world.retries and self.world.may_break():
+            raise Broken("TimeoutError: nothing landed")
         transaction.land()
         if self.world.may_break():
-            raise Broken("landed, though nobody was told")
+            raise Broken("TimeoutError: landed, though nobody was told")
         return Written(rows=len(rows))
 
 
@@ -372,6 +400,8 @@ class World:
         dlq: Dlq | None = None,
         hears: bool = True,
         foresees: bool = False,
+        shares: bool = False,
+        retries: bool = False,
         follows: bool = False,
         replaces: bool = False,
         faults: int = 6,
@@ -391,6 +421,10 @@ class World:
         """Whether the origin wants to be told; if not, a batch's settle and the next plan are recorded at once."""
         self.foresees = foresees
         """Whether batches are planned, in case, while those before them are carried."""
+        self.shares = shares and not replaces
+        """Whether lanes that are ready at the same time are written together."""
+        self.retries = retries
+        """Whether a write that is reported as failed is tried again by the same run."""
         self.follows = follows
         """Whether runs go on when nothing is left, while rows arrive, until somebody asks them to stop."""
         self.arrived = 0 if follows else rows
@@ -517,6 +551,7 @@ class World:
             self.faults -= 1
             self._gone(process)
             return None
+        process.clock.move(self.rng.random() if self.retries else 0)
         if self.follows:
             self._time_passes(process)
         try:

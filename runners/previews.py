@@ -1,0 +1,130 @@
+"""Trying out what waits: the next batch of each origin passes all stages, and nothing is written."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from origins.batch import Limits
+from origins.errors import WherryError
+from origins.origin import Origin, Progress
+from origins.quantities import seconds, size
+from runners.definition import Definition
+from runners.errors import CarryFailed, Refusal
+from runners.journal import Journal
+from runners.line import Line, named
+from runners.opening import analysed, line_of, pinned_schema, surveyed
+from runners.pace import Pace
+from runners.place import Place
+from runners.preview import BatchPreview, Preview
+from runners.problems import nearest
+from runners.progress import Lane, Plan
+from runners.run import check_pipeline
+from runners.runner import columns, own
+from runners.session import in_short, obtain
+from runners.session import own as own_session
+from runners.source import Feed, Source
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def preview(definition: Definition, *, rows: int | None, shown: int, lane: str | None, from_beginning: bool) -> Preview:
+    """Try out the next batch of each origin, or of one lane; as `Pipeline.preview` says."""
+    pipeline = definition.pipeline
+    known = [each for origin in pipeline.every_origin for each in pipeline.lanes_of(origin)]
+    if lane is not None and lane not in known:
+        raise Refusal(f"There is no lane '{lane}'; {nearest(lane, known)}")
+    place = Place.of(pipeline)
+    spark = own_session(obtain(pipeline.spark.conf, pipeline.spark.packages), pipeline.run_options.time_zone)
+    journal = Journal(place.ledger(spark if place.needs_spark else None))
+    check_pipeline(pipeline, place, journal.state)
+    look = _Look(definition=definition, journal=journal, spark=spark, from_beginning=from_beginning)
+    tried = []
+    for origin in pipeline.every_origin:
+        found = look.waiting(origin, [lane] if lane else known)
+        if found is not None:
+            tried.append(look.tried(origin, *found, rows=rows, shown=shown))
+    return Preview(pipeline=pipeline.name, batches=tuple(tried))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Look:
+    """A look at what waits, which leaves everything as it is."""
+
+    definition: Definition
+    journal: Journal
+    spark: SparkSession
+    from_beginning: bool
+
+    def waiting(self, origin: Origin, lanes: list[str]) -> tuple[Line, Plan] | None:
+        """The next batch of the origin's first lane that has one, and the stages that it passes."""
+        pipeline, options = self.definition.pipeline, self.definition.pipeline.run_options.batch
+        backlog = (
+            origin.survey(self.spark, Progress())
+            if self.from_beginning
+            else surveyed(pipeline, origin, self.journal, self.spark)
+        )
+        schema = pinned_schema(origin, self.journal) or origin.columns(self.spark, backlog)
+        if schema is None:
+            return None
+        line = self._line(origin, schema)
+        source = Source(
+            pipeline=pipeline.name,
+            run="",
+            definition=self.definition.hash,
+            destinations=tuple(named(pipeline.destinations)),
+            feeds=[
+                Feed(
+                    origin=origin.name or "origin",
+                    lanes=pipeline.lanes_of(origin),
+                    schema=schema,
+                    backlog=backlog,
+                    pins=lambda: line.pins(self.spark),
+                )
+            ],
+            limits=Limits(rows=options.rows, bytes=size(options.bytes) if options.bytes else None, files=options.files),
+        )
+        pace = Pace(seconds(options.target))
+        for lane in self._in_order(lanes):
+            state = Lane() if self.from_beginning else self.journal.state.lane(lane)
+            span = source.take(lane, state.offset, pace) if lane in source.lanes else None
+            if span is not None:
+                return line, source.plan(lane, state, span, datetime.now(timezone.utc), first=False)
+        return None
+
+    def tried(self, origin: Origin, line: Line, plan: Plan, *, rows: int | None, shown: int) -> BatchPreview:
+        """What becomes of the batch's rows."""
+        from runners.trial import Trial
+
+        batch = plan.batch
+        trial = Trial(
+            line=line,
+            pins=plan.pins,
+            order=origin.parts(own(batch)),
+            most=shown,
+            secrets=self.definition.pipeline.secrets,
+        )
+        try:
+            return trial.of(batch, origin.fetch(self.spark, own(batch), places=True), columns(batch), rows=rows)
+        except WherryError:
+            raise
+        except Exception as error:
+            where = f"batch {batch.number} of lane {batch.lane} ({batch.span.label})"
+            raise CarryFailed(f"{where} cannot be tried out: {in_short(error)}") from error
+
+    def _line(self, origin: Origin, schema: str) -> Line:
+        pipeline, destinations = self.definition.pipeline, named(self.definition.pipeline.destinations)
+        arriving = analysed(self.spark, schema, line_of(pipeline, origin, destinations))
+        afresh = {name: dataclasses.replace(each) for name, each in destinations.items()}
+        demands = {name: list(each.demands(self.spark, arriving[name])) for name, each in afresh.items()}
+        return line_of(pipeline, origin, destinations, demands)
+
+    def _in_order(self, lanes: list[str]) -> Iterator[str]:
+        """The lane in which the last run failed comes first."""
+        ended = self.journal.state.ended or {}
+        failed = (ended.get("error") or {}).get("lane")
+        yield from sorted(lanes, key=lambda lane: lane != failed)

@@ -1,0 +1,73 @@
+"""What Wherry costs, side by side with its peers.
+
+    python -m tests.benchmarks --into FOLDER              every case, each in a process of its own
+    python -m tests.benchmarks --into FOLDER --case small  one of them
+
+What was measured is written to FOLDER as it comes: a file for each case, `results.md` and `ratios.svg` for all that
+are there. A case whose file is there is not measured again unless it is named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.benchmarks import fan_out, idle, large, ledger, merge, restart, shown, small
+from tests.benchmarks.case import Case, Result
+
+CASES: dict[str, Case] = {
+    case.name: case for module in (small, large, restart, ledger, fan_out, merge, idle) for case in module.CASES
+}
+
+
+def main() -> None:
+    """Measure what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--into", type=Path, default=Path("benchmarks"), help="where the figures are written")
+    parser.add_argument("--case", action="append", choices=list(CASES), help="only this one; more than once is fine")
+    parser.add_argument("--turns", type=int, help="how often each way has its turn")
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    asked.into.mkdir(parents=True, exist_ok=True)
+    if asked.here:
+        _measure(CASES[asked.case[0]], asked.into, asked.turns)
+        return
+    for name in asked.case or [name for name in CASES if not _file(asked.into, name).exists()]:
+        print(f"{name}: {CASES[name].says}", flush=True)  # noqa: T201
+        turns = ["--turns", str(asked.turns)] if asked.turns else []
+        command = [sys.executable, "-m", "tests.benchmarks", "--here", "--into", str(asked.into), "--case", name]
+        subprocess.run([*command, *turns], check=True)
+        print(_written(asked.into, name), flush=True)  # noqa: T201
+
+
+def _measure(case: Case, into: Path, turns: int | None) -> None:
+    place = Path(tempfile.mkdtemp(prefix="wherry-benchmark-"))
+    try:
+        taken = case.measure(place, turns or case.turns)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    told = Result(case=case.name, taken=taken)
+    _file(into, case.name).write_text(json.dumps(told.json(), indent=1), encoding="utf-8")
+
+
+def _written(into: Path, name: str) -> str:
+    """Write the table and the plot of all that was measured; the part of this case."""
+    found = {key: Result(**json.loads(_file(into, key).read_text())) for key in CASES if _file(into, key).exists()}
+    tables = {key: shown.table(CASES[key], result) for key, result in found.items()}
+    (into / "results.md").write_text("\n".join(tables.values()), encoding="utf-8")
+    plot = shown.plot([(CASES[key], result) for key, result in found.items()])
+    (into / "ratios.svg").write_text(plot, encoding="utf-8")
+    return tables[name]
+
+
+def _file(into: Path, name: str) -> Path:
+    return into / f"{name}.json"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""Large batches: parquet rows that are cast, required and filtered, none of them bad."""
+
+from __future__ import annotations
+
+import gc
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from runners.events import BatchSettled
+from runners.session import jvm_process
+from tests.benchmarks import peers
+from tests.benchmarks.carried import carried, define
+from tests.benchmarks.case import Bar, Case, Taken, Way, in_turns, session
+from tests.benchmarks.landing import AMOUNT, SCHEMA, land_parquet
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROWS = 4_000_000
+BATCHES, IN_EACH = 20, 1_000_000
+PLAIN, WHERRY = "plain Spark", "Wherry"
+BATCH = "Wherry, the batch alone"
+
+
+def bulk(place: Path, turns: int) -> Taken:
+    """4,000,000 rows in one batch; a run of Wherry's with everything, and its batch alone."""
+    spark = session()
+    land_parquet(spark, place / "rows", ROWS)
+    alone: list[float] = []
+
+    def by_wherry(where: Path, turn: int) -> Iterator[float]:
+        own = where / str(turn)
+        file, spent = orders(own, place / "rows", files=1_000), [0.0]
+        began = time.perf_counter()
+        list(carried(file, 1, lambda event: spent.append(sum(event.seconds.values()))))
+        yield time.perf_counter() - began
+        alone.append(spent[-1])
+        shutil.rmtree(own)
+
+    def by_hand(where: Path, turn: int) -> Iterator[float]:
+        yield _by_hand(spark, where, sorted((place / "rows").glob("*.parquet")))
+        shutil.rmtree(where / "table")
+
+    taken = in_turns({PLAIN: by_hand, WHERRY: by_wherry}, place, turns)
+    return {**taken, BATCH: alone[-turns:]}
+
+
+def long(place: Path, turns: int) -> Taken:
+    """20,000,000 rows in 20 batches, and what the driver holds in memory after the second and after the last."""
+    spark = session()
+    for number in range(BATCHES):
+        land_parquet(spark, place / "rows", IN_EACH, files=1, first=number * IN_EACH)
+    held: dict[str, list[float]] = {"memory after a tenth": [], "memory at the end": []}
+
+    def by_wherry(where: Path, turn: int) -> Iterator[float]:
+        numbers = iter(range(1, BATCHES + 1))
+
+        def weigh(event: BatchSettled) -> None:
+            number = next(numbers)
+            if number in (BATCHES // 10, BATCHES):
+                held["memory after a tenth" if number < BATCHES else "memory at the end"].append(_memory(spark))
+
+        own, began = where / str(turn), time.perf_counter()
+        list(carried(orders(own, place / "rows", files=1), BATCHES, weigh if turn else None))
+        yield time.perf_counter() - began
+        shutil.rmtree(own)
+
+    def by_hand(where: Path, turn: int) -> Iterator[float]:
+        files = sorted((place / "rows").glob("*.parquet"))
+        yield sum(_by_hand(spark, where, [file]) for file in files)
+        shutil.rmtree(where / "table")
+
+    ways: dict[str, Way] = {PLAIN: by_hand, WHERRY: by_wherry}
+    taken = in_turns(ways, place, turns)
+    list(by_wherry(place / "weighed", turns))
+    return {**taken, **held}
+
+
+def orders(place: Path, rows: Path, *, files: int) -> Path:
+    """The definition that carries these rows, so many files a batch."""
+    place.mkdir(parents=True, exist_ok=True)
+    return define(
+        place,
+        f'origin: {{files: {{path: "{rows}/*.parquet", format: parquet, schema: "{SCHEMA}"}}}}\n'
+        f'stages:\n  - cast: {{amount: "{AMOUNT}"}}\n  - require: {{positive: "amount >= 0"}}\n'
+        '  - filter: "id % 5 > 0"\n'
+        f"destinations: [delta: {{path: tables/orders}}]\nrun: {{batch: {{files: {files}}}}}\n",
+    )
+
+
+def _by_hand(spark: SparkSession, place: Path, files: list[Path]) -> float:
+    peers.make(spark, place / "table", SCHEMA.replace("amount string", f"amount {AMOUNT}"))
+    began = time.perf_counter()
+    rows = peers.staged(spark.read.schema(SCHEMA).parquet(*map(str, files)))
+    rows.write.format("delta").mode("append").save(str(place / "table"))
+    return time.perf_counter() - began
+
+
+def _memory(spark: SparkSession) -> float:
+    """MiB that Python holds, and the JVM behind a collection."""
+    gc.collect()
+    process = jvm_process(spark)
+    subprocess.run(["jcmd", str(process), "GC.run"], check=True, capture_output=True)
+    told = subprocess.run(["jstat", "-gc", str(process)], check=True, capture_output=True, text=True).stdout
+    names, figures = (line.split() for line in told.splitlines()[:2])
+    used = sum(float(figure) for name, figure in zip(names, figures, strict=True) if name in ("S0U", "S1U", "EU", "OU"))
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return used / 1_024 + pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+CASES = (
+    Case(
+        name="bulk",
+        says="4,000,000 parquet rows in one batch, cast, require, filter, none bad",
+        measure=bulk,
+        turns=9,
+        bars=(Bar(to=PLAIN, most=1.10), Bar(of=BATCH, to=PLAIN, most=1.05)),
+    ),
+    Case(
+        name="long",
+        says="20,000,000 rows in 20 batches; memory in MiB",
+        measure=long,
+        bars=(Bar(to=PLAIN, most=1.05), Bar(of="memory at the end", to="memory after a tenth", most=1.1)),
+    ),
+)

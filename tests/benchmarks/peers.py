@@ -1,0 +1,92 @@
+"""What Wherry is measured against. Each carries files into a Delta table as its users would, in the same session."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.benchmarks.landing import AMOUNT, SCHEMA
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Transform = Callable[["DataFrame"], "DataFrame"]
+OURS = "tblproperties ('delta.checkpointInterval' = '100')"
+"""The property that a table has which Wherry makes."""
+
+
+def as_is(rows: DataFrame) -> DataFrame:
+    """The rows as they are."""
+    return rows
+
+
+def staged(rows: DataFrame) -> DataFrame:
+    """By hand what three stages do: a cast, a rule, and a filter that keeps 80 %."""
+    cast = rows.selectExpr("id", "email", f"cast(amount as {AMOUNT}) as amount", "at")
+    return cast.where("assert_true(amount >= 0) is null").where("id % 5 > 0")
+
+
+def make(spark: SparkSession, table: Path, schema: str = SCHEMA, properties: str = OURS) -> None:
+    """The table, unless it is there."""
+    if not table.exists():
+        spark.sql(f"create table delta.`{table}` ({schema}) using delta {properties}")
+
+
+def plain(spark: SparkSession, table: Path, files: list[Path], transform: Transform = as_is) -> Iterator[float]:
+    """Read a file, append it: the least that Spark can do."""
+    for file in files:
+        began = time.perf_counter()
+        frame = transform(spark.read.schema(SCHEMA).json(str(file)))
+        frame.write.format("delta").mode("append").save(str(table))
+        yield time.perf_counter() - began
+
+
+def streaming(spark: SparkSession, place: Path) -> Iterator[float]:
+    """Structured Streaming into its Delta sink, one file a trigger, all that is there; what each trigger took."""
+    stream = _stream(spark, place).format("delta").option("checkpointLocation", str(place / "checkpoint"))
+    yield from _triggers(stream.start(str(place / "table")))
+
+
+def each_batch(spark: SparkSession, place: Path, write: Callable[[DataFrame, int], None]) -> Iterator[float]:
+    """Structured Streaming with `foreachBatch`, one file a trigger; what each trigger took."""
+    stream = _stream(spark, place).foreachBatch(write).option("checkpointLocation", str(place / "checkpoint"))
+    yield from _triggers(stream.start())
+
+
+def once(rows: DataFrame, table: Path, number: int) -> None:
+    """Append what Delta has not got yet under this number, as its documentation shows it."""
+    writer = rows.write.format("delta").mode("append")
+    writer.option("txnAppId", f"orders-{table.name}").option("txnVersion", number).save(str(table))
+
+
+def with_dlt(place: Path, files: list[Path]) -> Iterator[float]:
+    """dlt into its Delta destination, one file a load; no Spark."""
+    import dlt
+    from dlt.sources.filesystem import filesystem, read_jsonl
+
+    dlt.config["runtime.dlthub_telemetry"] = False
+    pipeline = dlt.pipeline(
+        "orders",
+        pipelines_dir=str(place / "dlt"),
+        destination=dlt.destinations.filesystem(str(place / "table")),
+        dataset_name="shop",
+    )
+    for file in files:
+        began = time.perf_counter()
+        rows = filesystem(bucket_url=str(file.parent), file_glob=file.name) | read_jsonl()
+        pipeline.run(rows.with_name("orders"), table_format="delta", write_disposition="append")
+        yield time.perf_counter() - began
+
+
+def _stream(spark: SparkSession, place: Path) -> Any:
+    spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "100000")
+    read = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(place / "landing"))
+    return read.writeStream.trigger(availableNow=True)
+
+
+def _triggers(query: Any) -> Iterator[float]:
+    query.awaitTermination()
+    took = [each["durationMs"] for each in query.recentProgress if each["numInputRows"]]
+    yield from (each["triggerExecution"] / 1_000 for each in took)

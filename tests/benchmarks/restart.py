@@ -1,0 +1,72 @@
+"""A run is killed; how long until the next one has carried its first new batch, from the start of its process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.benchmarks.case import Bar, Case, Taken
+from tests.benchmarks.landing import land
+from tests.benchmarks.small import orders
+
+BARE, AGAIN, MORE = "a bare session", "restart to the first new batch", "more than a bare session"
+SESSION = """
+import sys
+from runners.session import own, start
+own(start({})).range(1).collect()
+print("up", flush=True)
+sys.stdin.read()
+"""
+RUN = """
+import sys
+from runners.definition import load
+from runners.events import BatchPlanned, BatchSettled
+planned = set()
+def listen(event):
+    if isinstance(event, BatchPlanned):
+        planned.add(event.batch.plan)
+    if isinstance(event, BatchSettled) and event.batch.plan in planned:
+        print("settled", flush=True)
+load(sys.argv[1]).pipeline.run(listeners=[listen])
+"""
+
+
+def restart(place: Path, turns: int) -> Taken:
+    """The first run is killed behind its third batch, with the fourth on its way; its JVM lives on, as it would."""
+    land(place / "landing", 400)
+    file = orders(place)
+    _until("settled", 3, RUN, str(file))
+    bare, again = [], []
+    for _ in range(turns):
+        bare.append(_until("up", 1, SESSION))
+        again.append(_until("settled", 1, RUN, str(file)))
+    return {BARE: bare, AGAIN: again, MORE: [more - less for more, less in zip(again, bare, strict=True)]}
+
+
+def _until(word: str, times: int, program: str, *words: str) -> float:
+    """Seconds until the program has said the word so often; then it is killed."""
+    began = time.perf_counter()
+    with subprocess.Popen(
+        [sys.executable, "-c", program, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        for _ in range(times):
+            if process.stdout.readline().strip() != word:
+                raise RuntimeError(f"the program ended before it said {word!r} {times} times")
+        took = time.perf_counter() - began
+        process.kill()
+    return took
+
+
+CASES = (
+    Case(
+        name="restart",
+        says="restart after SIGKILL on the same host, to the first new batch",
+        measure=restart,
+        turns=5,
+        bars=(Bar(of=MORE, most=1.0),),
+        unit="s",
+    ),
+)

@@ -1,0 +1,63 @@
+"""What was measured, as a table and as a plot."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from html import escape
+
+from tests.benchmarks.case import Bar, Case, Result
+
+ROW, LEFT, WIDE = 26, 430, 420
+"""Pixels: a line of the plot, where its bars begin, and how long one that is just met is, half of it."""
+
+
+def table(case: Case, result: Result) -> str:
+    """The medians and spreads of one case, and its ratios beside the bars."""
+    scale = 1_000 if case.unit == "ms" else 1
+    lines = [f"### {case.name}: {case.says}", ""]
+    lines += [f"| way | times | median {case.unit} | mean | least | most |", "|---|---|---|---|---|---|"]
+    for way, times in result.taken.items():
+        shown = [statistics.median(times), statistics.mean(times), min(times), max(times)]
+        digits = 0 if case.unit == "ms" and not way.startswith("memory") else 3
+        factor = 1 if way.startswith("memory") else scale
+        lines.append(f"| {way} | {len(times)} | " + " | ".join(f"{factor * each:,.{digits}f}" for each in shown) + " |")
+    return "\n".join([*lines, "", *(f"- {_told(bar, result)}" for bar in case.bars), ""])
+
+
+def plot(measured: Sequence[tuple[Case, Result]]) -> str:
+    """One SVG: for each bar how much of it is used; the line is the bar itself."""
+    bars = [
+        (case, bar, figure) for case, result in measured for bar in case.bars if (figure := bar.figure(result.taken))
+    ]
+    height = ROW * (len(bars) + 2)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {LEFT + WIDE + 140} {height}" '
+        'font-family="sans-serif" font-size="13">',
+        "<style>text{fill:#24292f} .met{fill:#2f7d4f} .missed{fill:#b3402a} line{stroke:#24292f} "
+        "@media(prefers-color-scheme:dark){text{fill:#e6edf3} line{stroke:#e6edf3}}</style>",
+        f'<text x="{LEFT + WIDE // 2}" y="16" text-anchor="middle">the bar</text>',
+    ]
+    for index, (case, bar, figure) in enumerate(bars):
+        top = ROW * (index + 1)
+        long = min(WIDE, round(WIDE / 2 * figure / bar.most))
+        met = "met" if figure <= bar.most else "missed"
+        parts += [
+            f'<text x="{LEFT - 10}" y="{top + 16}" text-anchor="end">{escape(f"{case.name}: {_named(bar)}")}</text>',
+            f'<rect class="{met}" x="{LEFT}" y="{top + 4}" width="{long}" height="{ROW - 8}"/>',
+            f'<text x="{LEFT + long + 8}" y="{top + 16}">{figure:.2f} (at most {bar.most:g})</text>',
+        ]
+    middle = LEFT + WIDE // 2
+    parts.append(f'<line x1="{middle}" y1="{ROW - 4}" x2="{middle}" y2="{height - ROW}" stroke-dasharray="3 3"/>')
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def _told(bar: Bar, result: Result) -> str:
+    figure = bar.figure(result.taken)
+    if figure is None:
+        return f"{_named(bar)}: not measured; the bar is {bar.most:g}"
+    return f"{_named(bar)}: **{figure:.2f}**, the bar is {bar.most:g}: {'met' if figure <= bar.most else 'missed'}"
+
+
+def _named(bar: Bar) -> str:
+    return f"{bar.of} to {bar.to}" if bar.to else bar.of

@@ -1,0 +1,101 @@
+"""`wherry init`: what it asks, what it writes, and what it leaves alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from origins.errors import WherryError
+from runners import cli
+from runners.commands import wherry
+from runners.definition import load
+from runners.init import EXAMPLES, begin
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_a_pipeline_is_called_as_its_directory(tmp_path: Path) -> None:
+    """In its file's name, in its definition and in its test."""
+    files = begin(tmp_path / "shop")
+    assert [str(file.relative_to(tmp_path)) for file in files] == [
+        "shop/shop.yaml",
+        "shop/landing/sample.csv",
+        "shop/test_pipeline.py",
+    ]
+    pipeline = load(tmp_path / "shop" / "shop.yaml").pipeline
+    assert (pipeline.name, pipeline.destinations[0].name) == ("shop", "shop")
+    assert 'HERE / "shop.yaml"' in (tmp_path / "shop" / "test_pipeline.py").read_text()
+
+
+def test_it_may_be_called_otherwise_and_lie_in_a_directory_that_is_there(tmp_path: Path) -> None:
+    """What lies there already stays."""
+    (tmp_path / "mine.txt").write_text("mine")
+    begin(tmp_path, "till-2")
+    assert load(tmp_path / "till-2.yaml").pipeline.name == "till-2"
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
+def test_nothing_is_written_over(tmp_path: Path) -> None:
+    """And nothing beside it either; a second time over the same files is no harm."""
+    begin(tmp_path, "shop")
+    (tmp_path / "shop.yaml").unlink()
+    (tmp_path / "test_pipeline.py").write_text("mine")
+    with pytest.raises(WherryError, match=r"test_pipeline\.py is there already"):
+        begin(tmp_path, "shop")
+    assert not (tmp_path / "shop.yaml").exists()
+    (tmp_path / "test_pipeline.py").unlink()
+    begin(tmp_path, "shop")
+    assert begin(tmp_path, "shop")
+
+
+def test_a_name_that_is_none_is_refused_with_one_that_is(tmp_path: Path) -> None:
+    """Nothing is made then."""
+    with pytest.raises(WherryError, match=r"Add --name my-shop\."):
+        begin(tmp_path / "my shop")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_cannot_be_written_is_no_stack_trace(tmp_path: Path) -> None:
+    """A file stands where it would be."""
+    (tmp_path / "shop").write_text("")
+    with pytest.raises(WherryError, match="cannot be written"):
+        begin(tmp_path / "shop", "orders")
+
+
+def test_databricks_gets_a_bundle_and_a_notebook(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """All of one name, which is a table's name too."""
+    assert cli.execute(["init", str(tmp_path / "shop"), "--databricks"]) == 0
+    assert "databricks bundle deploy" in capsys.readouterr().out
+    names = {file.name for file in (tmp_path / "shop").iterdir()}
+    assert names == {"shop.yaml", "databricks.yml", "notebook.py", "landing"}
+    assert load(tmp_path / "shop" / "shop.yaml").pipeline.destinations[0].place == "default.shop"
+    assert 'Pipeline.load("shop.yaml"' in (tmp_path / "shop" / "notebook.py").read_text()
+    assert cli.execute(["init", str(tmp_path / "my-shop"), "--databricks"]) == 2
+    assert "Add --name my_shop." in capsys.readouterr().err
+
+
+def test_one_question_is_asked_and_only_of_a_person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it is called; nobody is asked where a directory is named, or where nobody sits."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("runners.init_command.asks", lambda: True)
+    result = CliRunner().invoke(wherry, ["init"], input="till\n", standalone_mode=False)
+    assert "What is the pipeline called? [orders]" in result.stderr
+    assert "wherry run till/till.yaml" in result.stdout
+    assert CliRunner().invoke(wherry, ["init", "shop"], standalone_mode=False).stderr == ""
+    monkeypatch.setattr("runners.init_command.asks", lambda: False)
+    assert cli.execute(["init"]) == 0
+    assert sorted(place.name for place in tmp_path.iterdir()) == ["orders", "shop", "till"]
+
+
+def test_what_is_copied_is_packaged() -> None:
+    """Every file of every example matches a pattern of the wheel's."""
+    packaged = re.search(r"^runners = (\[.*\])$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    patterns = json.loads(packaged.group(1)) if packaged else []
+    files = [file for file in EXAMPLES.rglob("*") if file.is_file() and "__pycache__" not in file.parts]
+    left = [str(file) for file in files if not any(file.relative_to(EXAMPLES.parent).match(each) for each in patterns)]
+    assert files
+    assert left == []

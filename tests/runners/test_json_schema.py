@@ -1,0 +1,99 @@
+"""The schema of definitions takes what the reader takes, and refuses what an editor should underline."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runners import cli
+from runners.demo import DEFINITION
+from runners.document import parse, plain
+from runners.json_schema import json_schema
+
+ROOT = Path(__file__).resolve().parents[2]
+SCHEMA = json_schema()
+NAMES = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None)}
+
+
+def is_a(value: Any, name: str) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if name in ("number", "integer"):
+        return number and (name == "number" or isinstance(value, int))
+    return isinstance(value, NAMES[name])
+
+
+def fits(value: Any, schema: Any) -> bool:
+    """Whether a value is valid, by the words of JSON Schema that the schema uses; a word that is not known fails."""
+    checks: dict[str, Callable[[Any], bool]] = {
+        "type": lambda names: any(is_a(value, name) for name in ([names] if isinstance(names, str) else names)),
+        "enum": lambda values: value in values,
+        "pattern": lambda pattern: not isinstance(value, str) or re.search(pattern, value) is not None,
+        "$ref": lambda ref: fits(value, SCHEMA["$defs"][ref.removeprefix("#/$defs/")]),
+        "anyOf": lambda schemas: any(fits(value, each) for each in schemas),
+        "oneOf": lambda schemas: sum(fits(value, each) for each in schemas) == 1,
+        "items": lambda each: not isinstance(value, list) or all(fits(item, each) for item in value),
+        "required": lambda names: not isinstance(value, dict) or all(name in value for name in names),
+        "properties": lambda known: all(fits(value[name], known[name]) for name in known if name in as_dict(value)),
+        "additionalProperties": lambda other: all(
+            other is not False and fits(each, other)
+            for name, each in as_dict(value).items()
+            if name not in schema.get("properties", {})
+        ),
+    }
+    told = {"description", "title", "$schema", "$defs"}
+    return all(checks[word](said) for word, said in schema.items() if word not in told)
+
+
+def as_dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def definitions() -> list[str]:
+    """Those that the README, the demo and the examples show."""
+    shown = re.findall(r"^```yaml\n(name: .*?)^```$", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    examples = [file.read_text() for file in (ROOT / "runners" / "examples").rglob("*.yaml")]
+    return [*shown, DEFINITION, *examples]
+
+
+@pytest.mark.parametrize("text", definitions())
+def test_what_is_shown_is_valid(text: str) -> None:
+    """Every definition that people begin with."""
+    assert fits(plain(parse(text, "x.yaml")), SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("max_files: 1 ", "max_flies: 1 "),
+        ("format: json", "format: {}"),
+        ("name: orders", "nam: orders"),
+        ("window: 1000", "window: many"),
+        ("- delta: {path: tables/orders}", "- dleta: {path: tables/orders}"),
+        ("- delta: {path: tables/orders}", "- {delta: {path: tables/orders}, log: {}}"),
+        ("- filter:", "- flter:"),
+        ("destinations:", "destination:"),
+    ],
+)
+def test_what_is_misspelled_is_not(old: str, new: str) -> None:
+    """In the kinds, beside them and inside of them."""
+    assert old in DEFINITION
+    assert not fits(plain(parse(DEFINITION.replace(old, new), "x.yaml")), SCHEMA)
+
+
+def test_a_parameter_may_stand_for_any_value() -> None:
+    """An editor does not know what will be put in."""
+    assert fits(plain(parse(DEFINITION.replace("window: 1000", "window: '${WINDOW}'"), "x.yaml")), SCHEMA)
+
+
+def test_the_command_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """With what each option is for."""
+    assert cli.execute(["kinds", "--json-schema"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == json.loads(json.dumps(SCHEMA))
+    delta = printed["$defs"]["destination"]["properties"]["delta"]
+    assert delta["properties"]["path"]["description"] == "Where the table lies; relative to the definition."

@@ -1,0 +1,83 @@
+"""What a run says on standard error where there is no terminal."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from datetime import datetime, timezone
+
+import pytest
+
+from origins.batch import Batch, Span
+from runners import cli
+from runners.clock import ManualClock
+from runners.events import BatchPlanned, BatchSettled, Event, Noticed, RunEnded, RunStarted, RunStopping
+from runners.log_lines import LogLines, complain, speak
+
+
+@pytest.fixture(autouse=True)
+def lines() -> Iterator[None]:
+    """The command's own handler; text again afterwards."""
+    cli.execute(["--version"])
+    yield
+    speak("text")
+
+
+def batch(number: int, label: str = "") -> Batch:
+    """A batch of lane 0."""
+    span = Span(start=None, end=number, label=label)
+    when = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    return Batch(
+        pipeline="p", run="r", origin="o", lane="0", number=number, plan=f"{number}", span=span, schema="", time=when
+    )
+
+
+def settled(number: int, **more: object) -> BatchSettled:
+    """A batch of 1,000 rows, of which one was refused."""
+    counts = {"read": 1_000, "nacked": 1, "delivered": {"orders": 999}}
+    return BatchSettled(batch=batch(number), counts=counts, **more)  # type: ignore[arg-type]
+
+
+def test_a_person_reads_a_line_every_ten_seconds_and_what_changes(capsys: pytest.CaptureFixture[str]) -> None:
+    """A batch that is settled but for a destination counts when it has it."""
+    clock = ManualClock()
+    listener = LogLines("text", clock=clock)
+    events: list[Event] = [RunStarted(pipeline="orders", run="7f"), BatchPlanned(batch=batch(1)), settled(1)]
+    for event in [*events, settled(2, owed=("late",))]:
+        listener(event)
+    clock.move(10)
+    for event in (settled(2), settled(3), Noticed(origin="files", message="two are empty")):
+        listener(event)
+    listener(RunStopping(reason="signal SIGTERM"))
+    assert capsys.readouterr().err.splitlines() == [
+        "orders: run 7f begins",
+        "2 batches, 2,000 rows, 2 refused so far",
+        "files: two are empty",
+        "stopping: signal SIGTERM",
+    ]
+
+
+def test_a_program_reads_every_event_as_an_object(capsys: pytest.CaptureFixture[str]) -> None:
+    """With its facts; no secret is among them."""
+    speak("json")
+    listener = LogLines("json", secrets={"hunter2": "${secret:KEY}"})
+    for event in (
+        RunStarted(pipeline="orders", run="7f"),
+        BatchPlanned(batch=batch(1, "landing/hunter2.json")),
+        settled(1, seconds={"write": 0.5}),
+        RunEnded(status="succeeded", reason="nothing left to do"),
+    ):
+        listener(event)
+    complain("no room\nMake some.", code="LEDGER")
+    logging.getLogger("wherry").warning("%d are late", 5)
+    began, planned, carried, ended, failed, late = map(json.loads, capsys.readouterr().err.splitlines())
+    assert datetime.fromisoformat(began["at"]).tzinfo is not None
+    assert (began["event"], began["run"], began["level"]) == ("run_started", "7f", "info")
+    assert (planned["event"], planned["lane"], planned["number"]) == ("batch_planned", "0", 1)
+    assert planned["of"] == "landing/${secret:KEY}.json"
+    assert (carried["read"], carried["nacked"], carried["delivered"]) == (1_000, 1, {"orders": 999})
+    assert carried["seconds"] == {"write": 0.5}
+    assert (ended["event"], ended["status"]) == ("run_ended", "succeeded")
+    assert (failed["level"], failed["code"], failed["message"]) == ("error", "LEDGER", "no room\nMake some.")
+    assert (late["level"], late["message"]) == ("warning", "5 are late")

@@ -1,0 +1,119 @@
+"""Commands that need no JVM: they answer within a second of the processor's time, and do not even import pyspark."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pytest
+from deltalake import write_deltalake
+
+from destinations.dead_letters import SCHEMA
+from runners.delta_ledger import DeltaLedger
+from runners.entry import Entry
+from runners.journal import Journal
+from runners.ownership import host_identity
+from tests.runners.test_cli import ROOT
+from tests.runners.test_progress import plan, settle
+
+DEFINITION = """
+name: orders
+origin: {files: {path: "landing/*.json", format: json, schema: "id long, amount string"}}
+destinations: [{delta: {path: tables/orders}}]
+"""
+TYPES = {"bigint": pyarrow.int64(), "timestamp": pyarrow.timestamp("us", "UTC"), "string": pyarrow.string()}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A definition with a state of 600 batches and as many refused rows, written without Spark."""
+    folder = tmp_path_factory.mktemp("looking")
+    (folder / "orders.yaml").write_text(DEFINITION)
+    state = folder / ".wherry" / "orders"
+    state.mkdir(parents=True)
+    journal = Journal(DeltaLedger(state / "ledger"))
+    journal.acquire({**host_identity(), "pipeline": "orders", "run": "r"})
+    journal.record(Entry(kind="open", body={"pipeline": "orders"}))
+    batches = [(plan(number, start=number - 1, end=number), f"p{number}") for number in range(1, 601)]
+    entries: list[Entry] = []
+    for each, name in batches:
+        entries.append(Entry(kind="plan", lane="0", plan=name, body=each.json()))
+        body = {**settle().body, "offset": each.batch.span.end}
+        entries.append(replace(settle(), plan=name, body=body))
+    journal.record(*entries)
+    journal.compact()
+    report = {"status": "succeeded", "reason": "", "batches": 600, "read": 1_800, "error": None}
+    journal.record(Entry(kind="release", body=report))
+    _refuse(state / "dlq", 600)
+    return folder
+
+
+def _refuse(place: Path, rows: int) -> None:
+    """A DLQ with so many rows."""
+    kinds = [column.split(" ", 1) for column in SCHEMA.split(", ")]
+    fields = [(name, TYPES.get(kind, pyarrow.list_(pyarrow.string()))) for name, kind in kinds]
+    told = {"stage": "cast", "code": "CAST", "message": "no", "row": '{"id": 7}', "original": '{"id": 7}', "lane": "0"}
+
+    def row(number: int) -> dict[str, Any]:
+        nacked_at = datetime(2026, 1, 1, tzinfo=timezone.utc)
+        return {**told, "number": number, "position": 1, "nacked_at": nacked_at, "delivered_to": []}
+
+    write_deltalake(place, pyarrow.Table.from_pylist([row(n) for n in range(1, rows + 1)], pyarrow.schema(fields)))
+
+
+def answer(words: list[str], folder: Path) -> tuple[float, str]:
+    """The seconds of processor that the command takes in a process of its own, which must not import pyspark, and what
+    it prints."""
+    program = (
+        "import atexit, sys; atexit.register(lambda: print('pyspark' in sys.modules, file=sys.stderr)); "
+        "from runners.cli import main; main()"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": "", "JAVA_HOME": "/nowhere"}
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    ended = subprocess.run(
+        [sys.executable, "-c", program, *words],
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr.splitlines()[-1] == "False"
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, ended.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["explain WINDOW", "kinds --json-schema", "init shop", "validate orders.yaml", "stop orders.yaml"],
+)
+def test_what_needs_no_jvm_answers_at_once(words: str, folder: Path) -> None:
+    """Where there is no Java either."""
+    seconds, _ = answer(words.split(), folder)
+    assert seconds < 1
+
+
+def test_a_state_is_looked_at_without_a_jvm(folder: Path) -> None:
+    """How it is, how far each lane is, and what was refused: all that a run left there, at once."""
+    seconds, said = answer(["status", "orders.yaml", "--json"], folder)
+    facts = json.loads(said)
+    assert (facts["state"], facts["dlq"]["rows"], facts["lanes"]["0"]["number"]) == ("idle", 600, 600)
+    assert facts["last_run"]["read"] == 1_800
+    assert seconds < 1
+    seconds, said = answer(["offsets", "show", "orders.yaml", "--json"], folder)
+    assert json.loads(said)["lanes"]["0"]["offset"] == 600
+    assert seconds < 1
+    seconds, said = answer(["dlq", "show", "orders.yaml", "--limit", "2", "--json"], folder)
+    rows = json.loads(said)
+    assert [row["number"] for row in rows] == [599, 600]
+    assert rows[0]["nacked_at"] == "2026-01-01T00:00:00.000+00:00"
+    assert seconds < 1

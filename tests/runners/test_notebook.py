@@ -1,0 +1,105 @@
+"""What a notebook shows: tables, whatever stands in the rows."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from runners.counts import StageCount
+from runners.lanes import Lanes
+from runners.preview import BatchPreview, Preview, Seen, StagePreview
+from runners.report import DestinationReport, Report, RunError
+from tests.runners.test_looking import DEFINITION
+
+
+class Shown(HTMLParser):
+    """The rows of all tables, and the text around them; an element that is not closed fails."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.rows: list[list[str]] = []
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self._open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+        if {"td", "th"} & set(self._open):
+            self.rows[-1][-1] += data
+
+
+def test_a_report_is_a_table_of_its_equation() -> None:
+    """For every destination."""
+    counts = DestinationReport(delivered=1_195, filtered=2, nacked=3)
+    shown = Shown(
+        Report(
+            pipeline="orders", run="r", status="succeeded", batches=2, read=1_200, destinations={"a<b": counts}
+        )._repr_html_()
+    )
+    assert shown.rows == [["to", "read", "delivered", "filtered", "refused"], ["a<b", "1,200", "1,195", "2", "3"]]
+    assert shown.text.startswith("orders succeeded, 2 batches")
+
+
+def test_a_report_of_a_failed_run_says_why() -> None:
+    """In the words of the error, which may have angle brackets in them, and that the counts do not balance."""
+    error = RunError(cls="X", code="X", message="no <array>", hint="Make one.")
+    shown = Shown(Report(pipeline="orders", run="r", status="failed", error=error, balanced=False)._repr_html_())
+    assert "no <array>\nMake one." in shown.text
+    assert "do not balance" in shown.text
+    assert shown.rows == []
+
+
+def test_a_preview_is_a_table_a_stage() -> None:
+    """Columns side by side, also of rows that have others; a refused row with the reason."""
+    rows = (
+        Seen(outcome="kept", row={"id": 1, "note": "<script>"}),
+        Seen(outcome="refused", row={"id": None, "other": [2]}, code="CAST", message="no number"),
+    )
+    stage = StagePreview(counts=StageCount(stage="cast", entered=2, left=1, nacked=1), rows=rows)
+    batch = BatchPreview(lane="0", number=7, label="a&b.json", read=2, stages=(stage,), destinations={"orders": 1})
+    shown = Shown(Preview(pipeline="orders", batches=(batch,))._repr_html_())
+    assert shown.rows == [
+        ["", "id", "note", "other", "why"],
+        ["kept", "1", "<script>", "", ""],
+        ["refused", "null", "", "[2]", "no number"],
+        ["destination", "would get"],
+        ["orders", "1"],
+    ]
+    assert "Batch 7 of lane 0, tried out: a&b.json" in shown.text
+    assert "cast: 2 in, 1 out, 0 filtered, 1 refused" in shown.text
+    assert "Nothing waits for orders" in Shown(Preview(pipeline="orders", batches=())._repr_html_()).text
+
+
+def test_lanes_are_a_table() -> None:
+    """And what is open stands below."""
+    lane = {"offset": {"file": "a"}, "number": 3, "epoch": 1, "committed_at": None}
+    lanes = Lanes(pipeline="orders", lanes={"0": lane}, open=[{"lane": "0", "number": 4, "label": ""}])
+    shown = Shown(lanes._repr_html_())
+    assert shown.rows == [["lane", "batch", "committed at", "offset"], ["0", "3", "", '{"file": "a"}']]
+    assert "Batch 4 of lane 0 is open." in shown.text
+    assert "batch 4 of lane 0 is open" in str(lanes)
+
+
+def test_lanes_of_a_pipeline_that_never_ran_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looking makes no state."""
+    from runners.pipeline import Pipeline
+
+    (tmp_path / "orders.yaml").write_text(DEFINITION)
+    lanes = Pipeline.load(tmp_path / "orders.yaml").lanes()
+    assert (str(lanes), lanes.json()) == ("Nothing was carried yet.", {"lanes": {}, "open": []})
+    assert "Nothing was carried by orders yet." in Shown(lanes._repr_html_()).text
+    assert [file.name for file in tmp_path.iterdir()] == ["orders.yaml"]

@@ -1,0 +1,49 @@
+"""A preview on a terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from runners.counts import StageCount
+from runners.preview import BatchPreview, Preview, Seen, StagePreview
+
+
+def test_a_preview_reads_from_what_was_read_to_what_arrives() -> None:
+    """Each stage with what it does to the rows, each row in a line, and the reason below a refused one."""
+    kept, filtered = Seen(outcome="kept", row={"id": 1}), Seen(outcome="filtered", row={"id": 2, "email": None})
+    refused = Seen(outcome="refused", row={"id": "x"}, code="CAST", message="column id: 'x' is not a bigint")
+    stages = (
+        StagePreview(counts=StageCount(stage="as read", entered=1_001, left=1_001), rows=(kept,)),
+        StagePreview(counts=StageCount(stage="cast", entered=1_001, left=1_000, nacked=1), rows=(kept, refused)),
+        StagePreview(counts=StageCount(stage="filter", entered=1_000, left=999, filtered=1), rows=(filtered,)),
+        StagePreview(counts=StageCount(stage="sql", entered=999, left=1_998), rows=()),
+    )
+    label = str(Path.cwd() / "landing" / "a.csv")
+    batch = BatchPreview(
+        lane="0", number=3, label=label, read=1_001, stages=stages, destinations={"orders": 1_998, "one": 1}
+    )
+    assert str(Preview(pipeline="orders", batches=(batch,))).splitlines() == [
+        "Batch 3 of lane 0 (landing/a.csv), tried out: 1,001 rows. Nothing is written.",
+        "",
+        "as read: 1,001 rows",
+        '  kept      {"id": 1}',
+        "",
+        "cast: 1,001 rows, 1 refused",
+        '  kept      {"id": 1}',
+        '  refused   {"id": "x"}',
+        "            column id: 'x' is not a bigint",
+        "",
+        "filter: 1,000 rows, 1 filtered",
+        '  filtered  {"id": 2, "email": null}',
+        "",
+        "sql: 999 rows in, 1,998 out",
+        "",
+        "orders would get 1,998 rows.",
+        "one would get 1 row.",
+    ]
+
+
+def test_a_preview_of_nothing_says_how_to_see_what_was_carried() -> None:
+    """By the option of the command."""
+    said = str(Preview(pipeline="orders", batches=()))
+    assert said == "Nothing waits for orders. What was carried already:  --from-beginning"

@@ -1,0 +1,81 @@
+"""Errors that pass by themselves: the same batch is tried again, and nothing is twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from destinations.delta import Delta
+from runners.events import BatchRests, Event
+from tests.scenarios.conftest import ORDERS, Place, order
+
+pytestmark = [pytest.mark.spark, pytest.mark.connect]
+
+QUICKLY = ORDERS.replace("run: {", "run: {retry: {wait: 10ms}, ")
+TWO = QUICKLY.replace(
+    "  - delta: {path: tables/orders}\n", "  - delta: {path: tables/orders}\n  - delta: {path: tables/b}\n"
+)
+Fails = Callable[..., None]
+
+
+@pytest.fixture
+def fails(monkeypatch: pytest.MonkeyPatch) -> Fails:
+    """Lets writes to a table fail, so many times, before or behind the commit."""
+
+    def fails(table: str, times: int, *, behind: bool) -> None:
+        write, left = Delta.write, [times]
+
+        def failing(self: Delta, *words: object) -> object:
+            away = self.place.endswith(table) and left[0] > 0
+            left[0] -= away
+            if away and not behind:
+                raise ConnectionResetError(104, "Connection reset by peer")
+            written = write(self, *words)  # type: ignore[arg-type]
+            if away:
+                raise TimeoutError("the answer was lost")
+            return written
+
+        monkeypatch.setattr(Delta, "write", failing)
+
+    return fails
+
+
+@pytest.mark.promise("SS-23", "CD-22")
+@pytest.mark.parametrize("behind", [False, True], ids=["nothing landed", "it landed"])
+@pytest.mark.parametrize(("definition", "table"), [(QUICKLY, "orders"), (TWO, "b")], ids=["straight", "prepared"])
+def test_a_write_that_fails_is_tried_again_and_lands_once(
+    place: Place, fails: Fails, definition: str, table: str, behind: bool
+) -> None:
+    """Two times out of three, or though it had landed: the run ends well, and each row is there once."""
+    for number in range(3):
+        place.land(f"{number}.json", [order(number)])
+    heard: list[BatchRests] = []
+
+    def listen(event: Event) -> None:
+        heard.extend([event] if isinstance(event, BatchRests) else [])
+
+    fails(table, 1 if behind else 2, behind=behind)
+    report = place.load(definition).run(listeners=[listen])
+    assert (report.status, report.batches, report.balanced) == ("succeeded", 3, True)
+    assert place.ids(f"tables/{table}") == [0, 1, 2]
+    assert [event.batch.number for event in heard] == [1] * (1 if behind else 2)
+    assert any("batch 1 of lane 0 will be tried again" in notice for notice in report.notices)
+
+
+def test_lanes_that_were_written_together_are_asked_each_for_itself(place: Place, fails: Fails) -> None:
+    """The commit landed though its writer was told otherwise: nothing is written twice, and the run ends well."""
+    for number in range(6):
+        place.land(f"{number}.json", [order(number)])
+    fails("orders", 1, behind=True)
+    report = place.load(QUICKLY.replace("origin:\n", "origin:\n  lanes: 3\n")).run()
+    assert (report.status, report.batches, place.ids("tables/orders")) == ("succeeded", 6, list(range(6)))
+
+
+def test_a_server_that_stays_away_fails_the_run_and_fills_no_dlq(place: Place, fails: Fails) -> None:
+    """After as many tries as the definition allows; the next run carries what was left."""
+    place.land("a.json", [order(1)])
+    fails("orders", 3, behind=False)
+    failed = place.load(QUICKLY.replace("wait: 10ms", "wait: 10ms, attempts: 2")).run(check=False)
+    assert (failed.status, place.refused(), place.ids("tables/orders")) == ("failed", [], [])
+    assert place.load().run().delivered == {"orders": 1}

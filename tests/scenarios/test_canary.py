@@ -1,0 +1,114 @@
+"""A secret is where it belongs, and nowhere else. Rows under `protect` are not looked for: there is no such option."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from deltalake import DeltaTable
+
+from runners import cli
+from runners.commands import wherry
+from runners.pipeline import Pipeline
+from tests.scenarios.conftest import Place, order
+
+CANARY = "canary7f3a9"
+DEFINITION = """
+name: orders
+origin:
+  files:
+    path: "landing/*.json"
+    format: json
+    schema: "id long, email string, amount string"
+    options: {comment: "${secret:KEY}"}
+stages:
+  - filter: "email <> '${secret:KEY}'"
+  - require: {not_it: "amount <> '${secret:KEY}'"}
+  - require: "id <> 3 or email = '${secret:KEY}'"
+  - mask: {columns: {email: hash}, salt: "${secret:KEY}"}
+destinations:
+  - delta: {table: "default.orders_${secret:KEY}"}
+  - name: kept
+    delta:
+      path: tables/orders
+      properties: {wherry.test: "${secret:KEY}"}
+      mode: replace
+      where: "amount <> '${secret:KEY}' and id <> 4"
+dlq: {window: 1000, threshold: 500}
+spark:
+  conf:
+    spark.hadoop.wherry.test.url: "jdbc:postgresql://wherry:${secret:KEY}@localhost/shop"
+    spark.sql.warehouse.dir: WAREHOUSE
+"""
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def shop(place: Place) -> Path:
+    """Four orders: one is good, the others are refused by conditions in which the secret stands."""
+    bad = [order(2, amount=None), order(3), order(4)]
+    place.land("a.json", [order(1), *bad])
+    warehouse = place.folder / "warehouse"
+    place.define(DEFINITION.replace("WAREHOUSE", str(warehouse)))
+    (place.folder / "secrets.yaml").write_text(f"KEY: {CANARY}\n")
+    return place.folder
+
+
+def stored(state: Path) -> str:
+    """All that lies in the tables of a state, and every file of it that is no table's, as text."""
+    tables = [log.parent for log in state.rglob("_delta_log")]
+    texts = [str(DeltaTable(str(table)).to_pyarrow_table().to_pylist()) for table in tables]
+    texts += [str(DeltaTable(str(table)).history()) for table in tables]
+    texts += [file.read_text(errors="replace") for file in state.rglob("*") if file.is_file()]
+    return "\n".join(texts)
+
+
+def test_a_secret_is_neither_shown_nor_stored(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Not in what is printed or logged, the ledger, the DLQ or the list of processes; yet every option has it."""
+    temporary = shop / "temporary"
+    temporary.mkdir()
+    words = ["run", "pipeline.yaml", "--secrets", "secrets.yaml", "--log-format", "json"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.scenarios.watched", CANARY, *words],
+        cwd=shop,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**environment, "TMPDIR": str(temporary), "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    said = ended.stdout + ended.stderr
+    assert ended.stdout.splitlines()[-4:] == ["exit 0", "ps []", "java True", "setting True"], said
+    assert (shop / "warehouse" / f"orders_{CANARY}").exists()
+    state = shop / ".wherry" / "orders"
+    refused = DeltaTable(str(state / "dlq")).to_pyarrow_table().to_pylist()
+    assert sorted(row["code"] for row in refused) == ["REQUIRE", "WHERE", "not_it"]
+    assert all("${secret:KEY}" in row["message"] for row in refused)
+    asked = [["status"], ["dlq", "show"], ["dlq", "show", "--json"], ["offsets", "show", "--json"], ["validate"]]
+    for words in asked:
+        assert cli.execute([*words, str(shop / "pipeline.yaml"), "--secrets", str(shop / "secrets.yaml")]) == 0
+    said += "".join(capsys.readouterr()) + stored(state)
+    said += "".join(file.read_text(errors="replace") for file in temporary.rglob("*") if file.is_file())
+    assert "${secret:KEY}" in said
+    assert CANARY not in said
+
+
+def test_a_run_that_fails_says_no_secret_either(shop: Path) -> None:
+    """In its report, in its error, and in what the ledger keeps of both."""
+    pipeline = Pipeline.load(
+        shop / "pipeline.yaml", secrets={"KEY": CANARY}, overrides={"dlq.window": "1", "dlq.threshold": "1"}
+    )
+    report = pipeline.run(check=False)
+    assert report.error is not None
+    said = [json.dumps(report.json()), str(report), str(report.error), stored(shop / ".wherry" / "orders")]
+    told = ["run", str(shop / "pipeline.yaml"), "--secrets", str(shop / "secrets.yaml"), "--set", "dlq.window=1"]
+    again = CliRunner().invoke(wherry, [*told, "--set", "dlq.threshold=1"], standalone_mode=False)
+    assert again.return_value == 1
+    assert "${secret:KEY}" in report.error.message
+    assert [CANARY in each for each in [*said, again.output]] == [False] * 5

@@ -1,0 +1,62 @@
+"""What `--help` shows as an example is typed, command after command."""
+
+from __future__ import annotations
+
+import functools
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from runners import demo
+from runners.commands import wherry
+from tests.runners.test_cli import every_command
+
+DEFINITION = """
+name: orders
+origin: {generate: {rows: 600}}
+destinations:
+  - delta: {path: tables/orders}
+  - {name: latest, delta: {path: tables/latest}}
+dlq: {window: 1000, threshold: 100}
+"""
+
+
+def command(words: tuple[str, ...]) -> click.Command:
+    """The command that is typed so."""
+    found: click.Command = wherry
+    for word in words:
+        assert isinstance(found, click.Group)
+        found = found.commands[word]
+    return found
+
+
+LEAVES = [words for words in every_command(wherry) if not isinstance(command(words), click.Group)]
+
+
+def examples(words: tuple[str, ...]) -> list[str]:
+    """What its help shows."""
+    return re.findall(r"For example:  wherry (.*)", command(words).help or "")
+
+
+@pytest.mark.parametrize("words", LEAVES, ids=" ".join)
+def test_every_command_shows_an_example_of_itself(words: tuple[str, ...]) -> None:
+    """One, in its help."""
+    (example,) = examples(words)
+    assert tuple(shlex.split(example)[: len(words)]) == words
+
+
+@pytest.mark.spark
+def test_all_examples_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: object) -> None:
+    """In the order in which the commands are listed, one after the other."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("runners.demo.make", functools.partial(demo.make, files=1, rows=50))
+    (tmp_path / "orders.yaml").write_text(DEFINITION)
+    for words in LEAVES:
+        (example,) = examples(words)
+        asks = any("--yes" in parameter.opts for parameter in command(words).params)
+        result = CliRunner().invoke(wherry, shlex.split(example) + ["--yes"] * asks, standalone_mode=False)
+        assert (result.exception, result.return_value or 0) == (None, 0), (example, result.output)

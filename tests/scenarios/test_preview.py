@@ -1,0 +1,178 @@
+"""`preview`: rows behind every stage, and nothing that was not there before."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from runners.commands import wherry
+from runners.errors import StageError
+from runners.preview import BatchPreview
+from tests.scenarios.conftest import ORDERS, Place, order
+
+pytestmark = pytest.mark.spark
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """All that lies in the folder, hidden or not."""
+    return {str(file): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def told(batch: BatchPreview) -> dict[str, tuple[int, int, int, int]]:
+    """By stage: in, out, filtered, refused."""
+    counts = [stage.counts for stage in batch.stages]
+    return {each.stage: (each.entered, each.left, each.filtered, each.nacked) for each in counts}
+
+
+def seen(batch: BatchPreview, stage: str, outcome: str) -> list[dict[str, Any]]:
+    """The rows of one outcome at a stage."""
+    (found,) = [each for each in batch.stages if each.counts.stage == stage]
+    return [each.row for each in found.rows if each.outcome == outcome]
+
+
+@pytest.mark.connect
+@pytest.mark.promise("SS-25")
+def test_every_row_is_seen_at_every_stage_and_nothing_is_written(place: Place) -> None:
+    """Kept rows as they leave, filtered and refused ones as they came, with the reason; the run does the same."""
+    bad: list[Any] = [order(2, amount="sieben"), order(3, email=None), order(4, amount="-1.00"), '{"id": "x"}']
+    place.land("a.json", [order(1), *bad, order(6)])
+    pipeline = place.load(ORDERS)
+    before = files(place.folder)
+    (batch,) = pipeline.preview().batches
+    assert files(place.folder) == before
+    assert (batch.lane, batch.number, batch.read, batch.destinations) == ("0", 1, 6, {"orders": 2})
+    assert told(batch) == {
+        "as read": (6, 5, 0, 1),
+        "cast": (5, 4, 0, 1),
+        "require": (4, 3, 0, 1),
+        "filter": (3, 2, 1, 0),
+        "with_columns": (2, 2, 0, 0),
+    }
+    assert seen(batch, "as read", "refused") == [{"raw": '{"id": "x"}'}]
+    assert seen(batch, "cast", "refused") == [{"id": 2, "email": "A2@X.COM", "amount": "sieben"}]
+    assert seen(batch, "cast", "kept")[0] == {"id": 1, "email": "A1@X.COM", "amount": 1.50}
+    assert seen(batch, "filter", "filtered") == [{"id": 3, "email": None, "amount": 3.50}]
+    assert [row["email"] for row in seen(batch, "with_columns", "kept")] == ["a1@x.com", "a6@x.com"]
+    (why,) = [row for row in batch.stages[1].rows if row.outcome == "refused"]
+    assert (why.code, why.message) == ("CAST", "column amount: 'sieben' is not a decimal(10,2)")
+    report = pipeline.run()
+    assert [told(batch)[stage["stage"]] for stage in report.stages] == [
+        (stage["in"], stage["out"], stage["filtered"], stage["nacked"]) for stage in report.stages
+    ]
+
+
+def test_the_next_batch_is_tried_out_or_all_from_the_beginning(place: Place) -> None:
+    """What was carried is seen again only where that is asked for; no offset moves meanwhile."""
+    place.land("a.json", [order(1)])
+    pipeline = place.load(ORDERS)
+    pipeline.run()
+    assert pipeline.preview().batches == ()
+    place.land("b.json", [order(2), order(3)])
+    before = pipeline.status()
+    (batch,) = pipeline.preview(rows=1).batches
+    assert (batch.number, batch.read, seen(batch, "as read", "kept")[0]["id"]) == (2, 1, 2)
+    (batch,) = pipeline.preview(from_beginning=True).batches
+    assert (batch.number, seen(batch, "as read", "kept")[0]["id"]) == (1, 1)
+    assert pipeline.status() == before
+
+
+def test_a_row_that_one_destination_refuses_reaches_none(place: Place) -> None:
+    """Each destination's own stages are seen; what one of them filters the others get."""
+    place.land("a.json", [order(number) for number in range(1, 7)])
+    branches = (
+        "destinations:\n"
+        "  - {delta: {path: tables/all}}\n"
+        "  - {delta: {path: tables/some}, stages: [{filter: 'id > 2'}, {require: {five: 'id <> 5'}}]}\n"
+        "  - {delta: {path: tables/few}, stages: [{filter: 'id > 4'}]}\n"
+    )
+    pipeline = place.load(ORDERS.replace("destinations:\n  - delta: {path: tables/orders}\n", branches))
+    (batch,) = pipeline.preview().batches
+    assert batch.destinations == {"all": 5, "some": 3, "few": 1}
+    assert told(batch)["some/filter"] == (6, 4, 2, 0)
+    assert told(batch)["some/require"] == (4, 3, 0, 1)
+    assert told(batch)["few/filter"] == (5, 1, 4, 0)
+    assert [row["id"] for row in seen(batch, "few/filter", "kept")] == [6]
+    assert dict(pipeline.run().delivered) == batch.destinations
+
+
+def test_rows_are_seen_behind_a_statement_that_gives_others(place: Place) -> None:
+    """It gets those that were live before it."""
+    place.land("a.json", [order(1), order(2, amount="x"), order(3)])
+    twice = "  - sql: 'select * from rows union all select * from rows'\n  - filter: 'id > 1'\n"
+    pipeline = place.load(ORDERS.replace("destinations:", twice + "destinations:"))
+    (batch,) = pipeline.preview().batches
+    assert told(batch)["sql"] == (2, 4, 0, 0)
+    assert told(batch)["filter#2"] == (4, 2, 2, 0)
+    assert batch.destinations == {"orders": 2}
+
+
+def test_columns_may_be_called_anything(place: Place) -> None:
+    """As what a preview notes beside the rows, for example."""
+    columns = {"nth": 1, "alike": 2, "state": 3, "row": "r", "a.b": 5}
+    place.land("a.json", [columns])
+    schema = "nth long, alike long, state long, row string, `a.b` long"
+    text = ORDERS.replace("id long, email string, amount string", schema)
+    text = text[: text.index("stages:")] + text[text.index("destinations:") :]
+    two = text.replace("dlq:", "  - {delta: {path: tables/two}, stages: [{filter: 'nth = 1'}]}\ndlq:")
+    (batch,) = place.load(two).preview().batches
+    assert seen(batch, "two/filter", "kept") == [columns]
+    assert batch.destinations == {"orders": 1, "two": 1}
+
+
+def test_what_the_table_demands_is_tried_out_too(place: Place) -> None:
+    """Of a table that is there, and of one that a run would make; neither is touched."""
+    merge = "{path: tables/orders, mode: merge, keys: [id]}"
+    place.land("a.json", [order(1), order(None), order(1)])  # type: ignore[arg-type]
+    pipeline = place.load(ORDERS.replace("{path: tables/orders}", merge))
+    (batch,) = pipeline.preview().batches
+    assert batch.destinations == {"orders": 1}
+    assert not (place.folder / "tables").exists()
+    pipeline.run()
+    path = place.folder / "tables" / "orders"
+    place.spark.sql(f"ALTER TABLE delta.`{path}` ADD CONSTRAINT small CHECK (amount < 5)")
+    place.land("b.json", [order(2), order(7)])
+    (batch,) = pipeline.preview().batches
+    assert batch.destinations == {"orders": 1}
+    (why,) = [row for stage in batch.stages for row in stage.rows if row.outcome == "refused"]
+    assert why.code == "CHECK"
+
+
+def test_the_lane_that_failed_is_looked_at_first(place: Place) -> None:
+    """With the row that tripped the window; another one can be named."""
+    text = ORDERS.replace('amount string"}', 'amount string"}\n  lanes: 4').replace(
+        ", threshold: 500", ", threshold: 1"
+    )
+    for number in range(8):
+        place.land(f"{number}.json", [order(number)])
+    place.land("bad.json", [order(9, amount="x")])
+    pipeline = place.load(text)
+    report = pipeline.run(check=False)
+    assert report.error is not None
+    (batch,) = pipeline.preview().batches
+    assert batch.lane == report.error.lane
+    assert seen(batch, "cast", "refused")[0]["id"] == 9
+
+
+def test_a_stage_that_does_not_fit_is_named(place: Place) -> None:
+    """Before any row is read."""
+    place.land("a.json", [order(1)])
+    with pytest.raises(StageError, match="stage 'filter'"):
+        place.load(ORDERS.replace("email is not null", "emial is not null")).preview()
+
+
+def test_a_preview_is_read_on_a_terminal(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And by programs; neither is shown a secret, though a stage puts it into a row."""
+    monkeypatch.setenv("WHERRY_KEY", "hunter2")
+    place.land("a.json", [order(1), order(2, amount="x")])
+    place.define(ORDERS.replace("lower(email)", "'${secret:WHERRY_KEY}'"))
+    file = str(place.folder / "pipeline.yaml")
+    said = CliRunner().invoke(wherry, ["preview", file], standalone_mode=False)
+    assert (said.exception, "orders would get 1 row." in said.stdout) == (None, True)
+    facts = CliRunner().invoke(wherry, ["preview", file, "--json", "--shown", "1"], standalone_mode=False)
+    (batch,) = json.loads(facts.stdout)["batches"]
+    assert batch["stages"][-1]["rows"][0]["row"]["email"] == "${secret:WHERRY_KEY}"
+    assert "hunter2" not in said.output + facts.output

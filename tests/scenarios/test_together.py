@@ -1,0 +1,112 @@
+"""Lanes that are ready at the same time: one Spark job and one commit for all of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from zlib import crc32
+
+import pytest
+
+from destinations.delta import Delta
+from origins.files import Files
+from runners.events import BatchSettled, Event
+from tests.scenarios.conftest import ORDERS, Place, order
+
+pytestmark = [pytest.mark.spark, pytest.mark.connect]
+
+LANES = ORDERS.replace("origin:\n", "origin:\n  lanes: 3\n")
+Land = Callable[..., None]
+
+
+@pytest.fixture
+def land(place: Place) -> Land:
+    """Lands a file that belongs to a lane."""
+
+    def land(lane: int, *rows: object) -> None:
+        name = next(name for number in range(1_000) if crc32((name := f"{lane}-{number}.json").encode()) % 3 == lane)
+        place.land(name, rows)  # type: ignore[arg-type]
+
+    return land
+
+
+@pytest.mark.promise("SS-14", "CD-16")
+def test_batches_that_are_ready_at_once_share_a_commit_and_are_counted_apart(place: Place, land: Land) -> None:
+    """Three lanes make one version of the table, which names the three batches; each has figures of its own."""
+    land(0, order(1), order(2), order(3, email=None))
+    land(1, order(4))
+    land(2, order(5, email=None))
+    told = {}
+
+    def listen(event: Event) -> None:
+        if isinstance(event, BatchSettled):
+            told[event.batch.lane] = event.counts
+
+    report = place.load(LANES).run(listeners=[listen])
+    assert (report.batches, report.read, report.filtered, report.balanced) == (3, 5, 2, True)
+    assert (place.ids("tables/orders"), place.commits("tables/orders")) == ([1, 2, 4], 2)
+    assert {lane: (counts["read"], counts["delivered"]) for lane, counts in told.items()} == {
+        "0": (3, {"orders": 2}),
+        "1": (1, {"orders": 1}),
+        "2": (1, {"orders": 0}),
+    }
+
+
+def test_a_row_that_is_refused_parts_them(place: Place, land: Land) -> None:
+    """Nothing was written; each lane goes by itself, and only the one with the refused row is decided beforehand."""
+    land(0, order(1))
+    land(1, order(2), order(3, amount="sieben"))
+    land(2, order(4))
+    report = place.load(LANES).run()
+    assert (report.read, report.nacked, report.balanced) == (4, 1, True)
+    assert (place.ids("tables/orders"), place.commits("tables/orders")) == ([1, 2, 4], 4)
+    assert [json.loads(row["row"])["id"] for row in place.refused()] == [3]
+
+
+def test_those_that_a_killed_run_wrote_together_are_found_by_the_next(
+    place: Place, land: Land, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run fails behind the write, so nobody settles it: the next one finds each batch in the one commit, and says
+    that how many rows of each are there is not known."""
+    for lane in range(3):
+        land(lane, order(lane * 10 + 1), order(lane * 10 + 2))
+    write = Delta.write
+
+    def lost(self: Delta, *words: object) -> object:
+        write(self, *words)  # type: ignore[arg-type]
+        raise RuntimeError("nobody was told")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Delta, "write", lost)
+        failed = place.load(LANES).run(check=False)
+    report = place.load().run()
+    assert (failed.status, failed.batches) == ("failed", 0)
+    assert (report.status, report.batches, report.read, report.balanced) == ("succeeded", 3, 6, "unknown")
+    assert place.ids("tables/orders") == [1, 2, 11, 12, 21, 22]
+
+
+@pytest.mark.parametrize("option", ["stamp: _batch", "mode: merge, keys: [id], sequence_by: id"])
+def test_where_each_batch_must_be_told_apart_each_is_a_commit(place: Place, land: Land, option: str) -> None:
+    """A stamp names one batch, and a merge brings one."""
+    for lane in range(3):
+        land(lane, order(lane))
+    report = place.load(LANES.replace("path: tables/orders", f"path: tables/orders, {option}")).run()
+    assert (report.batches, place.commits("tables/orders")) == (3, 4)
+
+
+def test_a_file_that_is_gone_stops_only_its_own_lane(place: Place, land: Land, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others, which were planned with it, are delivered."""
+    for lane in range(3):
+        land(lane, order(lane))
+    check = Files.check
+
+    def gone(self: Files, spark: object, batch: object) -> None:
+        for file in (place.folder / "landing").glob("1-*"):
+            file.unlink()
+        check(self, spark, batch)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Files, "check", gone)
+    report = place.load(LANES).run(check=False)
+    assert (report.status, report.batches, place.ids("tables/orders")) == ("failed", 2, [0, 2])
+    assert report.error is not None
+    assert "is gone" in report.error.message
