@@ -19,7 +19,7 @@ from runners.given import InOrder, as_json, carries, kinds_that_begin, loaded, l
 from runners.init_command import init
 from runners.offset_commands import move_offsets, offsets, sure
 from runners.preview_command import preview
-from runners.run_commands import runs
+from runners.run_commands import report, runs
 from runners.schedule_command import schedule
 
 if TYPE_CHECKING:
@@ -272,6 +272,7 @@ def show_dead_letters(limit: int | None, json: bool, **given: Any) -> None:
 
 
 wherry.add_command(runs)
+wherry.add_command(report)
 wherry.add_command(offsets)
 wherry.add_command(schedule)
 
