@@ -80,13 +80,21 @@ class RunHistory:
     def write(self, rows: Sequence[RunRow]) -> None:
         """Add rows. Makes the table if it is missing."""
         import pyarrow as pa
-        from deltalake import DeltaTable, write_deltalake
+        from deltalake import DeltaTable, PostCommitHookProperties, write_deltalake
+
+        from runners.local_table import PROPERTIES
 
         moment = pa.timestamp("us", tz="UTC")
         kinds = {"started_at": moment, "ended_at": moment, "seconds": pa.float64()}
         kinds |= {name: pa.int64() for name in ("batches", "read", "filtered", "nacked")}
         schema = pa.schema([(each.name, kinds.get(each.name, pa.string())) for each in fields(RunRow)])
-        write_deltalake(str(self.path), pa.Table.from_pylist([vars(row) for row in rows], schema=schema), mode="append")
+        write_deltalake(
+            str(self.path),
+            pa.Table.from_pylist([vars(row) for row in rows], schema=schema),
+            mode="append",
+            configuration=PROPERTIES,
+            post_commithook_properties=PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=True),
+        )
         table = DeltaTable(str(self.path))
         if len(table.file_uris()) > FILES:
             oldest = max(row.started_at for row in rows) - self.retain

@@ -100,12 +100,14 @@ def test_any_sql_reads_the_table(history: RunHistory) -> None:
 
 
 def test_old_runs_leave_when_files_are_put_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the table keeps few files."""
+    """And the table keeps few files, and a short log."""
     monkeypatch.setattr(run_history, "FILES", 4)
     history = RunHistory(tmp_path / "runs", timedelta(minutes=10))
     for at in range(20):
         history.write([over(began(f"{at:02}", minutes=at))])
-    assert len(DeltaTable(str(history.path)).file_uris()) <= 5
+    table = DeltaTable(str(history.path))
+    assert len(table.file_uris()) <= 5
+    assert table.metadata().configuration["delta.logRetentionDuration"] == "interval 5 seconds"
     kept = {each["run"] for each in history.runs(limit=100)}
     assert {f"{at:02}" for at in range(10, 20)} <= kept
     assert not kept & {"00", "01", "02", "03", "04"}
