@@ -171,6 +171,7 @@ def _settings(pipeline: Pipeline) -> Iterator[Problem]:
         yield Problem(path="run.retry.also", message=f"expected a list of words, got {shortened(str(run.retry.also))}")
     yield from _quantity("run.poll", run.poll, seconds)
     yield from _quantity("run.idle", run.idle, seconds)
+    yield from _quantity("run.history", run.history, seconds)
     yield from _quantity("dlq.retain", pipeline.dlq.retain, seconds)
     if batch.bytes is not None:
         yield from _quantity("run.batch.bytes", batch.bytes, _at_least_a_byte)

@@ -19,6 +19,7 @@ from runners.given import InOrder, as_json, carries, kinds_that_begin, loaded, l
 from runners.init_command import init
 from runners.offset_commands import move_offsets, offsets, sure
 from runners.preview_command import preview
+from runners.run_commands import report, runs
 from runners.schedule_command import schedule
 
 if TYPE_CHECKING:
@@ -270,6 +271,8 @@ def show_dead_letters(limit: int | None, json: bool, **given: Any) -> None:
     click.echo(printing.as_json(rows) if json else printing.dead_letters(rows))
 
 
+wherry.add_command(runs)
+wherry.add_command(report)
 wherry.add_command(offsets)
 wherry.add_command(schedule)
 

@@ -50,10 +50,11 @@ class DefinitionsFolder:
             del self._stamps[file], self._found[file]
         for file in new:
             self._stamps[file] = stamps[file]
-            self._found[file] = self._read(file)
+            self._found[file] = self.read(file)
         return dict(self._found) if new or gone else None
 
-    def _read(self, file: str) -> Definition | str:
+    def read(self, file: str) -> Definition | str:
+        """The definition in a file as it is now, or what is wrong with it."""
         try:
             return self.load(self.path / file)
         except WherryError as error:

@@ -17,20 +17,20 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def with_definition(command: F) -> F:
     """A command over a definition file: what is put into it."""
-    secrets = click.option(
-        "--secrets", "secret_file", type=click.Path(path_type=Path), help="A YAML file of values for ${secret:NAME}."
-    )
     change = click.option(
         "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a field for this once."
     )
-    return click.argument("file", type=click.Path(path_type=Path))(with_variables(secrets(change(command))))
+    return click.argument("file", type=click.Path(path_type=Path))(with_variables(change(command)))
 
 
 def with_variables(command: F) -> F:
     """A command that reads definitions: what is put into them."""
     file = click.option("--vars", "variable_file", type=click.Path(path_type=Path), help="A YAML file of such values.")
     one = click.option("--var", "variables", multiple=True, metavar="NAME=VALUE", help="Put VALUE in for ${NAME}.")
-    return one(file(command))
+    secrets = click.option(
+        "--secrets", "secret_file", type=click.Path(path_type=Path), help="A YAML file of values for ${secret:NAME}."
+    )
+    return one(file(secrets(command)))
 
 
 def variables_given(variables: Sequence[str], variable_file: Path | None) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -67,6 +68,8 @@ class RunOptions:
     idle: str = field(default="0s", metadata={"like": "60s"})
     """With `--follow`: after how long without a batch stages and destinations see an empty one; 0s is never."""
     time_zone: str = "UTC"
+    history: str = field(default="90d", metadata={"like": "30d"})
+    """How long a run stays in the run history; 0s: there is none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,6 +248,23 @@ class Pipeline:
         from runners.status import status
 
         return status(of(self).pipeline)
+
+    def runs(
+        self, *, status: str = "", since: datetime | None = None, run: str = "", limit: int = 20, report: bool = False
+    ) -> list[dict[str, JSON]]:
+        """The newest runs, the newest first; `run` is how the name of one begins. With `report` what each reported.
+
+        Raises `Refusal` where the state lies in a catalog, which keeps no run history.
+        """
+        from runners.definition import of
+        from runners.errors import Refusal
+        from runners.place import Place
+
+        pipeline = of(self).pipeline
+        history = Place.of(pipeline).history(pipeline)
+        if history is None:
+            raise Refusal(f"{pipeline.name} keeps no run history: its state lies in a catalog, or run.history is 0s.")
+        return history.runs(status=status, since=since, run=run, limit=limit, report=report)
 
     def lanes(self) -> Lanes:
         """How far every lane is, and what is open; in a notebook a table."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from destinations.delta import Delta
 from destinations.destination import Destination
+from origins.quantities import seconds
 from runners.errors import Refusal
 from runners.ledger import Ledger
 from runners.ownership import lock_path
@@ -16,6 +18,8 @@ from runners.store import Folders, Store, Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from runners.run_history import RunHistory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +81,15 @@ class Place:
         if self.directory is not None:
             return Folders(self.directory / "prepared")
         return Tables(self.schema, f"{self.name}_prepared_")
+
+    def history(self, pipeline: Pipeline) -> RunHistory | None:
+        """Which runs there were; None where that is not kept."""
+        from runners.run_history import RunHistory
+
+        kept = seconds(pipeline.run_options.history)
+        if self.directory is None or not kept:
+            return None
+        return RunHistory(self.directory / "runs", timedelta(seconds=kept))
 
     def dlq(self) -> Destination:
         """The DLQ that a pipeline has unless it says otherwise."""

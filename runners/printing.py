@@ -195,6 +195,34 @@ def move(said: Move) -> str:
     return f"{table(['lane', 'batches again', 'rows again', 'from → to'], rows)}\n\n{sections(again)}"
 
 
+def runs(found: Sequence[Mapping[str, JSON]]) -> str:
+    """Runs, one a line."""
+    if not found:
+        return "No such run is known."
+    rows = [
+        [
+            each["run"][:8],
+            each["status"],
+            str(each["started_at"])[:19].replace("T", " "),
+            *("" if each[key] is None else f"{each[key]:,.0f}" for key in ("seconds", "batches", "read", "nacked")),
+            (each["error"] or "").partition("\n")[0],
+        ]
+        for each in found
+    ]
+    return table(["run", "status", "began (UTC)", "seconds", "batches", "read", "refused", "error"], rows)
+
+
+def one_run(found: Mapping[str, JSON]) -> str:
+    """One run, with all that is known of it."""
+    known = [(key, [str(value)]) for key, value in found.items() if key != "report" and value not in (None, "")]
+    report = found["report"] or {}
+    parts = [
+        (name, [", ".join(f"{key} {rows:,}" for key, rows in to.items())])
+        for name, to in report.get("destinations", {}).items()
+    ]
+    return sections([*known, *parts])
+
+
 def schedule_plan(facts: Mapping[str, JSON]) -> str:
     """What a scheduler would run when."""
     named = [(each["pipeline"], [each["when"], *_next_of(each)]) for each in facts["scheduled"]]

@@ -36,7 +36,9 @@ from runners.progress import State
 from runners.report import Bookkeeper, Report, RunError
 from runners.retry import policy
 from runners.ruling import Ruling
+from runners.run_history import RunRow, scribe_of, told
 from runners.runner import Runner
+from runners.scribe import Scribe
 from runners.secrets import discreet, without
 from runners.session import jvm_process, obtain, own
 from runners.source import Source, notices_of
@@ -93,6 +95,7 @@ class Run:
             spark = own(given, self.pipeline.run_options.time_zone)
             journal = journal or self._journal(spark)
             self._acquire(journal, spark)
+            began_row, scribe = self._began()
             status, error = self._carry(journal, spark)
             stopping = self.dispatcher.stopping if self.dispatcher else ""
             report = self.books.report(
@@ -104,12 +107,33 @@ class Run:
                 error=RunError.of(error, self.pipeline.secrets) if error else None,
             )
             self._release(journal, report)
+        if scribe is not None:
+            facts = without(self.pipeline.secrets, report.json())
+            scribe.put(began_row.ended(report, facts, self.clock.now()))
+            told(scribe, self.pipeline.name)
         return report
 
     def stop(self, reason: str = "asked to stop", *, force: bool = False) -> None:
         """Stop from another thread: what is in flight finishes, or with `force` is left as it is."""
         if self.dispatcher is not None:
             self.dispatcher.request_stop(reason, force=force)
+
+    def _began(self) -> tuple[RunRow, Scribe[RunRow] | None]:
+        """The run's row in the run history, and who writes it: nobody waits for that."""
+        row = RunRow(
+            run=self.id,
+            pipeline=self.pipeline.name,
+            status="running",
+            started_at=self.clock.now(),
+            definition=self.hash,
+            host=str(host_identity()["host"]),
+        )
+        history = self.place.history(self.pipeline)
+        if history is None:
+            return row, None
+        scribe = scribe_of(history.path, history.retain)
+        scribe.put(row)
+        return row, scribe
 
     def _journal(self, spark: SparkSession | None) -> Journal:
         """The ledger in our hands. Raises when it is another pipeline's, or somebody on another host owns it."""

@@ -34,6 +34,7 @@ def schedule(
     directory: Path,
     variables: Sequence[str],
     variable_file: Path | None,
+    secret_file: Path | None,
     at_once: int | None,
     only_plan: bool,
     pause: str | None,
@@ -70,17 +71,19 @@ def schedule(
         facts = plan(folder, now)
         click.echo(printing.as_json(facts) if json else printing.schedule_plan(facts))
         return WRONG if facts["broken"] else 0
-    return 0 if pause or resume else _run(directory, values, at_once)
+    return 0 if pause or resume else _run(directory, values, secret_file, at_once)
 
 
-def _run(directory: Path, values: Mapping[str, str], at_once: int | None) -> int:
+def _run(directory: Path, values: Mapping[str, str], secret_file: Path | None, at_once: int | None) -> int:
     from rich.console import Console
 
     from runners.clock import Clock
+    from runners.parameters import variables_in
     from runners.schedule_screen import Screen
     from runners.scheduling import scheduler_of
 
-    scheduler = scheduler_of(directory, variables=values, at_once=at_once)
+    secrets = variables_in(secret_file) if secret_file else {}
+    scheduler = scheduler_of(directory, variables=values, secrets=secrets, at_once=at_once)
     screen = Screen(scheduler.next, clock=Clock(), console=Console(stderr=True))
     scheduler.listeners = [screen]
     with _signals_stop(scheduler) as signals, screen:

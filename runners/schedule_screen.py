@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -110,8 +111,13 @@ class Screen:
         if self._console.is_terminal and not _lasting(event):
             return
         stamp = self._clock.now().strftime("%Y-%m-%d %H:%M:%S")
-        for line in lines_of(event):
-            self._console.print(f"{stamp}  {line}", markup=False, highlight=False, soft_wrap=True)
+        lines = [f"{stamp}  {line}" for line in lines_of(event)]
+        if self._console.is_terminal:
+            self._console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+            return
+        with contextlib.suppress(OSError):  # that nobody reads it any more stops nothing
+            self._console.file.write("".join(f"{line}\n" for line in lines))
+            self._console.file.flush()
 
     def drawn(self) -> RenderableType:
         """What runs, then what comes in the order in which it comes, then what does not."""

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from origins.errors import WherryError
 from runners.agenda import Agenda
 from runners.alarm import Alarm
 from runners.carriers import Carried, Carriers
@@ -233,22 +232,20 @@ class Scheduler:
             return
         self.agenda.begun(name)
         self._began[name] = self.clock.elapsed()
-        try:
-            definition = self._as_it_is_now(name)
-        except WherryError as error:
-            self._say(Began(name=name, due=due))
-            self._end(Carried(name=name, status="failed", message=str(error)))
-            return
-        self.carriers.start(name, definition)
         self._say(Began(name=name, due=due))
+        definition = self._as_it_is_now(name)
+        if isinstance(definition, str):
+            self._end(Carried(name=name, status="failed", message=definition))
+        else:
+            self.carriers.start(name, definition)
 
-    def _as_it_is_now(self, name: str) -> Definition:
-        """The definition with the files that it names, read once for the run."""
+    def _as_it_is_now(self, name: str) -> Definition | str:
+        """The definition with the files that it names, read once for the run; or what is wrong with it by now."""
         known = self.active[name]
         if known.path is None:
             return known
-        definition = self.folder.load(known.path)
-        return definition if definition.pipeline.name == name else known
+        definition = self.folder.read(known.path.name)
+        return known if isinstance(definition, Definition) and definition.pipeline.name != name else definition
 
     def _claim(self, name: str, due: datetime) -> bool:
         """Whether the run is ours to begin. Where that cannot be noted it is: the pipeline's own lock is left."""

@@ -16,25 +16,33 @@ from runners.scheduler import Scheduler
 
 
 def folder_of(
-    directory: str | Path, *, variables: Mapping[str, str] | None = None, needs_secrets: bool = True
+    directory: str | Path,
+    *,
+    variables: Mapping[str, str] | None = None,
+    secrets: Mapping[str, str] | None = None,
+    needs_secrets: bool = True,
 ) -> DefinitionsFolder:
-    """The definitions of a directory, with these values put in for `${NAME}`."""
+    """The definitions of a directory, with these values put in for `${NAME}` and `${secret:NAME}`."""
 
     def read(file: Path) -> Definition:
-        return load(file, variables=variables, needs_secrets=needs_secrets)
+        return load(file, variables=variables, secrets=secrets, needs_secrets=needs_secrets)
 
     return DefinitionsFolder(path=Path(directory), load=read)
 
 
 def scheduler_of(
-    directory: str | Path, *, variables: Mapping[str, str] | None = None, at_once: int | None = None
+    directory: str | Path,
+    *,
+    variables: Mapping[str, str] | None = None,
+    secrets: Mapping[str, str] | None = None,
+    at_once: int | None = None,
 ) -> Scheduler:
     """A scheduler of this directory, whose `run` goes on until its `stop` is called, from another thread.
 
     `at_once` is how many pipelines run at a time (default: the cores). Raises `Refusal` where there is no directory, or
     its definitions cannot share one Spark.
     """
-    folder = folder_of(directory, variables=variables)
+    folder = folder_of(directory, variables=variables, secrets=secrets)
     roster = Roster.of(folder.open())
     marks = marks_of(folder.path)
     carriers = CarrierThreads(carrying(session_for(list(roster.scheduled.values()))))

@@ -69,6 +69,9 @@ class Every(Timetable):
     def after(self, moment: datetime) -> datetime | None:
         return _EPOCH + ((moment - _EPOCH) // self.step + 1) * self.step
 
+    def between(self, start: datetime, end: datetime, most: int) -> Sequence[datetime]:
+        return super().between(max(start, end - most * self.step), end, most)
+
 
 @dataclass(frozen=True, kw_only=True)
 class CronTimes(Timetable):

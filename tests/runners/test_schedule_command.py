@@ -31,6 +31,7 @@ from runners.kinds import ours
 from runners.marks import FolderMarks
 from runners.pipeline import Pipeline
 from runners.schedule_examples import text_of
+from runners.scheduling import folder_of
 from tests.runners.toys import TOYS
 
 BODY = "origin: {folder: {path: landing}}\ndestinations: [{table: {table: main.orders}}]\n"
@@ -98,6 +99,20 @@ def test_a_plan_needs_no_secret(folder: Path, capsys: pytest.CaptureFixture[str]
     )
     assert cli.execute(["schedule", str(folder), "--plan", "--var", "STEP=7m"]) == 0
     assert "every 7m" in capsys.readouterr().out
+
+
+def test_a_scheduler_needs_the_secrets_and_is_given_them(folder: Path) -> None:
+    """A definition whose secret is missing is broken, and no other."""
+    (folder / "orders.yaml").write_text(
+        'name: orders\norigin: {folder: {path: landing, options: {key: "${secret:NO_SUCH_SECRET}"}}}\n'
+        "destinations: [{table: {table: main.orders}}]\nschedule: {every: 5m}\n"
+    )
+    missing = folder_of(folder).open()["orders.yaml"]
+    assert isinstance(missing, str)
+    assert "NO_SUCH_SECRET" in missing
+    given = folder_of(folder, secrets={"NO_SUCH_SECRET": "hunter2"}).open()
+    assert [each for each in given.values() if isinstance(each, str)] == []
+    assert called("schedule", [str(folder), "--secrets", "s.yaml"])["secret_file"] == Path("s.yaml")
 
 
 def test_a_pause_and_its_end_are_kept_for_the_scheduler(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -147,3 +147,15 @@ def test_on_a_terminal_only_what_went_wrong_stays_above_the_table() -> None:
     written = shown._console.file.getvalue()  # type: ignore[attr-defined]
     assert "the disk is full" in written
     assert "2 batches" not in written
+
+
+def test_a_log_that_nobody_reads_any_more_stops_nothing() -> None:
+    """The other end of the pipe is gone."""
+
+    class Gone(StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    shown = Screen(lambda name: None, clock=ManualClock(time=NOON), console=Console(file=Gone()))
+    shown(Scheduled(name="orders", file="a.yaml"))
+    assert "orders" in shown.board.rows

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from runners.carriers import Carried
+from runners.definition import Definition
 from runners.marks import FolderMarks
 from runners.schedule_events import Began, Broken, Draining, Ended, LeftOut, Mended, Scheduled, Unscheduled
 from runners.scheduler import Scheduler
@@ -403,6 +404,27 @@ def test_what_a_definition_names_is_read_when_its_run_begins(world: Start) -> No
     here._read.clear()
     here.go(scheduler, 300)
     assert ["amount double" in ran.text for ran in here.carriers[0].ran] == [False, True]
+
+
+def test_a_definition_that_cannot_be_read_when_its_run_begins_fails_that_run_alone(world: Start) -> None:
+    """Whatever is raised by what it names: a module of the user's own, say."""
+    here = world(NOON)
+    here.define("bad", "{every: 5m}")
+    here.define("good", "{every: 5m}")
+    scheduler = here.scheduler()
+    whole = scheduler.folder.load
+
+    def load(path: Path) -> Definition:
+        if path.name == "bad.yaml":
+            raise ZeroDivisionError("division by zero")
+        return whole(path)
+
+    scheduler.folder.load = load
+    here.go(scheduler, 320)
+    assert here.runs("good") == at(5)
+    assert [(event.name, event.status, event.message) for event in here.said(Ended) if event.name == "bad"] == [
+        ("bad", "failed", "bad.yaml: ZeroDivisionError: division by zero")
+    ]
 
 
 def test_jitter_spreads_runs_and_moves_no_due_time(world: Start) -> None:

@@ -200,6 +200,15 @@ def test_what_was_due_and_many_times_is_told_from_its_end() -> None:
     assert list(due) == [utc("2026-01-31T23:59"), utc("2026-02-01T00:00")]
 
 
+def test_a_year_of_seconds_is_looked_at_from_its_end() -> None:
+    """The last of them, without counting the others."""
+    due = times(every="1s").between(utc("2026-01-01T00:00"), utc("2027-01-01T00:00"), most=1_000)
+    assert (len(due), due[-1]) == (1_000, utc("2027-01-01T00:00"))
+    assert due[0] == utc("2027-01-01T00:00") - timedelta(seconds=999)
+    few = times(every="1h").between(utc("2026-01-01T00:30"), utc("2026-01-01T03:00"), most=1_000)
+    assert list(few) == [utc(f"2026-01-01T0{hour}:00") for hour in (1, 2, 3)]
+
+
 def test_a_time_of_day_is_what_it_is_in_summer_and_in_winter() -> None:
     """Four years of half past two: one a day, each on a day of its own."""
     due = times(cron="30 2 * * *", time_zone="Europe/Berlin").following(utc("2026-01-01T00:00"), 4 * 365)

@@ -1,0 +1,182 @@
+"""A run as one HTML file: what it says, and what it never does."""
+
+from __future__ import annotations
+
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runners import cli
+from runners.report_page import page
+from runners.run_history import RunHistory
+from tests.runners.test_run_history import ORDERS, history
+
+__all__ = ["history"]
+
+REPORT: dict[str, Any] = {
+    "read": 1_000,
+    "balanced": True,
+    "destinations": {
+        "orders": {"filtered": 20, "nacked": 5, "delivered": 975, "owed": 0},
+        "copy": {"filtered": 0, "nacked": 5, "delivered": 995, "owed": 1},
+    },
+    "stages": [{"stage": "cast", "in": 1_000, "filtered": 0, "nacked": 5, "out": 995}],
+    "spent": {"plan": 1.0, "read": 2.0, "write": 6.0, "dlq": 0.0, "ledger": 1.0},
+    "lanes": {"0": {"batches": 12, "offset": {"file": "b.json"}}},
+    "notices": [],
+    "error": None,
+}
+RUN: dict[str, Any] = {
+    "run": "abcdef0123456789",
+    "pipeline": "orders",
+    "status": "succeeded",
+    "reason": "nothing left to do",
+    "started_at": "2026-06-01T12:00:00.000+00:00",
+    "seconds": 12.34,
+    "host": "here",
+    "definition": "0f0f",
+}
+
+
+class Seen(HTMLParser):
+    """What a browser would make of the page, as far as that can be told without one."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.text: list[str] = []
+        self.rows: list[list[str]] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "link", "img", "br"):
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] in ("td", "th"):
+            self.rows[-1].append(data)
+        elif self.open and self.open[-1] != "style":
+            self.text.append(data)
+
+
+def of(report: dict[str, Any] | None = None, known: Any = None, **run: Any) -> Seen:
+    return Seen(page({**RUN, **run, "report": {**REPORT, **(report or {})}}, known))
+
+
+def test_it_says_where_every_row_went() -> None:
+    """For every destination, by cause and by stage, and whether all of it adds up."""
+    seen = of()
+    assert ["orders", "1,000", "20", "5", "975", "0"] in seen.rows
+    assert ["copy", "1,000", "0", "5", "995", "1"] in seen.rows
+    assert ["cast", "5"] in seen.rows
+    assert ["cast", "1,000", "0", "5", "995"] in seen.rows
+    assert ["0", "12", '{"file": "b.json"}'] in seen.rows
+    assert "All counts balance." in seen.text
+    assert "The counts do not balance." in of({"balanced": False}).text
+    assert "Some rows could not be counted." in of({"balanced": "unknown"}).text
+
+
+def test_it_says_where_the_time_went() -> None:
+    """In parts of the whole that are as wide as they are long, and in words for whoever sees no colours."""
+    bars = [attrs for tag, attrs in of().tags if tag == "span" and "width" in (attrs.get("style") or "")]
+    widths = [str(attrs["style"]).partition("%")[0] for attrs in bars]
+    assert widths == ["width:10.00", "width:20.00", "width:60.00", "width:10.00"]
+    (label,) = [attrs["aria-label"] for _, attrs in of().tags if attrs.get("role") == "img"]
+    assert label == "planning 1.0 s, reading 2.0 s, writing 6.0 s, ledger 1.0 s"
+
+
+def test_it_says_why_it_failed_and_what_to_do() -> None:
+    """With the stage and the lane."""
+    error = {"code": "WINDOW", "message": "tripped\n  here", "hint": "let it pass", "stage": "cast", "lane": "0"}
+    seen = of({"error": error}, status="failed")
+    assert {"tripped\n  here", "let it pass", "WINDOW stage cast, lane 0"} <= set(seen.text)
+
+
+def test_a_run_without_an_end_says_so() -> None:
+    """Nothing is made up."""
+    seen = Seen(page({**RUN, "status": "running", "seconds": None, "reason": "", "report": None}))
+    assert "It has not ended, or was killed: nothing is known of its rows yet." in seen.text
+    assert seen.rows == []
+
+
+HOSTILE = "</style></pre><script>alert(1)</script><img src=x onerror=\"alert('&amp;')\">"
+
+
+def test_names_full_of_html_are_text() -> None:
+    """Wherever they stand: a pipeline's, a stage's, a destination's, a lane's, in an error or in the definition."""
+    seen = of(
+        {
+            "destinations": {HOSTILE: REPORT["destinations"]["orders"]},
+            "stages": [{**REPORT["stages"][0], "stage": HOSTILE}],
+            "lanes": {HOSTILE: {"batches": 1, "offset": HOSTILE}},
+            "notices": [HOSTILE],
+            "error": {"code": HOSTILE, "message": HOSTILE, "hint": HOSTILE, "stage": HOSTILE, "lane": HOSTILE},
+        },
+        {"name": HOSTILE},
+        **dict.fromkeys(("run", "pipeline", "status", "reason", "host", "definition"), HOSTILE),
+    )
+    names = {tag for tag, _ in seen.tags}
+    assert names.isdisjoint({"script", "img", "link", "iframe", "object", "form"})
+    assert not any(attribute.startswith("on") for _, attrs in seen.tags for attribute in attrs)
+    assert seen.open == []
+    assert [cell for row in seen.rows for cell in row].count(HOSTILE) == 5
+
+
+def test_it_asks_the_network_for_nothing() -> None:
+    """No address stands in it, and its own policy forbids all but its style."""
+    text = page({**RUN, "report": REPORT}, {"name": "orders"})
+    seen = Seen(text)
+    assert not any({"src", "href", "action", "data"} & set(attrs) for _, attrs in seen.tags)
+    assert "url(" not in text
+    assert "@import" not in text
+    policy = [attrs["content"] for _, attrs in seen.tags if attrs.get("http-equiv") == "Content-Security-Policy"]
+    assert policy == ["default-src 'none'; style-src 'unsafe-inline'"]
+
+
+def test_it_is_for_phones_for_the_dark_and_for_the_keyboard() -> None:
+    """It is as wide as the screen, follows its colours, and whatever scrolls can be reached."""
+    text = page({**RUN, "report": REPORT}, {"name": "orders"})
+    seen = Seen(text)
+    assert "prefers-color-scheme:dark" in text
+    assert any(attrs.get("content") == "width=device-width, initial-scale=1" for _, attrs in seen.tags)
+    wide = [attrs for _, attrs in seen.tags if attrs.get("class") == "wide"]
+    assert wide
+    assert all(attrs["tabindex"] == "0" and attrs["aria-label"] for attrs in wide)
+    assert ("summary", {}) in seen.tags
+
+
+def test_a_run_of_ten_thousand_batches_in_as_many_lanes_stays_small() -> None:
+    """Below 2 MiB, and made in less than a second; what is not shown is counted."""
+    lanes = {f"orders/{number}": {"batches": 1, "offset": {"file": "x" * 500}} for number in range(10_000)}
+    began = time.process_time()
+    text = page({**RUN, "report": {**REPORT, "lanes": lanes, "notices": ["n" * 500] * 100}}, {"name": "orders"})
+    assert time.process_time() - began < 1
+    assert len(text.encode()) < 2 << 20
+    assert "and 9,800 more" in Seen(text).text
+
+
+def test_the_command_writes_the_file_and_says_where(
+    history: RunHistory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the last run, or of the one that is named."""
+    monkeypatch.chdir(tmp_path)
+    Path("orders.yaml").write_text(ORDERS)
+    assert cli.execute(["report", "orders.yaml"]) == 0
+    assert capsys.readouterr().out == "orders-d-run.html\n"
+    assert ["orders", "1,000", "0", "3", "997", "0"] in Seen(Path("orders-d-run.html").read_text()).rows
+    assert cli.execute(["report", "orders.yaml", "b", "--to", "b.html"]) == 0
+    assert "it's <b>full</b>" in Seen(Path("b.html").read_text()).text
+    assert cli.execute(["report", "orders.yaml", "x"]) == 2
+    assert cli.execute(["report", "orders.yaml", "--to", "no/b.html"]) == 2
+    assert "no/b.html cannot be written: No such file or directory." in capsys.readouterr().err

@@ -1,0 +1,180 @@
+"""Which runs there were, as a table that SQL can read, and what becomes of it when it cannot be written."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+
+from runners import cli, printing, run_history
+from runners.report import DestinationReport, Report, RunError
+from runners.run_history import RunHistory, RunRow, told
+from runners.scribe import Scribe
+
+NOON = datetime(2026, 6, 1, 12, tzinfo=timezone.utc)
+ORDERS = "name: orders\norigin: {generate: {rows: 1}}\ndestinations: [{delta: {path: tables/orders}}]\n"
+
+
+def began(run: str, *, minutes: int = 0) -> RunRow:
+    return RunRow(run=run, pipeline="orders", status="running", started_at=NOON + timedelta(minutes=minutes), host="h")
+
+
+def over(row: RunRow, status: str = "succeeded") -> RunRow:
+    error = RunError(cls="E", code="E", message="it's <b>full</b>") if status == "failed" else None
+    report = Report(
+        pipeline="orders",
+        run=row.run,
+        status=status,
+        batches=2,
+        read=1_000,
+        nacked=3,
+        seconds=4.5,
+        destinations={"orders": DestinationReport(delivered=997, nacked=3)},
+        error=error,
+    )
+    return row.ended(report, report.json(), row.started_at + timedelta(seconds=4.5))
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> RunHistory:
+    """Four runs: one ended well, one failed, one goes on or was killed, one is younger and went well."""
+    made = RunHistory(tmp_path / ".wherry" / "orders" / "runs", timedelta(days=90))
+    first, second, third, fourth = (began(f"{name}-run", minutes=at) for at, name in enumerate("abcd"))
+    made.write([first])
+    made.write([over(first), second])
+    made.write([over(second, "failed"), third, fourth, over(fourth)])
+    return made
+
+
+def names(found: list[dict[str, Any]]) -> str:
+    return "".join(each["run"][0] for each in found)
+
+
+def test_the_newest_runs_come_first_each_once(history: RunHistory) -> None:
+    """As it ended, or as it began where nobody knows of an end."""
+    found = history.runs()
+    assert names(found) == "dcba"
+    assert [each["status"] for each in found] == ["succeeded", "running", "failed", "succeeded"]
+    assert (found[0]["read"], found[0]["ended_at"]) == (1_000, "2026-06-01T12:03:04.500+00:00")
+    assert "report" not in found[0]
+
+
+@pytest.mark.parametrize(
+    ("filters", "found"),
+    [
+        ({"status": "failed"}, "b"),
+        ({"status": "running"}, "c"),
+        ({"since": NOON + timedelta(minutes=2)}, "dc"),
+        ({"limit": 1}, "d"),
+        ({"run": "b"}, "b"),
+        ({"run": "' OR 'a' = 'a"}, ""),
+        ({"status": "succeeded", "since": NOON + timedelta(minutes=1)}, "d"),
+    ],
+)
+def test_filters_say_which(history: RunHistory, filters: dict[str, Any], found: str) -> None:
+    """All of them hold, and a quote is no way around them."""
+    assert names(history.runs(**filters)) == found
+
+
+def test_one_run_has_its_report(history: RunHistory) -> None:
+    """Whole, as `wherry run --json` printed it."""
+    (found,) = history.runs(run="b-run", report=True)
+    assert found["report"]["destinations"]["orders"]["delivered"] == 997
+    assert found["error"] == "it's <b>full</b>"
+
+
+def test_any_sql_reads_the_table(history: RunHistory) -> None:
+    """Times are times, and numbers numbers."""
+    table = QueryBuilder().register("runs", DeltaTable(str(history.path)))
+    query = "SELECT sum(read) AS n, max(ended_at) AS last FROM runs WHERE status <> 'running'"
+    (row,) = pa.table(table.execute(query).read_all()).to_pylist()
+    assert row == {"n": 3_000, "last": NOON + timedelta(minutes=3, seconds=4.5)}
+
+
+def test_old_runs_leave_when_files_are_put_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the table keeps few files, and a short log."""
+    monkeypatch.setattr(run_history, "FILES", 4)
+    history = RunHistory(tmp_path / "runs", timedelta(minutes=10))
+    for at in range(20):
+        history.write([over(began(f"{at:02}", minutes=at))])
+    table = DeltaTable(str(history.path))
+    assert len(table.file_uris()) <= 5
+    assert table.metadata().configuration["delta.logRetentionDuration"] == "interval 5 seconds"
+    kept = {each["run"] for each in history.runs(limit=100)}
+    assert {f"{at:02}" for at in range(10, 20)} <= kept
+    assert not kept & {"00", "01", "02", "03", "04"}
+
+
+def test_a_history_that_cannot_be_written_is_said_and_nothing_else(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A folder that is a file, for example."""
+    (tmp_path / "runs").write_text("")
+    scribe: Scribe[RunRow] = Scribe(RunHistory(tmp_path / "runs", timedelta(days=1)).write)
+    scribe.put(began("a"))
+    with caplog.at_level(logging.WARNING, "wherry"):
+        told(scribe, "orders")
+    assert scribe.dropped == 1
+    assert "The run history of orders is not whole, 1 entries were dropped" in caplog.text
+
+
+def test_a_history_that_takes_too_long_is_left_behind(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And said."""
+    monkeypatch.setattr(run_history, "PATIENCE", 0.0)
+    go = threading.Event()
+
+    def hang(rows: Sequence[RunRow]) -> None:
+        go.wait(30)
+
+    scribe = Scribe(hang)
+    scribe.put(began("a"))
+    with caplog.at_level(logging.WARNING, "wherry"):
+        told(scribe, "orders")
+    go.set()
+    assert "it takes too long to write" in caplog.text
+
+
+def test_the_commands_list_and_show(history: RunHistory, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """For a person and for a program; a name that fits none or several is refused."""
+    file = tmp_path / "orders.yaml"
+    file.write_text(ORDERS)
+    assert cli.execute(["runs", "list", str(file), "--status", "failed", "--json"]) == 0
+    assert names(json.loads(capsys.readouterr().out)) == "b"
+    assert cli.execute(["runs", "list", str(file), "--since", "2026-06-01T12:02"]) == 0
+    heading, *lines = capsys.readouterr().out.splitlines()
+    assert heading.split("  ")[0] == "run"
+    assert [line.split()[:2] for line in lines] == [["d-run", "succeeded"], ["c-run", "running"]]
+    assert cli.execute(["runs", "show", str(file), "b"]) == 0
+    shown = capsys.readouterr().out
+    assert "it's <b>full</b>" in shown
+    assert "delivered 997, filtered 0, nacked 3, owed 0" in shown
+    assert cli.execute(["runs", "show", str(file), "x"]) == 2
+    assert "There is no run 'x'" in capsys.readouterr().err
+    assert cli.execute(["runs", "list", str(file), "--since", "yesterday"]) == 2
+
+
+def test_a_pipeline_that_never_ran_has_no_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is made by looking; one that keeps none says so."""
+    file = tmp_path / "orders.yaml"
+    file.write_text(ORDERS)
+    assert cli.execute(["runs", "list", str(file)]) == 0
+    assert capsys.readouterr().out == "No such run is known.\n"
+    assert not (tmp_path / ".wherry").exists()
+    assert cli.execute(["runs", "list", str(file), "--set", "run.history=0s"]) == 2
+    assert "keeps no run history" in capsys.readouterr().err
+
+
+def test_a_run_that_goes_on_has_empty_cells() -> None:
+    """Nothing is known of its rows yet."""
+    row = {**vars(began("abcdefghijkl")), "started_at": "2026-06-01T12:00:00.000+00:00"}
+    assert printing.runs([row]).splitlines()[1].split() == ["abcdefgh", "running", "2026-06-01", "12:00:00"]
