@@ -66,8 +66,8 @@ def test_a_row_that_is_refused_parts_them(place: Place, land: Land) -> None:
 def test_those_that_a_killed_run_wrote_together_are_found_by_the_next(
     place: Place, land: Land, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run fails behind the write, so nobody settles it: the next one finds each batch in the one commit, and says
-    that how many rows of each are there is not known."""
+    """The run fails behind the write and cannot even ask, so nobody settles it: the next one finds each batch in the
+    one commit, and says that how many rows of each are there is not known."""
     for lane in range(3):
         land(lane, order(lane * 10 + 1), order(lane * 10 + 2))
     write = Delta.write
@@ -76,13 +76,35 @@ def test_those_that_a_killed_run_wrote_together_are_found_by_the_next(
         write(self, *words)  # type: ignore[arg-type]
         raise RuntimeError("nobody was told")
 
+    def silent(*words: object) -> object:
+        raise RuntimeError("nobody answers")
+
     with monkeypatch.context() as patched:
         patched.setattr(Delta, "write", lost)
+        patched.setattr(Delta, "find", silent)
         failed = place.load(LANES).run(check=False)
     report = place.load().run()
     assert (failed.status, failed.batches) == ("failed", 0)
     assert (report.status, report.batches, report.read, report.balanced) == ("succeeded", 3, 6, "unknown")
     assert place.ids("tables/orders") == [1, 2, 11, 12, 21, 22]
+
+
+def test_those_whose_write_goes_wrong_are_asked_each_for_itself(
+    place: Place, land: Land, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit landed, and the error says nothing of the kind: each is found there, and the run ends well."""
+    for lane in range(3):
+        land(lane, order(lane))
+    write = Delta.write
+
+    def lost(self: Delta, *words: object) -> object:
+        write(self, *words)  # type: ignore[arg-type]
+        raise RuntimeError("nobody was told")
+
+    monkeypatch.setattr(Delta, "write", lost)
+    report = place.load(LANES).run()
+    assert (report.status, report.batches, report.read) == ("succeeded", 3, 3)
+    assert (place.ids("tables/orders"), place.commits("tables/orders")) == ([0, 1, 2], 2)
 
 
 @pytest.mark.parametrize("option", ["stamp: _batch", "mode: merge, keys: [id], sequence_by: id"])
