@@ -34,7 +34,6 @@ def seen(batch: BatchPreview, stage: str, outcome: str) -> list[dict[str, Any]]:
     return [each.row for each in found.rows if each.outcome == outcome]
 
 
-@pytest.mark.connect
 @pytest.mark.promise("SS-25")
 def test_every_row_is_seen_at_every_stage_and_nothing_is_written(place: Place) -> None:
     """Kept rows as they leave, filtered and refused ones as they came, with the reason; the run does the same."""
