@@ -206,7 +206,8 @@ class Delta(Destination):
             spark.sql(f"OPTIMIZE {self.sql_name}").collect()
 
     def fence(self, spark: SparkSession, token: str) -> None:
-        with self._standing(spark).held(_PATIENCE):
+        table = self._standing(spark)
+        with alone(f"{table.id} fence"), table.held(_PATIENCE):  # two fences at once are in each other's way
             spark.sql(f"ALTER TABLE {self.sql_name} SET TBLPROPERTIES ('wherry.fence' = {text(token)})")
 
     def _standing(self, spark: SparkSession) -> Table:

@@ -45,7 +45,7 @@ def committing(table: Path, patience: float | None = None) -> Iterator[bool]:
 
 @contextlib.contextmanager
 def alone(table: str) -> Iterator[None]:
-    """Let no other thread of this process in here for the table with this id."""
+    """Let no other thread of this process in here for the table with this id, or for a part of its work."""
     with _known_lock:
         mine = _alone.setdefault(table, threading.Lock())
     with mine:

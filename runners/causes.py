@@ -55,7 +55,7 @@ may be a row's."""
 _UNANSWERED = (ConnectionError, TimeoutError)
 _NAMES = re.compile(
     r"^\[(?P<spark>[A-Z][A-Z0-9_.]+)\]"
-    r"|^(?:Caused by: )?(?:[a-z][\w$]*\.)+(?P<java>[A-Z]\w+)(?=[:\s]|$)"
+    r"|^(?:: |Caused by: )?(?:[a-z][\w$]*\.)+(?P<java>[A-Z]\w+)(?=[:\s]|$)"
     r"|^Caused by: (?P<plain>[A-Z]\w+)(?=[:\s]|$)"
     r"|Lost task \S+ in stage \S+(?: \([^)]*\))+: (?P<task>[A-Z]\w+)"
     r"|^\s*status = StatusCode\.(?P<grpc>[A-Z_]+)",

@@ -79,7 +79,9 @@ def test_what_a_row_or_a_file_says_is_no_name_of_an_error(said: str) -> None:
 
 
 def test_what_java_says_beneath_counts() -> None:
-    """Where its lines begin as Java's do."""
+    """Where its lines begin as Java's do, behind py4j's own words too."""
+    bridged = "An error occurred while calling o8609.sql.\n: io.delta.exceptions.MetadataChangedException: [DELTA_X] no"
+    assert passing(wrapped(SparkSays(bridged))) == "somebody else's commit came in between"
     said = "[TASK_WRITE_FAILED] Task failed while writing rows.\nCaused by: java.net.ConnectException: refused"
     assert passing(wrapped(SparkSays(said))) == "a server is away, restarting or too busy"
 
