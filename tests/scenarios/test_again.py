@@ -10,7 +10,7 @@ from destinations.delta import Delta
 from runners.events import BatchRests, Event
 from tests.scenarios.conftest import ORDERS, Place, order
 
-pytestmark = [pytest.mark.spark, pytest.mark.connect]
+pytestmark = pytest.mark.spark
 
 QUICKLY = ORDERS.replace("run: {", "run: {retry: {wait: 10ms}, ")
 TWO = QUICKLY.replace(
@@ -63,6 +63,7 @@ def test_a_write_that_fails_is_tried_again_and_lands_once(
     assert any("batch 1 of lane 0 will be tried again" in notice for notice in report.notices)
 
 
+@pytest.mark.connect
 def test_lanes_that_were_written_together_are_asked_each_for_itself(place: Place, fails: Fails) -> None:
     """The commit landed though its writer was told otherwise: nothing is written twice, and the run ends well."""
     for number in range(6):

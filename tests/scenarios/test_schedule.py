@@ -32,7 +32,6 @@ def define(folder: Path, name: str, schedule: str, **changed: str) -> None:
     (folder / f"{name}.yaml").write_text(f"{text}schedule: {schedule}\n")
 
 
-@pytest.mark.connect
 def test_pipelines_run_when_they_are_due_and_one_that_fails_touches_no_other(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

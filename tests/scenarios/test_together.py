@@ -13,7 +13,7 @@ from origins.files import Files
 from runners.events import BatchSettled, Event
 from tests.scenarios.conftest import ORDERS, Place, order
 
-pytestmark = [pytest.mark.spark, pytest.mark.connect]
+pytestmark = pytest.mark.spark
 
 LANES = ORDERS.replace("origin:\n", "origin:\n  lanes: 3\n")
 Land = Callable[..., None]
@@ -30,6 +30,7 @@ def land(place: Place) -> Land:
     return land
 
 
+@pytest.mark.connect
 @pytest.mark.promise("SS-14", "CD-16")
 def test_batches_that_are_ready_at_once_share_a_commit_and_are_counted_apart(place: Place, land: Land) -> None:
     """Three lanes make one version of the table, which names the three batches; each has figures of its own."""
