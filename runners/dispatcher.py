@@ -27,12 +27,13 @@ from runners.events import (
     Listener,
     RunStopping,
 )
-from runners.flight import Flight, Rules, Step, after, begin, rested, resume
+from runners.flight import Flight, Rules, Step, after, begin, resume
 from runners.following import Following
 from runners.journal import Journal
 from runners.outcome import DLQ, Ask, Carry, Failed, Outcome, Prepare, Task
 from runners.pace import Pace
 from runners.progress import Lane, Plan, State
+from runners.resting import Resting
 from runners.retry import NEVER, Retry
 from runners.sharing import grouped, joined, may_share, parted
 from runners.source import Source
@@ -40,10 +41,6 @@ from runners.watch import Watch
 
 STALE = timedelta(seconds=10)
 """How old a plan may be that was made in case: `:batch_time` is its moment, and to plan anew takes no time."""
-
-
-LISTEN = 5.0
-"""How many seconds a stop through the ledger may go unheard while a batch rests."""
 
 
 class Dispatcher:
@@ -75,10 +72,7 @@ class Dispatcher:
         """Removes what was prepared for a batch that is finished."""
         self.listeners = listeners
         self.pace = pace or Pace()
-        self.retry = retry
-        self.listened = clock.elapsed()
-        """When the ledger was last looked at because of a batch that rests."""
-        self.dice = dice or random.Random()  # noqa: S311
+        self.resting = Resting(retry, dice or random.Random(), now=clock.elapsed())  # noqa: S311
         self.flights: dict[str, Flight] = {}
         self.foreseen: dict[str, Plan] = {}
         """The plans that nobody knows of yet but the runner that works on the batch before."""
@@ -178,7 +172,7 @@ class Dispatcher:
         now = self.clock.elapsed()
         moments = []
         if len(self.working) < self.crew.size:
-            moments = [min(flight.until or 0.0, self.listened + LISTEN) - now for flight in self._idle() if flight.task]
+            moments = [moment - now for moment in self.resting.moments(self._idle())]
         if self.following is not None and self._goes_on():
             if self.stopping:
                 return None if self.working else 0.0
@@ -208,30 +202,21 @@ class Dispatcher:
         flight = self.flights[lane]
         assert flight.task is not None, "an outcome follows from a task"
         self.watches[flight.plan.batch.plan].carried(flight.task, outcome, self.clock.elapsed())
-        step = self._again(after(flight, outcome, self.rules))
-        if isinstance(step.flight.task, Ask) and step.flight.until is None:
-            step = replace(step, flight=replace(step.flight, until=self.clock.elapsed()))
+        step = self._rested(after(flight, outcome, self.rules), self.clock.elapsed())
         self.flights[lane] = step.flight
         return step
 
-    def _again(self, step: Step) -> Step:
-        """The step without its error, where that passes by itself and the batch is to be tried again after a rest."""
-        flight, now = step.flight, self.clock.elapsed()
-        if step.error is None or step.again is None or self.stopping:
-            return step
-        since = 0.0 if flight.since is None else now - flight.since
-        pause = 0.0
-        for error in flight.failed.values() or [step.error]:
-            longer = self.retry.pause(error, tried=flight.tried, since=since, dice=self.dice)
-            if longer is None:
-                return replace(step, error=error)
-            pause = max(pause, longer)
-        flight = rested(flight, step.again, now=now, until=now + pause)
-        self._say(BatchRests(batch=flight.plan.batch, error=step.error, tried=flight.tried, seconds=pause))
-        return replace(step, flight=flight, error=None)
+    def _rested(self, step: Step, now: float) -> Step:
+        """The step, or a rest in the place of its error."""
+        tried = step if self.stopping else self.resting.after(step, now)
+        if step.error is not None and tried.error is None:
+            flight = tried.flight
+            seconds = (flight.until or now) - now
+            self._say(BatchRests(batch=flight.plan.batch, error=step.error, tried=flight.tried, seconds=seconds))
+        return self.resting.watched(tried, now)
 
     def _rests(self, flight: Flight) -> bool:
-        return flight.until is not None and flight.until > self.clock.elapsed()
+        return self.resting.is_resting(flight, self.clock.elapsed())
 
     def _freed(self, steps: Sequence[Step]) -> State:
         """Free the lanes of which these steps end the batch; the state as it will be once they are recorded."""
@@ -370,16 +355,11 @@ class Dispatcher:
             self.following.planned(lane)
 
     def _listen(self) -> None:
-        """While a batch rests nothing is recorded; so look whether somebody asked for a stop, or took over: always
-        before it goes again, for then nothing may be written any more."""
-        now = self.clock.elapsed()
-        rested = [flight.until for flight in self._idle() if flight.until is not None]
-        if not rested or (now < self.listened + LISTEN and min(rested) > now):
-            return
-        self.journal.refresh()
-        self.listened = now
-        if self.journal.state.stopping:
-            self._stop(self.journal.state.stopping)
+        """Hear of a stop or of a new owner, where a batch rests."""
+        if self.resting.listens(self._idle(), self.clock.elapsed()):
+            self.journal.refresh()
+            if self.journal.state.stopping:
+                self._stop(self.journal.state.stopping)
 
     def _hand_out(self) -> None:
         """Started batches first, then new ones; never more than there are runners."""

@@ -670,7 +670,7 @@ class Resting(Bench):
 
     def __init__(self, **shape: int) -> None:
         super().__init__(**shape)
-        self.dispatcher.retry = Retry(attempts=2)
+        self.dispatcher.resting.retry = Retry(attempts=2)
         self.error = TimeoutError("timed out")
 
     def carry(self, task: Task) -> Work:
@@ -792,7 +792,7 @@ def test_a_run_does_not_end_while_a_batch_waits_for_its_next_try() -> None:
 def test_a_stop_through_the_ledger_is_heard_while_a_batch_rests() -> None:
     """Within seconds, however long the rest is; and then the batch is not handed out any more."""
     bench = Resting()
-    bench.dispatcher.retry = Retry(attempts=9, wait=300)
+    bench.dispatcher.resting.retry = Retry(attempts=9, wait=300)
     bench.turn()
     bench.turn("0")
     patience = bench.dispatcher.patience()
@@ -817,7 +817,7 @@ def test_a_stop_gives_up_what_rests_so_that_what_was_gathering_is_carried() -> N
     assert run.dispatcher.source is not None
     feeds = [replace(run.dispatcher.source.feeds[0], lanes={"0": "0", "1": "1"}, backlog=Sparse(), foresees=False)]
     run.dispatcher.source = replace(run.dispatcher.source, feeds=feeds)
-    run.dispatcher.retry = Retry(attempts=9, wait=300)
+    run.dispatcher.resting.retry = Retry(attempts=9, wait=300)
     run.error = TimeoutError("away")
     run.turn()
     run.turn("0")
