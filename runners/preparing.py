@@ -14,9 +14,10 @@ from origins.names import HIDDEN, quoted
 from origins.origin import PLACE
 from runners.counting import stage_counts
 from runners.counts import Branch, Counts, StageCount
+from runners.groups import groups_of
 from runners.line import Line, Step, passing
 from runners.outcome import Prepared
-from runners.verdicts import Verdicts, Witness, is_filter
+from runners.verdicts import Verdicts, Witness
 from stages.rows import ORIGINAL, REFUSED_BY_ORIGIN, STATE, VERDICT, Marked
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class Preparation:
         seen = [each for each in self.seen if each is not None]
         if len(seen) == len(self.sections):
             return Prepared(path=self.name, sections=len(self.sections), counts=self._counted(seen))
-        groups = [self._groups(section) for section in self.sections]
+        groups = [groups_of(self.spark, self.store, section) for section in self.sections]
         return self._placed(groups, self._counted([Verdicts.of(each) for each in groups]))
 
     def keep(self, rows: Marked) -> DataFrame:
@@ -100,14 +101,6 @@ class Preparation:
             stages += counted
             entered -= sum(count.nacked for count in counted)
         return Counts(read=read, nacked=nacked, branches=branches, stages=stages)
-
-    def _groups(self, section: str) -> list[Mapping[str, JSON]]:
-        frame = self.store.read(self.spark, section)
-        filters = [name for name in frame.columns if is_filter(name)]
-        keys = ["part", "block", "state", *filters]
-        refused = F.collect_list(F.when(F.col("state") < 0, F.col("row"))).alias("refused")
-        grouped = frame.groupBy(*keys).agg(F.count(F.lit(1)).alias("rows"), F.min("row").alias("first"), refused)
-        return [row.asDict() for row in grouped.collect()]
 
     def _placed(self, sections: Sequence[Sequence[Mapping[str, JSON]]], counts: Counts) -> Prepared:
         """Where the refused rows stood in the batch, counted from 1; those of later sections after its last row."""

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from origins.names import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+
+MOST_ROWS = 1_000_000
+"""Up to so many rows it is quicker to look at them here than to ask Spark."""
 
 
 class Store(ABC):
@@ -29,6 +33,10 @@ class Store(ABC):
     @abstractmethod
     def read(self, spark: SparkSession, name: str) -> DataFrame:
         """The frame as it was written."""
+
+    def look(self, name: str, wanted: Callable[[str], bool]) -> Any:
+        """Some columns of what lies there, as a table of Arrow's; None where Spark has to read it."""
+        return None
 
     @abstractmethod
     def remove(self, spark: SparkSession, name: str) -> None:
@@ -58,6 +66,16 @@ class Folders(Store):
         schema = self._schemas.get(name)
         reader = spark.read if schema is None else spark.read.schema(schema)
         return reader.parquet(str(self.root / name))
+
+    def look(self, name: str, wanted: Callable[[str], bool]) -> Any:
+        from pyarrow import concat_tables, parquet
+
+        files = sorted((self.root / name).glob("*.parquet"))
+        told = [parquet.read_metadata(file) for file in files]
+        if not files or sum(each.num_rows for each in told) > MOST_ROWS:
+            return None
+        columns = [column for column in told[0].schema.to_arrow_schema().names if wanted(column)]
+        return concat_tables([parquet.ParquetFile(file).read(columns=columns) for file in files])
 
     def remove(self, spark: SparkSession, name: str) -> None:
         for folder in self.root.glob(f"{name}-*"):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from runners.groups import groups_of
 from runners.line import Step
-from runners.preparing import Preparation
 from runners.verdicts import Verdicts, Witness
 from tests.scenarios.conftest import Place, order, place
 
@@ -92,13 +92,12 @@ def test_a_batch_without_refusals_is_read_by_nobody_to_count_it(
 ) -> None:
     """One with a refused row is, for its place; the equation is the same."""
     asked: list[str] = []
-    groups = Preparation._groups
 
-    def noted(self: Preparation, section: str) -> list[Mapping[str, Any]]:
-        asked.append(section)
-        return groups(self, section)
+    def noted(spark: Any, store: Any, name: str) -> Any:
+        asked.append(name)
+        return groups_of(spark, store, name)
 
-    monkeypatch.setattr(Preparation, "_groups", noted)
+    monkeypatch.setattr("runners.preparing.groups_of", noted)
     place.land("a.json", [order(number) for number in range(1, 8)])
     place.land("b.json", [order(8, amount="x" if bad else "8")])
     report = place.load(TWO).run()
