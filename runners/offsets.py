@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from typing import TYPE_CHECKING
 
 from origins.batch import JSON
 from origins.origin import Origin
-from runners.backfill import Backfill
 from runners.entry import Entry, Settled
 from runners.errors import Owned, Refusal
 from runners.journal import Journal
@@ -22,10 +22,12 @@ from runners.ledger import Conflict
 from runners.line import named
 from runners.ownership import StateLock
 from runners.pipeline import Pipeline
-from runners.place import Place
+from runners.place import Place, check_pipeline
 from runners.progress import BACKFILL, State
-from runners.run import check_pipeline
 from runners.session import obtain
+
+if TYPE_CHECKING:
+    from runners.backfill import Backfill
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,7 @@ from runners.store import Folders, Store, Tables
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from runners.progress import State
     from runners.run_history import RunHistory
 
 
@@ -96,3 +97,12 @@ class Place:
         if self.directory is not None:
             return Delta(path=str(self.directory / "dlq"), name="dlq")
         return Delta(table=f"{self.schema}.{self.name}_dlq", name="dlq")
+
+
+def check_pipeline(pipeline: Pipeline, place: Place, state: State) -> None:
+    """Raises `Refusal` when the state is another pipeline's."""
+    if state.pipeline and state.pipeline != pipeline.name:
+        raise Refusal(
+            f"This state belongs to {state.pipeline}, and the definition is called {pipeline.name}: {place}.",
+            hint="Give the pipeline its old name back, or a state of its own (`state:`).",
+        )

@@ -18,11 +18,10 @@ from runners.journal import Journal
 from runners.line import Line, named
 from runners.opening import analysed, line_of, pinned_schema, surveyed
 from runners.pace import Pace
-from runners.place import Place
+from runners.place import Place, check_pipeline
 from runners.preview import BatchPreview, Preview
 from runners.problems import nearest
 from runners.progress import Lane, Plan
-from runners.run import check_pipeline
 from runners.runner import columns, own
 from runners.session import in_short, obtain
 from runners.session import own as own_session

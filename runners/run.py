@@ -20,7 +20,7 @@ from runners.clock import Clock
 from runners.crew import Threads
 from runners.dispatcher import Dispatcher
 from runners.entry import Entry
-from runners.errors import Owned, Refusal
+from runners.errors import Owned
 from runners.events import BatchRests, Event, Listener, Noticed, RunEnded, RunStarted, rested
 from runners.flight import Rules
 from runners.following import Following
@@ -31,8 +31,7 @@ from runners.opening import Opening
 from runners.ownership import StateLock, end_orphan, host_identity, process_identity
 from runners.pace import Pace
 from runners.pipeline import Pipeline
-from runners.place import Place
-from runners.progress import State
+from runners.place import Place, check_pipeline
 from runners.report import Bookkeeper, Report, RunError
 from runners.retry import policy
 from runners.ruling import Ruling
@@ -290,15 +289,6 @@ class Run:
             yield
         finally:
             lock.release()
-
-
-def check_pipeline(pipeline: Pipeline, place: Place, state: State) -> None:
-    """Raises `Refusal` when the state is another pipeline's."""
-    if state.pipeline and state.pipeline != pipeline.name:
-        raise Refusal(
-            f"This state belongs to {state.pipeline}, and the definition is called {pipeline.name}: {place}.",
-            hint="Give the pipeline its old name back, or a state of its own (`state:`).",
-        )
 
 
 def _logged(event: Event) -> None:

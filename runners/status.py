@@ -10,9 +10,8 @@ from runners.journal import Journal
 from runners.offsets import open_plan
 from runners.ownership import StateLock, host_identity
 from runners.pipeline import Pipeline
-from runners.place import Place
+from runners.place import Place, check_pipeline
 from runners.progress import BACKFILL, State
-from runners.run import check_pipeline
 from runners.session import obtain
 
 if TYPE_CHECKING:

@@ -91,28 +91,33 @@ def answer(words: list[str], folder: Path) -> tuple[float, str]:
     return seconds, ended.stdout
 
 
+def at_once(words: list[str], folder: Path) -> str:
+    """What the command prints. It takes less than a second of processor: of three tries one may say so, for what else
+    goes on at a machine makes a processor slower, and never quicker."""
+    took = []
+    for _ in range(3):
+        seconds, said = answer(words, folder)
+        took.append(seconds)
+        if seconds < 1:
+            return said
+    raise AssertionError(f"{' '.join(words)} took {took} seconds")
+
+
 @pytest.mark.parametrize(
     "words",
     ["explain WINDOW", "kinds --json-schema", "init shop", "validate orders.yaml", "stop orders.yaml"],
 )
 def test_what_needs_no_jvm_answers_at_once(words: str, folder: Path) -> None:
     """Where there is no Java either."""
-    seconds, _ = answer(words.split(), folder)
-    assert seconds < 1
+    at_once(words.split(), folder)
 
 
 def test_a_state_is_looked_at_without_a_jvm(folder: Path) -> None:
     """How it is, how far each lane is, and what was refused: all that a run left there, at once."""
-    seconds, said = answer(["status", "orders.yaml", "--json"], folder)
-    facts = json.loads(said)
+    facts = json.loads(at_once(["status", "orders.yaml", "--json"], folder))
     assert (facts["state"], facts["dlq"]["rows"], facts["lanes"]["0"]["number"]) == ("idle", 600, 600)
     assert facts["last_run"]["read"] == 1_800
-    assert seconds < 1
-    seconds, said = answer(["offsets", "show", "orders.yaml", "--json"], folder)
-    assert json.loads(said)["lanes"]["0"]["offset"] == 600
-    assert seconds < 1
-    seconds, said = answer(["dlq", "show", "orders.yaml", "--limit", "2", "--json"], folder)
-    rows = json.loads(said)
+    assert json.loads(at_once(["offsets", "show", "orders.yaml", "--json"], folder))["lanes"]["0"]["offset"] == 600
+    rows = json.loads(at_once(["dlq", "show", "orders.yaml", "--limit", "2", "--json"], folder))
     assert [row["number"] for row in rows] == [599, 600]
     assert rows[0]["nacked_at"] == "2026-01-01T00:00:00.000+00:00"
-    assert seconds < 1
