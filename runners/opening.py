@@ -16,7 +16,7 @@ from runners.entry import Entry
 from runners.journal import Journal
 from runners.line import Line, passing
 from runners.outcome import DLQ
-from runners.pipeline import Pipeline
+from runners.pipeline import BatchOptions, Pipeline
 from runners.ruling import Ruling
 from runners.secrets import without
 from runners.source import Feed, Source
@@ -80,7 +80,7 @@ class Opening:
             definition=self.hash,
             destinations=tuple(self.destinations),
             feeds=[self._feed(spark, name, schema, backlogs[name]) for name, schema in whole.items()],
-            limits=Limits(rows=batch.rows, bytes=size(batch.bytes) if batch.bytes else None, files=batch.files),
+            limits=limits_of(batch),
             wait=seconds(batch.wait),
             idle=seconds(self.pipeline.run_options.idle),
             first_alone=any(each.replaces for each in self.destinations.values()),
@@ -160,6 +160,11 @@ class Opening:
 
     def _named(self, name: str) -> Destination:
         return self.dlq if name == DLQ else self.destinations[name]
+
+
+def limits_of(options: BatchOptions) -> Limits:
+    """When a batch is full."""
+    return Limits(rows=options.rows, bytes=size(options.bytes) if options.bytes else None, files=options.files)
 
 
 def line_of(

@@ -65,7 +65,7 @@ class Preparation:
 
     def keep(self, rows: Marked) -> DataFrame:
         """Write rows that reach a stage which changes them; gives the live ones back."""
-        live = F.when(F.col(STATE) == 0, _struct(rows.names)).alias("live")
+        live = F.when(F.col(STATE) == 0, struct_of(rows.names)).alias("live")
         self._write(rows.frame.select(*_verdict(), live), {})
         written = self.store.read(self.spark, self.sections[-1])
         return written.where(F.col("live").isNotNull()).select("live.*")
@@ -155,15 +155,15 @@ def _branched(rows: Marked, line: Line, pins: Mapping[str, JSON]) -> DataFrame:
     names = rows.names
     own_stages = {index: steps for index, steps in enumerate(line.branches.values()) if steps}
     if not own_stages:
-        return rows.frame.select(*_verdict(), F.when(F.col(STATE) == 0, _struct(names)).alias("live"))
-    frame = rows.frame.withColumns({COMMON: _struct(names), BEFORE: F.col(STATE)})
+        return rows.frame.select(*_verdict(), F.when(F.col(STATE) == 0, struct_of(names)).alias("live"))
+    frame = rows.frame.withColumns({COMMON: struct_of(names), BEFORE: F.col(STATE)})
     rows = replace(rows, frame=frame, kept=(COMMON, BEFORE))
     for index, steps in own_stages.items():
         branch = passing(rows, steps, pins)
-        before = F.when(F.col(STATE) < 0, F.col(STATE)).otherwise(F.col(BEFORE))
+        before, filtered = behind_branch()
         own = {
-            f"b{index}": F.when(F.col(STATE) == 0, _struct(branch.names)),
-            f"f{index}": F.when((F.col(BEFORE) == 0) & (F.col(STATE) > 0), F.col(STATE)).otherwise(0),
+            f"b{index}": F.when(F.col(STATE) == 0, struct_of(branch.names)),
+            f"f{index}": filtered,
         }
         others = [F.col(name) for name in rows.kept if name != BEFORE]
         frame = branch.frame.select(
@@ -216,7 +216,14 @@ def _total(groups: Sequence[Mapping[str, JSON]]) -> int:
     return sum(group["rows"] for group in groups)
 
 
-def _struct(names: Sequence[str]) -> Column:
+def behind_branch() -> tuple[Column, Column]:
+    """Behind a destination's own steps: the state for the others, and by which of these steps it was filtered here."""
+    refused = F.when(F.col(STATE) < 0, F.col(STATE)).otherwise(F.col(BEFORE))
+    return refused, F.when((F.col(BEFORE) == 0) & (F.col(STATE) > 0), F.col(STATE)).otherwise(0)
+
+
+def struct_of(names: Sequence[str]) -> Column:
+    """These columns as one."""
     return F.struct(*[F.col(quoted(name)) for name in names])
 
 

@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from origins.batch import Limits
 from origins.errors import WherryError
 from origins.origin import Origin, Progress
-from origins.quantities import seconds, size
+from origins.quantities import seconds
 from runners.definition import Definition
 from runners.errors import CarryFailed, Refusal
 from runners.journal import Journal
 from runners.line import Line, named
-from runners.opening import analysed, line_of, pinned_schema, surveyed
+from runners.opening import analysed, limits_of, line_of, pinned_schema, surveyed
 from runners.pace import Pace
 from runners.place import Place, check_pipeline
 from runners.preview import BatchPreview, Preview
@@ -85,7 +84,7 @@ class _Look:
                     pins=lambda: line.pins(self.spark),
                 )
             ],
-            limits=Limits(rows=options.rows, bytes=size(options.bytes) if options.bytes else None, files=options.files),
+            limits=limits_of(options),
         )
         pace = Pace(seconds(options.target))
         for lane in self._in_order(lanes):

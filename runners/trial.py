@@ -19,6 +19,7 @@ from origins.names import HIDDEN, quoted
 from origins.origin import PLACE
 from runners.counts import StageCount
 from runners.line import Line, Step, labels_of, passing
+from runners.preparing import BEFORE, COMMON, behind_branch, struct_of
 from runners.preview import READ, BatchPreview, Seen, StagePreview
 from runners.secrets import without
 from stages.rows import ORIGINAL, REFUSED_BY_ORIGIN, STATE, VERDICT, Marked, payload_of
@@ -26,8 +27,6 @@ from stages.rows import ORIGINAL, REFUSED_BY_ORIGIN, STATE, VERDICT, Marked, pay
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-COMMON = HIDDEN + "common"
-BEFORE = HIDDEN + "before"
 SEEN = HIDDEN + "seen"
 FILTERED = HIDDEN + "filtered"
 
@@ -109,20 +108,19 @@ class Trial:
         notes = self.sections[-1].notes
         column = f"{SEEN}{len(notes)}"
         notes.append(Note(step=step, column=column, schema=rows.schema.json(), before=before, filters=filters))
-        frame = rows.frame.withColumn(column, _struct(rows.names))
+        frame = rows.frame.withColumn(column, struct_of(rows.names))
         return replace(rows, frame=frame, kept=(*rows.kept, column))
 
     def _branched(self, rows: Marked) -> DataFrame:
         """The rows behind every destination's own steps, each of which begins with what is common to all. A row that
         one of them refuses is refused for all, and no later one looks at it."""
         own = {name: steps for name, steps in self.line.branches.items() if steps}
-        frame = rows.frame.withColumns({COMMON: _struct(rows.names), BEFORE: F.col(STATE)})
+        frame = rows.frame.withColumns({COMMON: struct_of(rows.names), BEFORE: F.col(STATE)})
         names, rows = rows.names, replace(rows, frame=frame, kept=(*rows.kept, COMMON, BEFORE))
         for index, (name, steps) in enumerate(own.items()):
             filters = self.sections[-1].filters[name] = f"{FILTERED}{index}"
             branch = self._passing(rows, steps, filters)
-            state = F.when(F.col(STATE) < 0, F.col(STATE)).otherwise(F.col(BEFORE))
-            left_out = F.when((F.col(BEFORE) == 0) & (F.col(STATE) > 0), F.col(STATE)).otherwise(0)
+            state, left_out = behind_branch()
             frame = branch.frame.select(
                 *[F.col(name) for name in (PLACE, VERDICT, ORIGINAL)],
                 state.alias(STATE),
@@ -219,7 +217,3 @@ def _outcome(row: Mapping[str, JSON], note: Note, number: int) -> str:
 
 def _left(row: Mapping[str, JSON], filters: str | None) -> bool:
     return row["state"] == 0 and not (filters and row[filters])
-
-
-def _struct(names: Sequence[str]) -> Column:
-    return F.struct(*[F.col(quoted(name)) for name in names])
