@@ -33,6 +33,8 @@ class Span:
     """The span as a person would name it."""
     full: bool = field(default=True, compare=False)
     """Whether it is as it will stay; one that no limit closed may grow while a run that goes on waits for more."""
+    bytes: int | None = field(default=None, compare=False)
+    """About how many bytes its rows are, once nothing of them is packed; None where that is not known."""
 
 
 @dataclass(frozen=True, kw_only=True)

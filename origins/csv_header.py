@@ -6,8 +6,10 @@ import bz2
 import csv
 import gzip
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
+from origins.changes import Changes, SchemaChanged
 from origins.csv_quotes import encoding_of
 from origins.errors import OriginError
 from origins.listing import Place, literally
@@ -20,6 +22,8 @@ _OPENERS: Mapping[str, Callable[..., IO[Any]]] = {".gz": gzip.open, ".bz2": bz2.
 _READ_BY_SPARK = (".zst", ".snappy", ".lz4", ".deflate", ".xz")
 PACKED = (*_OPENERS, *_READ_BY_SPARK)
 """How the names of files end that are packed."""
+_NACKS = (("missing", "nack"), ("extra", "nack"), ("extra", "evolve"))
+"""The policies by which all lines of a file are refused; what evolves is in the schema before the file is read."""
 _PREAMBLE = 100
 """So many lines before the header may be empty or comments."""
 
@@ -46,28 +50,55 @@ def header_of(spark: SparkSession, place: Place, name: str, options: Mapping[str
         ) from error
 
 
+@dataclass(frozen=True)
+class Header:
+    """The columns of a CSV file in its order, as the schema names them."""
+
+    columns: tuple[str, ...]
+    """Those that the schema has not stand under names of ours."""
+    _others: tuple[tuple[str, str], ...] = ()
+    wrong: str = ""
+    """Why every line of the file is refused; empty if none is for that."""
+
+    @property
+    def others(self) -> Mapping[str, str]:
+        """What the file itself calls the columns that stand under names of ours."""
+        return dict(self._others)
+
+
 def in_order(
-    header: Sequence[str], columns: Sequence[str], path: str, exact: bool, besides: Collection[str] = ()
-) -> tuple[str, ...]:
-    """The columns as the header has them, in its order; others stand there under names of ours. With `exact` there
-    may be no others but those that are `besides`."""
-    found = [name.strip().lower() for name in header]
+    found: Sequence[str], columns: Sequence[str], path: str, changes: Changes, besides: Collection[str] = ()
+) -> Header:
+    """The header of a file in which these names were found, in its order. Columns that are `besides` are not extra.
+
+    Raises `SchemaChanged` where the policy is to stop, and where a column is there twice.
+    """
+    keys = [name.strip().lower() for name in found]
     wanted = {name.lower(): name for name in columns}
-    missing = [name for name in columns if found.count(name.lower()) == 0]
-    twice = [name for name in columns if found.count(name.lower()) > 1]
     known = wanted.keys() | {name.lower() for name in besides}
-    other = [name for name, key in zip(header, found, strict=True) if key not in known]
-    if missing:
-        problem = f"has no column {', '.join(missing)}"
-    elif twice:
-        problem = f"has the column {', '.join(twice)} more than once"
-    elif other and exact:
-        problem = f"has the column {', '.join(other)}, which the files before it had not"
-    else:
-        return tuple(wanted.get(key, f"{HIDDEN}other_{index}") for index, key in enumerate(found))
-    raise OriginError(
-        f"{path} {problem}. Its header is: {', '.join(header)}",
-        hint="Correct the file or move it out of the path, or give the origin a schema that fits all files.",
+    extra = [name for name, key in zip(found, keys, strict=True) if key not in known]
+    twice = [name for name in columns if keys.count(name.lower()) > 1]
+    differs = {"missing": [name for name in columns if name.lower() not in keys], "extra": extra}
+    said = {"missing": "has no column {}", "extra": "has the column {}, which the schema has not"}
+    told = {kind: said[kind].format(", ".join(names)) for kind, names in differs.items() if names}
+    stops = [told[kind] for kind in told if getattr(changes, kind) == "stop"]
+    if twice:
+        stops.append(f"has the column {', '.join(twice)} more than once")
+    if stops:
+        raise SchemaChanged(
+            f"{path} {' and '.join(stops)}. Its header is: {', '.join(found)}",
+            hint="Correct the file, move it out of the path, or say with on_change what is to be done.",
+        )
+    nacks = [told[kind] for kind in told if (kind, getattr(changes, kind)) in _NACKS]
+    ours = {index: f"{HIDDEN}other_{index}" for index, key in enumerate(keys) if key not in wanted}
+    others = {ours[index]: name for index, name in enumerate(found) if index in ours and keys[index] not in known}
+    return Header(
+        tuple(ours.get(index) or wanted[key] for index, key in enumerate(keys)),
+        tuple(
+            (name, real if list(others.values()).count(real) == 1 else f"{real} ({name.removeprefix(HIDDEN)})")
+            for name, real in others.items()
+        ),
+        f"the file {' and '.join(nacks)}" if nacks else "",
     )
 
 

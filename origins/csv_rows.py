@@ -8,14 +8,16 @@ way, out of its text. With `multiLine` a file with an open quote is refused as a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from origins.bad_lines import CORRUPT, Verdict, as_map, of_csv, typed_field
-from origins.csv_header import PACKED
+from origins.bad_lines import CORRUPT, Verdict, as_map, typed_field
+from origins.changes import RESCUED
+from origins.csv_header import PACKED, Header
 from origins.csv_quotes import NO_TEXT, OPEN, is_no_text, is_open, is_whole, none_is_open, opens, was_no_text
+from origins.csv_verdict import CsvVerdict
 from origins.file_columns import FILE
 from origins.json_lines import LINE
 from origins.listing import without_scheme
@@ -41,7 +43,7 @@ class CsvRows:
 
     files: FileRows
     names: Sequence[str]
-    header: Sequence[str]
+    header: Header
     schema: StructType
     places: bool
 
@@ -50,7 +52,7 @@ class CsvRows:
         clean = self._is_seen_closed()
         if is_whole(self._options) and not clean:
             return self._over_lines(spark)
-        if self.places and not is_whole(self._options):
+        if (self.places or self.files.changes.rescues) and not is_whole(self._options):
             return self._out_of_lines(spark, clean)
         rows = self._by_reader(spark, self.names, {})
         if clean:
@@ -75,7 +77,7 @@ class CsvRows:
         bad = opens(self._paths(name for name in local if not name.endswith(PACKED)), self._options)
         broken = [name for name, path in zip(self.names, self._paths(self.names), strict=True) if path in bad]
         others = [name for name in self.names if name not in broken]
-        suspect = {was_no_text(quoted(name), self._options): NO_TEXT for name in self.header}
+        suspect = {was_no_text(quoted(name), self._options): NO_TEXT for name in self.header.columns}
         frames = [self._by_reader(spark, others, suspect)] if others else []
         frames += [self._refused(spark, broken, "true")] if broken else []
         return reduce(lambda one, other: one.union(other), frames)
@@ -83,7 +85,7 @@ class CsvRows:
     def _by_reader(self, spark: SparkSession, names: Sequence[str], suspect: Mapping[str, str]) -> DataFrame:
         """Fields are read as text, so that it is cast that decides what has which type."""
         options = {**self._options, "header": str(self.files.has_header).lower(), "columnpruning": "false"}
-        frame = self.files.load(spark, names, _texts([*self.header, CORRUPT]), options, self.places)
+        frame = self.files.load(spark, names, _texts([*self.header.columns, CORRUPT]), options, self.places)
         return self._typed(frame, options, suspect)
 
     def _out_of_lines(self, spark: SparkSession, clean: bool) -> DataFrame:
@@ -97,7 +99,7 @@ class CsvRows:
         frame = frame.select(FILE, F.coalesce(CORRUPT, LINE).alias(LINE))
         spent = {*_WHOLE_LINES, *kept} - _FIELDS
         fields = {name: value for name, value in self._options.items() if name not in spent}
-        columns = text(", ".join(f"{quoted(name)} string" for name in [*self.header, CORRUPT]))
+        columns = text(", ".join(f"{quoted(name)} string" for name in [*self.header.columns, CORRUPT]))
         parsed = F.when(F.expr(_ONCE), F.expr(f"from_csv({quoted(LINE)}, {columns}, {as_map(fields)})"))
         frame = frame.withColumn(_PARSED, parsed).select(FILE, LINE, f"{_PARSED}.*")
         line = quoted(LINE)
@@ -115,10 +117,23 @@ class CsvRows:
             for index, column in enumerate(self.schema)
             if not isinstance(column.dataType, StringType)
         }
+        absent = [column.name for column in self.schema if column.name not in self.header.columns]
+        frame = frame.selectExpr("*", *(f"cast(null as string) as {quoted(name)}" for name in absent))
+        changes = self.files.changes
+        judged = CsvVerdict(
+            header=self.header, typed=typed, options=options, changes=changes, suspect=suspect, line=line
+        )
         fields = [f"case when {_ONCE} then {typed_field(column, options)} end as {typed[column]}" for column in typed]
-        verdict = of_csv(self.header, typed, options, in_words=self.places, suspect=suspect, line=line)
         given = {column.name: typed.get(column, column.name) for column in self.schema}
-        return self.files.selected(frame.selectExpr("*", *fields), given, verdict, self.places)
+        files = self.files
+        if changes.rescues:
+            files = replace(files, told={**files.told, RESCUED: judged.kept})
+        if changes.corrupt == "rescue":
+            frame = frame.selectExpr("*", *fields)
+            whole = [f"case when not ({judged.no_line}) then {quoted(at)} end" for at in given.values()]
+            fields = [f"{value} as {HIDDEN}whole_{index}" for index, value in enumerate(whole)]
+            given = {name: f"{HIDDEN}whole_{index}" for index, name in enumerate(given)}
+        return files.selected(frame.selectExpr("*", *fields), given, judged.of(in_words=self.places), self.places)
 
     def _refused(self, spark: SparkSession, names: Sequence[str], condition: str) -> DataFrame:
         """The lines for which a condition holds, or with `multiLine` whole files, all of them refused."""

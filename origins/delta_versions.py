@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -30,6 +30,8 @@ class Added:
     """As the writer counted; None where it did not."""
     plain: bool
     """Whether all that stands in the file counts, and it lies below the table."""
+    stats: str = field(default="", repr=False, compare=False)
+    """What the writer noted of its columns, as JSON."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +48,8 @@ class Version:
     """Files that went, though their rows stayed: they were written anew into others."""
     columns: str | None
     """The table's columns, where this version says them anew (Spark's JSON)."""
+    rearranged: tuple[Added, ...] = ()
+    """The files into which rows that were there before were written anew."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,7 @@ def _version(number: int, lines: Iterable[str]) -> Version:
         rewrites=began_anew or any(remove.get("dataChange", True) for remove in removes),
         moved=frozenset(unquote(remove["path"]) for remove in removes),
         columns=next((action["metaData"]["schemaString"] for action in actions if "metaData" in action), None),
+        rearranged=tuple(_added(add) for add in adds if not add.get("dataChange", True)),
     )
 
 
@@ -135,4 +140,5 @@ def _added(add: Mapping[str, JSON]) -> Added:
         size=add["size"],
         rows=stats.get("numRecords"),
         plain=below and not add.get("deletionVector"),
+        stats=add.get("stats") or "",
     )

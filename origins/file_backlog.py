@@ -17,6 +17,8 @@ from origins.origin import Backlog
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_PACKED = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate", ".xz")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
@@ -26,6 +28,8 @@ class Terms:
     max_files: int | None
     min_age: float
     """A file that is younger, in seconds, may still be written, and waits."""
+    plain: bool
+    """Whether a file is about as large as its rows, unless its name says that it is packed."""
 
 
 class Waiting(Backlog):
@@ -90,7 +94,12 @@ class Waiting(Backlog):
             parts=tuple([file.name, file.size, file.modified] for file in files),
             label=files[0].name if taken == 1 else f"{files[0].name} … {last.name} ({taken} files)",
             full=self._is_full(taken, sum(file.size for file in files), limits) or taken < len(waiting),
+            bytes=self._bytes(files),
         )
+
+    def _bytes(self, files: Sequence[File]) -> int | None:
+        packed = any(file.name.lower().endswith(_PACKED) for file in files)
+        return sum(file.size for file in files) if self._terms.plain and not packed else None
 
     def _is_full(self, files: int, size: int, limits: Limits) -> bool:
         """Whether a limit is reached, so that no other file would fit."""

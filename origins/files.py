@@ -6,15 +6,16 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, cast
 
-from origins.batch import Batch
+from origins.batch import JSON, Batch
+from origins.changes import RESCUED, Changes, check_changes
 from origins.errors import OriginError
 from origins.file_after import delete, move
 from origins.file_backlog import Terms, Waiting
 from origins.file_columns import METADATA, names_of_folders, with_folders, with_metadata
 from origins.file_options import FORMATS, check_options, completed
-from origins.file_rows import FileRows
+from origins.growth import grown
 from origins.listing import File, Place, is_local, place_of, without_scheme
 from origins.origin import Backlog, Origin, Progress
 from origins.quantities import seconds
@@ -23,6 +24,9 @@ from origins.schema import checked, declared
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+    from origins.file_rows import FileRows
+    from origins.file_schema import FileSchema
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +50,9 @@ class Files(Origin):
     """The columns and their types; if it is missing, they are found out when a run begins."""
     options: Mapping[str, str | int | float | bool] = field(default_factory=dict)
     """Options of Spark's reader for the format."""
+    on_change: Mapping[str, str] = field(default_factory=dict)
+    """What is done when files are not as the schema says, by kind of change: `missing`, `extra`, `wider`, `other`,
+    `corrupt`."""
     max_files: int | None = None
     """How many files a batch holds at most; `run.batch` has limits too, and the least of them binds."""
     min_age: str = field(default="0s", metadata={"like": "2s"})
@@ -66,6 +73,7 @@ class Files(Origin):
         if self.format not in FORMATS:
             raise ValueError(f"format: expected {', '.join(FORMATS)}, got {self.format!r}")
         check_options(self.format, self.options)
+        check_changes(self.format, self.on_change, self.options)
         self._check_min_age()
         for name in self.metadata:
             if name not in METADATA:
@@ -90,6 +98,10 @@ class Files(Origin):
         return self.schema is None
 
     @property
+    def evolves(self) -> bool:
+        return self._changes.evolves or self._changes.rescues
+
+    @property
     def listens(self) -> bool:
         return self.after != "keep"
 
@@ -99,7 +111,12 @@ class Files(Origin):
 
     def survey(self, spark: SparkSession, progress: Progress) -> Waiting:
         carried = {name: (size, modified) for name, size, modified in progress.parts}
-        terms = Terms(lanes=self.lane_names(), max_files=self.max_files, min_age=seconds(self.min_age))
+        terms = Terms(
+            lanes=self.lane_names(),
+            max_files=self.max_files,
+            min_age=seconds(self.min_age),
+            plain=self.format != "parquet",
+        )
         waiting = Waiting(terms, place_of(self.path), spark, carried)
         if self.after == "move":
             self._check_archive(waiting)
@@ -109,18 +126,37 @@ class Files(Origin):
         assert isinstance(backlog, Waiting)
         folders = names_of_folders(file.name for file in backlog.files)
         if self.schema is None:
-            schema = with_folders(self._rows(backlog.place).infer(spark, backlog.files), folders)
+            schema = with_folders(self._schemas(backlog.place).of(spark, backlog.files), folders)
         else:
             schema = self._declared(spark, self.schema, folders)
         if schema is None:
             return None
         return str(checked(schema, self.path).json())
 
-    def completed(self, schema: str) -> str:
+    def evolved(self, spark: SparkSession, backlog: Backlog, schema: str, before: str | None) -> str:
         from pyspark.sql.types import StructType
 
+        assert isinstance(backlog, Waiting)
+        if not self._changes.evolves:
+            return schema
+        known = StructType.fromJson(json.loads(schema))
+        if before is not None:
+            known = grown(known, StructType.fromJson(json.loads(before)), self._changes)
+        names = [file.name for file in backlog.files if file.size]
+        if names:
+            found = self._schemas(backlog.place).beyond(spark, names, known)
+            folders = names_of_folders(names) if self._changes.extra == "evolve" else []
+            known = with_folders(grown(known, found, self._changes), folders) or known
+        return str(checked(known, self.path).json())
+
+    def completed(self, schema: str) -> str:
+        from pyspark.sql.types import StringType, StructField, StructType
+
         read = StructType.fromJson(json.loads(schema))
-        return str(checked(with_metadata(read, self.metadata), self.path).json())
+        whole = with_metadata(read, self.metadata)
+        if self._changes.rescues:
+            whole = StructType([*whole.fields, StructField(RESCUED, StringType())])
+        return str(checked(whole, self.path).json())
 
     def fetch(self, spark: SparkSession, batch: Batch, *, places: bool = False) -> DataFrame:
         from pyspark.sql.types import StructType
@@ -129,12 +165,23 @@ class Files(Origin):
         place, names = place_of(self.path), self.parts(batch)
         schema = StructType.fromJson(json.loads(batch.schema))
         rows = replace(self._rows(place), metadata=tuple(self.metadata))
-        return rows.read(spark, names, schema, places=places, exact=self.schema is None)
+        return rows.read(spark, names, schema, places=places)
 
     def check(self, spark: SparkSession, batch: Batch) -> None:
         place = place_of(self.path)
         planned = [File(modified, name, size) for name, size, modified in batch.span.parts]
         _check(place, planned, place.look(spark, [file.name for file in planned]))
+
+    def changed(self, parts: Sequence[JSON]) -> Mapping[str, str]:
+        if not is_local(self.path):
+            return {}
+        place, carried = place_of(self.path), {name: (size, modified) for name, size, modified in parts}
+        now = place.look(cast("SparkSession", None), list(carried))
+        return {
+            name: f"it had {carried[name][0]:,} bytes and now has {file.size:,}"
+            for name, file in now.items()
+            if (file.size, file.modified) != carried[name]
+        }
 
     def parts(self, batch: Batch) -> Sequence[str]:
         return [name for name, _, _ in batch.span.parts]
@@ -161,8 +208,21 @@ class Files(Origin):
                 hint="Set move_to to a folder elsewhere, or to one whose name begins with `_`.",
             )
 
+    @property
+    def _changes(self) -> Changes:
+        return Changes.of(self.format, self.on_change, given=self.schema is not None)
+
+    def _schemas(self, place: Place) -> FileSchema:
+        from origins.file_schema import FileSchema
+
+        return FileSchema(rows=self._rows(place))
+
     def _rows(self, place: Place) -> FileRows:
-        return FileRows(format=self.format, place=place, options=completed(self.format, self.options))
+        from origins.file_rows import FileRows
+
+        return FileRows(
+            format=self.format, place=place, options=completed(self.format, self.options), changes=self._changes
+        )
 
     def _declared(self, spark: SparkSession, schema: str | Mapping[str, str], folders: Sequence[str]) -> StructType:
         from pyspark.sql.types import ArrayType, MapType, StructType

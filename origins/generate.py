@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SCHEMA = "id long, at timestamp, email string, country string, item string, quantity int, amount string"
+_BYTES = 150
+"""An order, about."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +99,7 @@ class Orders(Backlog):
         end = there if limits.rows is None else min(there, begin + limits.rows)
         if end <= begin:
             return None
-        return Span(start=start, end=end, label=f"orders {begin + 1} to {end}")
+        return Span(start=start, end=end, label=f"orders {begin + 1} to {end}", bytes=(end - begin) * _BYTES)
 
     def behind(self, lane: str, start: JSON) -> str:
         waiting = max(0, self._in(lane) - (start or 0))

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from origins.bad_lines import CORRUPT, Verdict, as_map, misfits
-from origins.json_tail import has_tail, is_array
+from origins.json_changes import JsonChanges
+from origins.json_tail import has_tail, is_array, is_whole
 from origins.names import HIDDEN, quoted, text
 
 if TYPE_CHECKING:
@@ -17,12 +18,8 @@ LINE = HIDDEN + "line"
 """The column with a line as it was found."""
 _PARSED = HIDDEN + "parsed"
 _ROW = HIDDEN + "row"
+_WRONG = HIDDEN + "wrong"
 _ONCE = "spark_partition_id() >= 0"
-
-
-def is_whole(options: Mapping[str, str]) -> bool:
-    """Whether a file is one value, and not one on each line."""
-    return options.get("multiline", "false").lower() == "true"
 
 
 def has_more(options: Mapping[str, str]) -> str:
@@ -43,20 +40,35 @@ def of_json(schema: StructType, options: Mapping[str, str], *, in_words: bool) -
     return Verdict(is_bad=is_bad, why=why, raw=corrupt)
 
 
-def of_more(options: Mapping[str, str]) -> Verdict:
-    """The verdict on a `LINE` that has more."""
-    return Verdict(is_bad="true", why=text(_more(options)), raw=quoted(LINE))
+def is_more(wrong: JsonChanges) -> str:
+    """SQL that is true for a `LINE` with more than one object, or with other keys than it may have."""
+    return f"{has_more(wrong.options)} or {_wrong(wrong)} is not null"
 
 
-def of_json_text(schema: StructType, options: Mapping[str, str]) -> Verdict:
+def of_more(wrong: JsonChanges) -> Verdict:
+    """The verdict on a `LINE` of which `is_more` is true; it says no more than that."""
+    return Verdict(is_bad="true", why=text(_more(wrong.options)), raw=quoted(LINE))
+
+
+def of_json_text(wrong: JsonChanges) -> Verdict:
     """The verdict on what was `parsed`."""
-    line = quoted(LINE)
+    line, options = quoted(LINE), wrong.options
     is_read = "true" if is_whole(options) else f"({_PARSED}.{CORRUPT} is null or {is_array(line)})"
+    is_change = f"{_WRONG} is not null and not ({_is_broken(options)})"
     why = (
-        f"case when {is_read} and {has_more(options)} then {text(_more(options))} "
-        f"else {_misfits(schema, line, options)} end"
+        f"case when {is_read} and {has_more(options)} then {text(_more(options))} when {is_change} then {_WRONG} "
+        f"else {_misfits(wrong.schema, line, options)} end"
     )
-    return Verdict(is_bad=f"{CORRUPT} is not null", why=why, raw=CORRUPT)
+    stops = "false"
+    if wrong.any_stops:
+        keys_stop = wrong.in_file(line, wrong.stopping("object")) if is_whole(options) else wrong.stopping(line)
+        stops = f"if({is_change}, {keys_stop} is not null, {str(wrong.changes.corrupt == 'stop').lower()})"
+    return Verdict(is_bad=f"{CORRUPT} is not null", why=why, raw=CORRUPT, is_change=is_change, stops=stops)
+
+
+def _wrong(wrong: JsonChanges) -> str:
+    line = quoted(LINE)
+    return wrong.in_file(line, wrong.refused("object")) if is_whole(wrong.options) else wrong.refused(line)
 
 
 def _misfits(schema: StructType, line: str, options: Mapping[str, str]) -> str:
@@ -67,26 +79,33 @@ def _misfits(schema: StructType, line: str, options: Mapping[str, str]) -> str:
     return f"coalesce(transform(array({again}), {_PARSED} -> {said})[0], {text(_no_object(options))})"
 
 
-def parsed(lines: DataFrame, schema: StructType, options: Mapping[str, str]) -> DataFrame:
+def parsed(lines: DataFrame, wrong: JsonChanges) -> DataFrame:
     """The columns of the schema beside each `LINE`, and `CORRUPT`, which is NULL unless it is bad.
 
     Blank lines are left out. A whole file is as many rows as its array has, or a single one if it is bad.
     """
     from pyspark.sql import functions as F
 
+    schema, options = wrong.schema, wrong.options
     told = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
     value = F.from_json(F.expr(_value(options)), _kind(schema, options), told)
     frame = lines.withColumn(_PARSED, F.when(F.expr(_ONCE), value)).where(f"{_PARSED} is not null")
+    frame = frame.withColumn(_WRONG, F.expr(f"case when {_ONCE} then {_wrong(wrong)} end"))
     line, row = quoted(LINE), _PARSED
-    is_bad = f"{_PARSED}.{CORRUPT} is not null or not is_valid_utf8({line}) or {has_more(options)}"
-    if is_whole(options):
-        is_bad = f"{is_bad} or exists({_PARSED}.{_ROW}, row -> row is null)"
+    is_bad = f"{_is_broken(options)} or {_WRONG} is not null"
     frame = frame.withColumn(CORRUPT, F.expr(f"case when {is_bad} then {line} end"))
     if is_whole(options):
         rows = f"if({CORRUPT} is null, {_PARSED}.{_ROW}, array(null))"
         frame, row = frame.withColumn(_ROW, F.explode(F.expr(rows))), _ROW
     columns = [F.col(f"{row}.{quoted(name)}").alias(name) for name in schema.names]
-    return frame.select(*lines.columns, _PARSED, CORRUPT, *columns)
+    return frame.select(*lines.columns, _PARSED, _WRONG, CORRUPT, *columns)
+
+
+def _is_broken(options: Mapping[str, str]) -> str:
+    """SQL that is true for what was parsed and is no object, or has values of other types."""
+    line = quoted(LINE)
+    is_broken = f"{_PARSED}.{CORRUPT} is not null or not is_valid_utf8({line}) or {has_more(options)}"
+    return f"{is_broken} or exists({_PARSED}.{_ROW}, row -> row is null)" if is_whole(options) else is_broken
 
 
 def _value(options: Mapping[str, str]) -> str:

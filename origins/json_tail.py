@@ -8,7 +8,7 @@ small files on this machine are looked at without Spark.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from origins.names import text
@@ -22,6 +22,11 @@ _STRING = r'"(?:[^"\\]++|\\.)*+"'
 _IS_ARRAY = r"^[ \t\r\n]*\["
 _ENDS_ARRAY = r"[}\]][ \t\r\n]*\]"
 _OBJECT = "struct<x string>"
+
+
+def is_whole(options: Mapping[str, str]) -> bool:
+    """Whether a file is one value, and not one on each line."""
+    return options.get("multiline", "false").lower() == "true"
 
 
 def has_tail(value: str, options: str, *, whole_file: bool) -> str:

@@ -16,6 +16,8 @@ NACK = (
     "struct<stage string, destination string, code string, message string, "
     "row string, row_schema string, original string, original_schema string>"
 )
+RAW = '{"type":"struct","fields":[{"name":"raw","type":"string","nullable":true,"metadata":{}}]}'
+"""The schema of what is kept of a row that its origin could not read."""
 _EXCERPT = 80
 """So many characters of a value stand in a message."""
 

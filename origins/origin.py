@@ -97,6 +97,11 @@ class Origin(ABC):
         return False
 
     @property
+    def evolves(self) -> bool:
+        """Whether rows may come with more than before, so that destinations grow with them."""
+        return False
+
+    @property
     def listens(self) -> bool:
         """Whether `committed` does anything. A batch then costs a second append to the ledger."""
         return type(self).committed is not Origin.committed
@@ -122,6 +127,11 @@ class Origin(ABC):
         """The schema of the rows (Spark's JSON), given or inferred once from the backlog; None when nothing
         waits from which it could be told."""
 
+    def evolved(self, spark: SparkSession, backlog: Backlog, schema: str, before: str | None) -> str:
+        """The schema that `columns` told, or that was pinned, with what waits beyond it, by the origin's policies;
+        `before` is how it had evolved in an earlier run. May read all that waits."""
+        return schema
+
     def completed(self, schema: str) -> str:
         """The schema of the rows, where `columns` told what is read: with what the definition adds beside it. What
         is told is pinned; what is added goes with the definition."""
@@ -138,6 +148,11 @@ class Origin(ABC):
     def check(self, spark: SparkSession, batch: Batch) -> None:
         """Raises `OriginError` when what the batch is read from is not what was planned. Asked right before rows are
         carried that were fetched some time ago; must be quick."""
+
+    def changed(self, parts: Sequence[JSON]) -> Mapping[str, str]:
+        """Of these parts of spans that were carried, those that are there and are not any more what was read, by name,
+        and how; as far as that can be told without Spark."""
+        return {}
 
     def parts(self, batch: Batch) -> Sequence[str]:
         """The values of `PLACE.part` in the order in which their rows count as read."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from origins.names import HIDDEN, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 
 def declared(spark: SparkSession, schema: str | Mapping[str, str], where: str) -> StructType:
@@ -42,3 +43,26 @@ def checked(schema: StructType, where: str) -> StructType:
             hint="Give the column another name; the case of letters makes no difference.",
         )
     return schema
+
+
+def ddl(schema: StructType) -> str:
+    """The schema as a definition takes it, and `CREATE TABLE`."""
+    return ", ".join(f"{_named(column.name)} {sql_type(column.dataType)}" for column in schema)
+
+
+def sql_type(kind: DataType) -> str:
+    """The type as SQL, with every name inside it quoted."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(kind, StructType):
+        return f"struct<{', '.join(f'{quoted(field.name)}: {sql_type(field.dataType)}' for field in kind)}>"
+    if isinstance(kind, ArrayType):
+        return f"array<{sql_type(kind.elementType)}>"
+    if isinstance(kind, MapType):
+        return f"map<{sql_type(kind.keyType)}, {sql_type(kind.valueType)}>"
+    return kind.simpleString()
+
+
+def _named(name: str) -> str:
+    """The name as SQL has it, in quotes where it is not plain."""
+    return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else quoted(name)

@@ -1,0 +1,130 @@
+"""Protected columns: wherever a row is shown, their values are masked, and so are messages that quote them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from origins.batch import JSON
+
+MASK = "***"
+_EXCERPT = 80
+"""So many characters of a value stand in a message, and then no more."""
+_FOUND_ANYWHERE = 3
+"""Values that are at least so long are looked for in other columns and in messages too; shorter ones are everywhere."""
+_READ_BY = "origin"
+"""The stage of a row that could not be read: what is shown is the line as it was found."""
+_QUOTED = re.compile(r"(?<!stage )'[^']*'|=\([^)]*\)|(?<=record parsing: ).*")
+_NUMBER = re.compile(r"[-+.\d]+")
+_CONDITION = re.compile(r"\[(?!USER_RAISED_EXCEPTION\] (?!stage '))[A-Z][A-Z0-9_.]+\]")
+"""How Spark begins to tell of an error; but what an expression raises says what it likes."""
+
+
+@dataclass(frozen=True)
+class Protection:
+    """The columns of a pipeline whose values nobody is shown, in any case of letters."""
+
+    columns: Sequence[str] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.columns)
+
+    def row(self, row: JSON, *kin: JSON) -> JSON:
+        """The row with these columns masked. A value that another column repeats is masked there too; `kin` are the
+        same row as it was elsewhere, which has values that this one no longer has under their names."""
+        return self._masked(row, self._values(row, *kin)) if self else row
+
+    def nack(self, nack: Mapping[str, JSON]) -> dict[str, JSON]:
+        """A refused row with its `row`, its `original` and its `message` masked. Of a line that could not be read
+        nobody knows what stands where, so that nothing of it is shown."""
+        if not self:
+            return dict(nack)
+        rows = {name: nack[name] for name in ("row", "original") if nack.get(name) is not None}
+        values = self._values(*rows.values())
+        shown = {name: self._masked(row, values) for name, row in rows.items()}
+        if nack.get("stage") == _READ_BY:
+            shown = {name: {"raw": MASK} for name in rows}
+        return {**nack, **shown, "message": self.message(nack["message"], values)}
+
+    def message(self, message: str, values: Sequence[str] = ()) -> str:
+        """Why a row is refused, without these values and without what it says of a protected column."""
+        said = _without(message, values)
+        for name in map(re.escape, self.columns):
+            after = rf"(?i)(\bcolumn {name}: |(?<![\w.]){name} = )"
+            said = re.sub(
+                rf"{after}(?!'?.?\*\*\*)('.*?'(?= is not |; |, |$)|[^';][^;]*?(?=, [^=;]+ = |; |$))", rf"\1{MASK}", said
+            )
+        return said
+
+    def words(self, error: BaseException, said: str) -> str:
+        """What an error of somebody else's says. Spark quotes values, and a function says what it likes: of the one the
+        quotations are left out, of the other all but its name."""
+        if not self:
+            return said
+        if isinstance(error, OSError) or _CONDITION.match(said):
+            return self.message(_QUOTED.sub(lambda found: _quotation(found.group()), said))
+        name = re.match(r"[A-Za-z_][\w.$]*(?:Error|Exception)(?=: )", said)
+        return f"{name.group() if name else type(error).__name__} (what it says may hold a protected value: not shown)"
+
+    def _is_protected(self, name: str) -> bool:
+        return name.lower() in {column.lower() for column in self.columns}
+
+    def _values(self, *rows: JSON) -> list[str]:
+        """The texts that stand in protected columns, the longest first."""
+        mappings = [row for row in rows if isinstance(row, Mapping)]
+        held = [value for row in mappings for name, value in row.items() if self._is_protected(name)]
+        return sorted({text for value in held for text in _texts(value)}, key=len, reverse=True)
+
+    def _masked(self, row: JSON, values: Sequence[str]) -> JSON:
+        if not isinstance(row, Mapping):
+            return _hidden(row, values)
+        return {
+            name: _mask(value) if self._is_protected(name) else _hidden(value, values) for name, value in row.items()
+        }
+
+
+def _texts(value: JSON) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner)
+    elif value is not None and not isinstance(value, bool):
+        yield str(value)
+
+
+def _mask(value: JSON) -> JSON:
+    """NULL stays NULL; of a text its first character is left, if that says little."""
+    if value is None:
+        return None
+    is_text = isinstance(value, str) and len(value) > _FOUND_ANYWHERE and not _NUMBER.fullmatch(value)
+    return value[0] + MASK if is_text else MASK
+
+
+def _hidden(value: JSON, values: Sequence[str]) -> JSON:
+    """The value without these texts in it."""
+    if isinstance(value, Mapping):
+        return {name: _hidden(inner, values) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_hidden(inner, values) for inner in value]
+    if isinstance(value, str):
+        return _without(value, values)
+    is_number = value is not None and not isinstance(value, bool)
+    return MASK if is_number and len(str(value)) >= _FOUND_ANYWHERE and str(value) in values else value
+
+
+def _without(text: str, values: Sequence[str]) -> str:
+    for value in values:
+        if len(value) < _FOUND_ANYWHERE:
+            continue
+        for written in dict.fromkeys((value, value[:_EXCERPT], repr(value)[1:-1], json.dumps(value)[1:-1])):
+            number = _NUMBER.fullmatch(written)
+            pattern = rf"(?<![\w.]){re.escape(written)}(?![\w.])" if number else re.escape(written)
+            text = re.sub(pattern, lambda _, value=value: str(_mask(value)), text, flags=re.IGNORECASE)  # type: ignore[misc]
+    return text
+
+
+def _quotation(text: str) -> str:
+    return f"'{MASK}'" if text.startswith("'") else f"=({MASK})" if text.startswith("=") else MASK
