@@ -13,4 +13,6 @@ KINDS = {
     "mask": "stages.mask:Mask",
     "deduplicate": "stages.deduplicate:Deduplicate",
     "lookup": "stages.lookup:Lookup",
+    "expect": "stages.expect:Expect",
+    "python": "stages.python:Handler",
 }

@@ -14,8 +14,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from stages.door import passed
 from stages.stage import Stage
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class StageConformance:
 
     def _applied(self, rows: R) -> R:
         stage = self.stage()
-        return cast("R", stage.apply(rows.entering("it", 2, pin=stage.pin(rows.frame.sparkSession))))
+        return passed(stage, rows.entering("it", 2, pin=stage.pin(rows.frame.sparkSession)))
 
     def _straight(self, spark: SparkSession, rows: Sequence[tuple[Any, ...]]) -> Straight:
         return self._applied(self._begun(spark, rows))

@@ -19,7 +19,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from origins.batch import JSON
-from origins.nack import NACK, REFUSED
+from origins.nack import NACK, RAW, REFUSED
 from origins.names import HIDDEN, quoted
 from origins.origin import PLACE
 from origins.payload import payload
@@ -42,6 +42,16 @@ APART = HIDDEN + "apart"
 PART = HIDDEN + "part"
 RANK = HIDDEN + "rank"
 REFUSED_BY_ORIGIN = -1000
+ASIDE = HIDDEN + "aside"
+"""How a row stood at the door of the stage that is being applied."""
+RESTS = HIDDEN + "rests"
+"""Whether a straight row passes the stage by."""
+RESTING = 1_000_000
+"""The state of a live row that passes the stage by."""
+POISON = HIDDEN + "poison"
+"""`struct<step, code, message>` beside a row at which a stage's own expressions are known to raise, else NULL."""
+NOTE = HIDDEN + "note"
+"""How the names of columns begin in which a stage keeps a note beside every row."""
 MARK = "WHERRY_REFUSED"
 """What the error of a straight batch says when a stage refused a row."""
 
@@ -64,6 +74,17 @@ class Rows(ABC):
     """The destination that demands it, if it is not the definition that does."""
     pin: JSON = None
     """What the stage pinned when the batch was planned."""
+    on_error: str = "nack"
+    """What becomes of a row that the stage refuses."""
+    kept: tuple[str, ...] = ()
+    """Columns that no stage sees and that stay beside every row."""
+    hold: Callable[[Marked, str], tuple[Marked, Mapping[str, int]]] | None = None
+    """Writes the rows down as they stand; gives them as they are read again, and how many live ones have which note in
+    the column of this name. None while rows are only described or tried out: nobody judges the batch then."""
+    protected: tuple[str, ...] = ()
+    """The columns whose values nobody is shown."""
+    tell: Callable[[str, JSON], None] | None = None
+    """Takes what a stage, by its name, found out about the batch that it judged."""
 
     def entering(self: R, stage: str, step: int, *, destination: str | None = None, pin: JSON = None) -> R:
         """The same rows at the door of a stage, which has this number in the batch."""
@@ -86,6 +107,29 @@ class Rows(ABC):
         new = {self.spelled(name): column for name, column in columns.items()}
         return self.select({**{name: name for name in self.names}, **new})
 
+    def without_poison(self: R) -> R:
+        """The same rows, of which those are refused at which the stage is known to raise."""
+        if POISON not in self.kept:
+            return self
+        poison = F.col(POISON)
+        why = F.struct(poison["code"].alias("code"), poison["message"].alias("message"))
+        return self.refuse(F.when(poison["step"] == self.step, why))
+
+    @property
+    def note(self) -> str:
+        """The column in which the stage that is being applied keeps its notes."""
+        return f"{NOTE}{self.step}"
+
+    @abstractmethod
+    def noted(self: R, note: Column) -> R:
+        """The same rows, each live one beside a note, computed once. `attempt` may ask for it as `note`, and where rows
+        have verdicts it is written down with them."""
+
+    @abstractmethod
+    def in_order(self: R) -> tuple[R, Column]:
+        """The same rows, and what rises over them in the order in which they were read; `noted` must come next. Only
+        marked rows know that order; `Stage.needs_places`."""
+
     def _data(self) -> list[Column]:
         return [F.col(quoted(name)) for name in self.names]
 
@@ -102,6 +146,32 @@ class Rows(ABC):
     @abstractmethod
     def schema(self) -> StructType:
         """The types of the columns that a stage sees."""
+
+    @property
+    @abstractmethod
+    def live(self) -> Column:
+        """Whether a row is one that the stage is about."""
+
+    @abstractmethod
+    def aside(self: R, when: Column | None, on_error: str) -> R:
+        """The same rows at the door of a stage that is about those for which the condition is true; the others rest,
+        and are neither evaluated nor judged until `rejoined`."""
+
+    @abstractmethod
+    def rejoined(self: R, before: R) -> R:
+        """These rows behind the stage, with those that rest as they stood before it. A row that it refused is dealt
+        with as `on_error` says: one that is kept stands as before, but for columns that have another type now."""
+
+    def _restored(self, rests: Column, before: Rows) -> list[Column]:
+        """The columns, with what stood there before in the rows that rest."""
+        was = {field.name: field.dataType.simpleString() for field in before.schema}
+        found = []
+        for field in self.schema:
+            old, column = before.spelled(field.name), F.col(quoted(field.name))
+            if was.get(old) == field.dataType.simpleString():
+                column = F.when(rests, F.col(ASIDE)[old]).otherwise(column)
+            found.append(column.alias(field.name))
+        return found
 
     @abstractmethod
     def select(self: R, columns: Mapping[str, Column | str]) -> R:
@@ -169,45 +239,84 @@ class Straight(Rows):
 
     @property
     def schema(self) -> StructType:
-        return self.frame.schema
+        from pyspark.sql.types import StructType
+
+        columns = self.frame.schema
+        return StructType([columns[name] for name in self.names]) if self.kept else columns
+
+    @property
+    def live(self) -> Column:
+        return ~F.col(RESTS) if self.kept else F.lit(True)
+
+    def aside(self, when: Column | None, on_error: str) -> Straight:
+        rests = F.lit(False) if when is None else ~F.when(self._row_by_row() & _once(), _truth(when))
+        stood = F.struct(*self._data()).alias(ASIDE)
+        frame = self.frame.select(*self._data(), stood, F.coalesce(rests, F.lit(True)).alias(RESTS))
+        return replace(self, frame=frame, kept=(ASIDE, RESTS), on_error=on_error)
+
+    def rejoined(self, before: Straight) -> Straight:
+        frame = self.frame.select(*self._restored(F.col(RESTS), before))
+        return replace(self, frame=frame, kept=(), on_error="nack")
 
     def select(self, columns: Mapping[str, Column | str]) -> Straight:
-        own = self._row_by_row()
+        own = self._row_by_row() & self.live if self.kept else self._row_by_row()
         chosen = [
             F.col(quoted(column)).alias(name) if isinstance(column, str) else F.when(own, column).alias(name)
             for name, column in columns.items()
         ]
-        return replace(self, frame=self.frame.select(*chosen), names=tuple(columns))
+        return replace(self, frame=self.frame.select(*self._beside(), *chosen), names=tuple(columns))
 
     def filter(self, condition: Column) -> Straight:
-        kept = F.when(self._row_by_row() & _once(), _truth(condition)).otherwise(F.lit(False)).alias(KEPT)
-        frame = self.frame.select("*", kept).filter(F.col(KEPT)).select(*self._data())
+        kept = F.when(self._row_by_row() & self.live & _once(), _truth(condition)).otherwise(~self.live).alias(KEPT)
+        frame = self.frame.select("*", kept).filter(F.col(KEPT)).select(*self._beside(), *self._data())
         return replace(self, frame=self.observe(frame, self.step))
 
     def latest(self, keys: Sequence[str], sequence: Column | None) -> Straight:
         by = F.raise_error(F.lit("these rows do not know when they were read")) if sequence is None else sequence
         frame = self.frame.select(
             "*",
-            F.when(self._row_by_row() & _once(), by).alias(SEQUENCE),
-            F.when(~self._all_given(keys), F.monotonically_increasing_id()).alias(APART),
+            F.when(self._row_by_row() & self.live & _once(), by).alias(SEQUENCE),
+            F.when(~(self.live & self._all_given(keys)), F.monotonically_increasing_id()).alias(APART),
         )
         order = [F.desc_nulls_last(SEQUENCE), *by_content(self.schema)]
-        frame = self._numbered(frame, keys, order).filter(F.col(KEPT) == 1).select(*self._data())
+        frame = self._numbered(frame, keys, order).filter(F.col(KEPT) == 1).select(*self._beside(), *self._data())
         return replace(self, frame=self.observe(frame, self.step))
 
+    def noted(self, note: Column) -> Straight:
+        own = F.when(self._row_by_row() & self.live & _once(), note)
+        return replace(self, frame=self.frame.select(*self._beside(), *self._data(), own.alias(self.note)))
+
+    def in_order(self) -> tuple[Straight, Column]:
+        return self, F.lit(0)
+
     def attempt(self, tried: Mapping[str, Column], why: Column, put: Mapping[str, str]) -> Straight:
-        frame, own = self.frame, self._row_by_row()
+        frame, own = self.frame, self._row_by_row() & self.live
         if tried:
             frame = frame.select("*", *[F.when(own & _once(), column).alias(name) for name, column in tried.items()])
-        frame = frame.filter(_or_raise(why.isNull()))
+        frame = self._judged(frame, F.when(self.live, why) if self.kept else why)
         names = (*self.names, *[name for name in put if name not in self.names])
         if tried:
-            frame = frame.select(*[F.col(quoted(put.get(name, name))).alias(name) for name in names])
+            columns = [F.col(quoted(put.get(name, name))).alias(name) for name in names]
+            frame = frame.select(*self._beside(), *columns)
         return replace(self, frame=frame, names=names)
+
+    def _judged(self, frame: DataFrame, why: Column) -> DataFrame:
+        """The frame without the rows that are refused; with them, at rest, if they are to be kept."""
+        if self.on_error == "keep":
+            columns = [F.col(quoted(name)) for name in frame.columns if name != RESTS]
+            return frame.select(*columns, (F.col(RESTS) | (_once() & why.isNotNull())).alias(RESTS))
+        if self.on_error == "discard":
+            columns = [F.col(quoted(name)) for name in frame.columns]
+            judged = frame.select(*columns, (_once() & why.isNull()).alias(KEPT))
+            return self.observe(judged.filter(F.col(KEPT)).select(*columns), self.step)
+        return frame.filter(_or_raise(why.isNull()))
 
     def change(self, statement: Callable[[DataFrame], DataFrame]) -> Straight:
         frame = statement(self.frame)
         return replace(self, frame=self.observe(frame, self.step), names=tuple(frame.columns))
+
+    def _beside(self) -> list[Column]:
+        return [F.col(name) for name in self.kept]
 
     def _row_by_row(self) -> Column:
         """True; and what stands behind it cannot be analysed if it makes one row of many, or many of one."""
@@ -221,8 +330,6 @@ class Marked(Rows):
     original_schema: str
     materialise: Callable[[Marked], DataFrame]
     """Keeps these rows with their verdicts where they can be read again, and gives the live ones."""
-    kept: tuple[str, ...] = ()
-    """Columns that no stage sees and that stay beside every row."""
     parts: Sequence[str] = ("",)
     """The values of `PLACE.part`, in the order in which their rows count as read."""
 
@@ -243,7 +350,7 @@ class Marked(Rows):
         refused = F.col(REFUSED) if REFUSED in frame.columns else None
         nack, state = F.lit(None).cast(NACK), F.lit(0)
         if refused is not None:
-            raw, raw_schema = payload({"raw": refused["raw"]}, _schema(_RAW)), F.lit(_RAW)
+            raw, raw_schema = payload({"raw": refused["raw"]}, _schema(RAW)), F.lit(RAW)
             said = [
                 F.lit("origin"),
                 F.lit(None),
@@ -274,6 +381,30 @@ class Marked(Rows):
 
         columns = self.frame.schema
         return StructType([columns[name] for name in self.names])
+
+    @property
+    def live(self) -> Column:
+        return _live()
+
+    def aside(self, when: Column | None, on_error: str) -> Marked:
+        state = F.col(STATE)
+        if when is not None:
+            concerns = F.when(_live() & _once(), _truth(when))
+            state = F.when(_live() & ~F.coalesce(concerns, F.lit(False)), RESTING).otherwise(state)
+        stood = F.struct(*self._data()).alias(ASIDE)
+        frame = self.frame.select(*self._hidden(state=state), stood, *self._data())
+        return replace(self, frame=frame, kept=(*self.kept, ASIDE), on_error=on_error)
+
+    def rejoined(self, before: Marked) -> Marked:
+        refused = F.col(STATE) == -self.step
+        becomes = {"keep": F.lit(0), "discard": F.lit(self.step)}.get(self.on_error, F.col(STATE))
+        state = F.when(F.col(STATE) == RESTING, 0).when(refused, becomes).otherwise(F.col(STATE))
+        verdict = F.col(VERDICT) if self.on_error not in ("keep", "discard") else F.when(~refused, F.col(VERDICT))
+        rests = F.col(STATE) == RESTING
+        rests = rests | refused if self.on_error == "keep" else rests
+        rows = replace(self, kept=tuple(name for name in self.kept if name != ASIDE), on_error="nack")
+        hidden = rows._hidden(state=state, verdict=verdict)
+        return replace(rows, frame=self.frame.select(*hidden, *self._restored(rests, before)))
 
     def select(self, columns: Mapping[str, Column | str]) -> Marked:
         chosen = [
@@ -307,6 +438,15 @@ class Marked(Rows):
         ranks = self.frame.sparkSession.createDataFrame(list(enumerate(self.parts)), f"{RANK} bigint, {PART} string")
         ranked = self.frame.join(F.broadcast(ranks), F.col(PLACE)["part"] == F.col(PART), "left")
         return ranked, F.struct(F.col(RANK), *inside)
+
+    def noted(self, note: Column) -> Marked:
+        own = F.when(_live() & _once(), note).alias(self.note)
+        frame = self.frame.select(*self._hidden(), *self._data(), own)
+        return replace(self, frame=frame, kept=(*self.kept, self.note))
+
+    def in_order(self) -> tuple[Marked, Column]:
+        frame, arrival = self._with_arrival()
+        return replace(self, frame=frame), arrival
 
     def attempt(self, tried: Mapping[str, Column], why: Column, put: Mapping[str, str]) -> Marked:
         kept = [*self._hidden(), *self._data()]
@@ -342,7 +482,7 @@ class Marked(Rows):
         columns = [F.col(quoted(name)) for name in names]
         frame = changed.select(place.alias(PLACE), *columns)
         begun = Marked.begin(frame, names, self.labels, self.materialise, step=self.step)
-        return replace(begun, stage=self.stage)
+        return replace(begun, stage=self.stage, hold=self.hold, tell=self.tell, protected=self.protected)
 
     def _hidden(self, state: Column | None = None, verdict: Column | None = None) -> list[Column]:
         """What stands beside the columns that stages see."""
@@ -351,9 +491,6 @@ class Marked(Rows):
             new.alias(name) if (new := changed.get(name)) is not None else F.col(name)
             for name in (PLACE, STATE, VERDICT, ORIGINAL, *self.kept)
         ]
-
-
-_RAW = '{"type":"struct","fields":[{"name":"raw","type":"string","nullable":true,"metadata":{}}]}'
 
 
 def payload_of(column: str, schema: str) -> Column:

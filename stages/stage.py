@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 from origins.batch import JSON
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from stages.rows import Rows
+
+OnError: TypeAlias = Literal["nack", "discard", "keep", "stop"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +31,16 @@ class Stage(ABC):
     gathers: ClassVar[bool] = False
     """Whether it looks at several rows at once, so that Spark brings rows of several tasks together."""
 
+    asks_outside: ClassVar[bool] = False
+    """Whether it asks what may notice, so that it is asked once while a batch is decided, however often the rows behind
+    it are looked at."""
+
     name: str | None = None
+    on_error: OnError = "nack"
+    """What becomes of a row that the stage refuses: it goes to the DLQ, is thrown away, goes on as it came, or stops
+    the run."""
+    when: str | None = None
+    """A condition: the stage is about the rows for which it is true, and the others pass it by."""
 
     @abstractmethod
     def apply(self, rows: Rows) -> Rows:
@@ -55,6 +66,17 @@ class Stage(ABC):
     def repeatable(self) -> bool:
         """Whether the same rows always give the same answer, so that a batch may be computed again."""
         return True
+
+    @property
+    def prepares(self) -> str:
+        """Why every batch must be decided before it is delivered, in words that follow its name; nothing where a clean
+        batch need not be."""
+        return ""
+
+    def found(self, notes: Mapping[str, int]) -> JSON:
+        """What it has to say of a batch in which so many rows have these notes (`Rows.noted`), an empty one where no
+        more is known than that it took the row; None if it has nothing to say. As `json.dumps` takes it."""
+        return None
 
     @property
     def needs_places(self) -> bool:
