@@ -229,7 +229,7 @@ class RememberingConformance(DestinationConformance):
         self.holds(spark, destination, [{"id": 0}, {"id": 1}])
 
 
-def label(*, number: int = 1, lane: str = "0", destination: str = "orders") -> Label:
+def label(*, number: int = 1, lane: str = "0", destination: str = "orders", few: bool = False) -> Label:
     """The label of a batch that was just planned."""
     batch = Batch(
         pipeline="conformance",
@@ -242,7 +242,7 @@ def label(*, number: int = 1, lane: str = "0", destination: str = "orders") -> L
         schema="",
         time=dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc),
     )
-    return Label(batch=batch, destination=destination)
+    return Label(batch=batch, destination=destination, few=few)
 
 
 def opened(spark: SparkSession, destination: Destination, rows: DataFrame) -> Identity:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 from destinations.delta import Delta
 from destinations.delta_table import Table
-from destinations.destination import Destination, DestinationError
+from destinations.destination import Destination, DestinationError, Identity, Misfit
 from origins.batch import JSON, Batch
 
 if TYPE_CHECKING:
@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 SCHEMA = (
     "id string, pipeline string, origin string, lane string, number bigint, plan string, run string, stage string, "
     "destination string, delivered_to array<string>, code string, message string, row string, row_schema string, "
-    "original string, original_schema string, part string, position bigint, nacked_at timestamp, definition string"
+    "original string, original_schema string, part string, position bigint, nacked_at timestamp, definition string, "
+    "replays string"
 )
 """The columns of a DLQ; the README says what each holds."""
 
-_SHOWN = """id, lane, number, run, stage, destination, delivered_to, code, message, `row`, original, nacked_at"""
+_SHOWN = "id, lane, number, run, stage, destination, delivered_to, code, message, `row`, original, nacked_at, replays"
 _NEWEST = "nacked_at DESC, lane DESC, number DESC, position DESC"
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -44,12 +45,18 @@ def schema() -> StructType:
 
 
 def dead_letters(
-    refused: DataFrame, batch: Batch, *, original: bool, secrets: Mapping[str, str] | None = None
+    refused: DataFrame,
+    batch: Batch,
+    *,
+    original: bool,
+    secrets: Mapping[str, str] | None = None,
+    replayed: Sequence[str] = (),
 ) -> DataFrame:
     """The rows of a DLQ for the refused rows of a batch: `nack`, `part`, and `position`, the place in the batch.
 
     Without `original` the row as it was read is left out. No message says a secret: a condition that has one stands
-    there with what `secrets` has for it.
+    there with what `secrets` has for it. `replayed` are the ids of the entries that the batch carries again, by their
+    places in it.
     """
     from pyspark.sql import functions as F
 
@@ -59,12 +66,8 @@ def dead_letters(
     nack, nothing = F.col("nack"), F.lit(None).cast("string")
     columns = {
         "id": F.concat(F.lit(f"{batch.plan}/"), F.col("position").cast("string")),
-        "pipeline": F.lit(batch.pipeline),
-        "origin": F.lit(batch.origin),
-        "lane": F.lit(batch.lane),
+        **{name: F.lit(value) for name, value in of_batch(batch).items()},
         "number": F.lit(batch.number).cast("bigint"),
-        "plan": F.lit(batch.plan),
-        "run": F.lit(batch.run),
         "stage": nack["stage"],
         "destination": nack["destination"],
         "delivered_to": F.array().cast("array<string>"),
@@ -77,40 +80,95 @@ def dead_letters(
         "part": F.col("part"),
         "position": F.col("position").cast("bigint"),
         "nacked_at": F.current_timestamp(),
-        "definition": F.lit(batch.definition),
+        "replays": F.try_element_at(F.split(F.lit(" ".join(replayed)), " "), F.col("position").cast("int"))
+        if replayed
+        else nothing,
     }
-    return refused.select(*[column.alias(name) for name, column in columns.items()])
+    return refused.select(*[columns[each.name].alias(each.name) for each in schema()])
+
+
+def of_batch(batch: Batch) -> Mapping[str, JSON]:
+    """What is the same in all rows of a DLQ that were refused in one batch."""
+    return {
+        "pipeline": batch.pipeline,
+        "origin": batch.origin,
+        "lane": batch.lane,
+        "number": batch.number,
+        "plan": batch.plan,
+        "run": batch.run,
+        "definition": batch.definition,
+    }
 
 
 def read_dead_letters(
-    dlq: Destination, spark: Callable[[], SparkSession], *, limit: int | None = None
+    dlq: Destination,
+    spark: Callable[[], SparkSession],
+    *,
+    limit: int | None = None,
+    replayed: Collection[str] = (),
+    discarded: Collection[str] = (),
 ) -> list[dict[str, JSON]]:
-    """The last `limit` nacked rows (default: all), the newest last, as values that `json.dumps` takes.
+    """The last `limit` nacked rows (default: all), the newest last, as values that `json.dumps` takes; `replayed` and
+    `discarded` are the ids of those of which that is to be said.
 
     A table on this machine is read without Spark; `spark` is called only where there is no other way. Raises
     `DestinationError` for a DLQ that cannot be read again.
     """
+    limited = "" if limit is None else f" LIMIT {limit}"
+    columns = _SHOWN.replace("replays", "NULL AS replays") if _is_older(dlq) else _SHOWN
+    rows = asked(dlq, spark, f"SELECT {columns} FROM {{table}} ORDER BY {_NEWEST}{limited}")
+    shown = [_shown(row) for row in reversed(rows)]
+    return [{**row, "replayed": row["id"] in replayed, "discarded": row["id"] in discarded} for row in shown]
+
+
+def asked(
+    dlq: Destination, spark: Callable[[], SparkSession], query: str, *, in_sparks_words: bool = False
+) -> list[dict[str, JSON]]:
+    """The rows of a query over `{table}`, which is the DLQ; none before it is made. Without Spark where it lies on this
+    machine, unless the query is in Spark's own SQL. Raises `DestinationError` for a DLQ that cannot be read again."""
     if not isinstance(dlq, Delta):
         raise DestinationError(
             f"Nacked rows are not kept in a table, but in {dlq.place}.",
             hint="Only a DLQ of the kind delta can be read again.",
         )
-    query = f"SELECT {_SHOWN} FROM {{table}} ORDER BY {_NEWEST}" + ("" if limit is None else f" LIMIT {limit}")
-    rows = _on_this_machine(dlq, query)
-    if rows is None:
-        rows = _through_spark(spark(), dlq, query)
-    return [_shown(row) for row in reversed(rows)]
+    rows = None if in_sparks_words else _on_this_machine(dlq, query)
+    return _through_spark(spark(), dlq, query) if rows is None else rows
 
 
 def count_dead_letters(dlq: Destination, spark: Callable[[], SparkSession]) -> int | None:
     """How many rows the DLQ holds; None for one that cannot be read again."""
     if not isinstance(dlq, Delta):
         return None
-    query = "SELECT count(*) AS n FROM {table}"
-    rows = _on_this_machine(dlq, query)
-    if rows is None:
-        rows = _through_spark(spark(), dlq, query)
+    rows = asked(dlq, spark, "SELECT count(*) AS n FROM {table}")
     return int(rows[0]["n"]) if rows else 0
+
+
+def opened(dlq: Destination, spark: SparkSession) -> Identity:
+    """What the DLQ in a state is; one that an earlier version made gets the columns that it lacks."""
+    try:
+        return dlq.open(spark, schema())
+    except Misfit:
+        table = Table.find(spark, dlq.sql_name, dlq.folder) if isinstance(dlq, Delta) else None
+        there = {name.lower() for name in table.declared(spark).schema.names} if table else set()
+        missing = [column for column in SCHEMA.split(", ") if column.split(" ")[0] not in there]
+        if table is None or not missing:
+            raise
+        with table.held():
+            spark.sql(f"ALTER TABLE {table.name} ADD COLUMNS ({', '.join(missing)})")
+        return dlq.open(spark, schema())
+
+
+def _is_older(dlq: Destination) -> bool:
+    """Whether this is a table on this machine of before replays were known."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    if not isinstance(dlq, Delta) or dlq.folder is None or not dlq.folder.exists():
+        return False
+    try:
+        return "replays" not in {field.name for field in DeltaTable(str(dlq.folder)).schema().fields}
+    except DeltaError:
+        return False
 
 
 def _on_this_machine(dlq: Delta, query: str) -> list[dict[str, JSON]] | None:
@@ -128,17 +186,24 @@ def _on_this_machine(dlq: Delta, query: str) -> list[dict[str, JSON]] | None:
         told = table.execute(query.format(table="dlq")).read_all()
     except DeltaError:
         return None
+    except Exception as error:  # deltalake's own word for a file that is gone or broken has no type of its own
+        said = str(error).splitlines()[0]
+        raise DestinationError(
+            f"The dead letter queue at {dlq.folder} cannot be read: {said[:300]}",
+            hint="Put the file back from a backup; `wherry audit FILE` says whose rows it holds. Nothing was changed.",
+        ) from error
     return _values(pyarrow.RecordBatchReader.from_stream(told).read_all())
 
 
 def _values(table: pyarrow.Table) -> list[dict[str, JSON]]:
-    """The rows of a table. Times take a way of their own: pyarrow's would import pandas, which takes longer than all
-    the rest (and so would `pyarrow.table`)."""
+    """The rows of a table. Times, which are microseconds in Delta, take a way of their own: pyarrow's would import
+    pandas, and a cast `pyarrow.compute`, which take longer than all the rest (and so would `pyarrow.table`)."""
     import pyarrow
 
     times = [field.name for field in table.schema if pyarrow.types.is_timestamp(field.type)]
     for name in times:
-        counted = table[name].cast(pyarrow.timestamp("us", "UTC")).cast(pyarrow.int64())
+        chunks = [chunk.view(pyarrow.int64()) for chunk in table[name].chunks]
+        counted = pyarrow.chunked_array(chunks, type=pyarrow.int64())
         table = table.set_column(table.schema.get_field_index(name), name, counted)
     rows: list[dict[str, JSON]] = table.to_pylist()
     return [{**row, **{name: _EPOCH + timedelta(microseconds=row[name]) for name in times}} for row in rows]
@@ -156,6 +221,10 @@ def _shown(row: Mapping[str, JSON]) -> dict[str, JSON]:
         **row,
         "row": json.loads(row["row"]),
         "original": json.loads(original) if original is not None else None,
-        "nacked_at": row["nacked_at"].astimezone(timezone.utc).isoformat(timespec="milliseconds"),
-        "replayed": False,
+        "nacked_at": said(row["nacked_at"]),
     }
+
+
+def said(moment: datetime) -> str:
+    """A moment as facts have it: in UTC, to the millisecond."""
+    return moment.astimezone(timezone.utc).isoformat(timespec="milliseconds")

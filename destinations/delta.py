@@ -5,25 +5,40 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from destinations.account import Account
 from destinations.delta_demands import demanded
 from destinations.delta_fit import unclear, unfit
-from destinations.delta_log import tag
+from destinations.delta_growth import growth
+from destinations.delta_log import LocalLog, tag
 from destinations.delta_merge import Merge, insisting
 from destinations.delta_options import check, missing
 from destinations.delta_rules import Declared
 from destinations.delta_schema import impossible, needs_mapping
+from destinations.delta_short import in_memory
 from destinations.delta_table import Layout, Table, make
-from destinations.destination import Destination, DestinationError, Identity, Label, Misfit, Unsure, Written
+from destinations.delta_witness import account, newest
+from destinations.destination import (
+    Destination,
+    DestinationError,
+    Identity,
+    Label,
+    Misfit,
+    Unsure,
+    Written,
+    other_than_known,
+)
 from destinations.table_lock import alone
+from origins.batch import JSON
 from origins.names import SCHEME, quoted, text
 from stages.stage import Stage
 
 if TYPE_CHECKING:
+    import pyarrow
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -44,6 +59,8 @@ _AGAIN = {
 @dataclass
 class _Held:
     table: Table | None = None
+    known: Identity | None = None
+    """What it was when an earlier run opened it."""
     tidied: int | None = None
     """The version at which small files were put together, as far as that has been looked for."""
 
@@ -137,8 +154,18 @@ class Delta(Destination):
         left_out = {name.lower() for name in self.except_column_list}
         return type(rows)([field for field in rows if field.name.lower() not in left_out])
 
+    def expects(self, known: Identity) -> None:
+        self._held.known = known
+
+    def newest(self, pipeline: str) -> Mapping[str, JSON] | None:
+        table = self._held.table
+        return newest(table.log, table.version, pipeline) if table and isinstance(table.log, LocalLog) else None
+
     def open(self, spark: SparkSession, schema: StructType | None) -> Identity:
         table = Table.find(spark, self.sql_name, self.folder)
+        known = self._held.known
+        if known is not None and known.id and not self.replaces and (table is None or table.id != known.id):
+            raise other_than_known(self.place, gone=table is None)
         if schema is not None:
             columns = self._columns(schema)
             self._refuse([*missing(self, schema), *impossible(columns), *unclear(spark, self, schema)])
@@ -149,6 +176,23 @@ class Delta(Destination):
         self._held.table = table
         return Identity(place=self.place, id=table.id, version=table.version)
 
+    def grow(self, spark: SparkSession, schema: StructType) -> None:
+        from pyspark.errors import PySparkException
+
+        table = Table.find(spark, self.sql_name, self.folder)
+        statements = growth(self._columns(schema), table.schema, self.sql_name) if table else []
+        for statement in statements:
+            assert table is not None
+            try:
+                with alone(table.id), table.held():
+                    spark.sql(statement).collect()
+            except PySparkException as error:
+                said = str(error).splitlines()[0]
+                raise Misfit(
+                    f"The table {self.place} cannot grow with its rows: {said}",
+                    hint=f"Nothing was written. Do by hand what is in the way, or alter the table:\n  {statement}",
+                ) from error
+
     def demands(self, spark: SparkSession, schema: StructType) -> Sequence[Stage]:
         if self._held.table is None and Table.find(spark, self.sql_name, self.folder) is None:
             return demanded(
@@ -157,8 +201,16 @@ class Delta(Destination):
         return demanded(self, self._standing(spark).declared(spark), schema)
 
     def write(self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label]) -> Written:
-        table, key = self._standing(spark), labels[0].key
+        table, key, deadline = self._standing(spark), labels[0].key, labels[0].deadline
+        if deadline is not None:
+            deadline.secure()
         rows = self._stamped(rows, labels)
+        if self.mode == "append" and all(label.few for label in labels):
+            written = table.append_few(spark, rows, tag(labels), key, deadline)
+            if written is not None:
+                return written
+        if self.mode == "merge" and all(label.few for label in labels):
+            rows = in_memory(rows)
         with self._turn(table):
             before = table.version
             insisting(
@@ -169,6 +221,18 @@ class Delta(Destination):
         if self.mode == "merge" and written.version is None:
             return Written(rows=rows.count())  # nothing in the table had to change, so there is no commit that counts
         return written
+
+    def write_few(self, spark: SparkSession, rows: pyarrow.Table, label: Label) -> Written | None:
+        import pyarrow as pa
+
+        if self.mode != "append":
+            return None
+        table = self._standing(spark)
+        if label.deadline is not None:
+            label.deadline.secure()
+        if self.stamp:
+            rows = rows.append_column(self.stamp, pa.array([_stamp(label)] * rows.num_rows, pa.string()))
+        return table.append_few(spark, rows, tag([label]), label.key, label.deadline)
 
     def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
         known = self._held.table
@@ -192,6 +256,9 @@ class Delta(Destination):
                 label, f"its history does not go on from version {identity.version}, where the run began"
             )
         return None
+
+    def account(self, spark: Callable[[], SparkSession], pipeline: str) -> Account:
+        return account(self.sql_name, self.folder, self.mode, spark, pipeline)
 
     def tend(self, spark: SparkSession) -> None:
         table = self._held.table
@@ -238,8 +305,7 @@ class Delta(Destination):
             return rows
         if len(labels) > 1:
             raise DestinationError("A stamp names one batch, and this write brings the rows of several.")
-        batch = labels[0].batch
-        return rows.withColumn(self.stamp, F.lit(f"{batch.lane}/{batch.number}"))
+        return rows.withColumn(self.stamp, F.lit(_stamp(labels[0])))
 
     @contextlib.contextmanager
     def _turn(self, table: Table) -> Iterator[None]:
@@ -248,13 +314,15 @@ class Delta(Destination):
             yield
 
     def _commit(self, table: Table, rows: DataFrame, labels: Sequence[Label]) -> None:
-        if self.mode == "merge":
-            merge = Merge(keys=self.keys, sequence_by=self.sequence_by, deletes=self.apply_as_deletes)
-            merge.run(rows, self.written(rows.schema).names, table.name, tag(labels))
-        elif self.replaces and any(label.batch.first for label in labels):
-            table.replace(rows, tag(labels), self.where)
-        else:
-            table.append(rows, tag(labels))
+        deadline = labels[0].deadline
+        with contextlib.nullcontext(rows) if deadline is None else deadline.upon(rows) as timed:
+            if self.mode == "merge":
+                merge = Merge(keys=self.keys, sequence_by=self.sequence_by, deletes=self.apply_as_deletes)
+                merge.run(timed, self.written(rows.schema).names, table.name, tag(labels))
+            elif self.replaces and any(label.batch.first for label in labels):
+                table.replace(timed, tag(labels), self.where)
+            else:
+                table.append(timed, tag(labels))
 
     def _layout(self, schema: StructType) -> Layout:
         mapping = {"delta.columnMapping.mode": "name"} if needs_mapping(schema) else {}
@@ -277,3 +345,7 @@ class Delta(Destination):
             f"({self.place}).",
             hint="Look whether its rows are there, and say so:  --assume delivered  or  --assume missing",
         )
+
+
+def _stamp(label: Label) -> str:
+    return f"{label.batch.lane}/{label.batch.number}"

@@ -10,10 +10,12 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from destinations.delta_short import metadata_of
 from destinations.destination import Label, Written
 from origins.batch import JSON
 
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _METRICS = {"WRITE": ("numOutputRows", "numOutputBytes"), "MERGE": ("numSourceRows", "numTargetBytesAdded")}
-"""Where the operations that deliver rows say how many rows and bytes; a label on any other proves nothing."""
+_ROWS = "num_added_rows"
+"""Where the operations that deliver rows say how many, in Spark's words and in `deltalake`'s; a label on any other
+operation proves nothing."""
 _EMPTIED = ("[]", '["true"]')
 """How a DELETE says that it had no condition."""
 
@@ -35,6 +39,8 @@ class Commit:
     parameters: Mapping[str, JSON]
     metrics: Mapping[str, str]
     tag: str
+    at: str = field(default="", compare=False)
+    """When it landed, by the clock of who wrote it; for people."""
 
     def carries(self, key: str) -> bool:
         """Whether these rows were delivered under this label. Only a commit that delivers rows can carry one."""
@@ -59,6 +65,7 @@ class Commit:
     def written(self) -> Written:
         """What it left, by its own figures."""
         rows, size = (self.metrics.get(name) for name in _METRICS[self.operation])
+        rows = self.metrics.get(_ROWS) if rows is None else rows
         if rows is None and self.metrics.get("numFiles") == "0":
             rows = "0"  # nothing took the place of what was there
         return Written(
@@ -116,15 +123,15 @@ class LocalLog(Log):
         return self.file(version).exists()
 
     def is_of(self, table_id: str) -> bool:
-        """Whether it is the log of the table with this id, by the checksum that Spark leaves beside a version."""
+        """Whether it is the log of the table with this id."""
         return bool(self._metadata().get("id") == table_id)
 
     def metadata(self, spark: SparkSession) -> Mapping[str, JSON]:
         return self._metadata()
 
     def _metadata(self) -> Mapping[str, JSON]:
-        """The metadata in the newest version's checksum; nothing when it has none."""
-        return metadata_in(self.checksum(max(self._listed(), default=-1)))
+        """The metadata in the checksum that Spark leaves beside a version, or else as `deltalake` finds it."""
+        return metadata_in(self.checksum(max(self._listed(), default=-1))) or metadata_of(self.folder)
 
     def checksum(self, version: int) -> str:
         """What Spark left beside a version, as JSON; empty where it left nothing."""
@@ -143,13 +150,23 @@ class LocalLog(Log):
         with self.file(version).open(encoding="utf-8") as lines:
             actions: Iterator[Mapping[str, JSON]] = (json.loads(line) for line in lines if '"commitInfo"' in line)
             info: Mapping[str, JSON] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+        metrics = info.get("operationMetrics") or {}
+        if _ROWS in metrics:
+            metrics = {**metrics, "numOutputBytes": self._added(version)}
         return Commit(
             version=version,
             operation=info.get("operation", ""),
             parameters=info.get("operationParameters") or {},
-            metrics=info.get("operationMetrics") or {},
+            metrics=metrics,
             tag=info.get("userMetadata") or "",
+            at=_moment(info.get("timestamp")),
         )
+
+    def _added(self, version: int) -> int:
+        """How many bytes a version added, file by file."""
+        with self.file(version).open(encoding="utf-8") as lines:
+            actions = [json.loads(line) for line in lines if '"add"' in line]
+        return sum(action["add"]["size"] for action in actions if "add" in action)
 
 
 @dataclass(frozen=True)
@@ -186,7 +203,7 @@ class SparkLog(Log):
 
     def _newest(self, spark: SparkSession, limit: int) -> list[Commit]:
         history = spark.sql(f"DESCRIBE HISTORY {self.table} LIMIT {limit}")
-        columns = ("version", "operation", "operationParameters", "operationMetrics", "userMetadata")
+        columns = ("version", "operation", "operationParameters", "operationMetrics", "userMetadata", "timestamp")
         return [
             Commit(
                 version=version,
@@ -194,8 +211,9 @@ class SparkLog(Log):
                 parameters=parameters or {},
                 metrics=metrics or {},
                 tag=tag or "",
+                at=at.astimezone(timezone.utc).isoformat(timespec="seconds") if at else "",
             )
-            for version, operation, parameters, metrics, tag in history.select(*columns).collect()
+            for version, operation, parameters, metrics, tag, at in history.select(*columns).collect()
         ]
 
 
@@ -207,22 +225,36 @@ def metadata_in(checksum: str) -> Mapping[str, JSON]:
 
 def tag(labels: Sequence[Label]) -> str:
     """What a commit carries of the batches whose rows it brings. Only `key` is ever compared."""
-    return json.dumps(
-        {
-            "wherry": [
-                {
-                    "pipeline": label.batch.pipeline,
-                    "lane": label.batch.lane,
-                    "number": label.batch.number,
-                    "plan": label.batch.plan,
-                    "destination": label.destination,
-                    "key": label.key,
-                }
-                for label in labels
-            ]
-        },
-        ensure_ascii=False,
+    return tag_of(
+        [
+            {
+                "pipeline": label.batch.pipeline,
+                "lane": label.batch.lane,
+                "number": label.batch.number,
+                "plan": label.batch.plan,
+                "destination": label.destination,
+                "key": label.key,
+            }
+            for label in labels
+        ]
     )
+
+
+def tag_of(labels: Sequence[Mapping[str, JSON]]) -> str:
+    """The same of labels as they stand in a tag."""
+    return json.dumps({"wherry": list(labels)}, ensure_ascii=False)
+
+
+def labels_in(tag: str) -> Sequence[Mapping[str, JSON]]:
+    """The labels in a tag, as `tag` wrote them; none in one that others wrote."""
+    try:
+        found = [dict(label) for label in json.loads(tag)["wherry"]]
+        return found if all(label.keys() >= _SAID for label in found) else []
+    except (ValueError, KeyError, TypeError):
+        return []
+
+
+_SAID = {"pipeline", "lane", "number", "plan", "destination", "key"}
 
 
 def _keys(tag: str) -> list[str]:
@@ -232,3 +264,7 @@ def _keys(tag: str) -> list[str]:
         return [label["key"] for label in labels]
     except (ValueError, KeyError, TypeError):
         return []
+
+
+def _moment(millis: JSON) -> str:
+    return datetime.fromtimestamp(millis / 1000, timezone.utc).isoformat(timespec="seconds") if millis else ""

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from destinations.delta_schema import parts_lacking, sql_type
+from destinations.delta_schema import parts_lacking
 from destinations.demands import Rule
 from origins.names import quoted
+from origins.schema import sql_type
 from stages.expressions import columns_in, put_for
 
 if TYPE_CHECKING:

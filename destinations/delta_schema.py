@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from origins.names import quoted
+from origins.schema import sql_type
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructField, StructType
@@ -100,19 +101,6 @@ def parts_lacking(rows: DataType, table: DataType) -> list[str]:
     if isinstance(rows, MapType) and isinstance(table, MapType):
         return parts_lacking(rows.keyType, table.keyType) + parts_lacking(rows.valueType, table.valueType)
     return []
-
-
-def sql_type(kind: DataType) -> str:
-    """The type as SQL, with every name inside it quoted."""
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
-    if isinstance(kind, StructType):
-        return f"struct<{', '.join(f'{quoted(field.name)}: {sql_type(field.dataType)}' for field in kind)}>"
-    if isinstance(kind, ArrayType):
-        return f"array<{sql_type(kind.elementType)}>"
-    if isinstance(kind, MapType):
-        return f"map<{sql_type(kind.keyType)}, {sql_type(kind.valueType)}>"
-    return kind.simpleString()
 
 
 def _same(rows: DataType, table: DataType) -> bool:

@@ -10,21 +10,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from destinations.delta_log import LocalLog, Log, SparkLog, metadata_in
+from destinations.deadline import Deadline, Late
+from destinations.delta_log import LocalLog, Log, SparkLog
 from destinations.delta_rules import Declared
 from destinations.delta_schema import columns
+from destinations.delta_short import ShortWay
 from destinations.destination import DestinationError, Written
 from destinations.table_lock import committing, making
 from origins.listing import literally
 from origins.names import no_such_table, quoted, text
 
 if TYPE_CHECKING:
+    import pyarrow
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 _CHECK = "delta.constraints."
 """How the names of the properties begin that hold constraints."""
 _EXPLICIT = "delta.identity.allowExplicitInsert"
+_MOST_TO_COMPARE = 1 << 20
+"""Bytes of a version's file up to which it is quicker to compare it than to have Spark describe the table."""
 
 _OBSTACLES = {
     "ALREADY_EXISTS": "what is there is not a Delta table",
@@ -47,6 +52,7 @@ class Table:
     log: Log
     version: int
     """The newest version that was seen."""
+    _short: ShortWay | None = None
 
     @staticmethod
     def find(spark: SparkSession, name: str, folder: Path | None = None) -> Table | None:
@@ -120,6 +126,36 @@ class Table:
             rows.write.format("delta").mode("append").option("userMetadata", tag).save(self.location)
         else:
             rows.writeTo(self.name).option("userMetadata", tag).append()
+
+    def append_few(
+        self, spark: SparkSession, rows: DataFrame | pyarrow.Table, tag: str, key: str, deadline: Deadline | None = None
+    ) -> Written | None:
+        """Append rows that fit into this process, in one commit that carries the tag, without Spark's Delta; None if
+        they cannot go this way, and nothing was written. `key` is that of one of the labels in the tag. Raises `Late`
+        if the deadline is over."""
+        if not isinstance(self.log, LocalLog):
+            return None
+        if self._short is None:
+            self._short = ShortWay(self.log.folder, self.id)
+        before, write = self.version, self._short.begin(rows)
+        found = write.fetched(rows) if write is not None else None
+        if write is None or found is None:
+            return None
+        if not found.num_rows:
+            return Written(rows=0)
+        with committing(self.log.folder, apart=True) as held:
+            if not held:
+                return None
+            try:
+                write.commit(found, tag, *([deadline.check] if deadline else []))
+            except Late:
+                raise
+            except Exception:
+                landed = self.written(spark, key, before)
+                if landed.version is None:
+                    raise
+                return landed
+        return self.written(spark, key, before)
 
     def replace(self, rows: DataFrame, tag: str, where: str | None) -> None:
         """Put the rows in the place of all rows, or of those that match, in one commit that carries the tag."""
@@ -200,20 +236,22 @@ def _obstacle(error: Exception, folder: Path | None) -> str:
 
 
 def seen_alike(spark: SparkSession, name: str, folder: Path) -> Table | None:
-    """The table in this folder; None unless its newest version left a checksum, and Spark reads the same one there."""
+    """The table in this folder; None unless Spark reads the same there beside its newest version."""
     from pyspark.sql.types import StructType
 
     log = LocalLog(folder)
     version = log.newest()
     checksum = log.checksum(version)
-    if not checksum:
+    beside = log.file(version, "crc" if checksum else "json")
+    if version < 0 or beside.stat().st_size > _MOST_TO_COMPARE:
         return None
+    here = beside.read_text(encoding="utf-8")
     try:
-        read = spark.read.text(literally(str(log.file(version, "crc"))), wholetext=True).collect()
+        read = spark.read.text(literally(str(beside)), wholetext=True).collect()
     except Exception:  # a Spark elsewhere has no such file, or may not read it, and says so in many ways
         return None
-    metadata = metadata_in(checksum)
-    if [row[0] for row in read] != [checksum] or not metadata:
+    metadata = log.metadata(spark)
+    if [row[0] for row in read] != [here] or not metadata:
         return None
     return Table(
         name=name,

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
+from destinations.account import Account
+from destinations.deadline import Deadline
 from origins.batch import JSON, Batch
 from origins.errors import WherryError
+from origins.protection import Protection
 from stages.stage import Stage
 
 if TYPE_CHECKING:
+    import pyarrow
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -22,6 +26,10 @@ class Label:
 
     batch: Batch
     destination: str
+    few: bool = False
+    """Whether its rows surely fit into this process."""
+    deadline: Deadline | None = field(default=None, compare=False)
+    """Until when the write may begin; it is not written. None: for ever."""
 
     @property
     def key(self) -> str:
@@ -54,6 +62,15 @@ class DestinationError(WherryError):
     """The destination's place cannot be used."""
 
     code = "DESTINATION"
+
+
+def other_than_known(place: str, *, gone: bool) -> DestinationError:
+    """What is wrong with a place at which there is not what an earlier run wrote to."""
+    return DestinationError(
+        f"{place} {'is gone' if gone else 'is another one than before'}, and this pipeline has delivered to it.",
+        hint="Nothing was made or written. Put back what was there; or, if it is to begin anew:  "
+        '--fresh NAME --reason "…"  (what it had is carried again by  wherry backfill FILE --only NAME)',
+    )
 
 
 class Unsure(WherryError):
@@ -116,12 +133,29 @@ class Destination(ABC):
         """Whether what is there in the end depends on the order in which batches come, across lanes as well."""
         return False
 
+    def discreet(self, protection: Protection) -> Destination:
+        """The same destination, which masks the protected columns of rows that it shows to people."""
+        return self
+
     def open(self, spark: SparkSession, schema: StructType | None) -> Identity:
         """Make the place if it is missing and check that rows of this schema fit. Twice is once.
 
         `schema` is None when nothing waits from which it could be told. Raises `Misfit` with every problem.
         """
         return Identity(place=self.place)
+
+    def expects(self, known: Identity) -> None:
+        """What it was when an earlier run opened it: `open` then takes nothing else for it, and makes no other in its
+        place. By default it does not mind."""
+
+    def newest(self, pipeline: str) -> Mapping[str, JSON] | None:
+        """What it notes of the newest batch that it has of this pipeline (`lane`, `number`, `destination`), where it
+        can tell at once; else None. Asked after `open`."""
+        return None
+
+    def grow(self, spark: SparkSession, schema: StructType) -> None:
+        """Rows may come with more than before, since their origin evolves: make room for them where that is possible,
+        before `open`. Twice is once."""
 
     def demands(self, spark: SparkSession, schema: StructType) -> Sequence[Stage]:
         """What this place demands of rows that reach it with this schema, as stages behind all others: they refuse
@@ -133,6 +167,17 @@ class Destination(ABC):
     @abstractmethod
     def write(self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label]) -> Written:
         """Write all rows and the labels, or nothing. Called from runner threads, several at a time."""
+
+    def write_few(self, spark: SparkSession, rows: pyarrow.Table, label: Label) -> Written | None:
+        """Write a few rows that lie in this process, as `write` would; None, with nothing written, if it cannot. A
+        kind that overrides `write` alone is not asked."""
+        return None
+
+    @property
+    def takes_few(self) -> bool:
+        """Whether `write_few` belongs to `write`."""
+        owners = [next(each for each in type(self).__mro__ if name in vars(each)) for name in ("write_few", "write")]
+        return issubclass(*owners)
 
     def tick(self, spark: SparkSession, rows: DataFrame, label: Label) -> None:
         """Nothing has come for a while: `rows` are none, with the columns that a batch's rows have.
@@ -154,6 +199,13 @@ class Destination(ABC):
 
     def fence(self, spark: SparkSession, token: str) -> None:
         """Make every write that began before this fail. Does nothing where nothing is remembered."""
+
+    def account(self, spark: Callable[[], SparkSession], pipeline: str) -> Account | None:
+        """What it can show, by its own history and rows, for the batches of this pipeline; None if it can show nothing.
+
+        Changes nothing. `spark` is called only where there is no other way.
+        """
+        return None
 
     def describe(self) -> dict[str, JSON]:
         """Kind and place, as the ledger keeps them."""

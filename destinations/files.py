@@ -7,13 +7,24 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from destinations.destination import Destination, DestinationError, Identity, Label, Misfit, Unsure, Written
+from destinations.account import Account
+from destinations.destination import (
+    Destination,
+    DestinationError,
+    Identity,
+    Label,
+    Misfit,
+    Unsure,
+    Written,
+    other_than_known,
+)
+from destinations.files_account import account
 from destinations.folders import NOTE, Folders, Taken
 from origins.batch import JSON
 from origins.names import SCHEME
@@ -47,6 +58,8 @@ _MARK = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "true"}
 class _Held:
     id: str = ""
     """Which folder it is that the run opened."""
+    known: str = ""
+    """Which folder it was when an earlier run opened it."""
     claims: dict[str, int] = field(default_factory=dict)
     """How often each batch was claimed by the time that we claimed it: the number of the name that is ours."""
 
@@ -99,8 +112,13 @@ class Files(Destination):
         local = self.place.removeprefix("file:")
         return None if SCHEME.match(local) else Path("/" + local.lstrip("/"))
 
+    def expects(self, known: Identity) -> None:
+        self._held.known = known.id
+
     def open(self, spark: SparkSession, schema: StructType | None) -> Identity:
         folders = self._folders
+        if folders is not None and self._held.known and folders.id != self._held.known:
+            raise other_than_known(self.place, gone=not folders.id)
         self._held.id = folders.make() if folders else ""
         if schema is not None:
             self._check(schema)
@@ -155,6 +173,9 @@ class Files(Destination):
             claims += 1
         self._held.claims[label.key] = claims + 1
         return _found(folders, label)
+
+    def account(self, spark: Callable[[], SparkSession], pipeline: str) -> Account | None:
+        return None if self._folders is None else account(self._folders)
 
     def fence(self, spark: SparkSession, token: str) -> None:
         if self._folders is not None:

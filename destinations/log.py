@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from destinations.destination import Destination, Label, Written
 from origins.names import quoted
 from origins.payload import payload
+from origins.protection import Protection
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,6 +30,7 @@ class Log(Destination):
     level: Literal["debug", "info", "warning", "error"] = "info"
     limit: int = 100
     """How many rows of a batch are logged; all of them are counted."""
+    protection: Protection = field(default=Protection(), repr=False, metadata={"hidden": True})
 
     def __post_init__(self) -> None:
         if self.level not in _LEVELS:
@@ -38,6 +42,9 @@ class Log(Destination):
     def place(self) -> str:
         return "log"
 
+    def discreet(self, protection: Protection) -> Log:
+        return dataclasses.replace(self, protection=protection)
+
     def write(self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label]) -> Written:
         from pyspark.sql import functions as F
 
@@ -46,8 +53,19 @@ class Log(Destination):
         count = len(lines) if len(lines) <= self.limit else rows.count()
         level, logger = _LEVELS[self.level], logging.getLogger(LOGGER)
         for (line,) in lines[: self.limit]:
-            logger.log(level, "%s", line)
+            logger.log(level, "%s", self._shown(line))
         if count > self.limit:
             batches = ", ".join(f"batch {label.batch.number} of lane {label.batch.lane}" for label in labels)
             logger.log(level, "%d more rows of %s are not shown", count - self.limit, batches)
         return Written(rows=count)
+
+    def _shown(self, line: str) -> str:
+        if not self.protection:
+            return line
+        row = json.loads(line)
+        if "row_schema" not in row:
+            return json.dumps(self.protection.row(row), ensure_ascii=False)
+        texts = {name: row[name] for name in ("row", "original") if row.get(name) is not None}
+        nack = self.protection.nack({**row, **{name: json.loads(text) for name, text in texts.items()}})
+        kept = {name: json.dumps(nack[name], ensure_ascii=False) for name in texts}
+        return json.dumps({**nack, **kept}, ensure_ascii=False)

@@ -2,7 +2,8 @@
 
 There Spark keeps two commits apart only inside one JVM: two processes can take the same version, and one of them is
 lost in silence. So a process holds an operating-system lock while it writes. Its threads go together, until another
-process waits: then those that come later wait as well, and take turns with it.
+process waits: then those that come later wait as well, and take turns with it. One that commits without Spark goes
+apart from the others.
 
 What is locked are the table's own folders, so that there is no file to leave behind, and whoever can write the table
 can lock it. The lock of a process that dies is free. Strangers who do not take it are not kept apart.
@@ -32,10 +33,13 @@ _LONG = 60.0
 
 
 @contextlib.contextmanager
-def committing(table: Path, patience: float | None = None) -> Iterator[bool]:
-    """Hold the table's lock; gives whether it is held. After `patience` seconds one goes on without it."""
+def committing(table: Path, patience: float | None = None, *, apart: bool = False) -> Iterator[bool]:
+    """Hold the table's lock; gives whether it is held. After `patience` seconds one goes on without it.
+
+    One that does not commit through Spark goes `apart` from all other threads, and does not wait for those that do.
+    """
     turns = _turns_at(table)
-    held = turns.enter(patience)
+    held = turns.enter(patience, apart)
     try:
         yield held
     finally:
@@ -74,12 +78,16 @@ class _Turns:
     taking: bool = False
     """Whether one of them waits for other processes."""
     handle: int | None = None
+    apart: bool = False
+    """Whether the one that is inside wants nobody beside it."""
 
-    def enter(self, patience: float | None) -> bool:
+    def enter(self, patience: float | None, apart: bool) -> bool:
         deadline = None if patience is None else time.monotonic() + patience
         with self.changed:
             while self.inside or self.taking:
-                if not self.taking and not self._wanted():
+                if apart and self.inside and not self.apart:
+                    return False
+                if not apart and not self.apart and not self.taking and not self._wanted():
                     self.inside += 1
                     return True
                 if not self.changed.wait(_left(deadline)):
@@ -90,6 +98,7 @@ class _Turns:
         finally:
             with self.changed:
                 self.taking = False
+                self.apart = apart
                 self.inside = int(self.handle is not None)
                 self.changed.notify_all()
         return self.handle is not None

@@ -1,0 +1,74 @@
+"""What a destination shows when it is asked what it got: the evidence of an audit, whatever the ledger says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from origins.batch import JSON
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loss:
+    """What took rows away, or harmed them, that a batch had brought."""
+
+    code: str
+    """`ROWS_GONE`, `RESTORED`, `FILE_GONE`, `FILE_CHANGED` or `LOG_BROKEN`."""
+    said: str
+    """What happened, as the end of a sentence about the rows."""
+    version: int | None = None
+    """The version that did it."""
+    whole: bool = False
+    """Whether none of the batch's rows is there any more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Brought:
+    """A write that says which batch it brought."""
+
+    label: Mapping[str, JSON]
+    """`pipeline`, `lane`, `number`, `plan`, `destination` and `key`."""
+    rows: int | None
+    """How many rows it brought, by its own figure, those of the batches that came with it included."""
+    together: Sequence[str] = ()
+    """The keys of all batches that it brought, this one's included."""
+    version: int | None = None
+    listed: int | None = None
+    """How many rows the files have that it added, as far as that can be compared."""
+    files: Sequence[str] = ()
+    """The names of the files that it added, where they are those of a table."""
+    loss: Loss | None = None
+    """What became of the rows, if they are not there any more as they came."""
+
+    @property
+    def key(self) -> str:
+        """The plan's id and the destination's name."""
+        return str(self.label["key"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Account:
+    """What a destination can show for the batches that it got."""
+
+    place: str
+    proof: str
+    """What can be proved of it and what cannot, in a sentence."""
+    there: bool = True
+    """Whether there is such a place at all."""
+    id: str = ""
+    """Which table or folder it is; empty where it does not say."""
+    silent: bool = False
+    """Whether a batch may have left no trace though it had rows: a merge that changed nothing makes no commit."""
+    mends: bool = False
+    """Whether rows that are gone can be put back from their own files: they were only ever added."""
+    since: int = 0
+    """The first version of which it still tells."""
+    brought: Sequence[Brought] = ()
+    """In the order in which they came."""
+    losses: Sequence[Loss] = ()
+    """What took rows away of which it cannot be told any more who brought them."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether its history goes back to its beginning."""
+        return self.since == 0

@@ -1,0 +1,89 @@
+"""Whether a table's files lie on this machine as its log says: each is there, as large, with as many rows, and holds
+values between the same bounds. Its rows are not read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from destinations.account import Loss
+from origins.batch import JSON
+from origins.delta_versions import Added
+
+_SHORT = 24
+"""The bytes up to which a text surely stands whole in a file's statistics."""
+
+
+def harm(folder: Path, files: Iterable[Added]) -> dict[str, Loss]:
+    """What is wrong with these files of the table in the folder, by their names."""
+    found = {file.path: _wrong(place, file) for file in files if (place := _place(folder, file.path)) is not None}
+    return {name: loss for name, loss in found.items() if loss is not None}
+
+
+def _place(folder: Path, path: str) -> Path | None:
+    """Where a file lies; None if that is not on this machine."""
+    if path.startswith("file:"):
+        return Path("/" + path.removeprefix("file:").lstrip("/"))
+    return None if ":/" in path else folder / path
+
+
+def _wrong(place: Path, file: Added) -> Loss | None:
+    try:
+        size = place.stat().st_size
+    except OSError:
+        return Loss(code="FILE_GONE", said=f"the file {place} is gone, which the table still names")
+    said = f"{size:,} bytes instead of {file.size:,}" if size != file.size else next(_differences(place, file), "")
+    if not said:
+        return None
+    return Loss(code="FILE_CHANGED", said=f"the file {place} is another one than its commit left: {said}")
+
+
+def _differences(place: Path, file: Added) -> Iterator[str]:
+    """What its own footer says otherwise than the log does."""
+    from pyarrow import ArrowException, parquet
+
+    try:
+        footer = parquet.read_metadata(place)
+    except (ArrowException, OSError):
+        yield "it is no whole parquet file"
+        return
+    if file.rows is not None and footer.num_rows != file.rows:
+        yield f"{footer.num_rows:,} rows instead of {file.rows:,}"
+    noted: Mapping[str, JSON] = json.loads(file.stats or "{}")
+    for name, nulls, bounds in _columns(footer):
+        if nulls is not None and _number(noted.get("nullCount", {}).get(name)) not in (None, nulls):
+            yield f"{nulls:,} NULLs in column {name} instead of {noted['nullCount'][name]:,}"
+        for said, kept, bound in zip(("least", "highest"), ("minValues", "maxValues"), bounds, strict=True):
+            value = noted.get(kept, {}).get(name)
+            if type(value) is type(bound) and value != bound and _is_whole(value):
+                yield f"the {said} value of column {name} is {bound!r} instead of {value!r}"
+
+
+def _columns(footer: Any) -> Iterator[tuple[str, int | None, tuple[JSON, JSON]]]:
+    """The columns with no others inside: how many NULLs they have, and the least and the highest value."""
+    groups = [footer.row_group(at) for at in range(footer.num_row_groups)]
+    for at in range(footer.num_columns if groups else 0):
+        name = groups[0].column(at).path_in_schema
+        told = [group.column(at).statistics for group in groups]
+        if "." in name or any(each is None for each in told):
+            continue
+        counted = all(each.has_null_count for each in told)
+        bounded = [each for each in told if each.has_min_max]
+        comparable = len({type(value) for each in bounded for value in (each.min, each.max)}) == 1
+        least = min(each.min for each in bounded) if comparable else None
+        highest = max(each.max for each in bounded) if comparable else None
+        yield name, sum(each.null_count for each in told) if counted else None, (least, highest)
+
+
+def _number(value: JSON) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _is_whole(value: JSON) -> bool:
+    """Whether a bound is noted alike by every writer."""
+    return (isinstance(value, int) and not isinstance(value, bool)) or (
+        isinstance(value, str) and len(value.encode()) <= _SHORT
+    )
