@@ -15,7 +15,7 @@ from runners.entry import Entry, Settled
 from runners.errors import Refusal
 from runners.journal import Journal
 from runners.pipeline import Pipeline
-from runners.progress import BACKFILL
+from runners.progress import BACKFILL, is_aside
 from runners.source import Feed, Source
 
 Bound: TypeAlias = "int | datetime"
@@ -32,6 +32,8 @@ class Backfill:
     """The last of them, inclusive; by default the last that there was when it began."""
     only: str | None = None
     """The one destination that gets them; by default all."""
+    lane: str | None = None
+    """The one lane of which it is; by default all."""
     again: bool = False
     """Whether to carry once more what the same backfill has carried."""
     reason: str
@@ -43,7 +45,8 @@ class Backfill:
     @property
     def key(self) -> str:
         """What is the same for two calls that mean the same backfill."""
-        return "|".join("" if each is None else str(each) for each in (self.start, self.end, self.only))
+        lane = () if self.lane is None else (self.lane,)
+        return "|".join("" if each is None else str(each) for each in (self.start, self.end, self.only, *lane))
 
     def source(self, source: Source, pipeline: Pipeline, journal: Journal) -> Source:
         """What a run of it plans from, where one of the pipeline would plan from `source`.
@@ -79,7 +82,8 @@ class Backfill:
         for batch in sorted(carried, key=lambda batch: batch.number):
             begun = self.start is None or _from(batch, self.start) >= 0
             ended = self.end is not None and _from(batch, self.end) > 0
-            if begun and not ended and _from(batch, until) <= 0 and not batch.lane.startswith(BACKFILL):
+            ours = self.lane in (None, batch.lane) and not is_aside(batch.lane)
+            if begun and not ended and _from(batch, until) <= 0 and ours:
                 lanes.setdefault(batch.lane, []).append(batch)
         return lanes
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from destinations.deadline import Late
 from origins.errors import WherryError
 from runners.errors import CarryFailed
 
+_CANCELLED = "somebody cancelled the Spark job"
 PASSING = {
     "somebody else's commit came in between": (
         "DELTA_CONCURRENT_",
@@ -18,6 +20,7 @@ PASSING = {
         "ConcurrentTransactionException",
         "ConcurrentWriteException",
         "MetadataChangedException",
+        "CommitFailedError",
     ),
     "an executor or what it had written was lost": (
         "ExecutorLostFailure",
@@ -25,7 +28,7 @@ PASSING = {
         "MetadataFetchFailedException",
         "BlockMissingException",
     ),
-    "somebody cancelled the Spark job": ("SPARK_JOB_CANCELLED", "OPERATION_CANCELED"),
+    _CANCELLED: ("SPARK_JOB_CANCELLED", "OPERATION_CANCELED"),
     "a server is away, restarting or too busy": (
         "TimeoutError",
         "TimeoutException",
@@ -55,7 +58,7 @@ may be a row's."""
 _UNANSWERED = (ConnectionError, TimeoutError)
 _NAMES = re.compile(
     r"^\[(?P<spark>[A-Z][A-Z0-9_.]+)\]"
-    r"|^(?:: |Caused by: )?(?:[a-z][\w$]*\.)+(?P<java>[A-Z]\w+)(?=[:\s]|$)"
+    r"|^(?:: |Caused by: )?(?:[a-z][\w$]*\.)+(?P<java>[A-Z]\w+)(?:: \[(?P<behind>[A-Z][A-Z0-9_.]+)\])?(?=[:\s]|$)"
     r"|^Caused by: (?P<plain>[A-Z]\w+)(?=[:\s]|$)"
     r"|Lost task \S+ in stage \S+(?: \([^)]*\))+: (?P<task>[A-Z]\w+)"
     r"|^\s*status = StatusCode\.(?P<grpc>[A-Z_]+)",
@@ -73,6 +76,8 @@ def passing(error: Exception, also: Sequence[str] = ()) -> str | None:
         own = next((sign for sign in also if sign in said), None)
         if own is not None:
             return f"retry.also names it: {own}"
+    if any(isinstance(cause, Late) for cause in chain):
+        return "the run's lease was over when its write began"
     if any(isinstance(cause, WherryError) or _is_our_own_jvm(cause) for cause in chain):
         return None
     names = [name for cause in chain for name in _names(cause)]
@@ -80,6 +85,12 @@ def passing(error: Exception, also: Sequence[str] = ()) -> str | None:
         if any(name.startswith(sign) for name in names for sign in signs):
             return why
     return None
+
+
+def is_cancelled(error: Exception) -> bool:
+    """Whether this is how Spark says that its work was cancelled."""
+    names = [name for cause in _chain(error) for name in _names(cause)]
+    return any(name.startswith(sign) for name in names for sign in PASSING[_CANCELLED])
 
 
 def unanswered(error: Exception) -> bool:
@@ -105,13 +116,13 @@ def _names(cause: BaseException) -> Iterator[str]:
     """What the error is called: its type, and where lines of it begin as Spark and Java begin them."""
     yield type(cause).__name__
     for found in _NAMES.finditer(str(cause)):
-        yield next(name for name in found.groups() if name)
+        yield from (name for name in found.groups() if name)
 
 
 def _is_our_own_jvm(cause: BaseException) -> bool:
     """Whether it was raised by the bridge to the JVM of this process, which nobody starts again."""
-    if type(cause).__name__ == "Py4JNetworkError":
-        return True
+    if type(cause).__name__ in ("Py4JNetworkError", "Py4JJavaError"):
+        return type(cause).__name__ == "Py4JNetworkError"  # the other one is the JVM's own answer, so it is there
     trace = cause.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -10,19 +10,22 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from destinations.destination import Destination
+from destinations.dlq import DLQ
 from origins.origin import Origin
 from origins.quantities import seconds, size
 from runners.kinds import Kinds, kind_of
-from runners.outcome import DLQ
 from runners.pipeline import Pipeline, ScheduleOptions, SchemaState
 from runners.problems import Problem, shortened
 from runners.retry import FOR_EVER
 from runners.timetable import timetable_of, zone_of
+from stages.door import problems_of as problems_beside
 from stages.stage import Stage
 
 C = TypeVar("C", Origin, Stage)
 D = TypeVar("D", Origin, Stage, Destination)
 
+MOST_KEPT = 20
+"""The rows of a snapshot."""
 _NAME = re.compile(r"\w[\w-]{0,99}")
 _TABLE_NAME = re.compile(r"\w{1,100}", re.ASCII)
 _SCHEMA = re.compile(r"(?:\w+|`[^`]+`)(?:\.(?:\w+|`[^`]+`))?", re.ASCII)
@@ -79,6 +82,7 @@ def problems_of(pipeline: Pipeline) -> Iterator[Problem]:
     yield from _names(pipeline)
     yield from _state(pipeline)
     yield from _settings(pipeline)
+    yield from _hooks(pipeline)
     yield from _schedule(pipeline)
     yield from _order(pipeline)
 
@@ -133,6 +137,9 @@ def _names_in_line(pipeline: Pipeline) -> Iterator[Problem]:
         if not name.isprintable() or not name.strip() or len(name) > 100 or set(name) & set("/\\#"):
             said = f"expected a name of at most 100 characters without / \\ and #, got {shortened(name)}"
             yield Problem(path=f"{path}.name", message=said)
+        if isinstance(component, Stage):
+            for option, said in problems_beside(component):
+                yield Problem(path=f"{path}.{option}", message=said)
 
 
 def _state(pipeline: Pipeline) -> Iterator[Problem]:
@@ -169,15 +176,30 @@ def _settings(pipeline: Pipeline) -> Iterator[Problem]:
         yield Problem(path="run.retry.attempts", message=said)
     if isinstance(run.retry.also, str) or not all(run.retry.also):
         yield Problem(path="run.retry.also", message=f"expected a list of words, got {shortened(str(run.retry.also))}")
+    yield from _quantity("run.drain", run.drain, seconds)
     yield from _quantity("run.poll", run.poll, seconds)
     yield from _quantity("run.idle", run.idle, seconds)
     yield from _quantity("run.history", run.history, seconds)
+    yield from _quantity("run.lease", run.lease, _at_least_a_second)
     yield from _quantity("dlq.retain", pipeline.dlq.retain, seconds)
+    if not 0 <= run.snapshot <= MOST_KEPT:
+        yield Problem(path="run.snapshot", message=f"expected 0 to {MOST_KEPT} rows, got {run.snapshot}")
+    if isinstance(pipeline.protect, str) or not all(pipeline.protect):
+        said = f"expected a list of columns, got {shortened(str(pipeline.protect))}"
+        yield Problem(path="protect", message=said)
     if batch.bytes is not None:
         yield from _quantity("run.batch.bytes", batch.bytes, _at_least_a_byte)
     if not _is_time_zone(run.time_zone):
         said = f"expected a time zone such as UTC or Europe/Berlin, got {shortened(run.time_zone)}"
         yield Problem(path="run.time_zone", message=said)
+
+
+def _hooks(pipeline: Pipeline) -> Iterator[Problem]:
+    """Hooks by which a secret would leave."""
+    for at, hook in enumerate(pipeline.hooks):
+        if any(secret in word for secret in pipeline.secrets for word in hook.words):
+            said = "stands in everybody's list of processes, so no secret can stand in it; the environment can have one"
+            yield Problem(path=f"hooks[{at}].command", message=said)
 
 
 def _schedule(pipeline: Pipeline) -> Iterator[Problem]:
@@ -219,6 +241,13 @@ def _at_least_a_byte(text: str) -> int:
     parsed = size(text)
     if parsed < 1:
         raise ValueError(f"expected at least one byte, got {text!r}; nothing would ever be carried")
+    return parsed
+
+
+def _at_least_a_second(text: str) -> float:
+    parsed = seconds(text)
+    if parsed < 1:
+        raise ValueError(f"expected at least one second, got {text!r}; no run could say so often that it lives")
     return parsed
 
 

@@ -14,6 +14,7 @@ import click
 
 from runners.commands import wherry
 from runners.exits import BROKEN_PIPE, BY_CODE, FAILED, INTERRUPTED, WRONG
+from runners.known import KNOWN
 
 
 def main() -> None:
@@ -31,6 +32,7 @@ def execute(words: Sequence[str]) -> int:
         logging.getLogger("wherry").setLevel(logging.INFO)
     for handler in logging.getLogger("wherry").handlers:
         handler.setFormatter(None)
+    KNOWN.clear()
     try:
         code = wherry.main(args=list(words), prog_name="wherry", standalone_mode=False)
         sys.stdout.flush()
@@ -77,11 +79,13 @@ def _told(error: Exception) -> int:
 
         complain("\n".join([str(error), *explained(error.code)]), code=error.code)
         return BY_CODE.get(error.code, FAILED)
+    from runners.log_lines import complain
+    from runners.secrets import without
+
     handle, name = tempfile.mkstemp(prefix="wherry-", suffix=".log")
     with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as log:
-        traceback.print_exception(error, file=log)
-    said = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-    from runners.log_lines import complain
+        log.write(without(KNOWN, "".join(traceback.format_exception(error))))
+    said = without(KNOWN, " ".join(f"{type(error).__name__}: {error}".split()))[:300]
 
     complain(
         f"An error that Wherry does not know: {said}\nThe trace is in {name}; please report it.", code="UNEXPECTED"

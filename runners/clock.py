@@ -6,6 +6,9 @@ import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
+_COUNTS_SLEEP = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Goes on while a laptop is closed; where there is no such clock, the one that comes nearest."""
+
 
 class Clock:
     """The time of this machine."""
@@ -15,8 +18,12 @@ class Clock:
         return datetime.now(timezone.utc)
 
     def elapsed(self) -> float:
-        """Seconds since some moment; never goes back."""
-        return time.monotonic()
+        """Seconds since some moment; never goes back, and does not stop while the machine sleeps."""
+        return time.clock_gettime(_COUNTS_SLEEP)
+
+    def wait(self, seconds: float) -> None:
+        """Let so much time pass."""
+        time.sleep(seconds)
 
 
 @dataclass
@@ -31,6 +38,9 @@ class ManualClock(Clock):
 
     def elapsed(self) -> float:
         return self.seconds
+
+    def wait(self, seconds: float) -> None:
+        self.move(seconds)
 
     def move(self, seconds: float) -> None:
         """Let time pass."""

@@ -13,12 +13,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from runners.audit_commands import audit, repair
+from runners.dlq_commands import chooses, dlq
 from runners.exits import BY_STATUS, FAILED, STOPPED
+from runners.expect_command import expect
 from runners.explain_command import explain
 from runners.given import InOrder, as_json, carries, kinds_that_begin, loaded, looked_at, moves, with_definition
 from runners.init_command import init
 from runners.offset_commands import move_offsets, offsets, sure
 from runners.preview_command import preview
+from runners.quality_command import quality
 from runners.run_commands import report, runs
 from runners.schedule_command import schedule
 
@@ -113,7 +117,7 @@ wherry.add_command(preview)
     type=click.Choice(["delivered", "missing"]),
     help="What holds for an open batch of which a destination cannot say whether it has it.",
 )
-@click.option("--take-over", default="", metavar="WHY", help="Take it from a run on another host that is surely gone.")
+@click.option("--take-over", default="", metavar="WHY", help="Take it at once from a run on another host that is gone.")
 @carries
 @as_json
 def run(
@@ -165,6 +169,7 @@ def run(
 @click.option("--from", "start", metavar="WHEN", help="The first batch: a number, or when it was committed.")
 @click.option("--to", "end", metavar="WHEN", help="The last batch; by default the last that there is now.")
 @click.option("--only", metavar="NAME", help="The one destination that gets them.")
+@click.option("--lane", metavar="LANE", help="The one lane of which they are.")
 @click.option("--again", is_flag=True, help="Once more, though the same backfill was carried already.")
 @moves
 @carries
@@ -173,6 +178,7 @@ def backfill(
     start: str | None,
     end: str | None,
     only: str | None,
+    lane: str | None,
     again: bool,
     reason: str,
     yes: bool,
@@ -202,7 +208,8 @@ def backfill(
             said = f"expected a number or a time such as 2026-01-31T06:00, got {text!r}"
             raise click.BadParameter(said, param_hint=option) from error
 
-    past = Backfill(start=parsed(start, "--from"), end=parsed(end, "--to"), only=only, again=again, reason=reason)
+    begin, last = parsed(start, "--from"), parsed(end, "--to")
+    past = Backfill(start=begin, end=last, only=only, lane=lane, again=again, reason=reason)
     pipeline = loaded(**given).pipeline
     again_there = plan_backfill(pipeline, past)
     if again_there.lanes:
@@ -223,13 +230,20 @@ def backfill(
 @with_definition
 @click.option("--reason", default="asked to stop", metavar="TEXT", help="Why; it stands in the run's report.")
 @click.option("--force", is_flag=True, help="At once: what is in flight is left for the next run to look at.")
-def stop(reason: str, force: bool, **given: Any) -> None:
+@click.option("--within", default="", metavar="TIME", help="So long it may finish what is in flight, 30s for example.")
+def stop(reason: str, force: bool, within: str, **given: Any) -> None:
     """Ask a run to stop once its batches in flight are finished.
 
     For example:  wherry stop orders.yaml
     """
+    from origins.quantities import seconds
+
+    try:
+        seconds(within or "0s")
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--within") from error
     pipeline = looked_at(**given)
-    if pipeline.stop(reason, force=force):
+    if pipeline.stop(reason, force=force, within=within):
         at_once = " at once" if force else ""
         click.echo(f"{pipeline.name} was asked to stop{at_once}. How it is:  wherry status {given['file']}")
     else:
@@ -251,28 +265,66 @@ def status(json: bool, **given: Any) -> None:
     click.echo(printing.as_json(facts) if json else printing.status(facts))
 
 
-@wherry.group(cls=InOrder)
-def dlq() -> None:
-    """Look at the refused rows."""
-
-
-@dlq.command("show")
+@dlq.command("replay")
 @with_definition
-@click.option("--limit", type=click.IntRange(min=1), help="The newest so many; 20 on a terminal, all with --json.")
+@chooses
+@moves
+@carries
 @as_json
-def show_dead_letters(limit: int | None, json: bool, **given: Any) -> None:
-    """Show refused rows: why, where, and the row itself.
+def replay(
+    ids: Sequence[str],
+    code: str,
+    stage: str,
+    where: str,
+    reason: str,
+    yes: bool,
+    quiet: bool,
+    if_running: str,
+    log_format: str,
+    json: bool,
+    **given: Any,
+) -> int:
+    """Carry refused rows again, as they were read.
 
-    For example:  wherry dlq show orders.yaml --limit 5
+    For example:  wherry dlq replay orders.yaml --code CAST --reason "the amounts are text now"
+
+    Through the definition of today, each once, to the destinations that do not have it. One that is refused again is a
+    new row that names the old. Called again it takes what is left.
     """
-    from runners import printing
+    from runners.log_lines import speak
+    from runners.printing import as_json as printed
+    from runners.printing_dlq import replay as said
+    from runners.replay import Choice
+    from runners.replaying import Replay, nothing_again, planned
 
-    rows = looked_at(**given).dead_letters(limit if limit or json else 20)
-    click.echo(printing.as_json(rows) if json else printing.dead_letters(rows))
+    speak(log_format)
+    again = Replay(choice=Choice(ids=tuple(ids), code=code, stage=stage, where=where), reason=reason)
+    pipeline = loaded(**given).pipeline
+    found = planned(pipeline, again.choice)
+    click.echo(said(found), err=True)
+    if not found.rows:
+        if json:
+            click.echo(printed(nothing_again(pipeline).json()))
+        return 0
+    sure(yes=yes)
+    return _carried(
+        pipeline,
+        str(given["file"]),
+        lambda listeners: pipeline.replay(again, check=False, listeners=listeners),
+        quiet=quiet,
+        skips=if_running == "skip",
+        log_format=log_format,
+        json=json,
+    )
 
 
+wherry.add_command(dlq)
+wherry.add_command(audit)
+wherry.add_command(repair)
 wherry.add_command(runs)
 wherry.add_command(report)
+wherry.add_command(quality)
+wherry.add_command(expect)
 wherry.add_command(offsets)
 wherry.add_command(schedule)
 
@@ -388,7 +440,7 @@ def _told(pipeline: Pipeline, log_format: str) -> Iterator[Listener]:
 
     bar = ProgressBar(pipeline.name)
     if log_format == "json" or not bar.console.is_terminal:
-        yield LogLines(log_format, secrets=pipeline.secrets)
+        yield LogLines(log_format, secrets=pipeline.secrets, pipeline=pipeline.name)
     else:
         with bar:
             yield bar

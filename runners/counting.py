@@ -104,16 +104,19 @@ def straight_counts(line: Line, passed: Mapping[int, int]) -> Counts:
     """The equation of a batch in which nothing was refused, from the rows that passed each step (0: read)."""
     (name,) = line.branches
     current, filtered, changed = passed[0], 0, 0
-    stages = []
+    stages, findings = [], {}
     for step in line.common:
         left = passed.get(step.number, current)
         lost = 0 if step.stage.changes_rows else current - left
         stages.append(StageCount(stage=step.name, entered=current, left=left, filtered=lost))
         filtered += lost
         changed += left - current if step.stage.changes_rows else 0
+        said = step.stage.found({"": current - lost})
+        if said is not None:
+            findings[step.name] = said
         current = left
     branch = Branch(expected=current, filtered=filtered, changed=changed)
-    return Counts(read=passed[0], branches={name: branch}, stages=stages)
+    return Counts(read=passed[0], branches={name: branch}, stages=stages, findings=findings)
 
 
 def stage_counts(steps: Sequence[Step], entered: int, states: Mapping[int, int]) -> tuple[list[StageCount], int]:

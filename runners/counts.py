@@ -59,6 +59,8 @@ class Counts:
     nacked: int = 0
     branches: Mapping[str, Branch] = field(default_factory=dict)
     stages: Sequence[StageCount] = ()
+    findings: Mapping[str, JSON] = field(default_factory=dict)
+    """What stages found out about the batch, by their names; in the words of each."""
 
     def balanced(self, delivered: Mapping[str, int]) -> bool:
         """Whether every row is accounted for at each of these destinations, by the destination's own count."""
@@ -83,6 +85,7 @@ class Counts:
                 for name, branch in self.branches.items()
             },
             "stages": [stage.json() for stage in self.stages],
+            **({"findings": dict(self.findings)} if self.findings else {}),
         }
 
     @staticmethod
@@ -93,4 +96,5 @@ class Counts:
             nacked=value["nacked"],
             branches={name: Branch(**branch) for name, branch in value["branches"].items()},
             stages=tuple(StageCount.of(stage) for stage in value["stages"]),
+            findings=value.get("findings", {}),
         )

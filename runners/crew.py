@@ -62,7 +62,7 @@ class Threads(Crew):
 
     def wait(self, seconds: float | None) -> Sequence[Finished]:
         try:
-            first = self._finished.get(timeout=seconds)
+            first = self._finished.get(timeout=None if seconds is None else min(seconds, threading.TIMEOUT_MAX))
         except queue.Empty:
             return []
         finished = [first]

@@ -14,6 +14,7 @@ from pathlib import Path
 from runners.checks import completed, problems_of
 from runners.document import LARGEST, Node, Scalar, decoded, parse
 from runners.kinds import Kinds, ours
+from runners.known import KNOWN
 from runners.parameters import Parameters, overridden
 from runners.pipeline import Pipeline
 from runners.problems import DefinitionError, Problem
@@ -51,9 +52,9 @@ def load(
     """The definition in a file. Raises DefinitionError with all that is wrong with it.
 
     `variables` are put in for `${NAME}` and win over the `environment` (default: the process's). `${secret:NAME}` is
-    looked for in `secrets` and then in the environment, and nowhere else. `overrides` are values by their paths, such
-    as `dlq.window`. What only looks at a state needs no secrets: with `needs_secrets=False` those that are missing stay
-    references.
+    looked for in `secrets` and then in the environment, `${secret:scope/key}` in `secrets` and then on Databricks, and
+    nowhere else. `overrides` are values by their paths, such as `dlq.window`. What only looks at a state needs no
+    secrets: with `needs_secrets=False` those that are missing stay references.
     """
     file = Path(path)
     node = parse(_text(file), file.name)
@@ -72,6 +73,7 @@ def load(
     )
     node = parameters.put_in(node)
     reader = Reader(directory=file.absolute().parent, kinds=kinds or ours(), problems=problems)
+    KNOWN.update(parameters.secrets)
     pipeline = reader.pipeline(node)
     if pipeline is not WRONG:
         pipeline = completed(dataclasses.replace(pipeline, secrets=parameters.secrets), kinds)
@@ -85,6 +87,7 @@ def of(pipeline: Pipeline, *, directory: str | Path | None = None, kinds: Kinds 
     """The definition of a pipeline that was made in Python; its state lies beneath `directory` (default: this one)."""
     pipeline = completed(pipeline, kinds)
     pipeline = dataclasses.replace(pipeline, secrets=secrets_of(pipeline))
+    KNOWN.update(pipeline.secrets)
     problems = [_told(problem, pipeline.secrets) for problem in problems_of(pipeline)]
     if problems:
         raise DefinitionError(f"Pipeline {pipeline.name!r}", problems)

@@ -6,12 +6,14 @@ by anybody else.
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
 from destinations.destination import Identity
+from destinations.dlq import DLQ
 from origins.batch import Batch, Span
 from runners.clock import Clock
 from runners.crew import Crew, Finished
@@ -30,9 +32,11 @@ from runners.events import (
 from runners.flight import Flight, Rules, Step, after, begin, resume
 from runners.following import Following
 from runners.journal import Journal
-from runners.outcome import DLQ, Ask, Carry, Failed, Outcome, Prepare, Task
+from runners.ledger import LedgerError
+from runners.limits import changed
+from runners.outcome import Ask, Carry, Failed, Outcome, Prepare, Task
 from runners.pace import Pace
-from runners.progress import Lane, Plan, State
+from runners.progress import Lane, Plan, State, is_replay
 from runners.resting import Resting
 from runners.retry import NEVER, Retry
 from runners.sharing import grouped, joined, may_share, parted
@@ -60,6 +64,7 @@ class Dispatcher:
         pace: Pace | None = None,
         retry: Retry = NEVER,
         dice: random.Random | None = None,
+        pulse: Callable[[], None] = lambda: None,
     ) -> None:
         self.journal = journal
         self.crew = crew
@@ -70,6 +75,10 @@ class Dispatcher:
         """The origins that want to hear when a batch's offset is durable, by name."""
         self.forget = forget
         """Removes what was prepared for a batch that is finished."""
+        self.pulse = pulse
+        """Returns when whatever does the work is there; until then nobody says that this owner is alive."""
+        if journal.tenure is not None:
+            journal.tenure.wake = crew.wake
         self.listeners = listeners
         self.pace = pace or Pace()
         self.resting = Resting(retry, dice or random.Random(), now=clock.elapsed())  # noqa: S311
@@ -83,6 +92,8 @@ class Dispatcher:
         """How to go on when nothing is left; None for a run that ends then."""
         self.watches: dict[str, Watch] = {}
         """Where the time goes of each batch on its way, by its plan."""
+        self.rests: dict[str, BatchRests] = {}
+        """What is told of batches that begin to rest, once that is recorded; by their plans."""
         self.exhausted: set[str] = set()
         self.ticking: set[str] = set()
         """The lanes in which an empty batch is being shown."""
@@ -92,6 +103,8 @@ class Dispatcher:
         self.begun = False
         """Whether this run has planned a batch."""
         self.stopping = ""
+        self.stop_asked: float | None = None
+        """When somebody asked it to stop, by the clock."""
         self.asked_to_stop = ""
         self.forced = False
         self.errors: list[Exception] = []
@@ -111,7 +124,8 @@ class Dispatcher:
             if lane.told is not None:
                 self._commit(lane.told.batch)
             if lane.open is not None:
-                self.flights[name] = resume(lane.open, lane, self._identities())
+                since = self.resting.since(lane, self.clock)
+                self.flights[name] = resume(lane.open, lane, self._identities(), since)
                 self.watches[lane.open.batch.plan] = Watch(self.clock.elapsed())
                 self._say(BatchResumed(batch=lane.open.batch))
 
@@ -124,23 +138,30 @@ class Dispatcher:
         May be called from any thread and from a signal handler; the next turn hears it.
         """
         self.forced = self.forced or force
+        if self.stop_asked is None:
+            self.stop_asked = self.clock.elapsed()
         self.asked_to_stop = self.asked_to_stop or reason
         self.crew.wake()
 
-    def _stop(self, reason: str) -> None:
+    def _stop(self, reason: str, *, asked: bool = True) -> None:
         if self.stopping:
             return
         self.stopping = reason
+        if asked and self.stop_asked is None:
+            self.stop_asked = self.clock.elapsed()
         for lane in [flight.plan.batch.lane for flight in self._idle() if self._rests(flight)]:
             del self.flights[lane]
         self._say(RunStopping(reason=reason))
 
     def _fail(self, error: Exception) -> None:
-        """Keep the error, and carry nothing that is not in flight: not even what was waiting for more."""
+        """Keep the error, and carry nothing that is not in flight: not even what was waiting for more. What goes wrong
+        in a run that has lost its pipeline is no error: it raises `Fenced`."""
+        with contextlib.suppress(LedgerError):
+            self.journal.refresh()
         if error not in self.errors:
             self.errors.append(error)
         self.following = None
-        self._stop("failed")
+        self._stop("failed", asked=False)
 
     def turn(self, finished: Sequence[Finished] = ()) -> bool:
         """One turn; whether there is anything left to wait for."""
@@ -162,6 +183,7 @@ class Dispatcher:
             steps = []
         self._record(steps, self._plan(self._freed(steps)))
         self._listen()
+        self._renew()
         self._hand_out()
         self._tick()
         self.journal.compact()
@@ -173,12 +195,13 @@ class Dispatcher:
         moments = []
         if len(self.working) < self.crew.size:
             moments = [moment - now for moment in self.resting.moments(self._idle())]
+        word = [] if self.journal.tenure is None else [self.journal.tenure.due - now]
         if self.following is not None and self._goes_on():
             if self.stopping:
-                return None if self.working else 0.0
+                return _soonest(word) if self.working else 0.0
             free = self._has_room(shared=False) and not (self.source and self._opening(self.source))
             moments.append(self.following.patience(self.source, now, busy=bool(self.working), free=free))
-        return max(0.0, min(moments)) if moments else None
+        return _soonest([*moments, *word])
 
     def _goes_on(self) -> bool:
         """Whether there may be more to plan, though nothing is in flight: until a stop, or until what was waiting for
@@ -202,9 +225,13 @@ class Dispatcher:
         flight = self.flights[lane]
         assert flight.task is not None, "an outcome follows from a task"
         self.watches[flight.plan.batch.plan].carried(flight.task, outcome, self.clock.elapsed())
-        step = self._rested(after(flight, outcome, self.rules), self.clock.elapsed())
+        step = self._rested(after(flight, outcome, self._rules()), self.clock.elapsed())
         self.flights[lane] = step.flight
         return step
+
+    def _rules(self) -> Rules:
+        """The definition's, with what somebody changed since the run began."""
+        return replace(self.rules, dlq=changed(self.rules.dlq, self.journal.state.config))
 
     def _rested(self, step: Step, now: float) -> Step:
         """The step, or a rest in the place of its error."""
@@ -212,7 +239,9 @@ class Dispatcher:
         if step.error is not None and tried.error is None:
             flight = tried.flight
             seconds = (flight.until or now) - now
-            self._say(BatchRests(batch=flight.plan.batch, error=step.error, tried=flight.tried, seconds=seconds))
+            rests = BatchRests(batch=flight.plan.batch, error=step.error, tried=flight.tried, seconds=seconds)
+            self.rests[flight.plan.batch.plan] = rests
+            tried = self.resting.noted(tried, self.clock)
         return self.resting.watched(tried, now)
 
     def _rests(self, flight: Flight) -> bool:
@@ -273,6 +302,8 @@ class Dispatcher:
             self._say(BatchPlanned(batch=plan.batch))
         elif entry.kind == "prepared":
             self._say(BatchDecided(batch=plan.batch, nacked=entry.body["counts"]["nacked"]))
+        elif entry.kind == "rest":
+            self._say(self.rests.pop(plan.batch.plan))
         elif entry.kind == "cancel":
             self._say(BatchCancelled(batch=plan.batch))
         else:
@@ -328,14 +359,14 @@ class Dispatcher:
         return [lane for lane in lanes if lane not in busy]
 
     def _planned(self, source: Source, lane: str, state: Lane, span: Span) -> Step:
-        first = not self.begun and not self.journal.state.midway
+        first = not (self.begun or self.journal.state.midway or is_replay(lane))
         plan = source.plan(lane, state, span, self.clock.now(), first=first)
         foreseen = self.foreseen.pop(lane, None)
         if foreseen is not None and foreseen.is_for(plan) and plan.batch.time - foreseen.batch.time < STALE:
             plan = foreseen
         self.begun = True
         self.served[lane] = self.turns
-        flight = self.flights[lane] = begin(plan, state)
+        flight = self.flights[lane] = begin(plan, state, self.resting.since(state, self.clock))
         entry = Entry(kind="plan", lane=lane, plan=plan.batch.plan, body=plan.json())
         return Step(flight=flight, entries=(entry,))
 
@@ -361,6 +392,16 @@ class Dispatcher:
             if self.journal.state.stopping:
                 self._stop(self.journal.state.stopping)
 
+    def _renew(self) -> None:
+        """Keep the pipeline while nothing else is recorded: in the middle of a long batch, and when nothing comes."""
+        tenure = self.journal.tenure
+        if tenure is None or self.clock.elapsed() < tenure.due:
+            return
+        self.pulse()
+        self.journal.renew(busy=bool(self.flights))
+        if self.journal.state.stopping:
+            self._stop(self.journal.state.stopping)
+
     def _hand_out(self) -> None:
         """Started batches first, then new ones; never more than there are runners."""
         waiting = [flight for flight in self._idle() if flight.task is not None and not self._rests(flight)]
@@ -383,6 +424,8 @@ class Dispatcher:
         assert task is not None
         if isinstance(task, Ask) and task.ours:
             return replace(task, identities=self._identities())
+        if isinstance(task, Prepare):
+            task = replace(task, codes=bool(self._rules().dlq.limits))
         if not isinstance(task, Carry | Prepare) or self.source is None or self.stopping:
             return task
         if isinstance(task, Prepare) and task.plan.straight:  # a row was refused, so the next one goes another way
@@ -418,3 +461,8 @@ class Dispatcher:
     def _say(self, event: Event) -> None:
         for listener in self.listeners:
             listener(event)
+
+
+def _soonest(moments: Sequence[float]) -> float | None:
+    """How long it is until the first of them; None for ever."""
+    return max(0.0, min(moments)) if moments else None

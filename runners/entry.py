@@ -11,21 +11,25 @@ from datetime import datetime, timezone
 
 from origins.batch import JSON
 
-FORMAT = 1
+FORMAT = 2
 """The format of entries and snapshots that this version writes, and the newest that it reads."""
 
 KINDS = (
     "open",
     "acquire",
+    "renew",
     "release",
     "plan",
     "prepared",
     "settle",
     "cancel",
+    "rest",
     "waive",
     "set",
     "backfill",
+    "config",
     "stop",
+    "repair",
     "snapshot",
 )
 

@@ -17,6 +17,7 @@ class WindowTripped(WherryError):
     """There were too many nacks in the last rows of a lane. The batch that tripped it delivered nothing."""
 
     code = "WINDOW"
+    batch: Batch
 
     def __init__(
         self, batch: Batch, *, place: int, window: int, threshold: int, nacks: Sequence[Mapping[str, JSON]]
@@ -30,14 +31,58 @@ class WindowTripped(WherryError):
             + (f": {batch.span.label}" if batch.span.label else ""),
             f"  {counted} in the last {rows}; dlq.threshold is {threshold}",
         ]
+        super().__init__(
+            "\n".join([*lines, *_examples(nacks)]),
+            hint="see it       wherry preview FILE\n"
+            "let it pass  wherry run FILE --set dlq.window=0  (this run only; refused rows go to the DLQ)\n"
+            "for good     dlq: {window: 1000, threshold: 50}  in the definition",
+        )
+        self.batch = batch
+        self.stage = nacks[0]["stage"] if nacks else None
+        self.rows = [nack["row"] for nack in nacks]
+        """The refused rows, the one that tripped it first."""
+
+
+class StageStopped(WherryError):
+    """A stage refused a row, and its `on_error` is stop. The batch delivered nothing."""
+
+    code = "STAGE_STOP"
+
+    def __init__(self, batch: Batch, *, stages: Sequence[str], nacks: Sequence[Mapping[str, JSON]]) -> None:
+        lines = [
+            f"the stage '{stages[0]}' refused a row, and its on_error is stop. Nothing is lost; batch "
+            f"{batch.number} of lane {batch.lane} was not delivered, and its offset stays.",
+            f"  lane {batch.lane}, batch {batch.number}" + (f": {batch.span.label}" if batch.span.label else ""),
+        ]
         for nack in nacks[:3]:
             lines.append(f"  stage '{nack['stage']}': {nack['message']}")
             lines.append(f"    {json.dumps(nack['row'], ensure_ascii=False)}")
         super().__init__(
             "\n".join(lines),
             hint="see it       wherry preview FILE\n"
-            "let it pass  wherry run FILE --set dlq.window=0  (this run only; refused rows go to the DLQ)\n"
-            "for good     dlq: {window: 1000, threshold: 50}  in the definition",
+            "let it pass  on_error: nack  at the stage: such rows go to the dead letter queue, if its window lets them",
+        )
+        self.batch = batch
+        self.stage = stages[0]
+
+
+class LimitTripped(WherryError):
+    """More rows of a batch were refused for one reason than that reason may have. The batch delivered nothing."""
+
+    code = "LIMIT"
+
+    def __init__(self, batch: Batch, *, of: str, limit: str, rows: int, read: int, nacks: Sequence[Mapping[str, JSON]]):
+        lines = [
+            f"too many rows were refused with {of}. Nothing is lost; batch {batch.number} of lane {batch.lane} was not "
+            "delivered, and its offset stays.",
+            f"  lane {batch.lane}, batch {batch.number}" + (f": {batch.span.label}" if batch.span.label else ""),
+            f"  {rows:,} of its {read:,} rows; dlq.limits allows {limit} of a batch",
+            *_examples(nacks),
+        ]
+        super().__init__(
+            "\n".join(lines),
+            hint="see it       wherry preview FILE\n"
+            f"let it pass  wherry run FILE --set dlq.limits.{of}=off  (this run only; refused rows go to the DLQ)",
         )
         self.batch = batch
         self.stage = nacks[0]["stage"] if nacks else None
@@ -47,6 +92,11 @@ class Unbalanced(WherryError):
     """A batch was delivered, and its counts do not add up."""
 
     code = "UNBALANCED"
+
+
+def _examples(nacks: Sequence[Mapping[str, JSON]]) -> Sequence[str]:
+    said = [(nack["stage"], nack["message"], json.dumps(nack["row"], ensure_ascii=False)) for nack in nacks[:3]]
+    return [f"  stage '{stage}': {message}\n    {row}" for stage, message, row in said]
 
 
 class Fenced(WherryError):

@@ -15,6 +15,8 @@ class RunStarted:
 
     pipeline: str
     run: str
+    waiting: Mapping[str, int] = field(default_factory=dict)
+    """How many batches wait in each lane, where that can be told at once."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from destinations.destination import Identity, Written
-from destinations.dlq import Dlq
+from destinations.dlq import DLQ, Dlq
 from origins.batch import JSON
 from runners.causes import unanswered
 from runners.counts import Branch, Counts
 from runners.entry import Entry
-from runners.errors import Unbalanced, WindowTripped
+from runners.errors import LimitTripped, StageStopped, Unbalanced, WindowTripped
+from runners.limits import judged
 from runners.outcome import (
-    DLQ,
     Alone,
     Answers,
     Ask,
@@ -34,7 +34,7 @@ from runners.outcome import (
     Task,
     Ticked,
 )
-from runners.progress import CLEAN, Decision, Lane, Plan
+from runners.progress import CLEAN, Decision, Lane, Plan, is_replay
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,9 +66,9 @@ class Flight:
     begun: bool = False
     """Whether this run planned it."""
     tried: int = 0
-    """How often it was tried again."""
+    """How often it was tried again, by earlier runs too."""
     since: float | None = None
-    """When it first could not be carried, by the run's clock."""
+    """When it first could not be carried, by the run's clock; maybe before the run began."""
     until: float | None = None
     """Until when it rests before it is tried again; None once it was."""
 
@@ -89,19 +89,19 @@ class Step:
     """What there would be to do first if the error turned out to be one that passes by itself."""
 
 
-def begin(plan: Plan, lane: Lane) -> Flight:
-    """A batch that was just planned."""
+def begin(plan: Plan, lane: Lane, since: float | None = None) -> Flight:
+    """A batch that was just planned; `since` is when its rows could not be carried for the first time, if ever."""
     task = Carry(plan=plan) if plan.straight else Prepare(plan=plan)
-    return Flight(plan=plan, lane=lane, task=task, begun=True)
+    return Flight(plan=plan, lane=lane, task=task, begun=True, tried=lane.tried, since=since)
 
 
-def resume(plan: Plan, lane: Lane, identities: Mapping[str, Identity]) -> Flight:
+def resume(plan: Plan, lane: Lane, identities: Mapping[str, Identity], since: float | None = None) -> Flight:
     """A batch that a process left open which is gone: nothing is known until everybody was asked."""
     names = list(plan.destinations)
     if plan.decision and plan.decision.counts.nacked:
         names.insert(0, DLQ)
     task = Ask(plan=plan, names=names, identities=identities)
-    return Flight(plan=plan, lane=lane, task=task, decision=plan.decision)
+    return Flight(plan=plan, lane=lane, task=task, decision=plan.decision, tried=lane.tried, since=since)
 
 
 def after(flight: Flight, outcome: Outcome, rules: Rules) -> Step:
@@ -134,7 +134,8 @@ def _straight(flight: Flight, written: Mapping[str, Written], counts: Counts) ->
 
 
 def _judge(flight: Flight, prepared: Prepared, rules: Rules) -> Step:
-    window, tripped = flight.lane.window.after(prepared.counts.read, prepared.nacks, rules.dlq)
+    dlq = Dlq(window=0) if is_replay(flight.plan.batch.lane) else rules.dlq
+    window, tripped = judged(flight.lane.window, dlq, prepared.counts.read, prepared.nacks, prepared.codes)
     decision = Decision(
         path=prepared.path,
         sections=prepared.sections,
@@ -142,8 +143,12 @@ def _judge(flight: Flight, prepared: Prepared, rules: Rules) -> Step:
         window=window,
         bases=prepared.bases,
     )
+    if prepared.stops:
+        task = Explain(plan=flight.plan, decision=decision, place=0, stages=prepared.stops)
+        return Step(flight=replace(flight, task=task, decision=decision))
     if tripped is not None:
-        task = Explain(plan=flight.plan, decision=decision, place=tripped)
+        place, code, rows = tripped.place, tripped.code, tripped.rows
+        task = Explain(plan=flight.plan, decision=decision, place=place, code=code, rows=rows)
         return Step(flight=replace(flight, task=task, decision=decision))
     entry = Entry(kind="prepared", lane=flight.plan.batch.lane, plan=flight.plan.batch.plan, body=decision.json())
     step = _next(replace(flight, decision=decision), rules)
@@ -153,9 +158,13 @@ def _judge(flight: Flight, prepared: Prepared, rules: Rules) -> Step:
 def _tripped(flight: Flight, nacks: Sequence[Mapping[str, JSON]], rules: Rules) -> Step:
     task = flight.task
     assert isinstance(task, Explain)
-    error = WindowTripped(
-        flight.plan.batch, place=task.place, window=rules.dlq.window, threshold=rules.dlq.threshold, nacks=nacks
-    )
+    dlq, batch = rules.dlq, flight.plan.batch
+    error: Exception = WindowTripped(batch, place=task.place, window=dlq.window, threshold=dlq.threshold, nacks=nacks)
+    if task.stages:
+        error = StageStopped(batch, stages=task.stages, nacks=nacks)
+    elif task.code:
+        read, limit = task.decision.counts.read, dlq.limits.get(task.code, "")
+        error = LimitTripped(batch, of=task.code, limit=limit, rows=task.rows, read=read, nacks=nacks)
     return replace(_cancel(flight), error=error)
 
 
@@ -190,7 +199,8 @@ def _delivered(flight: Flight, landed: Landed, rules: Rules) -> Step:
 def _next(flight: Flight, rules: Rules) -> Step:
     """The next deliveries of a decided batch, or its end.
 
-    All destinations get it side by side; after any, one after the other, so that the first one moves the offset.
+    All destinations get it side by side, and the DLQ what was refused; after any, one after the other, so that the
+    first one moves the offset, and the DLQ beside the first.
     """
     decision = flight.decision
     assert decision is not None
@@ -205,7 +215,7 @@ def _next(flight: Flight, rules: Rules) -> Step:
     nacks_wait = counts.nacked > 0 and not rules.discards and DLQ not in flight.landed
     waiting = [name for name in flight.plan.destinations if name not in flight.landed and name not in flight.failed]
     together = waiting if rules.delivery == "after_all" else waiting[:1]
-    names = [DLQ] if nacks_wait else together
+    names = [DLQ, *together] if nacks_wait else together
     owed = tuple(name for name in flight.plan.destinations if name not in flight.landed)
     confirmed = not nacks_wait and len(owed) < len(flight.plan.destinations)
     publish = rules.delivery == "after_any" and confirmed and bool(owed) and not flight.plan.published
@@ -250,6 +260,7 @@ def _settle(
             **counts.json(),
             "delivered": delivered,
             "discarded": counts.nacked if discards else 0,
+            **({"dlq_bytes": flight.landed[DLQ].bytes} if DLQ in flight.landed else {}),
             "balanced": balanced,
         },
         "window": window,

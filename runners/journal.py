@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from origins.batch import JSON
 from runners.entry import Entry, Settled
 from runners.errors import Fenced
-from runners.ledger import Conflict, Ledger
+from runners.ledger import Conflict, Ledger, LedgerError
 from runners.progress import State, fold_all, settled_among, snapshot
+from runners.tenure import Tenure
 
 COMPACT_EVERY = 200
 """How many entries lie in the ledger before they are put together."""
@@ -19,8 +20,10 @@ COMPACT_EVERY = 200
 class Journal:
     """The ledger in the hands of one process, with the state that follows from it."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, tenure: Tenure | None = None) -> None:
         self.ledger = ledger
+        self.tenure = tenure
+        """The lease of whoever owns the pipeline through this; None where a scheduler keeps others away."""
         self.owner = uuid.uuid4().hex
         self._tail: list[Entry] = ledger.read()
         self._before = State()
@@ -28,16 +31,25 @@ class Journal:
         """What was settled before the tail, by plan; read when it is asked for, and then kept."""
         self.state = fold_all(self._tail)
 
-    def acquire(self, body: Mapping[str, JSON]) -> None:
-        """Become the owner, under the next epoch. Whoever owned it before can record nothing any more."""
+    def acquire(self, body: Mapping[str, JSON], *, may: Callable[[Journal], None] = lambda _: None) -> JSON:
+        """Become the owner, under the next epoch. Whoever owned it before can record nothing any more; gives who it
+        was, or None where it had been let go.
+
+        `may` looks at the state, and raises if it is not for us to take it; it is asked again when somebody else was
+        quicker.
+        """
+        lease = self.tenure.idle if self.tenure else None
         while True:
-            entry = Entry(kind="acquire", epoch=self.state.epoch + 1, owner=self.owner, body=body)
+            may(self)
+            before, began = self.state.owner, self._now()
+            entry = Entry(kind="acquire", epoch=self.state.epoch + 1, owner=self.owner, body={**body, "lease": lease})
             try:
                 self._took(self.ledger.append([entry], after=self.state.seq))
             except Conflict:
-                self._took(self.ledger.read(self.state.seq))
+                self.look()
             else:
-                return
+                self._renewed(began)
+                return before
 
     def record(self, *entries: Entry, plans: Sequence[Entry] = ()) -> bool:
         """Record the entries, all or none; they are durable when this returns.
@@ -47,14 +59,32 @@ class Journal:
         """
         asked = self.state.stopping
         while ours := [*entries, *(plans if self.state.stopping == asked else ())]:
+            ours = [*self._shortened(ours), *ours]
             owned = [replace(entry, epoch=self.state.epoch, owner=self.owner) for entry in ours]
+            began = self._now()
             try:
                 self._took(self.ledger.append(owned, after=self.state.seq))
             except Conflict:
                 self.refresh()
             else:
+                self._renewed(began)
                 break
         return self.state.stopping == asked
+
+    def renew(self, *, busy: bool) -> None:
+        """Say that we are alive. An owner with nothing in flight takes a long lease, and has seldom to say so."""
+        if self.tenure is not None:
+            lease = self.tenure.busy if busy else self.tenure.idle
+            self.record(Entry(kind="renew", body={"lease": lease}))
+
+    def look(self) -> None:
+        """Take in what others recorded, whoever owns the pipeline."""
+        self._took(self.ledger.read(self.state.seq))
+
+    @property
+    def tail(self) -> Sequence[Entry]:
+        """The entries that were not put together yet, in their order."""
+        return tuple(self._tail)
 
     def foreseen(self, entries: Sequence[Entry]) -> State:
         """The state as it would be with these entries recorded."""
@@ -63,13 +93,17 @@ class Journal:
 
     def refresh(self) -> None:
         """Take in what others recorded, a request to stop for example. Raises `Fenced` when they took over."""
-        self._took(self.ledger.read(self.state.seq))
+        self.look()
         owner = self.state.owner
         if owner is None or owner["owner"] != self.owner:
-            taker = owner or {}
+            if self.tenure is not None:
+                self.tenure.lose()
+            taker, ended = owner or {}, self.state.ended or {}
+            who = f"{taker.get('host', 'unknown host')}, process {taker.get('pid', '?')}, at {taker.get('at', '?')}"
             raise Fenced(
-                f"Another process took this pipeline over: {taker.get('host', 'unknown host')}, "
-                f"process {taker.get('pid', '?')}, at {taker.get('at', '?')}.",
+                f"Another process took this pipeline over: {who}."
+                if owner
+                else f"Another process took this pipeline over, and has let it go at {ended.get('at', '?')}.",
                 hint="This run stops here. Nothing of it is lost: the other one goes on from the same ledger.",
             )
 
@@ -93,8 +127,23 @@ class Journal:
     def settled(self) -> Sequence[Settled]:
         """All settled batches that still count as carried. The history is read once."""
         if self._history is None:
-            self._history = {settled.plan: settled for settled in self.ledger.history()}
+            self._history = _remembered(self.ledger, self._tail)
         return _counting(self._history, self._tail, self.state)
+
+    def _now(self) -> float:
+        return self.tenure.clock.elapsed() if self.tenure else 0.0
+
+    def _renewed(self, began: float) -> None:
+        """An entry of ours has landed: the lease counts from before it was written."""
+        if self.tenure is not None and self.state.owner is not None:
+            self.tenure.renewed(began, self.state.owner["lease"])
+
+    def _shortened(self, entries: Sequence[Entry]) -> Sequence[Entry]:
+        """With the first plan after a rest goes word that the lease is short again."""
+        if self.tenure is None or self.tenure.lease == self.tenure.busy:
+            return ()
+        planned = any(entry.kind == "plan" for entry in entries)
+        return [Entry(kind="renew", body={"lease": self.tenure.busy})] if planned else ()
 
     def _took(self, entries: Sequence[Entry]) -> None:
         if entries and entries[0].kind == "snapshot":
@@ -103,9 +152,30 @@ class Journal:
         self.state = fold_all(entries, self.state)
 
 
+def settled_ever(journal: Journal) -> Sequence[Settled]:
+    """All batches that a ledger ever settled, each once; also those that were rewound."""
+    kept = _remembered(journal.ledger, journal.tail)
+    kept.update({settled.plan: settled for settled in settled_among(journal.tail)})
+    return list(kept.values())
+
+
 def carried(ledger: Ledger, entries: Sequence[Entry], state: State) -> Sequence[Settled]:
     """All settled batches of a ledger that still count, each once; `entries` are all that it holds."""
-    return _counting({settled.plan: settled for settled in ledger.history()}, entries, state)
+    return _counting(_remembered(ledger, entries), entries, state)
+
+
+def _remembered(ledger: Ledger, entries: Sequence[Entry]) -> dict[str, Settled]:
+    """The history, by plan. Raises `LedgerError` when it lacks what was settled last before the snapshot."""
+    history = {settled.plan: settled for settled in ledger.history()}
+    known = fold_all(entries[:1]) if entries and entries[0].kind == "snapshot" else State()
+    for name, lane in known.lanes.items():
+        if lane.told is not None and lane.told.batch.plan not in history:
+            raise LedgerError(
+                f"The history of the ledger at {ledger.place} is gone or is an older one: it lacks batch "
+                f"{lane.told.batch.number} of lane {name}, which was settled.",
+                hint="Put it back as it was, from a backup; nothing was carried, for what was carried is told by it.",
+            )
+    return history
 
 
 def _counting(history: Mapping[str, Settled], entries: Sequence[Entry], state: State) -> Sequence[Settled]:

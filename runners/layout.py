@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from destinations.destination import Destination
+from destinations.dlq import DLQ
 from origins.batch import JSON
 from origins.origin import Origin
 from runners.entry import Entry
 from runners.errors import Refusal
 from runners.journal import Journal
+from runners.ledger import LedgerError
 from runners.pipeline import Pipeline
-from runners.progress import Plan, State
+from runners.progress import Plan, State, fold_all
 from runners.ruling import Ruling
 from runners.secrets import without
 
@@ -20,7 +22,7 @@ def check_layout(pipeline: Pipeline, destinations: Mapping[str, Destination], st
     """Raises `Refusal` when the definition reads or writes elsewhere than the state remembers, unless told what lies
     there now."""
     origins = {origin.name or "origin": origin for origin in pipeline.every_origin}
-    ruling.check({*origins, *destinations})
+    ruling.check({*origins, *destinations, DLQ})
     before: Mapping[str, JSON] = state.opened.get("origins", {})
     for name, origin in origins.items():
         if name in before and name not in ruling.fresh:
@@ -32,6 +34,26 @@ def check_layout(pipeline: Pipeline, destinations: Mapping[str, Destination], st
         known = written.get(name) or written.get(destination.was or "")
         if known and name not in ruling.fresh:
             _check_place(name, known["place"], without(pipeline.secrets, destination.place), ruling)
+
+
+def check_newest(journal: Journal, pipeline: str, destinations: Mapping[str, Destination], ruling: Ruling) -> None:
+    """Raises `LedgerError` when a destination has a batch that the ledger never planned: it is not the newest one."""
+    for name, destination in destinations.items():
+        label = None if name in ruling.fresh else destination.newest(pipeline)
+        if label is None or label["destination"] not in (name, destination.was):
+            continue
+        lane, number = label["lane"], label["number"]
+        if number <= journal.state.lane(lane).number:
+            continue
+        planned = fold_all(journal.ledger.read(journal.state.seq), journal.state).lane(lane).number
+        if number > planned:
+            raise LedgerError(
+                f"'{name}' has batch {number} of lane {lane} of this pipeline, and the ledger has planned "
+                f"{f'up to {planned}' if planned else 'none'}: it is lost, or an older one was put in its place.",
+                hint="Put the newest ledger back; nothing was written, and without it rows would come twice. What is "
+                "there beyond it is told by  wherry audit FILE\n"
+                f'If rows may come twice, or {name} was emptied:  --fresh {name} --reason "…"',
+            )
 
 
 def _check_lanes(pipeline: Pipeline, origin: Origin, before: list[str]) -> None:

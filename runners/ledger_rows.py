@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from origins.batch import JSON
 from runners.entry import FORMAT, Entry, Settled, as_text
 from runners.ledger import LedgerError
+from runners.migration import migrated
 from runners.version import version
 
 Columns = Mapping[str, JSON]
@@ -77,10 +78,10 @@ def row_of(item: Entry | Settled) -> Row:
 
 
 def entries_of(place: str, rows: Iterable[Row]) -> list[Entry]:
-    """The rows as entries, in order. Raises `LedgerError` when one is of a newer format."""
+    """The rows as entries of today's format, in order. Raises `LedgerError` when one is of a newer format."""
     found = list(rows)
     check_format(place, max((row["format"] for row in found), default=0))
-    return [Entry(**_unpacked(row)) for row in sorted(found, key=lambda row: row["seq"])]
+    return [migrated(Entry(**_unpacked(row))) for row in sorted(found, key=lambda row: row["seq"])]
 
 
 def settled_of(row: Row) -> Settled:

@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
+from destinations.dlq import DLQ
 from origins.batch import JSON, Batch
 from runners.checks import last_part
 from runners.errors import Refusal, StageError
-from runners.outcome import DLQ
 from runners.session import in_short
+from stages.door import answers_again, passed
 from stages.stage import Stage
 
 if TYPE_CHECKING:
@@ -74,6 +75,18 @@ class Line:
             return Line(common=[*common, *own], branches={only: ()})
         return Line(common=common, branches=branches)
 
+    def demanding(self, demands: Sequence[Stage]) -> Line:
+        """The same line, of which the only destination demands this instead of what it did."""
+        (destination,) = self.branches
+        own = [step for step in self.common if step.destination is None]
+        names = {step.name for step in own}
+        steps = []
+        for number, stage in enumerate(demands, len(own) + 1):
+            name = f"{destination}/{stage.name or type(stage).__name__.lower()}"
+            unique = name if name not in names else f"{name}#{number}"
+            steps.append(Step(number=number, name=unique, stage=stage, destination=destination))
+        return Line(common=[*own, *steps], branches=self.branches)
+
     @property
     def steps(self) -> Sequence[Step]:
         """All stages, in the order of their numbers."""
@@ -88,12 +101,13 @@ class Line:
     def describable(self) -> bool:
         """Whether the way of a batch can be described before its time: no stage pins anything then, or has to compute
         the rows before it."""
-        return all(type(step.stage).pin is Stage.pin and not step.stage.changes_rows for step in self.steps)
+        stages = [step.stage for step in self.steps]
+        return all(type(each).pin is Stage.pin and not each.changes_rows and not each.prepares for each in stages)
 
     @property
     def repeatable(self) -> bool:
         """Whether all stages give the same answer when they are run again."""
-        return all(step.stage.repeatable for step in self.steps)
+        return all(answers_again(step.stage) for step in self.steps)
 
 
 def named(destinations: Sequence[Destination]) -> Mapping[str, Destination]:
@@ -113,7 +127,7 @@ def passing(rows: R, steps: Sequence[Step], pins: Mapping[str, JSON], *, checked
     for step in steps:
         entering = rows.entering(step.name, step.number, destination=step.destination, pin=pins.get(step.name))
         try:
-            rows = cast("R", step.stage.apply(entering))
+            rows = passed(step.stage, entering)
             if checked:
                 rows.frame.isLocal()  # analyses, also on Connect, where a filter's schema is known without
         except Exception as error:

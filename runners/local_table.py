@@ -13,6 +13,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, write_deltalake
 from deltalake.exceptions import DeltaError
 
+from destinations.delta_short import UNUSABLE
 from runners.ledger import LedgerError
 from runners.ledger_rows import ENTRIES, Columns, Row, check_format, columns_of, not_ours, schema_of
 from runners.tidying import KEPT_DAYS
@@ -26,14 +27,14 @@ PROPERTIES = {
     "delta.logRetentionDuration": "interval 5 seconds",
 }
 """The log is kept short, because every commit lists it; the seconds are for those who are reading it."""
-_READING = (DeltaError, OSError)
+_READING = (DeltaError, OSError, pa.ArrowException)
 
 
 class LocalTable:
     """The table, opened when it is needed and then kept open. For one thread at a time."""
 
     def __init__(self, path: Path, columns: Columns) -> None:
-        unusable = re.search(r"[\x00-\x1f\x7f\[\]\\^|]|%[0-9A-Fa-f]{2}", str(path))
+        unusable = UNUSABLE.search(str(path))
         if unusable:
             raise LedgerError(
                 f"{path} cannot hold a ledger: Delta tables do not work below a name with {unusable[0]!r} in it.",
@@ -133,9 +134,12 @@ class LocalTable:
             raise self._unreadable(error) from error
 
     def _unreadable(self, error: Exception) -> LedgerError:
+        named = re.search(r"[^/\s]+\.(?:parquet|json)", str(error))
+        file = f" ({named[0]})" if named else ""
         return LedgerError(
-            f"The ledger at {self.path} cannot be read: {_reason(error)}.",
-            hint="Is its folder readable, and whole? Nothing was changed.",
+            f"The ledger at {self.path} cannot be read: {_reason(error)}{file}.",
+            hint="Its folder must be readable and whole: put the file back from a backup. Nothing was changed, and "
+            "nothing is carried until it can be read.",
         )
 
     def _opened(self) -> DeltaTable | None:

@@ -47,11 +47,18 @@ class LogLines:
     """A listener that says what happens in log lines: all of it as JSON, the gist of it as text."""
 
     def __init__(
-        self, log_format: str, *, secrets: Mapping[str, str] | None = None, clock: Clock | None = None
+        self,
+        log_format: str,
+        *,
+        secrets: Mapping[str, str] | None = None,
+        clock: Clock | None = None,
+        pipeline: str = "",
     ) -> None:
         self.json = log_format == "json"
         self.secrets = secrets or {}
         self.clock = clock or Clock()
+        self.pipeline, self.run = pipeline, ""
+        """What stands in every line, as soon as it is known."""
         self.batches = self.rows = self.nacked = 0
         self._said = self.clock.elapsed()
 
@@ -60,9 +67,13 @@ class LogLines:
             self.batches += 1
             self.rows += event.counts["read"]
             self.nacked += event.counts["nacked"]
+        if isinstance(event, RunStarted):
+            self.pipeline, self.run = event.pipeline, event.run
         said = self._line(event)
         if said:
-            log.info("%s", without(self.secrets, said), extra={"facts": without(self.secrets, _facts(event))})
+            whose = {"pipeline": self.pipeline, "run": self.run}
+            facts = {**_facts(event), **{name: value for name, value in whose.items() if value}}
+            log.info("%s", without(self.secrets, said), extra={"facts": without(self.secrets, facts)})
 
     def _line(self, event: Event) -> str:
         if isinstance(event, RunStarted):
@@ -86,7 +97,9 @@ def _facts(event: Event) -> Mapping[str, JSON]:
     elif isinstance(event, RunStopping | RunEnded):
         facts.update(reason=event.reason)
     elif not isinstance(event, Noticed):
-        facts.update(lane=event.batch.lane, number=event.batch.number, of=event.batch.span.label)
+        batch = event.batch
+        facts.update(pipeline=batch.pipeline, run=batch.run)
+        facts.update(lane=batch.lane, number=batch.number, batch=batch.plan, of=batch.span.label)
     if isinstance(event, RunEnded):
         facts.update(status=event.status)
     if isinstance(event, BatchSettled):

@@ -12,25 +12,8 @@ from origins.batch import JSON
 if TYPE_CHECKING:
     from runners.lanes import Lanes
     from runners.preview import BatchPreview, Preview, StagePreview
-    from runners.report import Report
 
 _COLORS = {"refused": "#b00020", "filtered": "#777777", "failed": "#b00020"}
-
-
-def report(said: Report) -> str:
-    """How a run went: the equation of every destination, and why it failed if it did."""
-    rows = [
-        [name, *(f"{count:,}" for count in (said.read, each.delivered, each.filtered, each.nacked))]
-        for name, each in said.destinations.items()
-    ]
-    parts = [f"<p><b>{_text(said.pipeline)}</b> {_colored(said.status)}, {said.batches:,} batches</p>"]
-    if said.error is not None:
-        parts.append(f"<pre>{_text(str(said.error))}</pre>")
-    if said.batches:
-        parts.append(_table(["to", "read", "delivered", "filtered", "refused"], rows))
-    if said.balanced is not True:
-        parts.append(f"<p>{_colored('failed', 'The counts do not balance, or rows could not be counted.')}</p>")
-    return "".join(parts)
 
 
 def preview(said: Preview) -> str:

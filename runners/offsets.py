@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from origins.batch import JSON
 from origins.origin import Origin
+from runners.clock import Clock
 from runners.entry import Entry, Settled
 from runners.errors import Owned, Refusal
 from runners.journal import Journal
@@ -23,8 +24,9 @@ from runners.line import named
 from runners.ownership import StateLock
 from runners.pipeline import Pipeline
 from runners.place import Place, check_pipeline
-from runners.progress import BACKFILL, State
+from runners.progress import State, is_aside
 from runners.session import obtain
+from runners.taking import Taking
 
 if TYPE_CHECKING:
     from runners.backfill import Backfill
@@ -75,7 +77,7 @@ def show(pipeline: Pipeline) -> dict[str, JSON]:
                 "committed_at": lane.committed_at or None,
             }
             for name, lane in state.lanes.items()
-            if not name.startswith(BACKFILL)
+            if not is_aside(name)
         },
         "open": [open_plan(state, name) for name, lane in state.lanes.items() if lane.open],
     }
@@ -109,7 +111,7 @@ def plan_rewind(pipeline: Pipeline, *, batches: int | None = None, to: datetime 
         if to is not None:
             moment = to if to.tzinfo else to.replace(tzinfo=timezone.utc)
             return _rewound(pipeline, journal, lambda settled: datetime.fromisoformat(settled.at) >= moment)
-        carried = [settled for settled in journal.settled() if not settled.lane.startswith(BACKFILL)]
+        carried = [settled for settled in journal.settled() if not is_aside(settled.lane)]
         latest: dict[str, list[int]] = {}
         for settled in carried:
             latest.setdefault(settled.lane, []).append(settled.number)
@@ -200,10 +202,10 @@ def _rewound(
     state = journal.state
     by_lane: dict[str, list[Settled]] = {}
     for settled in journal.settled():
-        if again(settled) and not settled.lane.startswith(BACKFILL):
+        if again(settled) and not is_aside(settled.lane):
             by_lane.setdefault(settled.lane, []).append(settled)
     lanes = {}
-    for name in [lane for lane in state.lanes if not lane.startswith(BACKFILL)] if everything else by_lane:
+    for name in [lane for lane in state.lanes if not is_aside(lane)] if everything else by_lane:
         batches = sorted(by_lane.get(name, []), key=lambda settled: settled.number)
         lanes[name] = LaneMove(
             before=state.lane(name).offset,
@@ -230,6 +232,8 @@ def _ledger(pipeline: Pipeline, *, locked: bool = True) -> Iterator[Journal]:
         spark = obtain(pipeline.spark.conf, pipeline.spark.packages) if place.needs_spark else None
         journal = Journal(place.ledger(spark))
         check_pipeline(pipeline, place, journal.state)
+        if locked:
+            Taking(pipeline=pipeline.name, place=place, lock=lock, clock=Clock()).may(journal)
         if locked and journal.state.open_plans:
             raise Refusal(
                 _open_message(journal.state.open_plans[0].batch.number, journal.state.open_plans[0].batch.lane)

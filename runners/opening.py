@@ -9,17 +9,21 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from destinations.destination import Destination, Identity
+from destinations.dlq import DLQ
 from origins.batch import JSON, Limits
 from origins.origin import Backlog, Origin, Progress
 from origins.quantities import seconds, size
+from origins.schema import ddl
 from runners.entry import Entry
 from runners.journal import Journal
+from runners.layout import check_newest
 from runners.line import Line, passing
-from runners.outcome import DLQ
 from runners.pipeline import BatchOptions, Pipeline
+from runners.protected import check_protected
 from runners.ruling import Ruling
 from runners.secrets import without
 from runners.source import Feed, Source
+from stages.door import answers_again
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,10 +54,19 @@ class Opening:
         """
         backlogs = {name: surveyed(self.pipeline, each, journal, spark) for name, each in self._origins.items()}
         schemas = self._schemas(journal, spark, backlogs)
-        if not schemas:
-            return None
+        return self._source(journal, spark, backlogs, schemas) if schemas else None
+
+    def _source(
+        self, journal: Journal, spark: SparkSession, backlogs: Mapping[str, Backlog], schemas: Mapping[str, str]
+    ) -> Source:
         whole = {name: self._origins[name].completed(schema) for name, schema in schemas.items()}
+        news = {name: list(self._news(name, schema, journal)) for name, schema in schemas.items()}
+        if len(whole) == len(self._origins):
+            lines = {name: line_of(self.pipeline, self._origins[name], self.destinations) for name in whole}
+            check_protected(self.pipeline.protect, spark, lines, whole)
+        self._expect(journal)
         identities = self._opened(spark, whole)
+        check_newest(journal, self.pipeline.name, self.destinations, self.ruling)
         body = {
             "pipeline": self.pipeline.name,
             "run": self.run,
@@ -79,7 +92,10 @@ class Opening:
             run=self.run,
             definition=self.hash,
             destinations=tuple(self.destinations),
-            feeds=[self._feed(spark, name, schema, backlogs[name]) for name, schema in whole.items()],
+            feeds=[
+                replace(self._feed(spark, name, schema, backlogs[name]), news=news[name])
+                for name, schema in whole.items()
+            ],
             limits=limits_of(batch),
             wait=seconds(batch.wait),
             idle=seconds(self.pipeline.run_options.idle),
@@ -103,7 +119,15 @@ class Opening:
             own = {feed.lanes[lane]: offsets[lane] for lane in feed.lanes}
             return replace(feed, backlog=feed.backlog.again(spark, own))
 
-        return replace(source, feeds=[now(feed) for feed in source.feeds])
+        source = replace(source, feeds=[now(feed) for feed in source.feeds])
+        if not any(self._origins[feed.origin].evolves for feed in source.feeds):
+            return source
+        backlogs = {feed.origin: feed.backlog for feed in source.feeds}
+        schemas = self._schemas(journal, spark, backlogs)
+        whole = {name: self._origins[name].completed(schema) for name, schema in schemas.items()}
+        if whole == {feed.origin: feed.schema for feed in source.feeds}:
+            return source
+        return self._source(journal, spark, backlogs, schemas)
 
     @property
     def _origins(self) -> Mapping[str, Origin]:
@@ -113,11 +137,21 @@ class Opening:
         """The schema of each origin that has one: pinned by an earlier run, given, or told from what waits."""
         found = {}
         for name, backlog in backlogs.items():
-            pinned = None if name in self.ruling.fresh else pinned_schema(self._origins[name], journal)
-            schema = pinned or self._origins[name].columns(spark, backlog)
+            known = None if name in self.ruling.fresh else recorded_schema(self._origins[name], journal)
+            schema = schema_of(self._origins[name], known, spark, backlog)
             if schema is not None:
                 found[name] = schema
         return found
+
+    def _news(self, name: str, schema: str, journal: Journal) -> Iterator[str]:
+        """What a person is told of a schema that nobody has written: once, and again when it has changed."""
+        from pyspark.sql.types import StructType
+
+        origin, before = self._origins[name], recorded_schema(self._origins[name], journal)
+        if schema == before or not (origin.infers or (origin.evolves and before)):
+            return
+        said = "its columns have changed" if before else "its columns were found out, and stay as they are"
+        yield f'{said}; in the definition they are  schema: "{ddl(StructType.fromJson(json.loads(schema)))}"'
 
     def _feed(self, spark: SparkSession, name: str, schema: str, backlog: Backlog) -> Feed:
         line, origin = self.lines[name], self._origins[name]
@@ -132,8 +166,17 @@ class Opening:
             pins=lambda: line.pins(spark),
         )
 
+    def _expect(self, journal: Journal) -> None:
+        """Tell every destination what it was, unless a person said that it is another one now."""
+        known = journal.state.identities
+        for name in (*self.destinations, DLQ):
+            before = known.get(name) or known.get(self._named(name).was or "")
+            ruled = name in (*self.ruling.fresh, *self.ruling.moved)
+            self._named(name).expects(Identity(place="") if before is None or ruled else before)
+
     def _opened(self, spark: SparkSession, schemas: Mapping[str, str]) -> Mapping[str, Identity]:
         """What each destination is. Tables are made, and every schema that will arrive there is checked."""
+        from destinations.dead_letters import opened
         from destinations.dead_letters import schema as dead_letter_schema
 
         identities, lines = {}, {}
@@ -142,13 +185,16 @@ class Opening:
             leaving = analysed(spark, schema, line)
             demands: dict[str, list[Stage]] = {}
             for each, destination in self.destinations.items():
+                if self._origins[name].evolves:
+                    destination.grow(spark, leaving[each])
                 identities[each] = destination.open(spark, leaving[each])
                 demands[each] = list(destination.demands(spark, leaving[each]))
             lines[name] = line_of(self.pipeline, self._origins[name], self.destinations, demands)
             if any(demands.values()):
                 analysed(spark, schema, lines[name])
         self.lines = lines
-        return {**identities, DLQ: self.dlq.open(spark, dead_letter_schema())}
+        ours = self.pipeline.dlq.destination is None
+        return {**identities, DLQ: opened(self.dlq, spark) if ours else self.dlq.open(spark, dead_letter_schema())}
 
     def _asked_from(self, name: str, identity: Identity, journal: Journal) -> int:
         """From which version on a destination is asked. While a batch is open it stays the one from before that batch
@@ -186,10 +232,17 @@ def surveyed(pipeline: Pipeline, origin: Origin, journal: Journal, spark: SparkS
     return origin.survey(spark, Progress(offsets=offsets, parts=parts))
 
 
-def pinned_schema(origin: Origin, journal: Journal) -> str | None:
-    """The schema that was told from what waited at an earlier run; None for an origin that is given one."""
+def recorded_schema(origin: Origin, journal: Journal) -> str | None:
+    """The schema that an earlier run read the origin with, as the ledger has it."""
     opened: Mapping[str, JSON] = journal.state.opened.get("origins", {})
-    return opened.get(origin.name or "origin", {}).get("schema") if origin.infers else None
+    found: str | None = opened.get(origin.name or "origin", {}).get("schema")
+    return found
+
+
+def schema_of(origin: Origin, recorded: str | None, spark: SparkSession, backlog: Backlog) -> str | None:
+    """The schema to read with: what was told once and recorded stays, what is given holds, and either may evolve."""
+    schema = recorded if origin.infers and recorded else origin.columns(spark, backlog)
+    return schema and origin.evolved(spark, backlog, schema, recorded)
 
 
 def prepared_because(pipeline: Pipeline, origin: Origin, line: Line) -> Iterator[str]:
@@ -202,8 +255,10 @@ def prepared_because(pipeline: Pipeline, origin: Origin, line: Line) -> Iterator
     if not origin.repeatable:
         yield f"{origin.name} may give other rows when a batch is read again"
     for step in line.steps:
-        if not step.stage.repeatable:
+        if not answers_again(step.stage):
             yield f"{step.name} may answer differently when it is run again"
+        if step.stage.prepares:
+            yield f"{step.name} {step.stage.prepares}"
         if step.stage.needs_places:
             yield f"{step.name} asks in which order rows were read"
 
@@ -216,15 +271,16 @@ def analysed(spark: SparkSession, schema: str, line: Line) -> Mapping[str, Struc
 
     arriving = StructType.fromJson(json.loads(schema))
     empty = spark.createDataFrame([], arriving)
-    rows = Straight.begin(empty, tuple(arriving.names), _SAMPLE, lambda frame, _: frame)
+    rows = Straight.begin(empty, tuple(arriving.names), SAMPLE, lambda frame, _: frame)
     rows = passing(rows, line.common, {}, checked=True)
     return {name: passing(rows, steps, {}, checked=True).schema for name, steps in line.branches.items()}
 
 
-_SAMPLE: Mapping[str, str | int | datetime] = {
+SAMPLE: Mapping[str, str | int | datetime] = {
     "origin": "",
     "lane": "",
     "number": 0,
     "run": "",
     "batch_time": datetime(2000, 1, 1, tzinfo=timezone.utc),
 }
+"""What expressions may ask of their batch, where there is none yet."""

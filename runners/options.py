@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import inspect
 import itertools
+import sys
 import textwrap
 import types
 from collections.abc import Mapping, Sequence
@@ -122,15 +123,32 @@ _WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or 
 
 @functools.cache
 def _docs_in_source(component: type) -> Mapping[str, str]:
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(component)))
-    except (OSError, TypeError):
-        return {}
-    body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
     docs = {}
-    for field, below in itertools.pairwise(body):
+    for field, below in itertools.pairwise(_body_of(component)):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(below, ast.Expr):
             said = below.value.value if isinstance(below.value, ast.Constant) else None
             if isinstance(said, str):
                 docs[field.target.id] = " ".join(said.split())
     return docs
+
+
+def _body_of(component: type) -> list[ast.stmt]:
+    """What stands in a class; nothing where there is no source."""
+    known = _classes_in(component.__module__)
+    if component.__qualname__ in known:
+        return known[component.__qualname__]
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(component)))
+    except (OSError, TypeError):
+        return []
+    return tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
+
+
+@functools.cache
+def _classes_in(module: str) -> Mapping[str, list[ast.stmt]]:
+    """The classes at the top of a module, by their names: a module is read much quicker than each class of it alone."""
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except (KeyError, OSError, TypeError):
+        return {}
+    return {one.name: one.body for one in tree.body if isinstance(one, ast.ClassDef)}

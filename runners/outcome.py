@@ -11,9 +11,6 @@ from origins.batch import JSON, Batch
 from runners.counts import Counts
 from runners.progress import Decision, Plan
 
-DLQ = "dlq"
-"""The name under which nacked rows are delivered."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Carry:
@@ -38,11 +35,13 @@ class Prepare:
     plan: Plan
     ahead: Plan | None = None
     """As in `Carry`."""
+    codes: bool = False
+    """Whether it has to be known why each row was refused, since some reasons have limits of their own."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Deliver:
-    """Write what was decided for these destinations, side by side; or for the DLQ."""
+    """Write what was decided for these destinations, side by side; the DLQ is one of them where rows were refused."""
 
     plan: Plan
     decision: Decision
@@ -78,6 +77,12 @@ class Explain:
     plan: Plan
     decision: Decision
     place: int
+    stages: Sequence[str] = ()
+    """The stages of which a refused row stops the run, if it is for that."""
+    code: str = ""
+    """The code whose limit was reached; nothing where it was the window."""
+    rows: int = 0
+    """How many rows have that code."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +105,8 @@ class Landed:
     """Writes that ended with an error; whether they landed is not known."""
     described: float = 0.0
     """How many seconds passed before the write of a straight batch began."""
+    outlasted: float = 0.0
+    """How many seconds the DLQ's write went on when all others had ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +139,10 @@ class Prepared:
     """How many frames of it lie there."""
     nacks: Sequence[int] = ()
     bases: Mapping[str, int] = field(default_factory=dict)
+    stops: Sequence[str] = ()
+    """The stages that refused a row and whose `on_error` is stop."""
+    codes: Sequence[tuple[int, str]] = ()
+    """The places once more, each with the code; where that was asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)

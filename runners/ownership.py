@@ -73,6 +73,13 @@ def lock_path(place: str) -> Path:
     return Path(tempfile.gettempdir()) / f"wherry-{name}.lock"
 
 
+def sweep_locks(path: Path) -> None:
+    """Remove what runs that died have left beside this lock: files of their own that nobody has locked."""
+    for file in path.parent.glob(f"{path.name}-*"):
+        if not StateLock(file).held():
+            file.unlink(missing_ok=True)
+
+
 def host_identity() -> dict[str, JSON]:
     """This process, so that a later one can tell whether it lives: `{host, boot, pid, started}`.
 

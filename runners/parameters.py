@@ -10,9 +10,12 @@ from pathlib import Path
 
 from runners.document import LARGEST, Fields, Items, Node, Scalar, below_key, decoded, parse, whole
 from runners.problems import DefinitionError, Problem, nearest, shortened
+from runners.scopes import AskScope, ask_databricks
 
 _REFERENCE = re.compile(
-    r"(?P<escaped>\$\$\{)|\$\{(?P<secret>secret:)?(?P<name>[A-Za-z_]\w*)(?P<default>:-[^}]*)?\}|(?P<broken>\$\{[^}]{0,80}\}?)",
+    r"(?P<escaped>\$\$\{)"
+    r"|\$\{(?:secret:(?P<secret>[A-Za-z_]\w*|[\w.@-]+/[\w.@-]+)|(?P<name>[A-Za-z_]\w*))(?P<default>:-[^}]*)?\}"
+    r"|(?P<broken>\$\{[^}]{0,80}\}?)",
     re.ASCII,
 )
 
@@ -26,6 +29,8 @@ class Parameters:
     environment: Mapping[str, str]
     given_secrets: Mapping[str, str] = field(default_factory=dict)
     """Secrets that were given for this call; they win over the environment, and `${NAME}` does not find them."""
+    ask_scope: AskScope = ask_databricks
+    """Who is asked for the secrets of a Databricks scope."""
     needs_secrets: bool = True
     """Whether a secret that is missing is a problem; else its reference stays in its place."""
     problems: list[Problem] = field(default_factory=list)
@@ -58,10 +63,11 @@ class Parameters:
         if found.group("escaped"):
             return "${"
         if found.group("broken"):
-            said = f"expected ${{NAME}}, ${{NAME:-default}} or ${{secret:NAME}}, got {shortened(found.group())}"
+            forms = "${NAME}, ${NAME:-default}, ${secret:NAME} or ${secret:scope/key}"
+            said = f"expected {forms}, got {shortened(found.group())}"
             self._problem(node, path, f"{said}; where these characters themselves are meant, write $${{")
         elif found.group("secret"):
-            return self._secret(name, found, node, path)
+            return self._secret(found.group("secret"), found, node, path)
         elif name in self.variables:
             return self.variables[name]
         elif self.environment.get(name) or (name in self.environment and default is None):
@@ -76,15 +82,29 @@ class Parameters:
         if found.group("default"):
             self._problem(node, path, f"a secret has no default, got {shortened(found.group())}")
         elif name in self.given_secrets or name in self.environment:
-            secret = self.given_secrets[name] if name in self.given_secrets else self.environment[name]
-            if secret:
-                self.secrets[secret] = found.group()
-            return secret
+            return self._kept(self.given_secrets[name] if name in self.given_secrets else self.environment[name], found)
+        elif "/" in name and self.needs_secrets:
+            return self._scoped(name, found, node, path)
         elif self.needs_secrets:
             self._problem(
                 node, path, f"the secret {name} is missing; set it in the environment, or give it by --secrets FILE"
             )
         return found.group()
+
+    def _scoped(self, name: str, found: re.Match[str], node: Scalar, path: str) -> str:
+        scope, _, key = name.partition("/")
+        try:
+            return self._kept(self.ask_scope(scope, key), found)
+        except LookupError as error:
+            why = error.args[0] if error.args else "it is not there"
+            said = f"the secret {key} of the scope {scope} is missing: {why}; or give '{name}' by --secrets FILE"
+            self._problem(node, path, said)
+            return found.group()
+
+    def _kept(self, secret: str, found: re.Match[str]) -> str:
+        if secret:
+            self.secrets[secret] = found.group()
+        return secret
 
     def _way_on(self, name: str) -> str:
         near = nearest(name, self.variables) if self.variables else ""

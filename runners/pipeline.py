@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,13 +13,22 @@ from destinations.destination import Destination
 from destinations.dlq import Dlq
 from origins.batch import JSON
 from origins.origin import Origin
+from origins.protection import Protection
+from runners.hook import Hook
 from stages.stage import Stage
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from runners.backfill import Backfill
     from runners.events import Listener
+    from runners.finding import Audit
     from runners.lanes import Lanes
+    from runners.letters import Decided
     from runners.preview import Preview
+    from runners.repairing import Repaired
+    from runners.replay import Choice
+    from runners.replaying import Replay
     from runners.report import Report
     from runners.ruling import Ruling
 
@@ -41,7 +51,7 @@ class BatchOptions:
 class RetryOptions:
     """What becomes of a batch that meets an error which passes by itself."""
 
-    attempts: int = 5
+    attempts: int = 7
     """How often the same batch is tried again; -1 is for ever, 0 never."""
     wait: str = field(default="1s", metadata={"like": "10s"})
     """How long the first wait is; each later one is twice as long."""
@@ -63,13 +73,21 @@ class RunOptions:
     """How many batches may be planned and not committed; default: the lanes."""
     batch: BatchOptions = BatchOptions()
     retry: RetryOptions = RetryOptions()
+    drain: str = field(default="0s", metadata={"like": "5m"})
+    """How long a stop lets what is in flight finish before it cancels it; 0s is for ever."""
     poll: str = field(default="1s", metadata={"like": "10s"})
     """With `--follow`: how often to look for more; less often where looking takes long."""
     idle: str = field(default="0s", metadata={"like": "60s"})
     """With `--follow`: after how long without a batch stages and destinations see an empty one; 0s is never."""
+    ownership: Literal["on", "off"] = "on"
+    """Whether a run keeps others away by a lease; off where a scheduler surely never starts two."""
+    lease: str = field(default="60s", metadata={"like": "30s"})
+    """After how long without a word from a run on another host its pipeline may be taken over."""
     time_zone: str = "UTC"
     history: str = field(default="90d", metadata={"like": "30d"})
     """How long a run stays in the run history; 0s: there is none."""
+    snapshot: int = 20
+    """How many rows of the batch that failed a run are kept beside the error, at most 20; 0: none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,14 +139,23 @@ class Pipeline:
     stages: Sequence[Stage] = ()
     delivery: Literal["after_all", "after_any"] = "after_all"
     dlq: Dlq = Dlq()
+    protect: Sequence[str] = ()
+    """The columns whose values nobody is shown: they are masked in errors, logs, previews and reports."""
     state: str | SchemaState | None = field(default=None, metadata={"path": True})
     """A directory or a schema; default: `.wherry/<name>` beside the definition."""
     run_options: RunOptions = RunOptions()
     spark: SparkOptions = SparkOptions()
+    hooks: Sequence[Hook] = ()
+    """Who is told when a run begins, succeeds, fails or is stopped."""
     schedule: ScheduleOptions | None = None
     """When it runs by itself; default: when somebody runs it."""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False, metadata={"hidden": True})
     """The secrets that stand in it, each with the reference that is shown and stored in its place."""
+
+    @property
+    def protection(self) -> Protection:
+        """What masks the protected columns of a row that is shown."""
+        return Protection(tuple(self.protect))
 
     @property
     def every_origin(self) -> Sequence[Origin]:
@@ -174,8 +201,9 @@ class Pipeline:
         """Carry what waits; listeners hear every event. Raises `PipelineFailed` unless `check` is false.
 
         With `follow` it goes on when nothing is left, and carries what comes until it is stopped. Raises `Owned`
-        when another run has the pipeline, and `Refusal` when state and definition do not fit. `take_over` says why
-        an owner on another host is surely gone; a `ruling` says what no state can know.
+        when another run has the pipeline, and `Refusal` when state and definition do not fit. From a run that has said
+        nothing for a whole lease it is taken; `take_over` says why one on another host is surely gone, and nobody
+        waits. A `ruling` says what no state can know.
         """
         from runners.ruling import Ruling
 
@@ -184,11 +212,13 @@ class Pipeline:
     def _carried(self, check: bool, **how: Any) -> Report:
         from runners.definition import of
         from runners.errors import PipelineFailed
+        from runners.reports import beside
         from runners.run import Run
 
         definition = of(self)
         run = Run(pipeline=definition.pipeline, text=definition.text, hash=definition.hash, **how)
         report = run.carry()
+        report = replace(report, beside=partial(beside, definition, report))
         if check and report.status == "failed":
             raise PipelineFailed(report)
         return report
@@ -205,6 +235,32 @@ class Pipeline:
         Called again after a crash it goes on where it was. Raises as `run` does.
         """
         return self._carried(check, listeners=listeners, backfill=backfill)
+
+    def replay(self, replay: Replay, *, check: bool = True, listeners: Sequence[Listener] = ()) -> Report:
+        """Carry rows of the DLQ again, as they were read, through this definition, to the destinations that do not have
+        them; each once, however often this is called. Raises as `run` does.
+        """
+        return self._carried(check, listeners=listeners, replay=replay)
+
+    def discard_dead_letters(self, choice: Choice | None = None, *, reason: str) -> int:
+        """Throw rows of the DLQ away on purpose, by default all that wait; how many there were. They stay in the table,
+        and no replay takes them. Raises `Owned` while a replay is under way."""
+        from runners.definition import of
+        from runners.discarding import discard
+        from runners.replay import Choice
+
+        return discard(of(self).pipeline, choice or Choice(), reason=reason)
+
+    def dead_letter_causes(self) -> list[dict[str, JSON]]:
+        """Why rows were refused: by cause how many, how many of them wait, the first and the last, and an example."""
+        from runners.definition import of
+        from runners.dlq_summary import summary
+
+        protection = of(self).pipeline.protection
+        causes = summary(*self._dead_letters())
+        return [
+            {**cause, "example": protection.nack({**cause["example"], "stage": cause["stage"]})} for cause in causes
+        ]
 
     def preview(
         self,
@@ -226,12 +282,14 @@ class Pipeline:
 
         return preview(of(self), rows=rows, shown=shown, lane=lane, from_beginning=from_beginning)
 
-    def stop(self, reason: str = "asked to stop", *, force: bool = False) -> bool:
+    def stop(self, reason: str = "asked to stop", *, force: bool = False, within: str = "") -> bool:
         """Ask a run of this pipeline, in whatever process, to stop once the batches in flight are finished.
 
         It hears at its next entry in the ledger. With `force` it hears within seconds (a state in a catalog: half a
-        minute) and leaves what is in flight as it is, for the next run to look at. Whether anybody was there to ask.
+        minute) and leaves what is in flight as it is, for the next run to look at; with `within`, such as "30s", it
+        does so when that time is over. Whether anybody was there to ask.
         """
+        from origins.quantities import seconds
         from runners.definition import of
         from runners.place import Place
         from runners.session import obtain
@@ -240,7 +298,8 @@ class Pipeline:
         pipeline = of(self).pipeline
         place = Place.of(pipeline)
         spark = obtain(pipeline.spark.conf, pipeline.spark.packages) if place.needs_spark else None
-        return ask_to_stop(place.ledger(spark), reason, force=force).owner is not None
+        after = seconds(within) if within else None
+        return ask_to_stop(place.ledger(spark), reason, force=force, within=after).owner is not None
 
     def status(self) -> dict[str, JSON]:
         """How the pipeline is, as its state says."""
@@ -249,22 +308,49 @@ class Pipeline:
 
         return status(of(self).pipeline)
 
-    def runs(
-        self, *, status: str = "", since: datetime | None = None, run: str = "", limit: int = 20, report: bool = False
-    ) -> list[dict[str, JSON]]:
-        """The newest runs, the newest first; `run` is how the name of one begins. With `report` what each reported.
+    def audit(self) -> Audit:
+        """Whether every row that was read can be shown to be where it should be, by the destinations' own history and
+        rows and by the DLQ. Changes nothing."""
+        from runners.auditing import audit
+        from runners.definition import of
 
-        Raises `Refusal` where the state lies in a catalog, which keeps no run history.
+        return audit(of(self).pipeline)
+
+    def repair(self, *, reason: str, accept: Sequence[str] = ()) -> Repaired:
+        """Mend what an audit finds and what can be mended without guessing; `accept` are the ids of findings that are
+        right as they are. Each is kept in the ledger. Raises `Owned` while the pipeline is run."""
+        from runners.definition import of
+        from runners.repairing import repair
+
+        return repair(of(self).pipeline, reason=reason, accept=accept)
+
+    def runs(
+        self,
+        *,
+        status: str = "",
+        since: datetime | None = None,
+        run: str = "",
+        limit: int = 20,
+        report: bool = False,
+        archived: bool = False,
+    ) -> list[dict[str, JSON]]:
+        """The newest runs, the newest first; `run` is how the name of one begins. With `report` what each reported,
+        with `archived` also those that are older than `run.history`, without what they reported.
+
+        Raises `Refusal` where no run history is kept.
         """
         from runners.definition import of
         from runners.errors import Refusal
         from runners.place import Place
+        from runners.session import obtain, own
 
         pipeline = of(self).pipeline
-        history = Place.of(pipeline).history(pipeline)
+        history = Place.of(pipeline).history(
+            pipeline, lambda: own(obtain(pipeline.spark.conf, pipeline.spark.packages))
+        )
         if history is None:
-            raise Refusal(f"{pipeline.name} keeps no run history: its state lies in a catalog, or run.history is 0s.")
-        return history.runs(status=status, since=since, run=run, limit=limit, report=report)
+            raise Refusal(f"{pipeline.name} keeps no run history: run.history is 0s.")
+        return history.runs(status=status, since=since, run=run, limit=limit, report=report, archived=archived)
 
     def lanes(self) -> Lanes:
         """How far every lane is, and what is open; in a notebook a table."""
@@ -273,16 +359,31 @@ class Pipeline:
 
         return Lanes.of(of(self).pipeline)
 
-    def dead_letters(self, limit: int | None = None) -> list[dict[str, JSON]]:
-        """The last `limit` refused rows (default: all), the newest last.
+    def dead_letters(self, limit: int | None = None, *, reveal: bool = False) -> list[dict[str, JSON]]:
+        """The last `limit` refused rows (default: all), the newest last; with `reveal` protected columns as they are.
 
         Raises `DestinationError` for a DLQ that cannot be read again.
         """
         from destinations.dead_letters import read_dead_letters
         from runners.definition import of
+
+        dlq, spark, known = self._dead_letters()
+        rows = read_dead_letters(dlq, spark, limit=limit, replayed=known.replayed, discarded=known.discarded)
+        return rows if reveal else [of(self).pipeline.protection.nack(row) for row in rows]
+
+    def _dead_letters(self) -> tuple[Destination, Callable[[], SparkSession], Decided]:
+        """The DLQ, a Spark to ask it with, and what was decided of its rows."""
+        from runners.definition import of
+        from runners.journal import Journal
+        from runners.letters import decided
         from runners.place import Place
         from runners.session import obtain
 
         pipeline = of(self).pipeline
-        dlq = pipeline.dlq.destination or Place.of(pipeline).dlq()
-        return read_dead_letters(dlq, lambda: obtain(pipeline.spark.conf, pipeline.spark.packages), limit=limit)
+        place = Place.of(pipeline)
+
+        def spark() -> SparkSession:
+            return obtain(pipeline.spark.conf, pipeline.spark.packages)
+
+        journal = Journal(place.ledger(spark() if place.needs_spark else None))
+        return pipeline.dlq.destination or place.dlq(), spark, decided(journal)

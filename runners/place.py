@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from destinations.delta import Delta
 from destinations.destination import Destination
 from origins.quantities import seconds
 from runners.errors import Refusal
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from runners.progress import State
-    from runners.run_history import RunHistory
+    from runners.run_history import History
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,17 +83,22 @@ class Place:
             return Folders(self.directory / "prepared")
         return Tables(self.schema, f"{self.name}_prepared_")
 
-    def history(self, pipeline: Pipeline) -> RunHistory | None:
-        """Which runs there were; None where that is not kept."""
+    def history(self, pipeline: Pipeline, spark: Callable[[], SparkSession]) -> History | None:
+        """Which runs there were; None where that is not kept. `spark` is asked only where there is no other way."""
         from runners.run_history import RunHistory
+        from runners.spark_run_history import SparkRunHistory
 
-        kept = seconds(pipeline.run_options.history)
-        if self.directory is None or not kept:
+        kept = timedelta(seconds=seconds(pipeline.run_options.history))
+        if not kept:
             return None
-        return RunHistory(self.directory / "runs", timedelta(seconds=kept))
+        if self.directory is None:
+            return SparkRunHistory(spark, f"{self.schema}.{self.name}_runs", kept)
+        return RunHistory(self.directory / "runs", kept)
 
     def dlq(self) -> Destination:
         """The DLQ that a pipeline has unless it says otherwise."""
+        from destinations.delta import Delta
+
         if self.directory is not None:
             return Delta(path=str(self.directory / "dlq"), name="dlq")
         return Delta(table=f"{self.schema}.{self.name}_dlq", name="dlq")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
@@ -14,11 +14,12 @@ from origins.names import HIDDEN, quoted
 from origins.origin import PLACE
 from runners.counting import stage_counts
 from runners.counts import Branch, Counts, StageCount
-from runners.groups import groups_of
+from runners.groups import by_arrow, groups_of
 from runners.line import Line, Step, passing
+from runners.notes import notes_of
 from runners.outcome import Prepared
 from runners.verdicts import Verdicts, Witness
-from stages.rows import ORIGINAL, REFUSED_BY_ORIGIN, STATE, VERDICT, Marked
+from stages.rows import NOTE, ORIGINAL, POISON, REFUSED_BY_ORIGIN, STATE, VERDICT, Marked
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -47,44 +48,103 @@ class Preparation:
     sections: list[str] = field(default_factory=list)
     seen: list[Verdicts | None] = field(default_factory=list)
     """The verdicts of each section, if they were seen for sure."""
+    findings: dict[str, JSON] = field(default_factory=dict)
+    """What stages found out about the batch, by their names."""
+    noted: list[Sequence[str]] = field(default_factory=list)
+    """The columns with notes that each section has."""
+    holds: int = 0
+    """How often rows were written down on their way, to be judged."""
+    protected: Sequence[str] = ()
+    """The columns whose values nobody is shown."""
 
     def describe(self, rows: Marked) -> DataFrame:
         """The rows behind all stages, with their verdicts. What stands before a stage that changes rows is written."""
-        rows = passing(replace(rows, materialise=self.keep, parts=self.order), self.line.common, self.pins)
-        return _branched(rows, self.line, self.pins)
+        return branched(passing(self.ready(rows), self.line.common, self.pins), self.line, self.pins)
 
-    def decide(self, described: DataFrame) -> Prepared:
-        """Write the rows with their verdicts, and count them."""
+    def ready(self, rows: Marked) -> Marked:
+        """The rows as they begin their way."""
+        return replace(
+            rows,
+            materialise=self.keep,
+            hold=self.hold,
+            tell=self.findings.__setitem__,
+            protected=tuple(self.protected),
+            parts=self.order,
+        )
+
+    def decide(self, described: DataFrame, *, few: bool = False) -> Prepared:
+        """Write the rows with their verdicts, and count them; `few` may pass through this process."""
+        if few and not self.sections:
+            table = self.store.write_few(f"{self.name}-0", described)
+            if table is not None:
+                self._lies(described)
+                return self._asked([by_arrow(table)])
         branches = {f"f{index}": steps for index, steps in enumerate(self.line.branches.values())}
         self._write(described, branches)
         seen = [each for each in self.seen if each is not None]
         if len(seen) == len(self.sections):
-            return Prepared(path=self.name, sections=len(self.sections), counts=self._counted(seen))
-        groups = [groups_of(self.spark, self.store, section) for section in self.sections]
-        return self._placed(groups, self._counted([Verdicts.of(each) for each in groups]))
+            counts = replace(self._counted(seen), findings=self._found())
+            return Prepared(path=self.name, sections=len(self.sections), counts=counts)
+        return self._asked([groups_of(self.spark, self.store, section) for section in self.sections])
+
+    def _asked(self, groups: Sequence[Sequence[Mapping[str, JSON]]]) -> Prepared:
+        """What was decided, as the rows of each section say that were written."""
+        counts = self._counted([Verdicts.of(each) for each in groups])
+        placed = self._placed(groups, replace(counts, findings=self._found()))
+        return replace(placed, stops=self._stops(placed.counts))
+
+    def _found(self) -> Mapping[str, JSON]:
+        """What the stages found: told while the batch was judged, or in the notes beside its rows."""
+        names = {f"{NOTE}{step.number}": step for step in self.line.steps if step.name not in self.findings}
+        for section, frame in zip(self.sections, self.noted, strict=True):
+            asked = [name for name in frame if name in names]
+            for name, notes in notes_of(self.spark, self.store, section, asked).items():
+                said = names[name].stage.found(notes)
+                if said is not None:
+                    self.findings[names[name].name] = said
+        return self.findings
+
+    def _stops(self, counts: Counts) -> Sequence[str]:
+        """The stages that refused a row and then stop the run."""
+        stop = {step.name for step in self.line.steps if step.stage.on_error == "stop"}
+        return [stage.stage for stage in counts.stages if stage.nacked and stage.stage in stop]
 
     def keep(self, rows: Marked) -> DataFrame:
         """Write rows that reach a stage which changes them; gives the live ones back."""
         live = F.when(F.col(STATE) == 0, struct_of(rows.names)).alias("live")
-        self._write(rows.frame.select(*_verdict(), live), {})
+        self._write(rows.frame.select(*_verdict(), *_notes(rows), live), {})
         written = self.store.read(self.spark, self.sections[-1])
         return written.where(F.col("live").isNotNull()).select("live.*")
 
+    def hold(self, rows: Marked, note: str) -> tuple[Marked, Mapping[str, int]]:
+        """Write the rows as they stand, for a stage that judges the batch; as `Rows.hold` says."""
+        name = f"{self.name}-held{self.holds}"
+        self.holds += 1
+        self.store.write(name, rows.frame)
+        notes = notes_of(self.spark, self.store, name, [note] if note else [])
+        return replace(rows, frame=self.store.read(self.spark, name)), notes.get(note, {})
+
     def _write(self, frame: DataFrame, branches: Mapping[str, Sequence[Step]]) -> None:
-        section = f"{self.name}-{len(self.sections)}"
         witness = Witness.of(frame, self.line.common, branches) if self.store.tells else Witness(frame)
-        self.seen.append(witness.verdicts(self.store.write(section, witness.frame)))
-        self.sections.append(section)
+        self.seen.append(witness.verdicts(self.store.write(f"{self.name}-{len(self.sections)}", witness.frame)))
+        self._lies(frame)
+
+    def _lies(self, frame: DataFrame) -> None:
+        """The frame lies in the store, as one more section."""
+        self.sections.append(f"{self.name}-{len(self.sections)}")
+        self.noted.append([name for name in frame.columns if name.startswith(NOTE)])
 
     def _counted(self, sections: Sequence[Verdicts]) -> Counts:
         read = entered = sections[0].rows
         stages: list[StageCount] = []
         filtered = changed = nacked = 0
-        for verdicts, steps in zip(sections, _sections(self.line.common), strict=True):
+        states = Counter[int]()
+        for verdicts, steps in zip(sections, sections_of(self.line.common), strict=True):
             changing = 0 if verdicts is sections[0] else 1
             for step in steps[:changing]:
-                stages.append(StageCount(stage=step.name, entered=entered, left=verdicts.rows))
-                changed += verdicts.rows - entered
+                lost = {"filtered": states[step.number], "nacked": states[-step.number]}
+                stages.append(StageCount(stage=step.name, entered=entered, left=verdicts.rows, **lost))
+                changed += verdicts.rows - (entered - sum(lost.values()))
             states = verdicts.states
             counted, entered = stage_counts(steps[changing:], verdicts.rows - states[REFUSED_BY_ORIGIN], states)
             stages += counted
@@ -136,6 +196,19 @@ def refused_rows(spark: SparkSession, store: Store, decision: Decision) -> DataF
     return first
 
 
+def few_refused_rows(store: Store, decision: Decision) -> list[dict[str, JSON]] | None:
+    """The same in this process; None where they did not pass through it when they were decided."""
+    import pyarrow.compute as pc
+
+    if decision.sections > 1:
+        return None
+    found = store.few(f"{decision.path}-0", lambda column: column in (NACKED, "part", "block", "row", "state"))
+    if found is None:
+        return None
+    rows: list[dict[str, JSON]] = found.filter(pc.less(found["state"], 0)).to_pylist()
+    return [{**row, "position": decision.bases[f"0:{_key(row['part'], row['block'])}"] + row["row"]} for row in rows]
+
+
 def rows_for(spark: SparkSession, store: Store, decision: Decision, name: str) -> DataFrame:
     """The rows that were decided for one destination."""
     index = list(decision.counts.branches).index(name)
@@ -145,7 +218,24 @@ def rows_for(spark: SparkSession, store: Store, decision: Decision, name: str) -
     return frame.where(f"state = 0 and f{index} = 0").select(f"b{index}.*")
 
 
-def _branched(rows: Marked, line: Line, pins: Mapping[str, JSON]) -> DataFrame:
+def few_rows_for(store: Store, decision: Decision, name: str) -> Any:
+    """The same as a table of Arrow's; None where they did not pass through this process when they were decided."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    index = list(decision.counts.branches).index(name)
+    own, filters = f"b{index}", f"f{index}"
+    section = f"{decision.path}-{decision.sections - 1}"
+    found = store.few(section, lambda column: column in ("state", "live", own, filters))
+    if found is None:
+        return None
+    if own not in found.column_names:
+        return pa.Table.from_struct_array(found.filter(pc.equal(found["state"], 0))["live"])
+    stays = pc.and_(pc.equal(found["state"], 0), pc.equal(found[filters], 0))
+    return pa.Table.from_struct_array(found.filter(stays)[own])
+
+
+def branched(rows: Marked, line: Line, pins: Mapping[str, JSON]) -> DataFrame:
     """The rows with what each destination would get (`b0`, `b1` …) and what its own stages filtered (`f0` …); what
     those get that have no stages of their own is there once (`live`).
 
@@ -155,9 +245,10 @@ def _branched(rows: Marked, line: Line, pins: Mapping[str, JSON]) -> DataFrame:
     names = rows.names
     own_stages = {index: steps for index, steps in enumerate(line.branches.values()) if steps}
     if not own_stages:
-        return rows.frame.select(*_verdict(), F.when(F.col(STATE) == 0, struct_of(names)).alias("live"))
+        live = F.when(F.col(STATE) == 0, struct_of(names)).alias("live")
+        return rows.frame.select(*_verdict(), *_notes(rows), live)
     frame = rows.frame.withColumns({COMMON: struct_of(names), BEFORE: F.col(STATE)})
-    rows = replace(rows, frame=frame, kept=(COMMON, BEFORE))
+    rows = replace(rows, frame=frame, kept=(*rows.kept, COMMON, BEFORE))
     for index, steps in own_stages.items():
         branch = passing(rows, steps, pins)
         before, filtered = behind_branch()
@@ -165,7 +256,7 @@ def _branched(rows: Marked, line: Line, pins: Mapping[str, JSON]) -> DataFrame:
             f"b{index}": F.when(F.col(STATE) == 0, struct_of(branch.names)),
             f"f{index}": filtered,
         }
-        others = [F.col(name) for name in rows.kept if name != BEFORE]
+        others = [F.col(name) for name in branch.kept if name != BEFORE]
         frame = branch.frame.select(
             *[F.col(name) for name in (PLACE, VERDICT, ORIGINAL)],
             before.alias(STATE),
@@ -174,14 +265,14 @@ def _branched(rows: Marked, line: Line, pins: Mapping[str, JSON]) -> DataFrame:
             *[column.alias(name) for name, column in own.items()],
             *[F.col(COMMON)[name].alias(name) for name in names],
         )
-        rows = replace(rows, frame=frame, kept=(*rows.kept, *own))
-    kept = [F.col(name) for name in rows.kept if name not in (COMMON, BEFORE)]
+        rows = replace(rows, frame=frame, kept=(*branch.kept, *own))
+    kept = [F.col(name) for name in rows.kept if name not in (COMMON, BEFORE, POISON)]
     if len(own_stages) < len(line.branches):
         kept.append(F.when(F.col(STATE) == 0, F.col(COMMON)).alias("live"))
     return rows.frame.select(*_verdict(), *kept)
 
 
-def _sections(steps: Sequence[Step]) -> list[list[Step]]:
+def sections_of(steps: Sequence[Step]) -> list[list[Step]]:
     """The stages between the places where batches are written down; later ones begin with a changing stage."""
     sections: list[list[Step]] = [[]]
     for step in steps:
@@ -225,6 +316,11 @@ def behind_branch() -> tuple[Column, Column]:
 def struct_of(names: Sequence[str]) -> Column:
     """These columns as one."""
     return F.struct(*[F.col(quoted(name)) for name in names])
+
+
+def _notes(rows: Marked) -> list[Column]:
+    """What stages keep beside a row."""
+    return [F.col(name) for name in rows.kept if name.startswith(NOTE)]
 
 
 def _verdict() -> list[Column]:

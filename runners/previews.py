@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
+from origins.changes import stopped
 from origins.errors import WherryError
 from origins.origin import Origin, Progress
 from origins.quantities import seconds
 from runners.definition import Definition
 from runners.errors import CarryFailed, Refusal
 from runners.journal import Journal
-from runners.line import Line, named
-from runners.opening import analysed, limits_of, line_of, pinned_schema, surveyed
+from runners.line import Line, labels_of, named, passing
+from runners.opening import analysed, limits_of, line_of, recorded_schema, schema_of, surveyed
 from runners.pace import Pace
 from runners.place import Place, check_pipeline
 from runners.preview import BatchPreview, Preview
 from runners.problems import nearest
 from runners.progress import Lane, Plan
+from runners.protected import check_protected
 from runners.runner import columns, own
 from runners.session import in_short, obtain
 from runners.session import own as own_session
 from runners.source import Feed, Source
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+    from stages.rows import Marked
+    from stages.stage import Stage
 
 
 def preview(definition: Definition, *, rows: int | None, shown: int, lane: str | None, from_beginning: bool) -> Preview:
@@ -49,6 +54,35 @@ def preview(definition: Definition, *, rows: int | None, shown: int, lane: str |
     return Preview(pipeline=pipeline.name, batches=tuple(tried))
 
 
+def next_rows(definition: Definition, without: type[Stage]) -> DataFrame | None:
+    """The rows of the next batch behind the stages that all rows pass, but for those of this kind, without those that
+    are filtered or refused; None when nothing waits. Nothing is written."""
+    from stages.rows import Marked
+
+    pipeline = definition.pipeline
+    place = Place.of(pipeline)
+    spark = own_session(obtain(pipeline.spark.conf, pipeline.spark.packages), pipeline.run_options.time_zone)
+    journal = Journal(place.ledger(spark if place.needs_spark else None))
+    check_pipeline(pipeline, place, journal.state)
+    look = _Look(definition=definition, journal=journal, spark=spark, from_beginning=False)
+    for origin in pipeline.every_origin:
+        found = look.waiting(origin, [*pipeline.lanes_of(origin)])
+        if found is not None:
+            line, plan = found
+            steps = [step for step in line.common if not isinstance(step.stage, without)]
+            frame = origin.fetch(spark, own(plan.batch), places=True)
+            rows = Marked.begin(frame, columns(plan.batch), labels_of(plan.batch), _live)
+            rows = passing(replace(rows, parts=origin.parts(own(plan.batch))), steps, plan.pins, checked=True)
+            return _live(rows)
+    return None
+
+
+def _live(rows: Marked) -> DataFrame:
+    from stages.rows import STATE
+
+    return rows.frame.where(f"{STATE} = 0").select(*[rows.column(name) for name in rows.names])
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Look:
     """A look at what waits, which leaves everything as it is."""
@@ -66,9 +100,10 @@ class _Look:
             if self.from_beginning
             else surveyed(pipeline, origin, self.journal, self.spark)
         )
-        schema = pinned_schema(origin, self.journal) or origin.columns(self.spark, backlog)
+        schema = schema_of(origin, recorded_schema(origin, self.journal), self.spark, backlog)
         if schema is None:
             return None
+        schema = origin.completed(schema)
         line = self._line(origin, schema)
         source = Source(
             pipeline=pipeline.name,
@@ -105,6 +140,7 @@ class _Look:
             order=origin.parts(own(batch)),
             most=shown,
             secrets=self.definition.pipeline.secrets,
+            protection=self.definition.pipeline.protection,
         )
         try:
             return trial.of(batch, origin.fetch(self.spark, own(batch), places=True), columns(batch), rows=rows)
@@ -112,11 +148,16 @@ class _Look:
             raise
         except Exception as error:
             where = f"batch {batch.number} of lane {batch.lane} ({batch.span.label})"
-            raise CarryFailed(f"{where} cannot be tried out: {in_short(error)}") from error
+            protection = self.definition.pipeline.protection
+            failed = CarryFailed(f"{where} cannot be tried out: {protection.words(error, in_short(error))}")
+            raise (stopped(error, protection) or failed) from error
 
     def _line(self, origin: Origin, schema: str) -> Line:
         pipeline, destinations = self.definition.pipeline, named(self.definition.pipeline.destinations)
-        arriving = analysed(self.spark, schema, line_of(pipeline, origin, destinations))
+        line = line_of(pipeline, origin, destinations)
+        arriving = analysed(self.spark, schema, line)
+        if pipeline.origin is not None:
+            check_protected(pipeline.protect, self.spark, {"origin": line}, {"origin": schema})
         afresh = {name: dataclasses.replace(each) for name, each in destinations.items()}
         demands = {name: list(each.demands(self.spark, arriving[name])) for name, each in afresh.items()}
         return line_of(pipeline, origin, destinations, demands)

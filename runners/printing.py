@@ -137,7 +137,8 @@ def failure(said: Report, file: str = "FILE") -> str:
     error = said.error
     assert error is not None
     hint = [error.hint.replace("FILE", file)] if error.hint else []
-    return "\n".join([f"{_ended(said)}: {error.message}", *hint, *explained(error.code)])
+    later = [f"later        {each}" for each in error.later]
+    return "\n".join([f"{_ended(said)}: {error.message}", *hint, *explained(error.code), *later])
 
 
 def explained(code: str) -> list[str]:
@@ -150,8 +151,10 @@ def status(facts: Mapping[str, JSON]) -> str:
     owner, last, dlq = facts["owner"], facts["last_run"], facts["dlq"]
     named: list[tuple[str, Sequence[str]]] = [
         ("run by", [f"{owner['host']}, process {owner['process']}, since {owner['since']}"] if owner else []),
+        ("heard", [owner["heard"]] if owner and owner.get("heard") else []),
         ("last run", [_last(last)] if last else []),
         ("error", _error(last["error"]) if last and last["error"] else []),
+        ("it was at", _snapshot(last.get("snapshot")) if last else []),
         ("lanes", [_lane(name, lane) for name, lane in facts["lanes"].items()]),
         ("open", [_open(each) for each in facts["open"]]),
         ("refused", [f"{dlq['rows']:,} rows in the dead letter queue"] if dlq["rows"] else []),
@@ -216,6 +219,7 @@ def one_run(found: Mapping[str, JSON]) -> str:
     """One run, with all that is known of it."""
     known = [(key, [str(value)]) for key, value in found.items() if key != "report" and value not in (None, "")]
     report = found["report"] or {}
+    known.append(("it was at", _snapshot(report.get("snapshot"))))
     parts = [
         (name, [", ".join(f"{key} {rows:,}" for key, rows in to.items())])
         for name, to in report.get("destinations", {}).items()
@@ -307,6 +311,15 @@ def _last(run: Mapping[str, JSON]) -> str:
 def _error(error: Mapping[str, JSON]) -> list[str]:
     more = f"More:  wherry explain {error['code']}"
     return [error["message"].splitlines()[0], *([more] if explained(error["code"]) else [])]
+
+
+def _snapshot(kept: Mapping[str, JSON] | None) -> list[str]:
+    if not kept:
+        return []
+    stage = f", stage '{kept['stage']}'" if kept["stage"] else ""
+    of = f" ({kept['of']})" if kept["of"] else ""
+    where = f"batch {kept['number']} of lane {kept['lane']}{of}{stage}" + (", of whose rows:" if kept["rows"] else "")
+    return [where, *(json.dumps(row, ensure_ascii=False) for row in kept["rows"])]
 
 
 def _lane(name: str, lane: Mapping[str, JSON]) -> str:

@@ -15,6 +15,8 @@ from runners.nack_window import NackWindow
 
 BACKFILL = "backfill-"
 """How the names of lanes begin in which the past is carried again."""
+REPLAY = "dlq/"
+"""How the names of lanes begin in which rows of the DLQ are carried again; an origin's name follows."""
 CLEAN = 10
 """How many clean batches in a row bring a lane back to the straight way."""
 
@@ -135,6 +137,11 @@ class Lane:
     open: Plan | None = None
     told: Plan | None = None
     """The last settled batch, of which the origin is told again on opening."""
+    tried: int = 0
+    """How often its next batch was tried again, by however many runs; a batch that is settled, and a run that gives
+    up, begin the count anew."""
+    since: str = ""
+    """When that batch could not be carried for the first time."""
 
     @property
     def careful(self) -> bool:
@@ -152,7 +159,12 @@ class State:
     opened: Mapping[str, JSON] = field(default_factory=dict)
     """The body of the last `open`: definition, layout, what each destination was."""
     owner: Mapping[str, JSON] | None = None
-    """The body of the last `acquire` that was not released, with the owner's name as `owner`."""
+    """The body of the last `acquire` that was not released, with the owner's name as `owner`, and with the lease that
+    it took last."""
+    heard: int = 0
+    """The number of the owner's last entry: each one renews its lease."""
+    heard_at: str = ""
+    """When that was, by the owner's clock; for people, and never to take anything by."""
     ended: Mapping[str, JSON] | None = None
     """The body of the last `release`."""
     stopping: str = ""
@@ -162,8 +174,14 @@ class State:
     """Lane, first and last number of batches that were rewound: they do not count as carried any more."""
     midway: bool = False
     """Whether batches were carried since a run last carried all that it found: what comes next goes on with these."""
+    config: Mapping[str, JSON] = field(default_factory=dict)
+    """What of the DLQ's settings somebody changed for the run that is under way."""
     backfills: Mapping[str, Mapping[str, JSON]] = field(default_factory=dict)
     """For each backfill, by what it holds, what its lanes are called and when it began."""
+    jumps: tuple[tuple[str, int], ...] = ()
+    """Lane and number: behind this batch somebody set the lane's offset, so that the next need not go on from it."""
+    accepted: frozenset[str] = frozenset()
+    """What an audit finds and somebody said is right as it is."""
 
     def lane(self, name: str) -> Lane:
         """The lane, or one at its beginning."""
@@ -187,6 +205,16 @@ class State:
         return not any(lane == settled.lane and first <= settled.number <= last for lane, first, last in self.forgotten)
 
 
+def is_replay(lane: str) -> bool:
+    """Whether rows of the DLQ are carried in this lane."""
+    return lane.startswith(REPLAY)
+
+
+def is_aside(lane: str) -> bool:
+    """Whether this is no lane of an origin, but one in which something is carried again beside them."""
+    return lane.startswith((BACKFILL, REPLAY))
+
+
 def fold(state: State, entry: Entry) -> State:
     """The state after one more entry."""
     if entry.format > FORMAT:
@@ -196,7 +224,10 @@ def fold(state: State, entry: Entry) -> State:
         )
     if entry.seq != state.seq + 1 and entry.kind != "snapshot":
         raise LedgerError(f"The ledger has a gap: entry {entry.seq} follows {state.seq}.")
-    return replace(_FOLD[entry.kind](state, entry), seq=entry.seq)
+    state = _FOLD[entry.kind](state, entry)
+    if state.owner is None or state.owner["owner"] != entry.owner:
+        return replace(state, seq=entry.seq)
+    return replace(state, seq=entry.seq, heard=entry.seq, heard_at=entry.at)
 
 
 def fold_all(entries: Iterable[Entry], state: State | None = None) -> State:
@@ -220,7 +251,7 @@ def settled_among(entries: Iterable[Entry], state: State | None = None) -> Itera
                 run=plan.batch.run,
                 at=entry.at,
                 span=plan.json()["span"],
-                counts=entry.body["counts"],
+                counts={**entry.body["counts"], "owed": entry.body["owed"]},
             )
         state = fold(state, entry)
 
@@ -232,11 +263,15 @@ def snapshot(state: State) -> Mapping[str, JSON]:
         "pipeline": state.pipeline,
         "opened": dict(state.opened),
         "owner": dict(state.owner) if state.owner is not None else None,
+        "heard": [state.heard, state.heard_at],
         "ended": dict(state.ended) if state.ended is not None else None,
         "stopping": state.stopping,
         "forgotten": [list(span) for span in state.forgotten],
         "midway": state.midway,
+        "config": dict(state.config),
         "backfills": {key: dict(backfill) for key, backfill in state.backfills.items()},
+        "jumps": [list(jump) for jump in state.jumps],
+        "accepted": sorted(state.accepted),
         "lanes": {
             name: {
                 "offset": lane.offset,
@@ -247,6 +282,8 @@ def snapshot(state: State) -> Mapping[str, JSON]:
                 "clean": lane.clean,
                 "open": lane.open.json() if lane.open else None,
                 "told": lane.told.json() if lane.told else None,
+                "tried": lane.tried,
+                "since": lane.since,
             }
             for name, lane in state.lanes.items()
         },
@@ -265,20 +302,28 @@ def _snapshot(state: State, entry: Entry) -> State:
             window=NackWindow.of(lane["window"]),
             open=plan(lane["open"]),
             told=plan(lane["told"]),
+            tried=lane.get("tried", 0),
+            since=lane.get("since", ""),
         )
         for name, lane in body["lanes"].items()
     }
+    heard, heard_at = body.get("heard", (0, ""))
     return State(
         epoch=body["epoch"],
         pipeline=body["pipeline"],
         opened=body["opened"],
         owner=body["owner"],
+        heard=heard,
+        heard_at=heard_at,
         ended=body["ended"],
         stopping=body["stopping"],
         lanes=lanes,
         forgotten=tuple((lane, first, last) for lane, first, last in body["forgotten"]),
         midway=body["midway"],
+        config=body.get("config", {}),
         backfills=body["backfills"],
+        jumps=tuple((lane, number) for lane, number in body.get("jumps", ())),
+        accepted=frozenset(body.get("accepted", ())),
     )
 
 
@@ -289,12 +334,30 @@ def _open(state: State, entry: Entry) -> State:
 def _acquire(state: State, entry: Entry) -> State:
     owner = {**entry.body, "owner": entry.owner, "at": entry.at}
     pipeline = state.pipeline or entry.body.get("pipeline", "")
-    return replace(state, epoch=entry.epoch, owner=owner, stopping="", pipeline=pipeline)
+    return replace(state, epoch=entry.epoch, owner=owner, stopping="", config={}, pipeline=pipeline)
+
+
+def _renew(state: State, entry: Entry) -> State:
+    if state.owner is None:
+        return state
+    return replace(state, owner={**state.owner, "lease": entry.body["lease"]})
 
 
 def _release(state: State, entry: Entry) -> State:
-    midway = state.midway and entry.body.get("status") != "succeeded"
-    return replace(state, owner=None, ended={**entry.body, "at": entry.at}, stopping="", midway=midway)
+    status, owner = entry.body.get("status"), state.owner or {}
+    aside = owner.get("replay") is not None or owner.get("finish", False)
+    lanes = state.lanes
+    if status == "failed":
+        lanes = {name: replace(lane, tried=0, since="") for name, lane in lanes.items()}
+    return replace(
+        state,
+        owner=None,
+        ended={**entry.body, "at": entry.at},
+        stopping="",
+        config={},
+        midway=state.midway and (aside or status != "succeeded"),
+        lanes=lanes,
+    )
 
 
 def _plan(state: State, entry: Entry) -> State:
@@ -312,7 +375,7 @@ def _settle(state: State, entry: Entry) -> State:
     body = entry.body
     owed = bool(body["owed"])
     return _lane(
-        replace(state, midway=True),
+        replace(state, midway=state.midway or not is_replay(entry.lane)),
         entry,
         offset=body["offset"],
         committed=plan.batch.number,
@@ -320,13 +383,20 @@ def _settle(state: State, entry: Entry) -> State:
         window=NackWindow.of(body["window"]),
         clean=body["clean"],
         open=replace(plan, published=True) if owed else None,
-        told=plan,
+        told=None if is_replay(entry.lane) else plan,
+        tried=0,
+        since="",
     )
 
 
 def _cancel(state: State, entry: Entry) -> State:
     _its_plan(state, entry)
     return _lane(state, entry, open=None)
+
+
+def _rest(state: State, entry: Entry) -> State:
+    _its_plan(state, entry)
+    return _lane(state, entry, tried=entry.body["tried"], since=entry.body["since"])
 
 
 def _waive(state: State, entry: Entry) -> State:
@@ -338,14 +408,31 @@ def _waive(state: State, entry: Entry) -> State:
 def _set(state: State, entry: Entry) -> State:
     lanes = dict(state.lanes)
     for name, target in entry.body["lanes"].items():
-        lanes[name] = replace(state.lane(name), offset=target["offset"], window=NackWindow(), told=None, clean=CLEAN)
+        lanes[name] = replace(
+            state.lane(name),
+            offset=target["offset"],
+            window=NackWindow(),
+            told=None,
+            clean=CLEAN,
+            tried=0,
+            since="",
+        )
     forgotten = tuple((lane, first, last) for lane, first, last in entry.body.get("forgotten", ()))
-    return replace(state, lanes=lanes, forgotten=state.forgotten + forgotten, midway=False)
+    jumps = tuple((name, state.lane(name).number) for name in entry.body["lanes"])
+    return replace(state, lanes=lanes, forgotten=state.forgotten + forgotten, jumps=state.jumps + jumps, midway=False)
 
 
 def _backfill(state: State, entry: Entry) -> State:
     begun = {entry.body["key"]: {"name": entry.body["name"], "at": entry.at}}
     return replace(state, backfills={**state.backfills, **begun})
+
+
+def _config(state: State, entry: Entry) -> State:
+    return replace(state, config={**state.config, **entry.body["dlq"]})
+
+
+def _repair(state: State, entry: Entry) -> State:
+    return replace(state, accepted=state.accepted | set(entry.body["accepted"]))
 
 
 def _stop(state: State, entry: Entry) -> State:
@@ -368,13 +455,17 @@ _FOLD = {
     "snapshot": _snapshot,
     "open": _open,
     "acquire": _acquire,
+    "renew": _renew,
     "release": _release,
     "plan": _plan,
     "prepared": _prepared,
     "settle": _settle,
     "cancel": _cancel,
+    "rest": _rest,
     "waive": _waive,
     "set": _set,
     "backfill": _backfill,
+    "config": _config,
     "stop": _stop,
+    "repair": _repair,
 }

@@ -1,54 +1,149 @@
-"""Progress on a terminal, from events alone."""
+"""Progress on a terminal, from events alone: a line for the run, and one for each lane."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
 from types import TracebackType
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.text import Text
 
-from runners.events import BatchSettled, Event, RunEnded, RunStarted, RunStopping
+from runners.clock import Clock
+from runners.events import (
+    BatchPlanned,
+    BatchRests,
+    BatchResumed,
+    BatchSettled,
+    Event,
+    RunEnded,
+    RunStarted,
+    RunStopping,
+)
+
+MOST_LANES = 12
+"""So many lanes have a line of their own."""
+
+
+@dataclass
+class LaneProgress:
+    """What is known of a lane."""
+
+    since: float
+    """When its first batch was planned."""
+    waiting: int | None = None
+    """How many batches waited for it when the run began, where that is known."""
+    batches: int = 0
+    rows: int = 0
+    nacked: int = 0
+    label: str = ""
+    """What is being carried."""
+
+    def left(self, now: float) -> timedelta | None:
+        """How long it takes if batches go on as they did; None where nobody can tell."""
+        if self.waiting is None or not self.batches:
+            return None
+        more = max(0, self.waiting - self.batches)
+        return timedelta(seconds=round((now - self.since) / self.batches * more))
+
+    def rate(self, now: float) -> float:
+        """Rows a second."""
+        return self.rows / max(now - self.since, 0.001)
 
 
 class ProgressBar:
-    """A listener that draws one line; on anything but a terminal it draws nothing."""
+    """A listener that draws while it is entered; on anything but a terminal it draws nothing."""
 
-    def __init__(self, name: str, *, batches: int | None = None, console: Console | None = None) -> None:
+    def __init__(
+        self, name: str, *, batches: int | None = None, console: Console | None = None, clock: Clock | None = None
+    ) -> None:
         self.console = console or Console(stderr=True)
-        self.rows = self.nacked = 0
-        self._progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=30),
-            MofNCompleteColumn(),
-            TextColumn("batches"),
-            TextColumn("{task.fields[rows]}"),
-            TimeElapsedColumn(),
-            console=self.console,
-            transient=True,
-            disable=not self.console.is_terminal,
-        )
-        self._task = self._progress.add_task(f"{name}: starting Spark", total=batches, rows="")
-        self._name = name
+        self.clock = clock or Clock()
+        self.lanes: dict[str, LaneProgress] = {}
+        self._name, self._doing = name, "starting Spark"
+        self._batches = batches
+        """How many batches there are in all, where the caller knows."""
+        self._waiting: dict[str, int] = {}
+        self._began = self.clock.elapsed()
+        self._spinner = Spinner("dots")
+        self._live = Live(console=self.console, transient=True, refresh_per_second=4, get_renderable=self._drawn)
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, RunStarted):
-            self._progress.update(self._task, description=self._name)
-        elif isinstance(event, RunStopping):
-            self._progress.update(self._task, description=f"{self._name}: stopping ({event.reason})")
+            self._doing, self._waiting = "", dict(event.waiting)
+        elif isinstance(event, BatchPlanned | BatchResumed):
+            lane = self._lane(event.batch.lane)
+            lane.label = event.batch.span.label
+        elif isinstance(event, BatchRests):
+            self._lane(event.batch.lane).label = f"rests {event.seconds:.0f} s before it is tried again"
         elif isinstance(event, BatchSettled) and not event.owed:
-            self.rows += event.counts["read"]
-            self.nacked += event.counts["nacked"]
-            rows = f"{self.rows:,} rows" + (f", {self.nacked:,} refused" if self.nacked else "")
-            self._progress.update(self._task, advance=1, rows=rows)
+            lane = self._lane(event.batch.lane)
+            lane.batches += 1
+            lane.rows += event.counts["read"]
+            lane.nacked += event.counts["nacked"]
+        elif isinstance(event, RunStopping):
+            self._doing = f"stopping ({event.reason})"
         elif isinstance(event, RunEnded):
-            self._progress.update(self._task, description=f"{self._name}: {event.status}")
+            self._doing = event.status
 
     def __enter__(self) -> ProgressBar:
-        self._progress.start()
+        if self.console.is_terminal:
+            self._live.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._progress.stop()
+        self._live.stop()
+
+    def _lane(self, name: str) -> LaneProgress:
+        if name not in self.lanes:
+            self.lanes[name] = LaneProgress(since=self.clock.elapsed(), waiting=self._waiting.get(name))
+        return self.lanes[name]
+
+    def _drawn(self) -> RenderableType:
+        shown = list(self.lanes.items())[:MOST_LANES]
+        rows = [[f"  lane {name}", *self._cells(lane)] for name, lane in shown]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [_line("  ".join(map(_placed, range(len(row)), row, widths)).rstrip()) for row in rows]
+        if len(self.lanes) > len(shown):
+            lines.append(_line(f"  and {len(self.lanes) - len(shown)} more lanes"))
+        self._spinner.update(text=_line("  ".join(self._whole())))
+        return Group(self._spinner, *lines)
+
+    def _whole(self) -> Iterator[str]:
+        """The line of the run."""
+        yield f"{self._name}: {self._doing}" if self._doing else self._name
+        lanes = self.lanes.values()
+        yield _of(sum(lane.batches for lane in lanes), self._batches)
+        rows, nacked = sum(lane.rows for lane in lanes), sum(lane.nacked for lane in lanes)
+        if rows:
+            yield f"{rows:,} rows" + (f", {nacked:,} refused" if nacked else "")
+        yield str(timedelta(seconds=int(self.clock.elapsed() - self._began)))
+
+    def _cells(self, lane: LaneProgress) -> Iterator[str]:
+        now = self.clock.elapsed()
+        left = lane.left(now)
+        yield _of(lane.batches, lane.waiting)
+        yield f"{lane.rows:,} rows"
+        yield f"{lane.rate(now):,.0f} rows/s" if lane.rows else ""
+        yield f"about {left} left" if left else ""
+        yield lane.label
+
+
+def _of(batches: int, whole: int | None) -> str:
+    """So many batches, of so many where that is known; there may be more than was thought."""
+    return f"{batches:,} batches" if whole is None else f"{batches:,}/{max(whole, batches):,} batches"
+
+
+def _line(text: str) -> Text:
+    """What does not fit is cut: a line that is wrapped garbles those above it."""
+    return Text(text, no_wrap=True, overflow="ellipsis")
+
+
+def _placed(column: int, text: str, width: int) -> str:
+    """The text in its column; figures stand right."""
+    return f"{text:<{width}}" if column in (0, 5) else f"{text:>{width}}"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from origins.batch import JSON, Batch
 from origins.errors import WherryError
+from origins.protection import Protection
 from runners.events import BatchRests, BatchSettled, Event, Noticed, rested
+from runners.quality import Quality, Suites
 from runners.secrets import without
 from runners.session import in_short
 from runners.watch import PHASES, added
@@ -36,12 +38,19 @@ class RunError:
     hint: str = ""
     stage: str | None = None
     lane: str | None = None
+    later: tuple[str, ...] = ()
+    """What else went wrong while the run was being ended because of this, in a line each."""
 
     @staticmethod
-    def of(error: Exception, secrets: Mapping[str, str] | None = None) -> RunError:
+    def of(
+        error: Exception,
+        secrets: Mapping[str, str] | None = None,
+        protection: Protection = Protection(),
+        later: Sequence[Exception] = (),
+    ) -> RunError:
         """From what was raised, without the secrets; an error that is not ours is told in one line."""
         batch: Batch | None = getattr(error, "batch", None)
-        ours = error if isinstance(error, WherryError) else WherryError(in_short(error))
+        ours = error if isinstance(error, WherryError) else WherryError(protection.words(error, in_short(error)))
         return RunError(
             cls=type(error).__name__,
             code=error.code if isinstance(error, WherryError) else "UNEXPECTED",
@@ -49,10 +58,22 @@ class RunError:
             hint=without(secrets or {}, ours.hint),
             stage=getattr(error, "stage", None),
             lane=batch.lane if batch else None,
+            later=tuple(without(secrets or {}, protection.words(each, in_short(each))) for each in later),
         )
 
     def __str__(self) -> str:
-        return f"{self.message}\n{self.hint}" if self.hint else self.message
+        parts = [self.message, self.hint, *(f"later: {each}" for each in self.later)]
+        return "\n".join(part for part in parts if part)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beside:
+    """What a page shows of a run that is no figure of it."""
+
+    hash: str
+    definition: JSON
+    samples: Sequence[Mapping[str, JSON]]
+    """Some of the refused rows, masked already."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +103,17 @@ class Report:
     lanes: Mapping[str, Mapping[str, JSON]] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
     """What was found at an origin and was not read; the first hundred."""
+    quality: tuple[Mapping[str, JSON], ...] = ()
+    """How each expectation fared that a stage has, over the run."""
+    validations: tuple[Mapping[str, JSON], ...] = ()
+    """What they found of the last batches, as Great Expectations writes a validation result."""
     error: RunError | None = None
+    timeline: Mapping[str, JSON] = field(default_factory=dict, repr=False)
+    """When each lane was at work, and on what; for pages and the run history."""
+    snapshot: Mapping[str, JSON] | None = None
+    """What a run that failed was doing: `lane`, `number`, `of`, `stage`, and up to 20 `rows` of the batch."""
+    beside: Callable[[], Beside] | None = field(default=None, repr=False, compare=False)
+    """Asked when a notebook shows the report."""
 
     @property
     def delivered(self) -> Mapping[str, int]:
@@ -111,6 +142,8 @@ class Report:
             "spent": {phase: round(seconds, 3) for phase, seconds in self.spent.items()},
             "lanes": {name: dict(lane) for name, lane in self.lanes.items()},
             "notices": list(self.notices),
+            "quality": [dict(each) for each in self.quality],
+            "validations": [dict(each) for each in self.validations],
             "error": None
             if error is None
             else {
@@ -120,19 +153,25 @@ class Report:
                 "hint": error.hint,
                 "stage": error.stage,
                 "lane": error.lane,
+                "later": list(error.later),
             },
+            "snapshot": self.snapshot,
         }
 
     def _repr_html_(self) -> str:
-        from runners.notebook import report
+        from runners.report_page import cell
 
-        return report(self)
+        facts = {**self.json(), "timeline": self.timeline}
+        beside = self.beside() if self.beside else Beside(hash="", definition=None, samples=())
+        return cell({**facts, "report": facts, "definition": beside.hash}, beside.definition, beside.samples)
 
 
 class Bookkeeper:
     """A listener that adds up what a run settles."""
 
-    def __init__(self, destinations: tuple[str, ...], resolved: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, destinations: tuple[str, ...], resolved: Mapping[str, str] | None = None, suites: Suites | None = None
+    ) -> None:
         self.resolved = resolved or {}
         """The names of destinations by those that they had when a batch was planned."""
         self.settled: dict[str, BatchSettled] = {}
@@ -144,6 +183,7 @@ class Bookkeeper:
         self.owed: dict[str, int] = dict.fromkeys(destinations, 0)
         self.notices: list[str] = []
         self.spent = dict.fromkeys(PHASES, 0.0)
+        self.quality = Quality(suites or {})
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, BatchSettled):
@@ -169,6 +209,7 @@ class Bookkeeper:
                 kept = self.stages.setdefault(stage["stage"], {"in": 0, "out": 0, "filtered": 0, "nacked": 0})
                 for key in kept:
                     kept[key] += stage[key]
+            self.quality.add(event.batch, counts.get("findings", {}))
         already = before.counts["delivered"] if before else {}
         for name, rows in counts["delivered"].items():
             if name not in already:
@@ -186,7 +227,16 @@ class Bookkeeper:
             self.balanced = counts["balanced"]
 
     def report(
-        self, *, pipeline: str, run: str, status: str, reason: str, seconds: float, error: RunError | None
+        self,
+        *,
+        pipeline: str,
+        run: str,
+        status: str,
+        reason: str,
+        seconds: float,
+        error: RunError | None,
+        snapshot: Mapping[str, JSON] | None = None,
+        timeline: Mapping[str, JSON] | None = None,
     ) -> Report:
         """The report of the run as far as it came."""
         first = next(iter(self.branches.values()), {"filtered": 0, "changed": 0})
@@ -217,5 +267,9 @@ class Bookkeeper:
             spent=self.spent,
             lanes=self.lanes,
             notices=tuple(self.notices),
+            quality=tuple(self.quality.json()),
+            validations=tuple(self.quality.validations),
             error=error,
+            snapshot=snapshot,
+            timeline=timeline or {},
         )

@@ -6,9 +6,13 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 
+from runners.clock import Clock
+from runners.entry import Entry
 from runners.flight import Flight, Step, rested
 from runners.outcome import Ask
+from runners.progress import Lane
 from runners.retry import Retry
 
 LISTEN = 5.0
@@ -39,12 +43,28 @@ class Resting:
             pause = max(pause, longer)
         return replace(step, flight=rested(flight, step.again, now=now, until=now + pause), error=None)
 
+    def noted(self, step: Step, clock: Clock) -> Step:
+        """The step of a batch that begins to rest, with what the next run has to know if this one dies meanwhile: how
+        often it was tried, and since when."""
+        flight = step.flight
+        since = clock.now() - timedelta(seconds=clock.elapsed() - (flight.since or 0.0))
+        body = {"tried": flight.tried, "since": since.isoformat(timespec="milliseconds")}
+        entry = Entry(kind="rest", lane=flight.plan.batch.lane, plan=flight.plan.batch.plan, body=body)
+        return replace(step, entries=(*step.entries, entry))
+
     def watched(self, step: Step, now: float) -> Step:
         """The step; before a write that went wrong is asked for, the ledger is looked at."""
         flight = step.flight
         if isinstance(flight.task, Ask) and flight.until is None:
             return replace(step, flight=replace(flight, until=now))
         return step
+
+    @staticmethod
+    def since(lane: Lane, clock: Clock) -> float | None:
+        """When the lane's next batch could not be carried for the first time, by the clock of this run."""
+        if not lane.since:
+            return None
+        return clock.elapsed() - max(0.0, (clock.now() - datetime.fromisoformat(lane.since)).total_seconds())
 
     def is_resting(self, flight: Flight, now: float) -> bool:
         """Whether it is not yet time to try the batch again."""

@@ -17,7 +17,7 @@ FOR_EVER = -1
 class Retry:
     """What the definition says about trying again; all times in seconds."""
 
-    attempts: int = 5
+    attempts: int = 7
     """How often the same batch is tried again; -1 is for ever, 0 never."""
     wait: float = 1.0
     """How long the first wait is; each later one is twice as long."""

@@ -10,38 +10,53 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from destinations.deadline import Deadline
+from destinations.delta import Delta
 from destinations.destination import Destination
 from destinations.discard import Discard
 from origins.batch import JSON
 from origins.errors import WherryError
+from origins.origin import Origin
 from origins.quantities import seconds
 from runners.backfill import Backfill
+from runners.causes import is_cancelled
 from runners.clock import Clock
 from runners.crew import Threads
+from runners.dead_letter_rows import DeadLetterRows
 from runners.dispatcher import Dispatcher
 from runners.entry import Entry
-from runners.errors import Owned
 from runners.events import BatchRests, Event, Listener, Noticed, RunEnded, RunStarted, rested
 from runners.flight import Rules
 from runners.following import Following
+from runners.herald import Herald
+from runners.hook import facts_of_end, facts_of_start
 from runners.journal import Journal
 from runners.layout import check_layout, resolved, start_over, waive
+from runners.letters import decided
 from runners.line import named
 from runners.opening import Opening
-from runners.ownership import StateLock, end_orphan, host_identity, process_identity
+from runners.ownership import StateLock, end_orphan, host_identity, process_identity, sweep_locks
 from runners.pace import Pace
 from runners.pipeline import Pipeline
 from runners.place import Place, check_pipeline
+from runners.progress import REPLAY
+from runners.replaying import Replay
 from runners.report import Bookkeeper, Report, RunError
+from runners.retention import tidy
 from runners.retry import policy
 from runners.ruling import Ruling
 from runners.run_history import RunRow, scribe_of, told
 from runners.runner import Runner
 from runners.scribe import Scribe
 from runners.secrets import discreet, without
-from runners.session import jvm_process, obtain, own
+from runners.session import ahead, answers, is_connect, jvm_process, obtain, own
+from runners.snapshot import snapshot
 from runners.source import Source, notices_of
-from runners.stopping import ledger_forces, signals_stop
+from runners.stopping import forced_in_time, signals_stop
+from runners.suites import suites_of
+from runners.taking import Taking
+from runners.tenure import Tenure
+from runners.timeline import Timeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,6 +82,10 @@ class Run:
     """Whether to go on when nothing is left, and to carry what comes."""
     backfill: Backfill | None = None
     """What of the past to carry again, in place of what waits."""
+    finish: bool = False
+    """Whether to finish what an earlier run left open, and to carry nothing else."""
+    replay: Replay | None = None
+    """What of the DLQ to carry again, in place of what waits."""
     take_over: str = ""
     """Why this run may take the pipeline from an owner on another host."""
     spark: SparkSession | None = None
@@ -74,42 +93,59 @@ class Run:
     pool: str = ""
     """With whom its work on Spark shares the cores fairly."""
     ruling: Ruling = Ruling()  # noqa: RUF009  (it is frozen)
+    hooks_wait: float | None = None
+    """How many seconds to wait, at the end, for hooks that are still being told; by default for half a minute."""
 
     def __post_init__(self) -> None:
         self.id = uuid.uuid4().hex
         self.place = Place.of(self.pipeline)
-        self.destinations = named(self.pipeline.destinations)
-        self.dlq: Destination = self.pipeline.dlq.destination or self.place.dlq()
-        self.books = Bookkeeper(tuple(self.destinations), resolved(self.destinations))
+        protection, dead = self.pipeline.protection, self.pipeline.dlq.destination or self.place.dlq()
+        self.destinations = named([each.discreet(protection) for each in self.pipeline.destinations])
+        self.dlq: Destination = dead.discreet(protection)
+        self.books = Bookkeeper(tuple(self.destinations), resolved(self.destinations), suites_of(self.pipeline))
         self.dispatcher: Dispatcher | None = None
+        self.snapshot: Mapping[str, JSON] | None = None
+        self.timeline = Timeline(self.clock)
 
     def carry(self) -> Report:
         """Carry what waits. Raises only when the pipeline could not be taken; all else is in the report."""
         began = self.clock.elapsed()
         self.place.make()
-        with self._locked(), discreet(self.pipeline.secrets):
-            journal = None if self.place.needs_spark else self._journal(None)
+        with self._locked() as taking, discreet(self.pipeline.secrets):
+            journal = None if self.place.needs_spark else self._journal(None, taking)
             options = self.pipeline.spark
             given = self.spark or obtain(options.conf, options.packages)
             spark = own(given, self.pipeline.run_options.time_zone)
-            journal = journal or self._journal(spark)
-            self._acquire(journal, spark)
-            began_row, scribe = self._began()
-            status, error = self._carry(journal, spark)
-            stopping = self.dispatcher.stopping if self.dispatcher else ""
+            journal = journal or self._journal(spark, taking)
+            self._acquire(journal, spark, taking)
+            began_row, scribe = self._began(spark)
+            herald = Herald(self.pipeline.hooks, self.pipeline.secrets)
+            herald.tell(facts_of_start(self.pipeline.name, self.id, self.clock.now().isoformat()))
+            status, errors = self._carry(journal, spark)
+            stopping = (self.dispatcher.stopping or self.dispatcher.asked_to_stop) if self.dispatcher else ""
             report = self.books.report(
                 pipeline=self.pipeline.name,
                 run=self.id,
                 status=status,
-                reason=stopping or ("failed" if error else "nothing left to do"),
+                reason=stopping or ("failed" if errors else "nothing left to do"),
                 seconds=self.clock.elapsed() - began,
-                error=RunError.of(error, self.pipeline.secrets) if error else None,
+                error=RunError.of(errors[0], self.pipeline.secrets, self.pipeline.protection, errors[1:])
+                if errors
+                else None,
+                snapshot=self.snapshot,
+                timeline=self.timeline.json(),
             )
+            if self.replay is not None and not errors:
+                kept = seconds(self.pipeline.dlq.retain)
+                tidy(spark, self.dlq, decided(journal), retain=kept, now=self.clock.now())
             self._release(journal, report)
+        facts = without(self.pipeline.secrets, report.json())
+        herald.tell(facts_of_end(facts, self.clock.now().isoformat()))
         if scribe is not None:
-            facts = without(self.pipeline.secrets, report.json())
-            scribe.put(began_row.ended(report, facts, self.clock.now()))
+            timeline = without(self.pipeline.secrets, report.timeline)
+            scribe.put(began_row.ended(report, {**facts, "timeline": timeline}, self.clock.now()))
             told(scribe, self.pipeline.name)
+        herald.ended(self.pipeline.name, self.hooks_wait)
         return report
 
     def stop(self, reason: str = "asked to stop", *, force: bool = False) -> None:
@@ -117,7 +153,7 @@ class Run:
         if self.dispatcher is not None:
             self.dispatcher.request_stop(reason, force=force)
 
-    def _began(self) -> tuple[RunRow, Scribe[RunRow] | None]:
+    def _began(self, spark: SparkSession) -> tuple[RunRow, Scribe[RunRow] | None]:
         """The run's row in the run history, and who writes it: nobody waits for that."""
         row = RunRow(
             run=self.id,
@@ -127,46 +163,46 @@ class Run:
             definition=self.hash,
             host=str(host_identity()["host"]),
         )
-        history = self.place.history(self.pipeline)
+        history = self.place.history(self.pipeline, lambda: own(spark))
         if history is None:
             return row, None
-        scribe = scribe_of(history.path, history.retain)
+        scribe = scribe_of(history)
         scribe.put(row)
         return row, scribe
 
-    def _journal(self, spark: SparkSession | None) -> Journal:
-        """The ledger in our hands. Raises when it is another pipeline's, or somebody on another host owns it."""
-        journal = Journal(self.place.ledger(spark))
+    def _journal(self, spark: SparkSession | None, taking: Taking | None) -> Journal:
+        """The ledger in our hands. Raises when it is another pipeline's, or somebody else owns it and lives."""
+        tenure = None if taking is None else Tenure(self.clock, seconds(self.pipeline.run_options.lease))
+        journal = Journal(self.place.ledger(spark), tenure)
         check_pipeline(self.pipeline, self.place, journal.state)
-        owner = journal.state.owner
-        if owner is not None and owner["host"] != host_identity()["host"] and not self.take_over:
-            raise Owned(
-                f"{self.pipeline.name} is run by another host: {owner['host']}, process {owner['pid']}, "
-                f"since {owner['at']}.",
-                hint='If that run is surely gone:  --take-over "why you know"',
-            )
+        if taking is not None:
+            taking.may(journal)
         return journal
 
-    def _acquire(self, journal: Journal, spark: SparkSession) -> None:
-        here, before = host_identity(), journal.state.owner
-        if before is not None:
-            end_orphan(before)
+    def _acquire(self, journal: Journal, spark: SparkSession, taking: Taking | None) -> None:
         jvm = jvm_process(spark)
         body: Mapping[str, JSON] = {
-            **here,
+            **host_identity(),
             "pipeline": self.pipeline.name,
             "run": self.id,
             "jvm": process_identity(jvm) if jvm else None,
+            "ownership": self.pipeline.run_options.ownership,
+            "lock": taking.lock.path.name if taking else None,
             "take_over": self.take_over,
+            "replay": self.replay.json() if self.replay else None,
             "ruling": self.ruling.json(),
+            "finish": self.finish,
         }
-        journal.acquire(body)
+        before = journal.acquire(body, may=taking.may) if taking else journal.acquire(body)
+        sweep_locks(self.place.lock)
+        if before is not None:
+            end_orphan(before)
 
-    def _carry(self, journal: Journal, spark: SparkSession) -> tuple[str, Exception | None]:
-        """How the run ended, and the first error; later ones are attached to it."""
+    def _carry(self, journal: Journal, spark: SparkSession) -> tuple[str, Sequence[Exception]]:
+        """How the run ended, and what went wrong, in its order."""
         options = self.pipeline.run_options
         lanes = [lane for origin in self.pipeline.every_origin for lane in self.pipeline.lanes_of(origin)]
-        runner = self._runner(spark)
+        runner = self._runner(spark, journal.tenure)
         crew = Threads(options.runners or min(len(lanes), os.cpu_count() or 1), runner.process)
         dispatcher = self.dispatcher = Dispatcher(
             journal=journal,
@@ -181,43 +217,56 @@ class Run:
             max_in_flight=options.max_in_flight or len(lanes),
             committed=runner.listening(spark),
             forget=lambda plan: runner.forget(spark, plan),
-            listeners=[self.books, _logged, *self.listeners],
+            listeners=[self.books, self.timeline, _logged, *self.listeners],
             pace=Pace(seconds(options.batch.target)),
             retry=policy(options.retry),
+            pulse=lambda: answers(spark),
         )
         raised: list[Exception] = []
-        try:
-            ledger, every = self.place.ledger(spark), FORCED_AT_ONCE if self.place.directory else FORCED_SOON
-            with (
-                signals_stop(dispatcher, runner.cancel),
-                ledger_forces(ledger, dispatcher, runner.cancel, every=every),
-            ):
+        ledger, every = self.place.ledger(spark), FORCED_AT_ONCE if self.place.directory else FORCED_SOON
+        drain = seconds(options.drain)
+        with (
+            signals_stop(dispatcher),
+            forced_in_time(ledger, dispatcher, runner.cancel, every=every, drain=drain),
+        ):
+            try:
                 self._carry_all(journal, dispatcher, runner, spark)
-        except Exception as error:
-            raised.append(error)
-        if raised or dispatcher.forced:
-            runner.cancel()
-        crew.close()
-        runner.close()
-        errors = [*dispatcher.errors, *raised]
-        for later in errors[1:]:
-            if isinstance(errors[0], WherryError):
-                errors[0].later.append(later)
+            except Exception as error:
+                raised.append(error)
+            if raised or dispatcher.forced:
+                runner.cancel()
+            elif dispatcher.errors:
+                self.snapshot = self._kept(runner, spark, dispatcher.errors[0])
+            crew.close()
+            runner.close()
+        errors = [*dispatcher.errors, *(error for error in raised if not (dispatcher.forced and is_cancelled(error)))]
         if errors:
-            return "failed", errors[0]
-        return ("stopped" if dispatcher.stopping else "succeeded"), None
+            return "failed", errors
+        return ("stopped" if dispatcher.stopping or dispatcher.forced else "succeeded"), []
+
+    def _kept(self, runner: Runner, spark: SparkSession, error: Exception) -> Mapping[str, JSON] | None:
+        """What the run was doing when a batch failed: its refused rows if it was they, else its first ones."""
+        batch, most = getattr(error, "batch", None), self.pipeline.run_options.snapshot
+        if batch is None or not most:
+            return None
+        rows = getattr(error, "rows", None) or runner.sample(spark, batch, most)
+        return snapshot(batch, getattr(error, "stage", None), rows[:most])
 
     def _carry_all(self, journal: Journal, dispatcher: Dispatcher, runner: Runner, spark: SparkSession) -> None:
         """First the batches that an earlier run left open, then what waits."""
         waive(journal, self.destinations, self.ruling)
-        state = journal.state
-        self.place.store().sweep(spark, [plan.decision.path for plan in state.open_plans if plan.decision])
+
+        def prepared() -> Sequence[str]:
+            journal.refresh()
+            return [plan.decision.path for plan in journal.state.open_plans if plan.decision]
+
+        self.place.store().sweep(spark, prepared)
         dispatcher.recover()
         dispatcher.run()
-        if dispatcher.stopping:
+        if dispatcher.stopping or self.finish:
             return
         check_layout(self.pipeline, self.destinations, journal.state, self.ruling)
-        if self.backfill is None:
+        if self.backfill is None and self.replay is None:
             start_over(self.pipeline, journal, self.ruling)
         opening = Opening(
             pipeline=self.pipeline,
@@ -239,17 +288,29 @@ class Run:
             return source
 
         def again(source: Source | None, offsets: Mapping[str, JSON]) -> Source | None:
-            return opened(opening.again(source, offsets, journal, spark))
+            with runner.planning():
+                return opened(opening.again(source, offsets, journal, spark))
 
-        source = opened(opening.source(journal, spark))
+        with runner.planning():
+            source = opened(opening.source(journal, spark))
         if source is not None and self.backfill is not None:
             source = self.backfill.source(source, self.pipeline, journal)
+        if source is not None and self.replay is not None:
+            with runner.planning():
+                source = opened(self.replay.source(source, opening.lines, self.destinations, self.dlq, journal, spark))
         dispatcher.source = source
         if self.follow:
             every = seconds(self.pipeline.run_options.poll)
             dispatcher.following = Following(every=every, again=again, now=self.clock.elapsed())
-        self._say(RunStarted(pipeline=self.pipeline.name, run=self.id))
+        self._say(RunStarted(pipeline=self.pipeline.name, run=self.id, waiting=self._waiting(journal, source)))
         dispatcher.run()
+
+    def _waiting(self, journal: Journal, source: Source | None) -> Mapping[str, int]:
+        """For those who show how far it is; of a run that goes on nobody knows."""
+        if source is None or self.follow or not self.listeners:
+            return {}
+        offsets = {lane: journal.state.lane(lane).offset for lane in source.lanes}
+        return source.waiting(offsets, Pace(seconds(self.pipeline.run_options.batch.target)), self.clock)
 
     def _release(self, journal: Journal, report: Report) -> None:
         """Let the pipeline go. A ledger that cannot be written keeps us as its owner: the next run sees us gone."""
@@ -262,11 +323,18 @@ class Run:
         for listener in hear:
             listener(event)
 
-    def _runner(self, spark: SparkSession) -> Runner:
+    def _runner(self, spark: SparkSession, tenure: Tenure | None) -> Runner:
+        origins: dict[str, Origin] = {origin.name or "origin": origin for origin in self.pipeline.every_origin}
+        if self.replay is not None and isinstance(self.dlq, Delta):
+            origins[REPLAY] = DeadLetterRows(dlq=self.dlq)
+        deadline = None
+        if tenure is not None:
+            apart = ahead(spark) if is_connect(spark) else 0.0
+            deadline = Deadline(left=tenure.left, secure=tenure.secure, ahead=apart)
         return Runner(
             spark=spark,
             group=f"wherry-{self.id}",
-            origins={origin.name or "origin": origin for origin in self.pipeline.every_origin},
+            origins=origins,
             destinations={name: self.destinations[now] for name, now in resolved(self.destinations).items()},
             dlq=self.dlq,
             keep_original=self.pipeline.dlq.original,
@@ -275,19 +343,35 @@ class Run:
             pool=self.pool,
             assume=self.ruling.assume,
             secrets=self.pipeline.secrets,
+            protection=self.pipeline.protection,
+            explained=self.pipeline.run_options.snapshot,
+            deadline=deadline,
         )
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _locked(self) -> Iterator[Taking | None]:
+        """While in here others on this host can see that this process lives. None where a scheduler is the lock.
+
+        Where somebody has that lock already it is one of our own: his ledger says whether he lives.
+        """
+        if self.pipeline.run_options.ownership == "off":
+            yield None
+            return
         lock = StateLock(self.place.lock)
         if not lock.acquire():
-            raise Owned(
-                f"{self.pipeline.name} is being run already, on this host.",
-                hint="Wait for it, or stop it first.",
-            )
+            lock = StateLock(lock.path.with_name(f"{lock.path.name}-{self.id}"))
+            lock.acquire()
         try:
-            yield
+            yield Taking(
+                pipeline=self.pipeline.name,
+                place=self.place,
+                lock=lock,
+                clock=self.clock,
+                take_over=self.take_over,
+            )
         finally:
+            if lock.path != self.place.lock:
+                lock.path.unlink(missing_ok=True)
             lock.release()
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from runners.given import InOrder, as_json, looked_at, with_definition
+from runners.given import InOrder, as_json, looked_at, variables_given, with_definition, with_variables
 
 if TYPE_CHECKING:
     from origins.batch import JSON
@@ -25,8 +25,9 @@ def runs() -> None:
 @click.option("--status", type=click.Choice(["running", "succeeded", "failed", "stopped"]), help="Only those.")
 @click.option("--since", metavar="TIME", help="Only those that began then or later, as 2026-01-31T06:00 (UTC).")
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="The newest so many.")
+@click.option("--archived", is_flag=True, help="Also those that are older than run.history.")
 @as_json
-def list_runs(status: str | None, since: str | None, limit: int, json: bool, **given: Any) -> None:
+def list_runs(status: str | None, since: str | None, limit: int, archived: bool, json: bool, **given: Any) -> None:
     """List the newest runs.
 
     For example:  wherry runs list orders.yaml --status failed
@@ -41,7 +42,7 @@ def list_runs(status: str | None, since: str | None, limit: int, json: bool, **g
         said = f"expected a time such as 2026-01-31T06:00, got {since!r}"
         raise click.BadParameter(said, param_hint="--since") from error
     began = moment.replace(tzinfo=moment.tzinfo or timezone.utc).astimezone(timezone.utc) if moment else None
-    found = looked_at(**given).runs(status=status or "", since=began, limit=limit)
+    found = looked_at(**given).runs(status=status or "", since=began, limit=limit, archived=archived)
     click.echo(printing.as_json(found) if json else printing.runs(found))
 
 
@@ -61,27 +62,38 @@ def show_run(run: str, json: bool, **given: Any) -> None:
 
 
 @click.command()
-@with_definition
+@click.argument("file", type=click.Path(path_type=Path), required=False)
 @click.argument("run", default="")
+@with_variables
+@click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a field for this once.")
 @click.option("--to", "place", type=click.Path(path_type=Path), help="The file; by default NAME-RUN.html, here.")
-def report(run: str, place: Path | None, **given: Any) -> None:
+@click.option(
+    "--index",
+    "directory",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Of all definitions in DIR: pages of their newest runs, and an index; --to is the folder (reports).",
+)
+@click.pass_context
+def report(
+    ctx: click.Context, /, file: Path | None, run: str, place: Path | None, directory: Path | None, **given: Any
+) -> None:
     """Write one HTML file about a run.
 
     For example:  wherry report orders.yaml 3f9a --to report.html
 
     RUN is the name of a run, or how it begins; by default the last one. The file needs nothing else, no network either.
     """
-    from runners.errors import Refusal
-    from runners.report_page import page
+    from runners.reports import Reports
 
-    pipeline = looked_at(**given)
-    found = _one(pipeline, run, given["file"])
-    file = place or Path(f"{pipeline.name}-{found['run'][:8]}.html")
-    try:
-        file.write_text(page(found, _definition(pipeline, found)), encoding="utf-8", errors="backslashreplace")
-    except OSError as error:
-        raise Refusal(f"{file} cannot be written: {error.strerror}.", hint="Name another file:  --to FILE") from error
-    click.echo(str(file))
+    if (file is None) == (directory is None):
+        raise click.UsageError("Name a definition, or with --index a directory of them.", ctx)
+    if directory is not None:
+        variables = variables_given(given["variables"], given["variable_file"])
+        click.echo(str(Reports(place or Path("reports")).of_directory(directory, variables)))
+        return
+    pipeline = looked_at(file=file, **given)
+    click.echo(str(Reports(place).of_run(pipeline, _one(pipeline, run, file))))
 
 
 def _one(pipeline: Pipeline, run: str, file: object) -> Mapping[str, JSON]:
@@ -93,15 +105,3 @@ def _one(pipeline: Pipeline, run: str, file: object) -> Mapping[str, JSON]:
         said = f"Several runs begin with {run!r}" if found else f"There is no run {run!r}" if run else "Nothing ran yet"
         raise Refusal(f"{said}.", hint=f"Which there are:  wherry runs list {file}")
     return found[0]
-
-
-def _definition(pipeline: Pipeline, run: Mapping[str, JSON]) -> JSON:
-    """The definition that the run ran, if it is the last that the ledger was opened with."""
-    from json import loads
-
-    from runners.definition import of
-    from runners.journal import Journal
-    from runners.place import Place
-
-    opened = Journal(Place.of(of(pipeline).pipeline).ledger(None)).state.opened
-    return loads(opened["definition"]) if opened.get("hash") == run["definition"] else None

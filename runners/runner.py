@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from destinations.deadline import Deadline
 from destinations.destination import Destination, Identity, Label, Unsure, Written
+from destinations.dlq import DLQ
 from origins.batch import JSON, Batch
-from origins.errors import OriginError, WherryError
+from origins.errors import OriginError
 from origins.origin import Origin
-from runners.errors import CarryFailed
+from origins.protection import Protection
+from runners.blame import of_a_row
 from runners.line import Line, labels_of, passing
+from runners.nack_window import NackWindow
 from runners.outcome import (
-    DLQ,
     Alone,
     Answers,
     Ask,
@@ -42,20 +46,30 @@ from runners.outcome import (
     Ticked,
     Together,
 )
-from runners.progress import Plan
+from runners.progress import REPLAY, Decision, Plan, is_replay
 from runners.secrets import without
 from runners.session import cancel, in_short, named_work
 from runners.session import own as own_session
 from runners.store import Store
+from runners.telling import told
 from runners.upkeep import Upkeep
 
 if TYPE_CHECKING:
+    import pyarrow
     from pyspark.sql import DataFrame, SparkSession
 
     from runners.counting import Tally
     from runners.preparing import Preparation
+    from stages.rows import Marked, Straight
+
+SMALL = 4 << 20
+"""Bytes up to which a batch is small."""
+FEW = 100_000
+"""Rows up to which those of a small batch are few."""
 
 T = TypeVar("T")
+_PLANNING, _ENDING = "-plans", "-ends"
+"""What the work of the dispatcher's own thread is called, behind the name of all others."""
 log = logging.getLogger("wherry")
 
 
@@ -92,6 +106,12 @@ class Runner:
     """What holds for a batch of which a destination cannot say whether it has it; nothing: the run stops."""
     secrets: Mapping[str, str] = field(default_factory=dict)
     """What no reason for which a row is refused says, with what stands in its place."""
+    protection: Protection = Protection()
+    """What masks the rows that are shown."""
+    deadline: Deadline | None = None
+    """Until when a write may begin; None where nobody can take the pipeline over."""
+    explained: int = 3
+    """How many refused rows are fetched to say why a batch tripped the window, at most."""
     lines: Mapping[str, Line] = field(default_factory=dict)
     """The stages of each origin's rows, once the run is open."""
     _local: threading.local = field(default_factory=threading.local)
@@ -121,14 +141,25 @@ class Runner:
             with named_work(spark, self.group, self.pool):
                 outcome = doing[type(task)](spark, task)
         except Exception as error:
-            return Failed(error=_told(_batches(task), error))
+            return Failed(error=told(_batches(task), error, self.protection))
         self._upkeep.behind(outcome)
         return outcome
 
     def cancel(self) -> None:
         """Cancel what Spark is doing for this run. May be called from another thread."""
-        for session in tuple(self._sessions):
+        cancel(self.spark, self.group + _PLANNING)
+        for session in (self.spark, *tuple(self._sessions)):
             cancel(session, self.group)
+
+    @contextlib.contextmanager
+    def planning(self) -> Iterator[None]:
+        """What this thread asks of Spark in here is cancelled with the rest; what it asks later is not."""
+        try:
+            with named_work(self.spark, self.group + _PLANNING, self.pool):
+                yield
+        finally:
+            with named_work(self.spark, self.group + _ENDING, self.pool):
+                pass
 
     def close(self) -> None:
         """Let the threads go that work beside the runners."""
@@ -140,10 +171,21 @@ class Runner:
         """The origins that do something when a batch's offset is durable, by name."""
 
         def telling(origin: Origin) -> Callable[[Batch], None]:
-            return lambda batch: origin.committed(spark, own(batch))
+            return lambda batch: None if is_replay(batch.lane) else origin.committed(spark, own(batch))
 
         hear = {name: each for name, each in self.origins.items() if each.listens}
         return {name: telling(origin) for name, origin in hear.items()}
+
+    def sample(self, spark: SparkSession, batch: Batch, most: int) -> list[JSON]:
+        """Some rows of a batch as they are read, masked; none where they cannot be read."""
+        from runners.snapshot import rows_of
+
+        try:
+            rows = rows_of(self._fetched(spark, batch), columns(batch), most, self.protection)
+        except Exception:  # the run has failed already; why is what matters, and may well be the same
+            return []
+        shown: list[JSON] = without(self.secrets, rows)
+        return shown
 
     def forget(self, spark: SparkSession, plan: Plan) -> None:
         """Remove what was prepared for a batch that is finished."""
@@ -153,17 +195,28 @@ class Runner:
     def _carry(self, spark: SparkSession, task: Carry) -> Outcome:
         from stages.rows import MARK
 
-        batch, (name,) = task.plan.batch, task.plan.destinations
+        (name,) = task.plan.destinations
         began = time.monotonic()
         frame, tally = self._described(spark, task, self._straight)
         described = time.monotonic() - began
         try:
-            written = self.destinations[name].write(spark, frame, [Label(batch=batch, destination=name)])
+            written = self.destinations[name].write(spark, frame, [self._label(task.plan, name)])
         except Exception as error:
             if MARK in str(error):
                 return Refused()
+            if of_a_row(error):
+                self._ask_demands(spark, task.plan.batch, name)
+                return Refused()
             raise
         return Landed(written={name: written}, counts=tally.counts(written.rows), described=described)
+
+    def _ask_demands(self, spark: SparkSession, batch: Batch, name: str) -> None:
+        """Go by what the only destination demands by now: its table may have got a constraint since the run began."""
+        line = self.lines[batch.origin]
+        rows = passing(self._nothing(spark, batch), line.demanding(()).common, {})
+        afresh = replace(self.destinations[name])  # without what it knew of its place when the run began
+        demands = afresh.demands(spark, rows.schema)
+        self.lines = {**self.lines, batch.origin: line.demanding(demands)}
 
     def _together(self, spark: SparkSession, task: Together) -> Shared | Alone:
         """Whatever one of them raises before the write, it raises again by itself."""
@@ -171,21 +224,21 @@ class Runner:
         from stages.rows import MARK
 
         (name,) = task.carries[0].plan.destinations
-        labels = [Label(batch=carry.plan.batch, destination=name) for carry in task.carries]
+        labels = [self._label(carry.plan, name) for carry in task.carries]
         began = time.monotonic()
         try:
             described = [self._described(spark, carry, self._straight) for carry in task.carries]
             rows = functools.reduce(lambda above, below: above.union(below), (frame for frame, _ in described))
         except Exception as error:
-            log.warning("the batches of %s lanes go one by one: %s", len(labels), in_short(error))
+            self._parted(labels, error)
             return Alone()
         took = time.monotonic() - began
         try:
             written = self.destinations[name].write(spark, rows, labels)
         except Exception as error:
-            if MARK in str(error):
+            if MARK in str(error) or of_a_row(error):
                 return Alone()
-            log.warning("the batches of %s lanes go one by one: %s", len(labels), in_short(error))
+            self._parted(labels, error)
             return Alone(error=error)
         figures = apart([tally for _, tally in described], written.rows)
         landed = {
@@ -193,6 +246,18 @@ class Runner:
             for label, (counts, got) in zip(labels, figures, strict=True)
         }
         return Shared(landed=landed)
+
+    def _label(self, plan: Plan, name: str) -> Label:
+        """The label of a straight batch."""
+        return Label(batch=plan.batch, destination=name, few=self._is_few(plan), deadline=self.deadline)
+
+    def _is_few(self, plan: Plan) -> bool:
+        """Whether the batch's rows are surely few, behind all stages as well."""
+        return _is_small(plan.batch) and not any(step.stage.changes_rows for step in self._line(plan).steps)
+
+    def _parted(self, labels: Sequence[Label], error: Exception) -> None:
+        said = self.protection.words(error, in_short(error))
+        log.warning("the batches of %s lanes go one by one: %s", len(labels), said)
 
     def _straight(self, spark: SparkSession, plan: Plan) -> tuple[DataFrame, Tally]:
         """The rows of a straight batch, and who counts them."""
@@ -214,7 +279,7 @@ class Runner:
             self._ahead[batch.lane] = Ahead(plan=ahead.batch.plan, session=spark, rows=rows)
         if begun is None or not begun.serves(batch, spark):
             return describe(spark, task.plan)
-        self.origins[batch.origin].check(spark, own(batch))
+        self.origins[_read_from(batch)].check(spark, own(batch))
         described: T = begun.rows.result()
         return described
 
@@ -223,11 +288,44 @@ class Runner:
             return self._straight(spark, plan) if plan.straight else self._marked(spark, plan)
 
     def _prepare(self, spark: SparkSession, task: Prepare) -> Prepared:
-        preparation, frame = self._described(spark, task, self._marked)
-        return preparation.decide(frame)
+        try:
+            preparation, frame = self._described(spark, task, self._marked)
+            prepared = preparation.decide(frame, few=self._is_few(task.plan))
+        except Exception as error:
+            if not of_a_row(error):
+                raise
+            prepared = self._sifted(spark, task.plan)
+        return self._coded(spark, prepared) if prepared.nacks and task.codes else prepared
+
+    def _sifted(self, spark: SparkSession, plan: Plan) -> Prepared:
+        """Decide a batch of which rows make a stage raise."""
+        from runners.sifting import Sieve
+
+        preparation, rows = self._begun(spark, plan)
+        return preparation.decide(Sieve(preparation).describe(rows))
+
+    def _coded(self, spark: SparkSession, prepared: Prepared) -> Prepared:
+        """With the reason for which each row was refused."""
+        from runners.preparing import refused_rows
+
+        decision = Decision(
+            path=prepared.path,
+            counts=prepared.counts,
+            window=NackWindow(),
+            sections=prepared.sections,
+            bases=prepared.bases,
+        )
+        found = refused_rows(spark, self.store, decision).select("position", "nack.code").collect()
+        codes = [(min(row["position"], prepared.counts.read), row["code"]) for row in found]
+        return replace(prepared, codes=codes)
 
     def _marked(self, spark: SparkSession, plan: Plan) -> tuple[Preparation, DataFrame]:
         """The rows of a batch with their verdicts, and who decides it."""
+        preparation, rows = self._begun(spark, plan)
+        return preparation, preparation.describe(rows)
+
+    def _begun(self, spark: SparkSession, plan: Plan) -> tuple[Preparation, Marked]:
+        """The rows of a batch as they were read, and who decides it."""
         from runners.preparing import Preparation
         from stages.rows import Marked
 
@@ -236,28 +334,36 @@ class Runner:
             spark=spark,
             store=self.store,
             name=f"{batch.plan}-{uuid.uuid4().hex[:8]}",
-            line=self.lines[batch.origin],
+            line=self._line(plan),
             pins=plan.pins,
-            order=self.origins[batch.origin].parts(own(batch)),
+            order=self.origins[_read_from(batch)].parts(own(batch)),
+            protected=self.protection.columns,
         )
         frame = self._fetched(spark, batch, places=True)
-        rows = Marked.begin(frame, columns(batch), labels_of(batch), preparation.keep)
-        return preparation, preparation.describe(rows)
+        return preparation, Marked.begin(frame, columns(batch), labels_of(batch), preparation.keep)
 
     def _deliver(self, spark: SparkSession, task: Deliver) -> Landed:
         """The first of them in this thread, the others beside it."""
+        moments: dict[str, float] = {}
+
+        def deliver(session: SparkSession, name: str) -> Written | Exception:
+            ended = self._delivered(session, task, name)
+            moments[name] = time.monotonic()
+            return ended
 
         def beside(name: str) -> Written | Exception:
             session = self._session()
             with named_work(session, self.group, self.pool):
-                return self._delivered(session, task, name)
+                return deliver(session, name)
 
         first, *others = task.names
         started = [(name, self._pool().submit(beside, name)) for name in others]
-        ended = {first: self._delivered(spark, task, first), **{name: each.result() for name, each in started}}
+        ended = {first: deliver(spark, first), **{name: each.result() for name, each in started}}
+        last = max((moment for name, moment in moments.items() if name != DLQ), default=None)
         return Landed(
             written={name: each for name, each in ended.items() if isinstance(each, Written)},
             failed={name: each for name, each in ended.items() if isinstance(each, Exception)},
+            outlasted=max(0.0, moments[DLQ] - last) if DLQ in moments and last is not None else 0.0,
         )
 
     def _delivered(self, spark: SparkSession, task: Deliver, name: str) -> Written | Exception:
@@ -266,14 +372,45 @@ class Runner:
 
         batch, decision = task.plan.batch, task.decision
         try:
+            count = decision.counts.nacked if name == DLQ else decision.counts.branches[name].expected
+            few = _is_small(batch) and count <= FEW
+            label = Label(batch=batch, destination=name, few=few, deadline=self.deadline)
+            written = self._few_delivered(spark, decision, label) if few and self._named(name).takes_few else None
+            if written is not None:
+                return written
             if name == DLQ:
                 refused = refused_rows(spark, self.store, decision)
-                rows = dead_letters(refused, batch, original=self.keep_original, secrets=self.secrets)
+                rows = dead_letters(
+                    refused, batch, original=self.keep_original, secrets=self.secrets, replayed=_replayed(batch)
+                )
             else:
                 rows = rows_for(spark, self.store, decision, name)
-            return self._named(name).write(spark, rows, [Label(batch=batch, destination=name)])
+            return self._named(name).write(spark, rows, [label])
         except Exception as error:
-            return _told([batch], error)
+            return told([batch], error, self.protection)
+
+    def _few_delivered(self, spark: SparkSession, decision: Decision, label: Label) -> Written | None:
+        """Deliver rows that lie in memory; None, with nothing written, where they have to be read by Spark."""
+        from runners.preparing import few_rows_for
+
+        of_dlq = label.destination == DLQ
+        rows = (
+            self._few_refused(decision, label.batch)
+            if of_dlq
+            else few_rows_for(self.store, decision, label.destination)
+        )
+        return None if rows is None else self._named(label.destination).write_few(spark, rows, label)
+
+    def _few_refused(self, decision: Decision, batch: Batch) -> pyarrow.Table | None:
+        from destinations.few_dead_letters import few_dead_letters
+        from runners.preparing import few_refused_rows
+
+        refused = few_refused_rows(self.store, decision)
+        if refused is None:
+            return None
+        return few_dead_letters(
+            refused, batch, original=self.keep_original, secrets=self.secrets, replayed=_replayed(batch)
+        )
 
     def _ask(self, spark: SparkSession, task: Ask) -> Answers:
         found: dict[str, Written] = {}
@@ -313,22 +450,29 @@ class Runner:
         from runners.preparing import refused_rows
 
         refused = refused_rows(spark, self.store, task.decision)
-        upto = refused.where(F.col("position") <= task.place).orderBy(F.col("position").desc()).limit(3)
-        return Explained(nacks=[without(self.secrets, _shown(row["nack"].asDict())) for row in upto.collect()])
+        upto = refused.where(F.col("position") <= task.place).orderBy(F.col("position").desc())
+        if task.stages:
+            upto = refused.where(F.col("nack")["stage"].isin(*task.stages)).orderBy("position")
+        rows = upto.limit(max(3, self.explained)).collect()
+        nacks = [self.protection.nack(_shown(row["nack"].asDict())) for row in rows]
+        return Explained(nacks=[without(self.secrets, nack) for nack in nacks])
 
     def _tick(self, spark: SparkSession, task: Tick) -> Ticked:
-        from pyspark.sql.types import StructType
-
-        from stages.rows import Straight
-
         batch, line = task.batch, self.lines[task.batch.origin]
-        nothing = spark.createDataFrame([], StructType.fromJson(json.loads(batch.schema)))
-        rows = Straight.begin(nothing, columns(batch), labels_of(batch), lambda frame, _: frame)
-        rows = passing(rows, line.common, {})
+        rows = passing(self._nothing(spark, batch), line.common, {})
         for name, steps in line.branches.items():
             own_rows = passing(rows, steps, {})
             self.destinations[name].tick(spark, own_rows.frame, Label(batch=batch, destination=name))
         return Ticked()
+
+    def _nothing(self, spark: SparkSession, batch: Batch) -> Straight:
+        """No rows, with the columns that the batch's rows have when they are read."""
+        from pyspark.sql.types import StructType
+
+        from stages.rows import Straight
+
+        nothing = spark.createDataFrame([], StructType.fromJson(json.loads(batch.schema)))
+        return Straight.begin(nothing, columns(batch), labels_of(batch), lambda frame, _: frame)
 
     def _tend(self, name: str) -> None:
         spark = self._session()
@@ -336,10 +480,18 @@ class Runner:
             self._named(name).tend(spark)
 
     def _fetched(self, spark: SparkSession, batch: Batch, *, places: bool = False) -> DataFrame:
-        origin = self.origins.get(batch.origin)
+        origin = self.origins.get(_read_from(batch))
         if origin is None:
             raise OriginError(f"There is no origin '{batch.origin}' any more.", hint="Put it back under that name.")
         return origin.fetch(spark, own(batch), places=places)
+
+    def _line(self, plan: Plan) -> Line:
+        """The way of a batch's rows; those of the DLQ go to some destinations only, and what the others would refuse
+        is nobody's concern."""
+        line = self.lines[plan.batch.origin]
+        if not is_replay(plan.batch.lane):
+            return line
+        return replace(line, branches={name: line.branches[name] for name in plan.destinations})
 
     def _named(self, name: str) -> Destination:
         return self.dlq if name == DLQ else self.destinations[name]
@@ -360,26 +512,24 @@ class Runner:
         return session
 
 
+def _replayed(batch: Batch) -> Sequence[str]:
+    """The refused rows that the batch carries again, by their places in it."""
+    return batch.span.parts if is_replay(batch.lane) else ()
+
+
+def _is_small(batch: Batch) -> bool:
+    return batch.span.bytes is not None and batch.span.bytes <= SMALL
+
+
 def _batches(task: Task) -> Sequence[Batch]:
     if isinstance(task, Tick):
         return [task.batch]
     return [each.plan.batch for each in (task.carries if isinstance(task, Together) else [task])]
 
 
-def _told(batches: Sequence[Batch], error: Exception) -> Exception:
-    """The error as a person is told of it, with the batches that were being carried."""
-    if isinstance(error, WherryError):
-        return error
-    named = [f"batch {batch.number} of lane {batch.lane} ({batch.span.label})" for batch in batches]
-    more = f" and {len(named) - 3} more" if len(named) > 3 else ""
-    failed = CarryFailed(
-        f"{', '.join(named[:3])}{more}: {in_short(error)}",
-        hint="Its offset stays where it was; the next run looks at this batch first."
-        if len(named) == 1
-        else "Their offsets stay where they were; the next run looks at these batches first.",
-    )
-    failed.__cause__ = error
-    return failed
+def _read_from(batch: Batch) -> str:
+    """The name under which the runner knows where a batch's rows are read."""
+    return REPLAY if is_replay(batch.lane) else batch.origin
 
 
 def own(batch: Batch) -> Batch:

@@ -15,6 +15,9 @@ from runners.exits import FAILED, STOPPED, WRONG
 from runners.given import as_json, variables_given, with_variables
 
 if TYPE_CHECKING:
+    from runners.definition import Definition
+    from runners.events import Listener
+    from runners.metrics import Metrics
     from runners.scheduler import Scheduler
 
 EXAMPLES = ("cron", "systemd", "airflow")
@@ -24,6 +27,13 @@ EXAMPLES = ("cron", "systemd", "airflow")
 @click.argument("directory", type=click.Path(path_type=Path))
 @with_variables
 @click.option("--at-once", type=click.IntRange(min=1), metavar="N", help="So many pipelines at a time; default: cores.")
+@click.option(
+    "--metrics-port", type=click.IntRange(0, 65535), metavar="PORT", help="Serve figures for Prometheus there."
+)
+@click.option("--metrics-host", default="127.0.0.1", show_default=True, metavar="HOST", help="At which address.")
+@click.option(
+    "--log-format", type=click.Choice(["text", "json"]), default="text", help="How standard error is written."
+)
 @click.option("--plan", "only_plan", is_flag=True, help="Print what would run when, and start nothing.")
 @click.option("--pause", metavar="NAME", help="Let nothing of this pipeline begin; what runs ends.")
 @click.option("--resume", metavar="NAME", help="Let it begin again.")
@@ -36,6 +46,9 @@ def schedule(
     variable_file: Path | None,
     secret_file: Path | None,
     at_once: int | None,
+    metrics_port: int | None,
+    metrics_host: str,
+    log_format: str,
     only_plan: bool,
     pause: str | None,
     resume: str | None,
@@ -71,27 +84,63 @@ def schedule(
         facts = plan(folder, now)
         click.echo(printing.as_json(facts) if json else printing.schedule_plan(facts))
         return WRONG if facts["broken"] else 0
-    return 0 if pause or resume else _run(directory, values, secret_file, at_once)
+    if pause or resume:
+        return 0
+    with _served(metrics_host, metrics_port) as metrics:
+        return _run(directory, values, secret_file, at_once, metrics, log_format)
 
 
-def _run(directory: Path, values: Mapping[str, str], secret_file: Path | None, at_once: int | None) -> int:
+def _run(
+    directory: Path,
+    values: Mapping[str, str],
+    secret_file: Path | None,
+    at_once: int | None,
+    metrics: Metrics,
+    log_format: str,
+) -> int:
     from rich.console import Console
 
     from runners.clock import Clock
+    from runners.log_lines import LogLines, complain, speak
     from runners.parameters import variables_in
+    from runners.schedule_log import ScheduleLog
     from runners.schedule_screen import Screen
     from runners.scheduling import scheduler_of
 
-    secrets = variables_in(secret_file) if secret_file else {}
-    scheduler = scheduler_of(directory, variables=values, secrets=secrets, at_once=at_once)
-    screen = Screen(scheduler.next, clock=Clock(), console=Console(stderr=True))
-    scheduler.listeners = [screen]
-    with _signals_stop(scheduler) as signals, screen:
+    secrets, as_json = variables_in(secret_file) if secret_file else {}, log_format == "json"
+    speak(log_format)
+
+    def hears(definition: Definition) -> Sequence[Listener]:
+        name, hidden = definition.pipeline.name, definition.pipeline.secrets
+        return [metrics.of(name), *([LogLines("json", secrets=hidden, pipeline=name)] if as_json else [])]
+
+    scheduler = scheduler_of(directory, variables=values, secrets=secrets, at_once=at_once, hears=hears)
+    screen = Screen(scheduler.next, clock=Clock(), console=Console(stderr=True, quiet=as_json))
+    scheduler.listeners = [metrics, ScheduleLog() if as_json else screen]
+    with _signals_stop(scheduler) as signals, contextlib.nullcontext() if as_json else screen:
+        metrics.ready = True
         scheduler.run()
     if scheduler.error:
-        click.echo(f"Spark is gone: {scheduler.error}", err=True)
+        complain(f"Spark is gone: {scheduler.error}")
         return FAILED
     return STOPPED if len(signals) > 1 else 0
+
+
+@contextlib.contextmanager
+def _served(host: str, port: int | None) -> Iterator[Metrics]:
+    """The figures, served where a port is named. A port that is taken is found out before anything is started."""
+    from runners.clock import Clock
+    from runners.metrics import Metrics
+    from runners.metrics_server import MetricsServer
+
+    metrics = Metrics(Clock())
+    if port is None:
+        yield metrics
+        return
+    pages = {"/metrics": lambda: (200, metrics.text()), "/live": lambda: (200, "live\n"), "/ready": metrics.readiness}
+    with MetricsServer(pages, host=host, port=port) as server:
+        click.echo(f"metrics at http://{host}:{server.port}/metrics", err=True)
+        yield metrics
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from origins.errors import WherryError
 from runners.carriers import Carried, Carry, Stop
 from runners.definition import Definition
 from runners.errors import Owned, Refusal
+from runners.events import Listener
 from runners.report import Report
 from runners.run import Run
 from runners.secrets import without
@@ -16,6 +17,10 @@ from runners.session import in_short, is_alive, named_work, obtain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+HOOKS_WAIT = 1.0
+"""So many seconds a run waits for its hooks at its end: they go on being told when it is over, and other runs begin."""
 
 
 def session_for(definitions: Sequence[Definition]) -> SparkSession:
@@ -35,12 +40,20 @@ def session_for(definitions: Sequence[Definition]) -> SparkSession:
     return obtain(conf, tuple(packages))
 
 
-def carrying(spark: SparkSession) -> Carry:
-    """Carries definitions on this Spark."""
+def carrying(spark: SparkSession, hears: Callable[[Definition], Sequence[Listener]] = lambda _: ()) -> Carry:
+    """Carries definitions on this Spark; `hears` says who listens to the runs of each."""
 
     def carry(definition: Definition, stoppable: Callable[[Stop], None]) -> Carried:
         pipeline = definition.pipeline
-        run = Run(pipeline=pipeline, text=definition.text, hash=definition.hash, spark=spark, pool=pipeline.name)
+        run = Run(
+            pipeline=pipeline,
+            text=definition.text,
+            hash=definition.hash,
+            spark=spark,
+            pool=pipeline.name,
+            listeners=hears(definition),
+            hooks_wait=HOOKS_WAIT,
+        )
         stoppable(lambda reason, force: run.stop(reason, force=force))
         try:
             with named_work(spark, f"wherry-{run.id}", pipeline.name):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from runners.carriers import CarrierThreads
 from runners.definition import Definition, load
 from runners.definitions_folder import DefinitionsFolder
+from runners.events import Listener
 from runners.roster import Roster
 from runners.schedule_plan import marks_of
 from runners.scheduled_run import carrying, session_for
@@ -36,14 +37,15 @@ def scheduler_of(
     variables: Mapping[str, str] | None = None,
     secrets: Mapping[str, str] | None = None,
     at_once: int | None = None,
+    hears: Callable[[Definition], Sequence[Listener]] = lambda _: (),
 ) -> Scheduler:
     """A scheduler of this directory, whose `run` goes on until its `stop` is called, from another thread.
 
-    `at_once` is how many pipelines run at a time (default: the cores). Raises `Refusal` where there is no directory, or
-    its definitions cannot share one Spark.
+    `at_once` is how many pipelines run at a time (default: the cores), and `hears` who listens to the runs of each.
+    Raises `Refusal` where there is no directory, or its definitions cannot share one Spark.
     """
     folder = folder_of(directory, variables=variables, secrets=secrets)
     roster = Roster.of(folder.open())
     marks = marks_of(folder.path)
-    carriers = CarrierThreads(carrying(session_for(list(roster.scheduled.values()))))
+    carriers = CarrierThreads(carrying(session_for(list(roster.scheduled.values())), hears))
     return Scheduler(folder=folder, marks=marks, carriers=carriers, at_once=at_once or os.cpu_count() or 1)

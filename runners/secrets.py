@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from destinations.destination import Destination
 from origins.errors import WherryError
 from origins.origin import Origin
+from runners.hook import Hook
 from runners.options import options_of
 from runners.pipeline import Pipeline
 from stages.stage import Stage
@@ -21,7 +23,7 @@ def secrets_of(pipeline: Pipeline) -> Mapping[str, str]:
     one that was made in Python, the values of options that are secret."""
     ends: list[Origin | Destination] = [*pipeline.every_origin, *pipeline.destinations]
     ends += [pipeline.dlq.destination] if pipeline.dlq.destination else []
-    components: list[Origin | Destination | Stage] = [*ends, *pipeline.stages]
+    components: list[Origin | Destination | Stage | Hook] = [*ends, *pipeline.stages, *pipeline.hooks]
     components += [stage for end in ends for stage in end.stages]
     given = {
         getattr(each, option.name): f"${{secret:{option.name}}}"
@@ -61,12 +63,16 @@ def discreet(secrets: Mapping[str, str]) -> Iterator[None]:
 def without(secrets: Mapping[str, str], value: Any) -> Any:
     """The value with every secret in its texts replaced by its reference, also where it is quoted in them."""
     if isinstance(value, str):
-        for secret in sorted(secrets, key=len, reverse=True):
-            for written in (secret, repr(secret)[1:-1], json.dumps(secret)[1:-1]):
-                value = value.replace(written, secrets[secret])
-        return value
+        forms = {form: secrets[secret] for secret in secrets for form in _written(secret) if form}
+        longest_first = "|".join(map(re.escape, sorted(forms, key=len, reverse=True)))
+        return re.sub(longest_first, lambda found: forms[found.group()], value) if forms else value
     if isinstance(value, Mapping):
         return {key: without(secrets, inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return type(value)(without(secrets, inner) for inner in value)
     return value
+
+
+def _written(secret: str) -> tuple[str, str, str]:
+    """The secret, and as Python and JSON quote it."""
+    return secret, repr(secret)[1:-1], json.dumps(secret)[1:-1]

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -157,6 +158,11 @@ def is_connect(spark: SparkSession) -> bool:
     return "pyspark.sql.connect" in type(spark).__module__
 
 
+def is_here(spark: SparkSession) -> bool:
+    """Whether Spark surely works on this machine, and finds what this process writes to its disk."""
+    return not is_connect(spark) and str(spark.sparkContext.master).startswith("local")
+
+
 @contextlib.contextmanager
 def named_work(spark: SparkSession, group: str, pool: str = "") -> Iterator[None]:
     """What this thread starts on Spark in here can be cancelled by its name, from another thread.
@@ -193,6 +199,20 @@ def is_alive(spark: SparkSession) -> bool:
         return False
 
 
+def answers(spark: SparkSession) -> None:
+    """Return as soon as the JVM of this Spark says anything, which takes well under a millisecond; one that is frozen
+    does not. A server elsewhere is not asked: it may be away for a while, and its runs live on."""
+    if not is_connect(spark):
+        with contextlib.suppress(Exception):  # one that is gone says so, and whoever works with it hears it as well
+            spark.conf.get("spark.sql.ansi.enabled")
+
+
+def ahead(spark: SparkSession) -> float:
+    """How many seconds Spark's clock is ahead of this machine's; less by as long as the question took."""
+    ((micros,),) = spark.sql("select unix_micros(current_timestamp())").collect()
+    return float(micros / 1_000_000 - time.time())
+
+
 def jvm_process(spark: SparkSession) -> int | None:
     """The id of the JVM's process if this Python started it; None where it did not."""
     if is_connect(spark):
@@ -206,6 +226,8 @@ def in_short(error: BaseException) -> str:
     if isinstance(error, (ArithmeticError, AttributeError, LookupError, TypeError)):
         return f"{type(error).__name__}: {error}"
     lines = [line for line in str(error).splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+    if len(lines) > 1 and lines[0].startswith("An error occurred while calling "):
+        lines = [lines[1].removeprefix(": "), *lines[2:]]
     if _WORKER in str(error):
         return next((line for line in reversed(lines) if re.match(r"[A-Za-z_][\w.]*: ", line)), lines[-1])
     causes = [line for line in lines if line.startswith("Caused by: ")]

@@ -9,11 +9,14 @@ from datetime import datetime
 
 from origins.batch import JSON, Batch, Limits, Span
 from origins.origin import Backlog
+from runners.clock import Clock
 from runners.outcome import Tick
 from runners.pace import Pace
 from runners.progress import Lane, Plan
 
 NO_LIMITS = Limits()
+BLINK = 0.02
+"""So many seconds may be spent on counting what waits, which nothing but an estimate needs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +28,8 @@ class Feed:
     """The origin's own names of its lanes, by the names that they have in the pipeline."""
     schema: str
     backlog: Backlog
+    news: Sequence[str] = ()
+    """What a person should know of the schema."""
     straight: bool = False
     """Whether a clean batch may go straight to its destination."""
     foresees: bool = False
@@ -32,6 +37,8 @@ class Feed:
     no stage pins anything, and none changes rows, which takes more than a description."""
     shares: bool = False
     """Whether a straight batch may be written together with those of other lanes."""
+    destinations: Callable[[Span], Sequence[str]] | None = None
+    """To which destinations a batch goes; by default to all."""
     pins: Callable[[], Mapping[str, JSON]] = dict
     """What the stages must find the same whenever a batch that is planned now is computed."""
 
@@ -77,7 +84,7 @@ class Source:
         feed = self._feeds[lane]
         return Plan(
             batch=self._batch(lane, state.number + 1, span, now, first=first),
-            destinations=tuple(self.destinations),
+            destinations=tuple(feed.destinations(span) if feed.destinations else self.destinations),
             straight=feed.straight and not state.careful,
             pins=feed.pins(),
         )
@@ -90,6 +97,18 @@ class Source:
         if span is None or not span.full:
             return None
         return self.plan(lane, replace(state, number=before.batch.number), span, now, first=False)
+
+    def waiting(self, offsets: Mapping[str, JSON], pace: Pace, clock: Clock) -> Mapping[str, int]:
+        """How many batches wait behind these offsets, of the lanes that can be counted within a blink."""
+        until, found = clock.elapsed() + BLINK, {}
+        for lane in self.lanes:
+            count, start = 0, offsets.get(lane)
+            while clock.elapsed() < until and (span := self.take(lane, start, pace)) is not None:
+                count, start = count + 1, span.end
+            if clock.elapsed() >= until:
+                break
+            found[lane] = count
+        return found
 
     def ticks(self, lanes: Callable[[str], Lane], now: datetime) -> Mapping[str, Tick]:
         """An empty batch of each origin, by the lane that shows it."""
@@ -121,5 +140,5 @@ class Source:
 def notices_of(source: Source | None) -> Iterator[tuple[str, str]]:
     """What a person should know of what was found, each with its origin."""
     for feed in source.feeds if source else ():
-        for notice in feed.backlog.notices:
+        for notice in [*feed.news, *feed.backlog.notices]:
             yield feed.origin, notice

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from destinations.dead_letters import count_dead_letters
+from destinations.dead_letters import asked, count_dead_letters
+from destinations.destination import Destination
 from origins.batch import JSON
+from runners.clock import Clock
 from runners.journal import Journal
+from runners.letters import decided
 from runners.offsets import open_plan
-from runners.ownership import StateLock, host_identity
 from runners.pipeline import Pipeline
 from runners.place import Place, check_pipeline
-from runners.progress import BACKFILL, State
+from runners.progress import State, is_aside
 from runners.session import obtain
+from runners.taking import lives
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,10 +29,13 @@ def status(pipeline: Pipeline, file: str = "FILE") -> dict[str, JSON]:
     def spark() -> SparkSession:
         return obtain(pipeline.spark.conf, pipeline.spark.packages)
 
-    state = Journal(place.ledger(spark() if place.needs_spark else None)).state
+    journal = Journal(place.ledger(spark() if place.needs_spark else None))
+    state = journal.state
     check_pipeline(pipeline, place, state)
     how = _how(place, state)
-    refused = count_dead_letters(pipeline.dlq.destination or place.dlq(), spark)
+    dlq = pipeline.dlq.destination or place.dlq()
+    refused = count_dead_letters(dlq, spark)
+    waits = _waits(refused, dlq, spark, journal) if refused else refused
     return {
         "pipeline": pipeline.name,
         "state": how,
@@ -36,19 +43,26 @@ def status(pipeline: Pipeline, file: str = "FILE") -> dict[str, JSON]:
         "lanes": {
             name: {"offset": lane.offset, "number": lane.committed, "behind": None}
             for name, lane in state.lanes.items()
-            if not name.startswith(BACKFILL)
+            if not is_aside(name)
         },
         "open": [open_plan(state, name) for name, lane in state.lanes.items() if lane.open],
-        "dlq": {"rows": refused, "unreplayed": refused},
+        "dlq": {"rows": refused, "unreplayed": waits},
         "last_run": state.ended if state.owner is None else None,
-        "next": _next(how, refused, file),
+        "next": _next(how, waits, file),
     }
+
+
+def _waits(refused: int, dlq: Destination, spark: Callable[[], SparkSession], journal: Journal) -> int:
+    """How many of the of the DLQ nobody carried again or discarded."""
+    known = decided(journal).ids
+    if not known:
+        return refused
+    return sum(row["id"] not in known for row in asked(dlq, spark, "SELECT id FROM {table}"))
 
 
 def _how(place: Place, state: State) -> str:
     if state.owner is not None:
-        elsewhere = state.owner["host"] != host_identity()["host"]
-        return "running" if elsewhere or StateLock(place.lock).held() else "failed"
+        return "running" if lives(state, place, Clock()) else "failed"
     if state.ended is None:
         return "never_run"
     return {"succeeded": "idle"}.get(state.ended["status"], str(state.ended["status"]))
@@ -56,7 +70,13 @@ def _how(place: Place, state: State) -> str:
 
 def _owner(state: State) -> JSON:
     owner = state.owner or {}
-    return {"host": owner.get("host"), "process": owner.get("pid"), "run": owner.get("run"), "since": owner.get("at")}
+    return {
+        "host": owner.get("host"),
+        "process": owner.get("pid"),
+        "run": owner.get("run"),
+        "since": owner.get("at"),
+        "heard": state.heard_at or None,
+    }
 
 
 def _next(how: str, refused: int | None, file: str) -> str:

@@ -1,22 +1,34 @@
-"""Stopping a run: by signals, of which the first drains and a second cancels, or through the ledger from elsewhere."""
+"""Stopping a run: by signals, of which the first drains and a second cancels, or through the ledger from elsewhere.
+
+Draining may have a deadline; when it is over, what is in flight is cancelled as if somebody had forced it.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from origins.errors import WherryError
-from runners.dispatcher import Dispatcher
 from runners.entry import Entry
 from runners.ledger import Conflict, Ledger
 from runners.progress import State, fold_all
 
+if TYPE_CHECKING:
+    from runners.dispatcher import Dispatcher
+
+TICK = 0.2
+"""How often it is looked whether a stop was forced or a deadline is over, in seconds."""
+log = logging.getLogger("wherry")
+
 
 @contextlib.contextmanager
-def signals_stop(dispatcher: Dispatcher, cancel_work: Callable[[], None]) -> Iterator[None]:
+def signals_stop(dispatcher: Dispatcher) -> Iterator[None]:
     """While in here SIGINT and SIGTERM stop the dispatcher; only the main thread can listen to them."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -25,8 +37,6 @@ def signals_stop(dispatcher: Dispatcher, cancel_work: Callable[[], None]) -> Ite
     def heard(number: int, frame: FrameType | None) -> None:
         again = bool(dispatcher.asked_to_stop)
         dispatcher.request_stop(f"signal {signal.Signals(number).name}", force=again)
-        if again:
-            threading.Thread(target=cancel_work, name="wherry-cancel", daemon=True).start()
 
     before = {number: signal.signal(number, heard) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -37,24 +47,26 @@ def signals_stop(dispatcher: Dispatcher, cancel_work: Callable[[], None]) -> Ite
 
 
 @contextlib.contextmanager
-def ledger_forces(
-    ledger: Ledger, dispatcher: Dispatcher, cancel_work: Callable[[], None], *, every: float
+def forced_in_time(
+    ledger: Ledger, dispatcher: Dispatcher, cancel_work: Callable[[], None], *, every: float, drain: float = 0.0
 ) -> Iterator[None]:
-    """While in here a stop in the ledger that is forced cancels what is in flight: the ledger is looked into every so
-    many seconds, beside the dispatcher, which hears only between two batches. A look that fails is no harm."""
+    """While in here what is in flight is cancelled as soon as a stop is forced: by a second signal, by another thread,
+    through the ledger, or because draining took longer than `drain` seconds, if that is not 0.
+
+    The ledger is looked into every so many seconds, beside the dispatcher, which hears only between two batches. A look
+    that fails is no harm. What is cancelled may begin something else, so it is cancelled until this is left.
+    """
     over = threading.Event()
-    seen = dispatcher.journal.state.seq
+    watch = _Watch(ledger, dispatcher, every=every, drain=drain)
 
-    def watch() -> None:
-        while not over.wait(every):
-            with contextlib.suppress(WherryError):
-                forced = [entry for entry in ledger.read(seen) if entry.kind == "stop" and entry.body.get("force")]
-                if forced:
-                    dispatcher.request_stop(str(forced[0].body["reason"]), force=True)
+    def watching() -> None:
+        while not over.wait(min(every, TICK)):
+            watch.look()
+            if dispatcher.forced:
+                with contextlib.suppress(Exception):  # a Spark that is gone has nothing left to cancel
                     cancel_work()
-                    return
 
-    thread = threading.Thread(target=watch, name="wherry-force", daemon=True)
+    thread = threading.Thread(target=watching, name="wherry-force", daemon=True)
     thread.start()
     try:
         yield
@@ -63,9 +75,47 @@ def ledger_forces(
         thread.join()
 
 
-def ask_to_stop(ledger: Ledger, reason: str, *, force: bool = False) -> State:
+class _Watch:
+    """Whether it is time to force a stop."""
+
+    def __init__(self, ledger: Ledger, dispatcher: Dispatcher, *, every: float, drain: float) -> None:
+        self._ledger, self._dispatcher, self._every, self._drain = ledger, dispatcher, every, drain
+        self._seen = dispatcher.journal.state.seq
+        self._looked = time.monotonic()
+        self._due: float | None = None
+        """When draining has to be over, by the dispatcher's clock."""
+
+    def look(self) -> None:
+        """Force the stop if it is."""
+        dispatcher = self._dispatcher
+        if dispatcher.forced:
+            return
+        if time.monotonic() - self._looked >= self._every:
+            self._read()
+            self._looked = time.monotonic()
+        asked = dispatcher.stop_asked
+        if self._drain and asked is not None:
+            self._finish_by(asked + self._drain)
+        if self._due is not None and dispatcher.clock.elapsed() >= self._due and not dispatcher.forced:
+            log.warning("the time is over in which batches in flight could finish; they are cancelled")
+            dispatcher.request_stop("asked to stop", force=True)
+
+    def _read(self) -> None:
+        with contextlib.suppress(WherryError):
+            for entry in self._ledger.read(self._seen):
+                self._seen = max(self._seen, entry.seq)
+                if entry.kind == "stop" and entry.body.get("force"):
+                    self._dispatcher.request_stop(str(entry.body["reason"]), force=True)
+                elif entry.kind == "stop" and entry.body.get("within") is not None:
+                    self._finish_by(self._dispatcher.clock.elapsed() + entry.body["within"])
+
+    def _finish_by(self, moment: float) -> None:
+        self._due = moment if self._due is None else min(self._due, moment)
+
+
+def ask_to_stop(ledger: Ledger, reason: str, *, force: bool = False, within: float | None = None) -> State:
     """Ask whoever runs the pipeline to stop; gives the state as it was then. It hears at its next entry; with `force`
-    within seconds, and leaves what is in flight as it is.
+    within seconds, and leaves what is in flight as it is; with `within` it does so after so many seconds.
 
     Nobody is asked when nobody runs it.
     """
@@ -74,7 +124,8 @@ def ask_to_stop(ledger: Ledger, reason: str, *, force: bool = False) -> State:
         if state.owner is None:
             return state
         try:
-            body = {"reason": reason, **({"force": True} if force else {})}
+            how = {"force": True} if force else {} if within is None else {"within": within}
+            body = {"reason": reason, **how}
             ledger.append([Entry(kind="stop", epoch=state.epoch, body=body)], after=state.seq)
         except Conflict:
             continue

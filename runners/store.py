@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from origins.names import quoted
+from runners.session import is_here
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 1_000_000
 """Up to so many rows it is quicker to look at them here than to ask Spark."""
+_FEW = "few.parquet"
+"""The only file of a frame that passed through this process."""
 
 
 class Store(ABC):
@@ -29,6 +32,15 @@ class Store(ABC):
     @abstractmethod
     def write(self, name: str, frame: DataFrame) -> int | None:
         """Write the frame; computes it. How many rows lie there then, where that can be told without Spark."""
+
+    def write_few(self, name: str, frame: DataFrame) -> Any:
+        """Write a frame of few rows, which pass through this process; computes it. The table of Arrow's that it is, as
+        `few` gives it back; None, and nothing is written, where it has to go the way of any number of rows."""
+        return None
+
+    def few(self, name: str, wanted: Callable[[str], bool]) -> Any:
+        """Some columns of what `write_few` wrote; None if it did not."""
+        return None
 
     @abstractmethod
     def read(self, spark: SparkSession, name: str) -> DataFrame:
@@ -43,8 +55,9 @@ class Store(ABC):
         """Remove what lies under this name and under names that begin with it and a dash. Twice is once."""
 
     @abstractmethod
-    def sweep(self, spark: SparkSession, keep: Collection[str]) -> None:
-        """Remove all but what lies under these names."""
+    def sweep(self, spark: SparkSession, keep: Callable[[], Collection[str]]) -> None:
+        """Remove all that lies there now but what lies under the names that `keep` gives. It is asked behind the look:
+        what somebody else prepares meanwhile, who has taken over, is not touched."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +74,20 @@ class Folders(Store):
         frame.write.parquet(str(self.root / name))
         self._schemas[name] = frame.schema
         return _rows_in(self.root / name)
+
+    def write_few(self, name: str, frame: DataFrame) -> Any:
+        from runners.few_rows import fetched, write
+
+        if not is_here(frame.sparkSession):
+            return None
+        table = fetched(frame)
+        if table is not None:
+            write(table, frame.schema, self.root / name / _FEW)
+            self._schemas[name] = frame.schema
+        return table
+
+    def few(self, name: str, wanted: Callable[[str], bool]) -> Any:
+        return self.look(name, wanted) if (self.root / name / _FEW).exists() else None
 
     def read(self, spark: SparkSession, name: str) -> DataFrame:
         schema = self._schemas.get(name)
@@ -82,11 +109,12 @@ class Folders(Store):
             shutil.rmtree(folder)
             self._schemas.pop(folder.name, None)
 
-    def sweep(self, spark: SparkSession, keep: Collection[str]) -> None:
-        if self.root.exists():
-            for folder in self.root.iterdir():
-                if not folder.name.startswith(tuple(f"{name}-" for name in keep)):
-                    shutil.rmtree(folder)
+    def sweep(self, spark: SparkSession, keep: Callable[[], Collection[str]]) -> None:
+        found = list(self.root.iterdir()) if self.root.exists() else []
+        kept = tuple(f"{name}-" for name in keep())
+        for folder in found:
+            if not folder.name.startswith(kept):
+                shutil.rmtree(folder)
 
 
 @dataclass(frozen=True)
@@ -108,9 +136,11 @@ class Tables(Store):
             if table.startswith(f"{self.prefix}{name}_"):
                 spark.sql(f"drop table if exists {self.schema}.{quoted(table)}")
 
-    def sweep(self, spark: SparkSession, keep: Collection[str]) -> None:
-        for table in self._tables(spark):
-            if not table.startswith(tuple(f"{self.prefix}{name}_" for name in keep)):
+    def sweep(self, spark: SparkSession, keep: Callable[[], Collection[str]]) -> None:
+        found = self._tables(spark)
+        kept = tuple(f"{self.prefix}{name}_" for name in keep())
+        for table in found:
+            if not table.startswith(kept):
                 spark.sql(f"drop table if exists {self.schema}.{quoted(table)}")
 
     def _table(self, name: str) -> str:

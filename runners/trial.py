@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from origins.batch import JSON, Batch
 from origins.names import HIDDEN, quoted
 from origins.origin import PLACE
+from origins.protection import Protection
 from runners.counts import StageCount
 from runners.line import Line, Step, labels_of, passing
 from runners.preparing import BEFORE, COMMON, behind_branch, struct_of
@@ -71,6 +72,8 @@ class Trial:
     """Of each kind of row so many are seen."""
     secrets: Mapping[str, str] = field(default_factory=dict)
     """What is not shown, with what stands in its place."""
+    protection: Protection = Protection()
+    """What masks the rows that are seen."""
     sections: list[Section] = field(default_factory=list)
 
     def of(self, batch: Batch, frame: DataFrame, names: tuple[str, ...], *, rows: int | None = None) -> BatchPreview:
@@ -181,17 +184,11 @@ class Trial:
                 rows[outcome].append(row)
                 totals[outcome] += row["alike"] if row["nth"] == 1 else 0
         kept = sorted(rows["kept"], key=lambda row: bool(row["state"] or row.get(note.filters)))[: self.most]
-        seen = [Seen(outcome="kept", row=self._shown(row[note.column])) for row in kept]
-        seen += [Seen(outcome="filtered", row=self._shown(row[note.before])) for row in rows["filtered"][: self.most]]
-        seen += [
-            Seen(
-                outcome="refused",
-                row=self._shown(row["row"]),
-                code=row["code"],
-                message=without(self.secrets, row["message"]),
-            )
-            for row in rows["refused"]
-        ]
+        first = section.notes[0].column
+        seen = [Seen(outcome="kept", row=self._shown(row[note.column], row[first])) for row in kept]
+        filtered = rows["filtered"][: self.most]
+        seen += [Seen(outcome="filtered", row=self._shown(row[note.before], row[first])) for row in filtered]
+        seen += [self._refused(row, first) for row in rows["refused"]]
         counts = StageCount(
             stage=note.step.name if note.step else READ,
             entered=sum(totals.values()) if entered is None else entered,
@@ -201,8 +198,15 @@ class Trial:
         )
         return StagePreview(counts=counts, rows=tuple(seen))
 
-    def _shown(self, row: str) -> JSON:
-        return without(self.secrets, json.loads(row))
+    def _shown(self, row: str, as_it_came: str) -> JSON:
+        return without(self.secrets, self.protection.row(json.loads(row), json.loads(as_it_came)))
+
+    def _refused(self, row: Mapping[str, JSON], first: str) -> Seen:
+        stage = "origin" if row["state"] == REFUSED_BY_ORIGIN else None
+        rows = {"row": json.loads(row["row"]), "original": json.loads(row[first])}
+        nack = self.protection.nack({"stage": stage, "message": row["message"], **rows})
+        said = without(self.secrets, nack["message"])
+        return Seen(outcome="refused", row=without(self.secrets, nack["row"]), code=row["code"], message=said)
 
 
 def _outcome(row: Mapping[str, JSON], note: Note, number: int) -> str:

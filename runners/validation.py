@@ -19,11 +19,13 @@ from runners.line import named
 from runners.opening import analysed, line_of, prepared_because
 from runners.options import options_of
 from runners.pipeline import BatchOptions, Pipeline, SchemaState
+from runners.protected import check_protected
 from runners.schedule_words import due_times, in_words, told
 from runners.secrets import without
 from runners.session import obtain, own
 from runners.sharing import MOST
 from stages.deduplicate import Deduplicate
+from stages.stage import Stage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,11 +118,15 @@ def analyse(definition: Definition) -> Mapping[str, str]:
     pipeline = definition.pipeline
     spark = own(obtain(pipeline.spark.conf, pipeline.spark.packages), pipeline.run_options.time_zone)
     found: dict[str, str] = {}
+    lines, schemas = {}, {}
     for origin in pipeline.every_origin:
         columns = origin.columns(spark, origin.survey(spark, Progress()))
         if columns is not None:
             line, whole = line_of(pipeline, origin, named(pipeline.destinations)), origin.completed(columns)
             found.update({name: schema.toDDL() for name, schema in analysed(spark, whole, line).items()})
+            lines[origin.name or ""], schemas[origin.name or ""] = line, whole
+    if len(schemas) == len(pipeline.every_origin):
+        check_protected(pipeline.protect, spark, lines, schemas)
     return found
 
 
@@ -198,6 +204,22 @@ def _dead_letters(pipeline: Pipeline) -> Iterator[str]:
             f"The run stops when {dlq.threshold:,} of the last {dlq.window:,} rows of a lane were refused; "
             "the batch in which that happens is not delivered."
         )
+    for stage in _every_stage(pipeline):
+        if stage.on_error != "nack":
+            yield f"A row that {stage.name} refuses {_REFUSED[stage.on_error]}."
+
+
+_REFUSED = {
+    "discard": "is thrown away and counts as filtered",
+    "keep": "goes on as it came",
+    "stop": "stops the run, whatever the window would let pass",
+}
+
+
+def _every_stage(pipeline: Pipeline) -> Iterator[Stage]:
+    ends: list[Origin | Destination] = [*pipeline.every_origin, *pipeline.destinations]
+    yield from pipeline.stages
+    yield from (stage for end in ends for stage in end.stages)
 
 
 def _restart(pipeline: Pipeline) -> Iterator[str]:
@@ -214,6 +236,8 @@ def _state(pipeline: Pipeline) -> str:
 
 def _notes(pipeline: Pipeline) -> Iterator[str]:
     run, lanes = pipeline.run_options, _lanes(pipeline)
+    if run.ownership == "off":
+        yield "run.ownership is off: two runs at once may deliver rows twice, and only your scheduler keeps them apart."
     if run.runners and run.runners > lanes:
         yield f"run.runners is {run.runners}, but a lane has one batch at a time, and there {_are(lanes, 'lane')}."
     if run.runners and run.max_in_flight and run.runners > run.max_in_flight:
@@ -222,8 +246,10 @@ def _notes(pipeline: Pipeline) -> Iterator[str]:
     if local:
         names = " and ".join(map(str, local))
         yield f"On a local disk Delta cannot keep two programs apart: let nothing but Wherry write to {names}."
-    ends: list[Origin | Destination] = [*pipeline.every_origin, *pipeline.destinations]
-    for stage in [*pipeline.stages, *(stage for end in ends for stage in end.stages)]:
+    if pipeline.protect:
+        shown = "are masked wherever a row is shown; the DLQ keeps them (wherry dlq show FILE --reveal)"
+        yield f"The values of {', '.join(pipeline.protect)} {shown}."
+    for stage in _every_stage(pipeline):
         if isinstance(stage, Deduplicate) and stage.against is not None and lanes > 1:
             yield f"{stage.name}: batches of two lanes do not see each other; a key that is in both may pass twice."
 

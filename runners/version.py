@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 from pathlib import Path
 
 
 def version() -> str:
     """The installed version, or that of the source tree we run from."""
+    import importlib.metadata
+
     try:
         return importlib.metadata.version("wherry")
     except importlib.metadata.PackageNotFoundError:

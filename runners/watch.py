@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from runners.outcome import DLQ, Count, Deliver, Explain, Landed, Outcome, Prepare, Task
+from destinations.dlq import DLQ
+from runners.outcome import Count, Deliver, Explain, Landed, Outcome, Prepare, Task
 
 PHASES = ("plan", "read", "write", "dlq", "ledger", "rest")
 """What time is spent on. `read` is reading and stages, as far as they are apart from the write: a straight batch is
-read while it is written. `rest` is the wait before a batch is tried again."""
+read while it is written. `dlq` is what its write takes longer than those beside it, and `rest` the wait before a batch
+is tried again."""
 
 
 class Watch:
@@ -34,6 +36,9 @@ class Watch:
             described = min(outcome.described, now - self._last)
             self.spent["read"] += described
             self._last += described
+        if isinstance(outcome, Landed) and outcome.outlasted:
+            self.mark("write", max(self._last, now - outcome.outlasted))
+            self.mark("dlq", now)
         self.mark(_phase(task), now)
 
 

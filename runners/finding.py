@@ -1,0 +1,136 @@
+"""What an audit finds: which batch, where, what was expected, what is there, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from origins.batch import JSON
+
+FOUND = frozenset({
+    "NOT_DELIVERED", "NOT_COMMITTED", "NOT_SETTLED", "OWED", "TWICE", "MISCOUNT", "ROWS_GONE", "RESTORED", "REPLACED",
+    "TABLE_GONE", "FILE_GONE", "FILE_CHANGED", "LOG_BROKEN", "GAP", "OVERLAP", "DLQ_MISSING", "DLQ_GONE", "DLQ_STRAY",
+    "DLQ_TWICE", "UNBALANCED", "ORIGIN_CHANGED",
+})  # fmt: skip
+"""The codes of all that can be found; what each means is explained where the codes of errors are."""
+ACCEPT = 'If it is right as it is:  wherry repair FILE --accept ID --reason "…"'
+"""The end of what is said of most findings."""
+Remedy: TypeAlias = Literal["", "finish", "put_back"]
+"""What `wherry repair` does about it: nothing, finish the open batches, or put rows back as they were."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing that does not add up."""
+
+    code: str
+    message: str
+    repair: str
+    """What to do, as a person reads it."""
+    lane: str | None = None
+    number: int | None = None
+    last: int | None = None
+    """The last of several batches that stand together, `number` being the first."""
+    destination: str | None = None
+    version: int | None = None
+    """The version of the destination that did it."""
+    remedy: Remedy = ""
+    plans: Sequence[str] = ()
+    """The batches' ids."""
+    members: Sequence[str] = ()
+    """What each of several findings was called before they were put together."""
+
+    def __post_init__(self) -> None:
+        if self.code not in FOUND:
+            raise ValueError(f"code: expected one of {', '.join(FOUND)}, got {self.code!r}")
+
+    @property
+    def id(self) -> str:
+        """What is the same in every audit that finds this again."""
+        last = None if self.last == self.number else self.last
+        parts = [self.destination, self.lane, self.number, last, self.version]
+        return ":".join([self.code, *("" if part is None else str(part) for part in parts)])
+
+    @property
+    def batches(self) -> str:
+        """The batches, as a person names them."""
+        if self.number is None:
+            return "" if self.lane is None else f"lane {self.lane}"
+        if self.last in (None, self.number):
+            return f"batch {self.number} of lane {self.lane}"
+        return f"batches {self.number} to {self.last} of lane {self.lane}"
+
+    def json(self) -> dict[str, JSON]:
+        """As `wherry audit --json` prints it."""
+        return {
+            "code": self.code,
+            "lane": self.lane,
+            "number": self.number,
+            "last": self.last if self.last is not None else self.number,
+            "destination": self.destination,
+            "version": self.version,
+            "message": self.message,
+            "repair": self.repair,
+            "safe": bool(self.remedy),
+            "id": self.id,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proved:
+    """One destination's side of the equation."""
+
+    delivered: int
+    """The rows that it shows, and for batches from before its history those that the ledger says."""
+    filtered: int = 0
+    changed: int = 0
+    owed: int = 0
+    """Batches that it has not confirmed."""
+    proved_from: Mapping[str, int] | None = None
+    """For each lane the first batch of which its own history still tells; None if it tells of none."""
+    proof: str = ""
+
+    def json(self) -> dict[str, JSON]:
+        """As `wherry audit --json` prints it."""
+        return {**vars(self), "proved_from": None if self.proved_from is None else dict(self.proved_from)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audit:
+    """Whether every row that was read can be shown to be where it should be."""
+
+    pipeline: str
+    lanes: Mapping[str, Mapping[str, JSON]]
+    read: int
+    filtered: int
+    nacked: int
+    destinations: Mapping[str, Proved]
+    problems: Sequence[Finding]
+    accepted: Sequence[Finding] = ()
+    """What was found and somebody said is right as it is."""
+    open: Sequence[Mapping[str, JSON]] = ()
+    """Batches on their way, of which nothing is wrong."""
+    dlq: Mapping[str, JSON] | None = None
+    """How many refused rows should be there and how many are; None where it cannot be looked into."""
+
+    @property
+    def balanced(self) -> bool:
+        """Whether nothing was found."""
+        return not self.problems
+
+    def json(self) -> dict[str, JSON]:
+        """As `wherry audit --json` prints it."""
+        return {
+            "pipeline": self.pipeline,
+            "balanced": self.balanced,
+            "lanes": {name: dict(lane) for name, lane in self.lanes.items()},
+            "read": self.read,
+            "filtered": self.filtered,
+            "nacked": self.nacked,
+            "destinations": {name: each.json() for name, each in self.destinations.items()},
+            "dlq": self.dlq,
+            "open": list(self.open),
+            "problems": [finding.json() for finding in self.problems],
+            "accepted": [finding.json() for finding in self.accepted],
+        }

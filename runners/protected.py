@@ -1,0 +1,56 @@
+"""Whether what is protected is there at all: a name that no row has protects nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from runners.errors import Refusal
+from runners.line import Line, Step, passing
+from runners.problems import nearest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from stages.rows import Straight
+
+
+def check_protected(
+    protect: Sequence[str], spark: SparkSession, lines: Mapping[str, Line], schemas: Mapping[str, str]
+) -> None:
+    """Raises `Refusal` for a protected column that no origin gives and no stage makes. Reads nothing."""
+    known: dict[str, str] = {}
+    for origin, schema in schemas.items() if protect else ():
+        known.update({name.lower(): name for name in _names(spark, lines[origin], schema)})
+    for column in protect:
+        if column.lower() not in known:
+            near = nearest(column, known.values())
+            raise Refusal(
+                f"protect: no row has a column '{column}', neither as read nor behind a stage; {near}",
+                hint="It would protect nothing: correct the name, or take it out.",
+            )
+
+
+def _names(spark: SparkSession, line: Line, schema: str) -> list[str]:
+    """The columns as they are read, and behind each stage."""
+    from pyspark.sql.types import StructType
+
+    from runners.opening import SAMPLE
+    from stages.rows import Straight
+
+    arriving = StructType.fromJson(json.loads(schema))
+    empty = spark.createDataFrame([], arriving)
+    rows = Straight.begin(empty, tuple(arriving.names), SAMPLE, lambda frame, _: frame)
+    names = list(rows.names)
+
+    def behind(rows: Straight, steps: Sequence[Step]) -> Straight:
+        for step in steps:
+            rows = passing(rows, [step], {}, checked=True)
+            names.extend(rows.names)
+        return rows
+
+    common = behind(rows, line.common)
+    for steps in line.branches.values():
+        behind(common, steps)
+    return names

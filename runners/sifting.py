@@ -1,0 +1,169 @@
+"""A batch at whose rows a stage's own expressions raise: these rows are found where nothing can land, and refused."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from origins.names import HIDDEN
+from origins.origin import PLACE
+from runners.blame import of_a_row, told
+from runners.errors import CarryFailed
+from runners.line import Step, passing
+from runners.preparing import Preparation, branched, sections_of
+from stages.halving import Raised, halved
+from stages.rows import POISON, STATE, Marked
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MOST = 100
+"""So many rows of a batch may make expressions raise; with more it is the expressions, and the batch fails."""
+_FEW = 10_000
+_COMPILING = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+_INDEX = HIDDEN + "index"
+
+
+@dataclass
+class Sieve:
+    """Looks for the rows at which stages raise, section by section. What it looks at is written down first, so that
+    neither the origin nor a stage that asks outside is asked again."""
+
+    preparation: Preparation
+    tries: int = 0
+    """How often rows were computed to see whether they raise."""
+    _written: itertools.count[int] = field(default_factory=itertools.count)
+
+    def describe(self, rows: Marked) -> DataFrame:
+        """What `Preparation.describe` gives, without what raises: such rows are refused, by the stage that raises and
+        in the cause's own words."""
+        preparation, line = self.preparation, self.preparation.line
+        rows = preparation.ready(rows)
+        last = [step for steps in line.branches.values() for step in steps]
+        sections = sections_of(line.common)
+        for number, steps in enumerate(sections, 1):
+            for run in _runs(steps):
+                if run[0].stage.changes_rows:
+                    rows = self._sifted(rows, run, self._changed)
+                elif not run[0].stage.asks_outside:
+                    rows = self._sifted(rows, run, self._passed)
+                rows = passing(rows, run, preparation.pins)
+            if number == len(sections) and last:
+                rows = self._sifted(rows, last, self._branched)
+        return branched(rows, line, preparation.pins)
+
+    def _sifted(
+        self, rows: Marked, steps: Sequence[Step], behind: Callable[[Marked, Sequence[Step]], DataFrame]
+    ) -> Marked:
+        """The rows, beside those at which one of the steps raises what it said (`POISON`)."""
+        kept = tuple(name for name in rows.kept if name != POISON)
+        place = F.col(PLACE)
+        order = Window.partitionBy(F.lit(0)).orderBy(place["part"], place["block"], place["row"])
+        frame = rows.frame.drop(POISON).withColumn(_INDEX, F.row_number().over(order) - 1)
+        name = f"{self.preparation.name}-sifted{next(self._written)}"
+        count = self.preparation.store.write(name, frame)
+        frame = self.preparation.store.read(self.preparation.spark, name)
+        rows = replace(rows, frame=frame, kept=kept)
+
+        tried = replace(rows, hold=None)  # a part of the rows is no batch that could be judged
+
+        def attempt(first: int, end: int) -> None:
+            self.tries += 1
+            self._try(behind(_part(tried, first, end), steps), few=end - first <= _FEW)
+
+        found: dict[int, tuple[int, Raised]] = {}
+        for first, _, raised in halved(frame.count() if count is None else count, attempt):
+            if isinstance(raised, Raised):
+                found[first] = self._blamed(_part(tried, first, first + 1), steps, behind), raised
+            if len(found) > MOST:
+                _, last = found[first]
+                raise CarryFailed(
+                    f"more than {MOST} rows of the batch make a stage raise, the last of them: {last.said}",
+                    hint="Mend the expression; or say what is meant for such values, with try_divide or try_cast say.",
+                )
+        if not found:
+            return replace(rows, frame=frame.drop(_INDEX))
+        frame = frame.withColumn(POISON, _poison(found)[F.col(_INDEX)]).drop(_INDEX)
+        return replace(rows, frame=frame, kept=(*kept, POISON))
+
+    def _try(self, frame: DataFrame, *, few: bool) -> None:
+        """Compute all of the frame, for nothing. Raises `Raised` if a row may be to blame."""
+        try:
+            with _interpreted(self.preparation.spark) if few else contextlib.nullcontext():
+                frame.write.format("noop").mode("overwrite").save()
+        except Exception as error:
+            if not of_a_row(error):
+                raise
+            code, said = told(error)
+            raise Raised(said, code) from error
+
+    def _blamed(self, row: Marked, steps: Sequence[Step], behind: Callable[[Marked, Sequence[Step]], DataFrame]) -> int:
+        """The number of the first step at which the row raises."""
+        for upto in range(1, len(steps)):
+            try:
+                self._try(behind(row, steps[:upto]), few=True)
+            except Raised:
+                return steps[upto - 1].number
+        return steps[-1].number
+
+    def _passed(self, rows: Marked, steps: Sequence[Step]) -> DataFrame:
+        return passing(rows, steps, self.preparation.pins).frame
+
+    def _changed(self, rows: Marked, steps: Sequence[Step]) -> DataFrame:
+        def live(rows: Marked) -> DataFrame:
+            return rows.frame.where(F.col(STATE) == 0).select(*[rows.column(name) for name in rows.names])
+
+        return passing(replace(rows, materialise=live), steps, self.preparation.pins).frame
+
+    def _branched(self, rows: Marked, steps: Sequence[Step]) -> DataFrame:
+        line = self.preparation.line
+        chosen = {step.number for step in steps}
+        own = {name: [step for step in each if step.number in chosen] for name, each in line.branches.items()}
+        return branched(rows, replace(line, branches=own), self.preparation.pins)
+
+
+@contextlib.contextmanager
+def _interpreted(spark: SparkSession) -> Iterator[None]:
+    """Spark compiles nothing in here: for a few rows that takes longer than all the rest of a query."""
+    keys = [key for key in _COMPILING if spark.conf.isModifiable(key)]
+    before = {key: spark.conf.get(key, None) for key in keys}
+    for key in keys:
+        spark.conf.set(key, _COMPILING[key])
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            spark.conf.set(key, value) if value is not None else spark.conf.unset(key)
+
+
+def _part(rows: Marked, first: int, end: int) -> Marked:
+    """Some of the rows, `end` exclusive."""
+    index = F.col(_INDEX)
+    return replace(rows, frame=rows.frame.where((index >= first) & (index < end)).drop(_INDEX))
+
+
+def _poison(found: dict[int, tuple[int, Raised]]) -> Any:
+    """From each row's index to what is known of it."""
+    pairs: list[Any] = []
+    for index, (step, raised) in found.items():
+        said = {"step": F.lit(step), "code": F.lit(raised.code), "message": F.lit(raised.said)}
+        pairs += [F.lit(index), F.struct(*[column.alias(name) for name, column in said.items()])]
+    return F.create_map(*pairs)
+
+
+def _runs(steps: Sequence[Step]) -> list[list[Step]]:
+    """The steps one after the other, in runs that can be looked at together."""
+    runs: list[list[Step]] = []
+    for step in steps:
+        alone = step.stage.changes_rows or step.stage.asks_outside
+        before = runs[-1][-1].stage if runs else None
+        if alone or before is None or before.changes_rows or before.asks_outside:
+            runs.append([])
+        runs[-1].append(step)
+    return runs
