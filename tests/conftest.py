@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
 
-pytest_plugins = ["pytester", "tests.promises"]
+pytest_plugins = ["pytester", "tests.promises", "tests.sample", "tests.small_disk"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

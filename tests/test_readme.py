@@ -13,6 +13,7 @@ from origins.errors import WherryError
 from runners.commands import wherry
 from runners.definition import load
 from runners.demo import make
+from runners.hook import Hook
 from runners.kinds import CONTRACTS, Role, ours
 from runners.options import options_of
 from runners.pipeline import BatchOptions, RetryOptions, RunOptions, ScheduleOptions
@@ -92,10 +93,26 @@ def test_the_demo_does_not_write_over_what_is_somebody_elses(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("options", "prefix"), [(RunOptions, ""), (BatchOptions, "batch."), (RetryOptions, "retry."), (ScheduleOptions, "")]
+    ("options", "prefix"),
+    [(RunOptions, ""), (BatchOptions, "batch."), (RetryOptions, "retry."), (ScheduleOptions, ""), (Hook, "")],
 )
 def test_every_option_of_a_run_is_documented(options: type, prefix: str) -> None:
     """In the runners' README."""
     text = (ROOT / "runners" / "README.md").read_text(encoding="utf-8")
     groups = ("batch", "retry")
     assert [name for name in options_of(options) if f"`{prefix}{name}`" not in text and name not in groups] == []
+
+
+def test_the_suite_in_the_stages_readme_is_well_defined(tmp_path: Path) -> None:
+    """It loads with a suite beside it."""
+    (definition,) = re.findall(
+        r"<!-- expect -->\n```yaml\n(.*?)^```$",
+        (ROOT / "stages" / "README.md").read_text(encoding="utf-8"),
+        re.DOTALL | re.MULTILINE,
+    )
+    (tmp_path / "rules.json").write_text(
+        '{"name": "rules", "expectations": [{"type": "expect_table_row_count_to_equal", "kwargs": {"value": 1}}]}'
+    )
+    (tmp_path / "orders.yaml").write_text(definition, encoding="utf-8")
+    first, second = load(tmp_path / "orders.yaml").pipeline.stages
+    assert (first.name, second.name) == ("expect", "rules")

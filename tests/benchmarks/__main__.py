@@ -17,11 +17,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.benchmarks import fan_out, idle, large, ledger, merge, restart, shown, small
+from tests.benchmarks import expectations, fan_out, folder, idle, large, ledger, merge, restart, shown, small
 from tests.benchmarks.case import Case, Result
 
 CASES: dict[str, Case] = {
-    case.name: case for module in (small, large, restart, ledger, fan_out, merge, idle) for case in module.CASES
+    case.name: case
+    for module in (small, large, restart, ledger, fan_out, merge, idle, folder, expectations)
+    for case in module.CASES
 }
 
 

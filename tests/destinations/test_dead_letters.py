@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 
 from destinations.conformance import label
-from destinations.dead_letters import SCHEMA, dead_letters, read_dead_letters, schema
+from destinations.dead_letters import SCHEMA, dead_letters, opened, read_dead_letters, schema
 from destinations.delta import Delta
 from destinations.destination import DestinationError
 from destinations.discard import Discard
+from destinations.few_dead_letters import few_dead_letters
 from origins.batch import Batch
 from origins.nack import NACK
 
@@ -96,7 +97,22 @@ def test_a_row_says_what_was_refused_where_and_why(spark: SparkSession) -> None:
         "part": "orders.json",
         "position": 31,
         "definition": "",
+        "replays": None,
     }
+
+
+@pytest.mark.parametrize(("original", "replayed"), [(True, ()), (False, ("x/1", "x/2")), (True, ("x/1", "x/2", "x/3"))])
+def test_few_rows_are_the_same_without_spark(spark: SparkSession, original: bool, replayed: tuple[str, ...]) -> None:
+    """Every column, whatever is left out, replayed or secret; and of the types that the table has."""
+    batch = label(number=412, lane="3").batch
+    how: dict[str, Any] = {"original": original, "replayed": replayed}
+    secrets = {"sieben": "${secret:SEVEN}", "is not": "${secret:IS}", "'sieben' is": "${secret:LONG}"}
+    frame = refused(spark, [3, 1])
+    rows = [row.asDict(recursive=True) for row in frame.collect()]
+    few = few_dead_letters(rows, batch, secrets=secrets, **how).drop_columns("nacked_at")
+    expected = dead_letters(frame, batch, secrets=secrets, **how)
+    assert few.to_pylist() == [row.asDict() for row in expected.drop("nacked_at").collect()]
+    assert few.schema.types == expected.drop("nacked_at").toArrow().schema.types
 
 
 def test_the_row_as_it_was_read_can_be_left_out(spark: SparkSession) -> None:
@@ -131,7 +147,9 @@ def test_what_is_read_again_is_what_a_person_needs(spark: SparkSession, dlq: Del
         "message": "'sieben' is not a decimal",
         "row": ROW,
         "original": {"raw": [1, None]},
+        "replays": None,
         "replayed": False,
+        "discarded": False,
     }
     assert nacked_at.endswith("+00:00")
 
@@ -168,6 +186,21 @@ def test_the_folder_may_have_any_name(spark: SparkSession, tmp_path: Path, name:
 def test_a_queue_in_which_nothing_ever_was_is_empty(spark: SparkSession, tmp_path: Path) -> None:
     """Before the first run there is no table."""
     assert read_dead_letters(Delta(path=str(tmp_path / "dlq")), lambda: spark) == []
+
+
+def test_a_queue_of_an_earlier_version_is_read_and_gets_the_columns_that_it_lacks(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Before, it is read as if they were NULL."""
+    dlq = Delta(path=str(tmp_path / "dlq"), name="dlq")
+    older = [column for column in SCHEMA.split(", ") if not column.startswith("replays ")]
+    spark.sql(f"create table {dlq.sql_name} ({', '.join(older)}) using delta")
+    spark.sql(f"insert into {dlq.sql_name} (id, `row`, nacked_at) values ('p/1', '{{}}', timestamp '2026-01-01')")
+    assert [row["replays"] for row in read_dead_letters(dlq, no_spark)] == [None]
+    opened(dlq, spark)
+    nack(spark, dlq, [1])
+    assert [row["replays"] for row in read_dead_letters(dlq, no_spark)] == [None, None]
+    assert "replays" in spark.table(dlq.sql_name).columns
 
 
 def test_what_is_no_table_cannot_be_read_again() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from destinations import delta, delta_table, table_lock
+from destinations import conformance, delta, delta_table, table_lock
 from destinations.conformance import RememberingConformance, Row, label, paused_write
 from destinations.delta import Delta
 from destinations.delta_log import tag
@@ -41,6 +42,16 @@ class TestByPath(RememberingConformance):
         return rows_of(spark, destination)
 
 
+@pytest.mark.variant
+class TestOfFewRows(TestByPath):
+    """What fits into this process goes there without Spark's Delta, and keeps the same promises."""
+
+    @pytest.fixture(autouse=True)
+    def few(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(conformance, "label", functools.partial(label, few=True))
+
+
+@pytest.mark.variant
 class TestByNameThroughSpark(RememberingConformance):
     """As on Databricks: a table of a catalog, whose log only Spark can read."""
 

@@ -68,6 +68,7 @@ class TestParquet(RememberingConformance):
 
 
 @pytest.mark.spark
+@pytest.mark.variant
 class TestJson(RememberingConformance):
     @pytest.fixture
     def destination(self, tmp_path: Path) -> Files:
@@ -87,6 +88,7 @@ class InAStore(Watched):
 
 
 @pytest.mark.spark
+@pytest.mark.variant
 class TestInAStore(DestinationConformance):
     @pytest.fixture
     def destination(self, tmp_path: Path) -> Files:

@@ -190,3 +190,16 @@ def makes(table: Path) -> bool:
     """Whether the other process was done when this one could make its table."""
     with making(table):
         return table.parent.with_suffix(".done").exists()
+
+
+def test_who_commits_without_spark_is_alone(table: Path) -> None:
+    """It waits for no thread that commits through Spark, and lets none in beside it."""
+    with ThreadPoolExecutor(1) as pool, committing(table, apart=True) as held:
+        assert held
+        assert not pool.submit(gets_in, table).result()
+        with committing(table, 0.0, apart=True) as second:
+            assert not second
+    with committing(table), committing(table) as beside, committing(table, apart=True) as apart:
+        assert (beside, apart) == (True, False)
+    with committing(table, apart=True) as held:
+        assert held

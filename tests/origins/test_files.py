@@ -583,7 +583,7 @@ class TestSchemas:
         schema = planned(spark, files).schema
         (tmp_path / "a.csv").write_text("id,new\n1,2\n")
         span = planned(spark, files).span
-        with pytest.raises(OriginError, match=r"a\.csv has the column new, which the files before it had not"):
+        with pytest.raises(OriginError, match=r"a\.csv has the column new, which the schema has not"):
             files.fetch(spark, batch(span, schema))
 
     @pytest.mark.parametrize(

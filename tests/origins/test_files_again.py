@@ -158,3 +158,18 @@ def test_planning_does_not_grow_with_what_was_carried(tmp_path: Path) -> None:
         start = span.end
     assert start == {"file": "049998", "modified": 2_049_998}
     assert max(took) < 1.0
+
+
+def test_what_changed_after_it_was_carried_is_told(tmp_path: Path) -> None:
+    """By size or by time; what is as it was, and what is gone, is not."""
+    land(tmp_path, "a", "b", "c", "d")
+    origin = Files(path=str(tmp_path), format="text")
+    parts = [[file.name, file.size, file.modified] for file in waiting(tmp_path).files]
+    assert origin.changed(parts) == {}
+    (tmp_path / "b").write_text("longer than it was")
+    os.utime(tmp_path / "c", (5_000, 5_000))
+    (tmp_path / "d").unlink()
+    assert origin.changed(parts) == {
+        "b": "it had 10 bytes and now has 18",
+        "c": "it had 10 bytes and now has 10",
+    }

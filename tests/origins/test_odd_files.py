@@ -27,7 +27,7 @@ from tests.origins.test_files import batch
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.variant]
 SCHEMA = "id int, note string"
 HEAD = b"id,note\n"
 BIG = 50 << 20

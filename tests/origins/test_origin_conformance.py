@@ -78,6 +78,7 @@ class TestCsvFiles(FilesConformance):
     lanes = 2
 
 
+@pytest.mark.variant
 class TestTextFiles(FilesConformance):
     """Lines of text, without a schema."""
 
@@ -237,6 +238,7 @@ class NumbersConformance(OriginConformance):
         self.there[0] = SPOILT
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize(
     ("fault", "found_by"),
     [

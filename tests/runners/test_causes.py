@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from deltalake.exceptions import CommitFailedError
 
+from destinations.deadline import Late
 from destinations.destination import DestinationError
-from runners.causes import passing, unanswered
+from runners.causes import is_cancelled, passing, unanswered
 from runners.errors import CarryFailed
 
 
@@ -38,6 +40,7 @@ def wrapped(cause: Exception) -> Exception:
             SparkSays("<_Rendezvous of RPC that terminated with:\n\tstatus = StatusCode.UNAVAILABLE\n\tdetails = no>"),
             "a server",
         ),
+        (CommitFailedError("Metadata changed since last commit."), "somebody else's commit"),
         (TimeoutError("timed out"), "a server"),
         (ConnectionResetError(104, "Connection reset by peer"), "a server"),
     ],
@@ -86,6 +89,28 @@ def test_what_java_says_beneath_counts() -> None:
     assert passing(wrapped(SparkSays(said))) == "a server is away, restarting or too busy"
 
 
+class Py4JJavaError(Exception):
+    """As py4j calls what the JVM answers; the real one needs a JVM."""
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("io.delta.exceptions.MetadataChangedException: [DELTA_METADATA_CHANGED] no", "somebody else's commit"),
+        ("org.apache.spark.SparkException: [SPARK_JOB_CANCELLED] Job 7 cancelled as part of all", "somebody cancelled"),
+        ("org.apache.spark.SparkException: [INTERNAL_ERROR] no", "None"),
+    ],
+)
+def test_what_the_jvm_answers_through_py4j_says_that_it_is_there(said: str, why: str) -> None:
+    """Though it is raised by the bridge; Spark's own name for it may stand behind Java's."""
+    bridge: dict[str, Any] = {"__name__": "py4j.protocol", "error": Py4JJavaError}
+    exec("def answer(said): raise error('An error occurred while calling o9.save.\\n: ' + said)", bridge)  # noqa: S102
+    with pytest.raises(Py4JJavaError) as raised:
+        bridge["answer"](said)
+    assert str(passing(wrapped(raised.value))).startswith(why)
+    assert is_cancelled(wrapped(raised.value)) is ("CANCELLED" in said)
+
+
 def test_a_jvm_of_our_own_that_is_gone_stays_away() -> None:
     """Nobody starts it again: what py4j raises wants a person."""
     from py4j.protocol import Py4JNetworkError
@@ -118,3 +143,8 @@ def test_a_batchs_own_words_decide_nothing() -> None:
     failed = CarryFailed("batch 3 of lane 0 (TimeoutError.json): no")
     failed.__cause__ = ValueError("no")
     assert passing(failed) is None
+
+
+def test_a_write_that_came_too_late_is_tried_again() -> None:
+    """If the pipeline is still this run's: its lease is renewed by then."""
+    assert passing(wrapped(Late())) == "the run's lease was over when its write began"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import os
+import pty
 import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,14 @@ import stages
 from runners import cli
 from runners.commands import wherry
 from runners.errors import Owned, Refusal
+from runners.events import Listener, RunStarted
 from runners.kinds import ours
+from runners.known import KNOWN
 from runners.offsets import LaneMove, Move
 from runners.pipeline import Pipeline
 from runners.report import Report, RunError
 from runners.ruling import Ruling
+from tests.runners.test_progress_bar import everything, settled
 from tests.runners.toys import TOYS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -111,6 +115,7 @@ def test_fields_and_parameters_are_put_in_for_one_call(file: str, capsys: pytest
         (["validate", "orders.yaml", "--vars", "gone.yaml"], "cannot be read: No such file"),
         (["kinds", "tabel"], "There is no kind 'tabel'; did you mean 'table'?"),
         (["offsets", "set", "orders.yaml", "--lane", "0", "--offset", "{"], "expected JSON, got '{'"),
+        (["stop", "orders.yaml", "--within", "soon"], "expected a duration such as 500ms"),
         (["offsets", "rewind", "orders.yaml", "--to", "yesterday"], "expected a time such as 2026-01-31T06:00"),
     ],
 )
@@ -158,6 +163,24 @@ def test_an_unforeseen_error_is_one_line_and_its_trace_a_file(
     trace = Path(second.removeprefix("The trace is in ").removesuffix("; please report it."))
     assert "Traceback" in trace.read_text()
     trace.unlink()
+
+
+def test_the_trace_of_an_unforeseen_error_says_no_secret(
+    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nor does the line that names its file."""
+    monkeypatch.setenv("WHERRY_TEST_KEY", "canary7f3a9")
+    Path(file).write_text(SMALLEST.replace("main.orders", "'main.orders_${secret:WHERRY_TEST_KEY}'"))
+    fails(monkeypatch, ZeroDivisionError("jdbc:postgresql://me:canary7f3a9@localhost/shop"))
+    assert cli.execute(["validate", file]) == 1
+    said = capsys.readouterr().err
+    trace = Path(said.partition("The trace is in ")[2].partition("; please")[0])
+    told = said + trace.read_text()
+    trace.unlink()
+    assert told.count("jdbc:postgresql://me:${secret:WHERRY_TEST_KEY}@localhost/shop") == 2
+    assert "canary7f3a9" not in told
+    cli.execute(["--version"])
+    assert KNOWN == {}
 
 
 def test_an_interrupt_is_told_and_nothing_more(
@@ -367,19 +390,21 @@ def test_offsets_of_a_pipeline_that_never_ran_are_none(file: str, capsys: pytest
 
 def test_a_stop_may_be_forced(file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """And says whether anybody was there to hear it."""
-    asked: list[tuple[str, bool]] = []
+    asked: list[tuple[str, bool, str]] = []
 
-    def stop(_: Pipeline, reason: str, *, force: bool) -> bool:
-        asked.append((reason, force))
+    def stop(_: Pipeline, reason: str, *, force: bool, within: str) -> bool:
+        asked.append((reason, force, within))
         return force
 
     monkeypatch.setattr(Pipeline, "stop", stop)
     assert cli.execute(["stop", file]) == 0
     assert cli.execute(["stop", file, "--force", "--reason", "fire"]) == 0
-    assert asked == [("asked to stop", False), ("fire", True)]
+    assert cli.execute(["stop", file, "--within", "30s"]) == 0
+    assert asked == [("asked to stop", False, ""), ("fire", True, ""), ("asked to stop", False, "30s")]
     assert capsys.readouterr().out.splitlines() == [
         "Nobody runs orders.",
         "orders was asked to stop at once. How it is:  wherry status orders.yaml",
+        "Nobody runs orders.",
     ]
 
 
@@ -388,15 +413,20 @@ def test_refused_rows_are_shown_twenty_to_a_person_and_all_to_a_program(
 ) -> None:
     """Unless a limit is given."""
     asked: list[int | None] = []
+    revealed: list[bool] = []
 
-    def dead_letters(_: Pipeline, limit: int | None) -> list[Any]:
+    def dead_letters(_: Pipeline, limit: int | None, *, reveal: bool) -> list[Any]:
         asked.append(limit)
+        revealed.append(reveal)
         return []
 
     monkeypatch.setattr(Pipeline, "dead_letters", dead_letters)
     for words in ([], ["--json"], ["--limit", "5"], ["--limit", "5", "--json"]):
         assert cli.execute(["dlq", "show", file, *words]) == 0
     assert asked == [20, None, 5, 5]
+    assert revealed == [False] * 4
+    assert cli.execute(["dlq", "show", file, "--reveal"]) == 0
+    assert revealed[4]
     assert capsys.readouterr().out.splitlines()[:2] == ["No refused rows are kept.", "[]"]
 
 
@@ -481,6 +511,51 @@ def test_a_pipe_that_is_closed_ends_the_command_without_a_word(tmp_path: Path) -
     _, err = process.communicate()
     assert err == b""
     assert process.returncode == 141
+
+
+def carries_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make `run` carry 1,000 rows of lane 0, without Spark."""
+
+    def run(_: Pipeline, *, listeners: Sequence[Listener], **__: object) -> Report:
+        for listener in listeners:
+            for event in (RunStarted(pipeline="orders", run="7f"), settled(read=1_000)):
+                listener(event)
+        return Report(pipeline="orders", run="7f", status="succeeded", batches=1, read=1_000)
+
+    monkeypatch.setattr(Pipeline, "run", run)
+
+
+@pytest.mark.parametrize(("words", "lines"), [([], ["orders: run 7f begins"]), (["--quiet"], [])])
+def test_progress_is_plain_lines_where_nothing_is_drawn(
+    file: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    lines: list[str],
+) -> None:
+    """And nothing where nobody wants it."""
+    carries_a_batch(monkeypatch)
+    assert cli.execute(["run", file, *words]) == 0
+    said = capsys.readouterr()
+    assert said.err.splitlines() == lines
+    assert "orders succeeded" in said.out
+
+
+@pytest.mark.parametrize(("words", "drawn"), [([], True), (["--quiet"], False)])
+def test_progress_is_drawn_on_a_terminal(
+    file: str, monkeypatch: pytest.MonkeyPatch, words: list[str], drawn: bool
+) -> None:
+    """A line for each lane; nothing where nobody wants it."""
+    carries_a_batch(monkeypatch)
+    monkeypatch.setenv("TERM", "xterm")
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        assert cli.execute(["run", file, *words]) == 0
+    written = everything(ours)
+    assert ("lane 0" in written) is drawn
+    assert ("1,000 rows" in written) is drawn
+    assert bool(written) is drawn
 
 
 def test_what_a_terminal_cannot_show_is_escaped(tmp_path: Path) -> None:

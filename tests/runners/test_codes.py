@@ -18,6 +18,7 @@ import stages
 from origins.errors import WherryError
 from runners import cli
 from runners.codes import codes
+from runners.finding import FOUND
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = (origins, stages, destinations, runners)
@@ -45,17 +46,19 @@ def codes_of_rows() -> set[str]:
     """That stand in our sources as the reason for which a row is refused."""
     files = [file for folder in FOLDERS[:3] for file in (ROOT / folder.__name__).glob("*.py")]
     sources = [file.read_text() for file in files if file.name != "conformance.py"]
-    told = r"""reason\("([A-Z_]+)"|Rule\(code="([A-Z_]+)"|'code', '([A-Z_]+)'|"(REQUIRE)": """
-    return {code for source in sources for found in re.findall(told, source) for code in found if code}
+    told = (
+        r"""reason\("([A-Z_]+)"|Rule\(code="([A-Z_]+)"|'code', '([A-Z_]+)'|"(REQUIRE)": |^[A-Z]+_CODE = "([A-Z_]+)\""""
+    )
+    return {code for source in sources for found in re.findall(told, source, re.MULTILINE) for code in found if code}
 
 
 def test_every_error_has_a_code_of_its_own_and_is_explained() -> None:
-    """And so is every reason for which a row is refused; nothing else is."""
+    """And so is every reason for which a row is refused, and what an audit finds; nothing else is."""
     known = codes_of_errors()
     assert sorted(known) == sorted(set(known))
     rows = codes_of_rows()
     assert {"PARSE", "CAST", "CHECK", "REQUIRE"} <= rows
-    assert set(codes()) == {*known, *rows, "UNEXPECTED"}
+    assert set(codes()) == {*known, *rows, *FOUND, "UNEXPECTED"}
 
 
 def test_the_document_and_the_command_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,8 +75,8 @@ def test_all_codes_are_listed_with_a_sentence(capsys: pytest.CaptureFixture[str]
     """For a program too."""
     assert cli.execute(["explain"]) == 0
     out = capsys.readouterr().out
-    assert "OWNED        Another run has the pipeline, here or on another host.\n" in out
-    assert "PARSE        The origin could not read it.\n" in out
+    assert "OWNED           Another run has the pipeline, here or on another host.\n" in out
+    assert "PARSE           The origin could not read it.\n" in out
     assert cli.execute(["explain", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["CAST"].startswith("A value cannot be converted")
     assert cli.execute(["explain", "CAST", "--json"]) == 0

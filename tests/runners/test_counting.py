@@ -83,6 +83,7 @@ def test_each_stage_has_its_own_equation() -> None:
     assert not counts.balanced({"orders": 16})
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.promise("CD-16")
 def test_a_retry_is_not_counted_twice(tmp_path: Path) -> None:

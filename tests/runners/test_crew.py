@@ -83,3 +83,10 @@ def test_a_wait_is_ended_by_a_wake_that_came_before_it(crewed: Crewed) -> None:
     crew = crewed(1, lambda task: Refused())
     crew.wake()
     assert list(crew.wait(30)) == []
+
+
+def test_a_wait_may_be_longer_than_any_clock_can_count(crewed: Crewed) -> None:
+    """A thousand years, as a definition may have them, are as good as for ever."""
+    crew = crewed(1, lambda _: Refused())
+    crew.wake()
+    assert crew.wait(365_000 * 86_400.0) == []

@@ -120,6 +120,18 @@ def test_a_lane_has_one_batch_in_flight() -> None:
     assert (bench.settled(), bench.planned()) == ([("0", 1)], [("0", 1), ("0", 2)])
 
 
+@pytest.mark.promise("HP-08")
+def test_an_origin_hears_of_each_batch_whatever_other_lanes_wait_for() -> None:
+    """One that acknowledges item by item does so as soon as its lane is durable, while another lane stands still."""
+    bench = Bench(lanes=2, runners=2)
+    bench.dispatcher.committed = {"rows": bench.told.append}
+    bench.turn()
+    for _ in range(3):
+        bench.turn("1")
+    assert [(batch.lane, batch.number) for batch in bench.told] == [("1", 1), ("1", 2), ("1", 3)]
+    assert "0" in bench.crew.work
+
+
 def test_what_a_lane_carries_next_is_foreseen_while_a_batch_is_carried() -> None:
     """It is planned, and known to the ledger, only once the batch before is committed; then just as it was foreseen."""
     bench = Bench(rows=2)

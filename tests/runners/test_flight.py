@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timezone
+from typing import Literal
 
 import pytest
 
 from destinations.destination import Identity, Written
-from destinations.dlq import Dlq
+from destinations.dlq import DLQ, Dlq
 from origins.batch import Batch, Span
 from runners.counts import Branch, Counts
-from runners.errors import Unbalanced, WindowTripped
+from runners.errors import StageStopped, Unbalanced, WindowTripped
 from runners.flight import Flight, Rules, after, begin, rested, resume
 from runners.outcome import (
-    DLQ,
     Alone,
     Answers,
     Ask,
@@ -80,16 +80,24 @@ def test_a_straight_batch_that_meets_a_refused_row_is_prepared_under_the_same_pl
 
 
 @pytest.mark.promise("DQ-05")
-def test_nacked_rows_go_before_all_others() -> None:
-    """The DLQ has the rows before any destination and before the offset."""
-    flight = decided(TWO, nacked=1)
+@pytest.mark.parametrize("delivery", ["after_all", "after_any"])
+def test_the_offset_waits_for_the_nacked_rows(delivery: Literal["after_all", "after_any"]) -> None:
+    """They go to the DLQ beside the others, and nothing is settled or published until it has them."""
+    flight = decided(TWO, nacked=1, rules=replace(LENIENT, delivery=delivery))
     assert isinstance(flight.task, Deliver)
-    assert flight.task.names == [DLQ]
-    flight = after(flight, landed(DLQ, 1), LENIENT).flight
-    assert isinstance(flight.task, Deliver)
-    assert flight.task.names == ["orders", "latest"]
-    step = after(flight, Landed(written={"orders": Written(rows=9), "latest": Written(rows=9)}), LENIENT)
+    assert flight.task.names[0] == DLQ
+    others = {"orders": Written(rows=9), "latest": Written(rows=9)}
+    step = after(flight, Landed(written=others, failed={DLQ: OSError("full")}), LENIENT)
+    assert (step.entries, step.done, str(step.error)) == ((), False, "full")
+    step = after(flight, Landed(written={**others, DLQ: Written(rows=1)}), LENIENT)
     assert [entry.kind for entry in step.entries] == ["settle"]
+
+
+def test_after_any_nacked_rows_go_beside_the_first_destination() -> None:
+    """The offset waits for these two, and for nobody else."""
+    flight = decided(TWO, nacked=1, rules=replace(LENIENT, delivery="after_any"))
+    assert isinstance(flight.task, Deliver)
+    assert flight.task.names == [DLQ, "orders"]
 
 
 def test_after_any_destinations_get_the_batch_one_after_the_other() -> None:
@@ -126,6 +134,21 @@ def test_a_batch_that_trips_the_window_delivers_nothing() -> None:
     assert [entry.kind for entry in end.entries] == ["cancel"]
     assert isinstance(end.error, WindowTripped)
     assert "row 4" in str(end.error)
+
+
+@pytest.mark.promise("SS-22")
+def test_a_stage_that_stops_cancels_the_batch_whatever_the_window_lets_pass() -> None:
+    """Nothing was recorded as decided; the error names the stage and shows the row."""
+    prepared = Prepared(path="p1", counts=counts("orders", nacked=1), nacks=(4,), stops=("cast",))
+    step = after(begin(STRAIGHT, Lane()), prepared, LENIENT)
+    assert (step.entries, step.error) == ((), None)
+    assert step.flight.task == Explain(plan=STRAIGHT, decision=step.flight.decision, place=0, stages=("cast",))  # type: ignore[arg-type]
+    end = after(step.flight, Explained(nacks=[{"stage": "cast", "message": "no number", "row": {"id": 4}}]), LENIENT)
+    assert [entry.kind for entry in end.entries] == ["cancel"]
+    assert isinstance(end.error, StageStopped)
+    assert end.error.stage == "cast"
+    assert "no number" in end.error.message
+    assert '{"id": 4}' in end.error.message
 
 
 def test_a_trip_is_told_even_when_the_row_cannot_be_fetched() -> None:
@@ -285,9 +308,10 @@ def test_a_straight_batch_that_nobody_has_goes_again_under_the_same_plan() -> No
 def test_a_dlq_that_cannot_be_written_is_not_tried_again() -> None:
     """It stops the run."""
     flight = decided(TWO, nacked=1)
-    assert isinstance(flight.task, Deliver)
-    assert flight.task.names == [DLQ]
     assert after(flight, Failed(error=TimeoutError()), LENIENT).again is None
+    failed: dict[str, Exception] = {DLQ: TimeoutError("dlq"), "latest": TimeoutError("latest")}
+    step = after(flight, Landed(written={"orders": Written(rows=9)}, failed=failed), LENIENT)
+    assert (str(step.error), step.again) == ("dlq", None)
 
 
 def test_what_writes_nothing_is_simply_done_again() -> None:

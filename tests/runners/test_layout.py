@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
 import pytest
 
 from destinations.delta import Delta
+from destinations.destination import Destination
 from destinations.memory import Memory
 from origins.batch import Batch, Span
 from origins.files import Files
@@ -15,7 +18,8 @@ from origins.generate import Generate
 from runners.entry import Entry
 from runners.errors import Refusal
 from runners.journal import Journal
-from runners.layout import check_layout, resolved, start_over, waive
+from runners.layout import check_layout, check_newest, resolved, start_over, waive
+from runners.ledger import LedgerError
 from runners.line import named
 from runners.memory_ledger import MemoryLedger
 from runners.pipeline import Pipeline
@@ -53,6 +57,38 @@ def check(before: Pipeline, now: Pipeline, **ruling: Any) -> None:
     """Raises what a run of `now` would, after one of `before`."""
     told = Ruling(**ruling, reason="a test") if ruling else Ruling()
     check_layout(now, named(now.destinations), opened(before).state, told)
+
+
+class Told(Delta):
+    """A table that says at once which batch came last."""
+
+    def newest(self, pipeline: str) -> dict[str, Any] | None:
+        return {"lane": "0", "number": 2, "destination": "orders"} if pipeline == "orders" else None
+
+
+def test_a_ledger_that_never_planned_what_a_destination_has_is_not_the_newest() -> None:
+    """Nothing is carried with it, unless somebody says that what is there is something else; one that did is."""
+    told: Mapping[str, Destination] = {"orders": Told(name="orders", path="/tables/orders")}
+    journal = opened(pipeline())
+    with pytest.raises(LedgerError, match=r"'orders' has batch 2 of lane 0 of this pipeline, .* has planned none"):
+        check_newest(journal, "orders", told, Ruling())
+    check_newest(journal, "orders", told, Ruling(fresh=("orders",), reason="it was emptied"))
+    check_newest(journal, "invoices", told, Ruling())
+    check_newest(journal, "orders", {"new": Told(name="new", path="/tables/orders")}, Ruling())
+    journal.record(plan())
+    with pytest.raises(LedgerError, match="has planned up to 1"):
+        check_newest(journal, "orders", told, Ruling())
+    journal.record(Entry(kind="cancel", lane="0", plan="p"), replace(plan(), body={**plan().body, "number": 2}))
+    check_newest(journal, "orders", told, Ruling())
+
+
+def test_what_another_process_planned_meanwhile_is_known() -> None:
+    """The ledger is looked at once more before it is said to be an old one."""
+    told: Mapping[str, Destination] = {"orders": Told(name="orders", path="/tables/orders")}
+    journal = opened(pipeline())
+    late = replace(plan(), body={**plan().body, "number": 2})
+    journal.ledger.append([late], after=journal.state.seq)
+    check_newest(journal, "orders", told, Ruling())
 
 
 def plan(lane: str = "0", *, destinations: tuple[str, ...] = ("orders",)) -> Entry:

@@ -12,7 +12,7 @@ import pytest
 from origins.batch import Batch, Span
 from runners import cli
 from runners.clock import ManualClock
-from runners.events import BatchPlanned, BatchSettled, Event, Noticed, RunEnded, RunStarted, RunStopping
+from runners.events import BatchPlanned, BatchResumed, BatchSettled, Event, Noticed, RunEnded, RunStarted, RunStopping
 from runners.log_lines import LogLines, complain, speak
 
 
@@ -58,6 +58,17 @@ def test_a_person_reads_a_line_every_ten_seconds_and_what_changes(capsys: pytest
     ]
 
 
+def test_a_batch_that_is_taken_up_before_the_run_begins_names_its_pipeline(capsys: pytest.CaptureFixture[str]) -> None:
+    """And the run that planned it, until the run that says it has a name."""
+    speak("json")
+    listener = LogLines("json", pipeline="orders")
+    listener(BatchResumed(batch=batch(1)))
+    listener(RunStarted(pipeline="orders", run="7f"))
+    listener(settled(1))
+    said = list(map(json.loads, capsys.readouterr().err.splitlines()))
+    assert [(each["pipeline"], each["run"]) for each in said] == [("orders", "r"), ("orders", "7f"), ("orders", "7f")]
+
+
 def test_a_program_reads_every_event_as_an_object(capsys: pytest.CaptureFixture[str]) -> None:
     """With its facts; no secret is among them."""
     speak("json")
@@ -76,6 +87,9 @@ def test_a_program_reads_every_event_as_an_object(capsys: pytest.CaptureFixture[
     assert (began["event"], began["run"], began["level"]) == ("run_started", "7f", "info")
     assert (planned["event"], planned["lane"], planned["number"]) == ("batch_planned", "0", 1)
     assert planned["of"] == "landing/${secret:KEY}.json"
+    whose = [(each["pipeline"], each["run"]) for each in (began, planned, carried, ended)]
+    assert whose == [("orders", "7f")] * 4
+    assert (carried["lane"], carried["number"], carried["batch"]) == ("0", 1, "1")
     assert (carried["read"], carried["nacked"], carried["delivered"]) == (1_000, 1, {"orders": 999})
     assert carried["seconds"] == {"write": 0.5}
     assert (ended["event"], ended["status"]) == ("run_ended", "succeeded")

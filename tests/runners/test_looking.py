@@ -1,4 +1,4 @@
-"""Commands that need no JVM: they answer within a second of the processor's time, and do not even import pyspark."""
+"""Commands that need no JVM: they answer within a second, and do not even import pyspark."""
 
 from __future__ import annotations
 
@@ -6,20 +6,17 @@ import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
-from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
-import pyarrow
 import pytest
-from deltalake import write_deltalake
 
-from destinations.dead_letters import SCHEMA
 from runners.delta_ledger import DeltaLedger
 from runners.entry import Entry
 from runners.journal import Journal
 from runners.ownership import host_identity
+from tests.runners.letterbox import letters, post
 from tests.runners.test_cli import ROOT, spent
 from tests.runners.test_progress import plan, settle
 
@@ -28,7 +25,6 @@ name: orders
 origin: {files: {path: "landing/*.json", format: json, schema: "id long, amount string"}}
 destinations: [{delta: {path: tables/orders}}]
 """
-TYPES = {"bigint": pyarrow.int64(), "timestamp": pyarrow.timestamp("us", "UTC"), "string": pyarrow.string()}
 
 
 @pytest.fixture(scope="module")
@@ -51,32 +47,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     journal.compact()
     report = {"status": "succeeded", "reason": "", "batches": 600, "read": 1_800, "error": None}
     journal.record(Entry(kind="release", body=report))
-    _refuse(state / "dlq", 600)
+    for number in range(1, 601, 200):
+        post(state / "dlq", [row for n in range(number, number + 200) for row in letters(1, number=n, plan=f"p{n}")])
     return folder
 
 
-def _refuse(place: Path, rows: int) -> None:
-    """A DLQ with so many rows."""
-    kinds = [column.split(" ", 1) for column in SCHEMA.split(", ")]
-    fields = [(name, TYPES.get(kind, pyarrow.list_(pyarrow.string()))) for name, kind in kinds]
-    told = {"stage": "cast", "code": "CAST", "message": "no", "row": '{"id": 7}', "original": '{"id": 7}', "lane": "0"}
-
-    def row(number: int) -> dict[str, Any]:
-        nacked_at = datetime(2026, 1, 1, tzinfo=timezone.utc)
-        return {**told, "number": number, "position": 1, "nacked_at": nacked_at, "delivered_to": []}
-
-    write_deltalake(place, pyarrow.Table.from_pylist([row(n) for n in range(1, rows + 1)], pyarrow.schema(fields)))
-
-
 def answer(words: list[str], folder: Path) -> tuple[float, str]:
-    """The seconds of processor that the command takes in a process of its own, which must not import pyspark, and what
-    it prints."""
+    """The seconds that the command takes in a process of its own, by the clock or of processor, whichever are fewer,
+    and what it prints. It must not import pyspark."""
     program = (
         "import atexit, sys; atexit.register(lambda: print('pyspark' in sys.modules, file=sys.stderr)); "
         "from runners.cli import main; main()"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": "", "JAVA_HOME": "/nowhere"}
-    before = spent()
+    before, began = spent(), time.monotonic()
     ended = subprocess.run(
         [sys.executable, "-c", program, *words],
         env=environment,
@@ -85,17 +69,17 @@ def answer(words: list[str], folder: Path) -> tuple[float, str]:
         text=True,
         check=False,
     )
-    seconds = spent() - before
+    seconds = min(spent() - before, time.monotonic() - began)
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr.splitlines()[-1] == "False"
     return seconds, ended.stdout
 
 
 def at_once(words: list[str], folder: Path) -> str:
-    """What the command prints. It takes less than a second of processor: of three tries one may say so, for what else
-    goes on at a machine makes a processor slower, and never quicker."""
+    """What the command prints. It takes less than a second: of five tries one may say so, for what else goes on at a
+    machine makes it slower, and never quicker."""
     took = []
-    for _ in range(3):
+    for _ in range(5):
         seconds, said = answer(words, folder)
         took.append(seconds)
         if seconds < 1:
@@ -120,4 +104,4 @@ def test_a_state_is_looked_at_without_a_jvm(folder: Path) -> None:
     assert json.loads(at_once(["offsets", "show", "orders.yaml", "--json"], folder))["lanes"]["0"]["offset"] == 600
     rows = json.loads(at_once(["dlq", "show", "orders.yaml", "--limit", "2", "--json"], folder))
     assert [row["number"] for row in rows] == [599, 600]
-    assert rows[0]["nacked_at"] == "2026-01-01T00:00:00.000+00:00"
+    assert rows[0]["nacked_at"] == "2026-01-01T12:01:00.000+00:00"

@@ -10,7 +10,7 @@ import pytest
 from runners.counts import StageCount
 from runners.lanes import Lanes
 from runners.preview import BatchPreview, Preview, Seen, StagePreview
-from runners.report import DestinationReport, Report, RunError
+from runners.report import Beside, DestinationReport, Report, RunError
 from tests.runners.test_looking import DEFINITION
 
 
@@ -42,25 +42,38 @@ class Shown(HTMLParser):
             self.rows[-1][-1] += data
 
 
-def test_a_report_is_a_table_of_its_equation() -> None:
-    """For every destination."""
+def test_a_report_is_what_its_page_shows() -> None:
+    """The equation of every destination, as a flow and as a table."""
     counts = DestinationReport(delivered=1_195, filtered=2, nacked=3)
     shown = Shown(
         Report(
             pipeline="orders", run="r", status="succeeded", batches=2, read=1_200, destinations={"a<b": counts}
         )._repr_html_()
     )
-    assert shown.rows == [["to", "read", "delivered", "filtered", "refused"], ["a<b", "1,200", "1,195", "2", "3"]]
-    assert shown.text.startswith("orders succeeded, 2 batches")
+    assert ["a<b", "1,200", "2", "3", "1,195", "0"] in shown.rows
+    assert "orders: succeeded" in shown.text
+    assert "1,195delivered to a<b" in shown.text
 
 
 def test_a_report_of_a_failed_run_says_why() -> None:
     """In the words of the error, which may have angle brackets in them, and that the counts do not balance."""
     error = RunError(cls="X", code="X", message="no <array>", hint="Make one.")
     shown = Shown(Report(pipeline="orders", run="r", status="failed", error=error, balanced=False)._repr_html_())
-    assert "no <array>\nMake one." in shown.text
+    assert "no <array>" in shown.text
+    assert "Make one." in shown.text
     assert "do not balance" in shown.text
     assert shown.rows == []
+
+
+def test_what_was_refused_and_what_was_run_stand_beside() -> None:
+    """Asked for only when the report is shown."""
+    refused = {"stage": "cast", "message": "no <number>", "row": {"id": 7}, "lane": "0", "number": 3}
+    beside = Beside(hash="abc123", definition={"name": "orders", "mode": "<b>"}, samples=[refused])
+    report = Report(pipeline="orders", run="r", status="succeeded", batches=1, read=1, nacked=1, beside=lambda: beside)
+    shown = Shown(report._repr_html_())
+    assert ["cast", "no <number>", '{"id": 7}', "lane 0, batch 3"] in shown.rows
+    assert "abc123" in shown.text
+    assert '"mode": "<b>"' in shown.text
 
 
 def test_a_preview_is_a_table_a_stage() -> None:

@@ -23,6 +23,7 @@ from runners.ownership import (
     lock_path,
     process_alive,
     process_identity,
+    sweep_locks,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -206,6 +207,17 @@ def test_a_lock_file_is_not_followed_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "lock").symlink_to(tmp_path / "theirs")
     with pytest.raises(LockError, match="lock cannot be opened"):
         StateLock(tmp_path / "lock").acquire()
+
+
+def test_what_dead_runs_left_beside_a_lock_is_swept(tmp_path: Path) -> None:
+    """Files of their own that nobody has locked; all others stay."""
+    for name in ("lock", "lock-dead", "lock-lives", "ledger"):
+        (tmp_path / name).touch()
+    lives = StateLock(tmp_path / "lock-lives")
+    assert lives.acquire()
+    sweep_locks(tmp_path / "lock")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["ledger", "lock", "lock-lives"]
+    lives.release()
 
 
 def test_states_of_other_names_have_other_lock_files() -> None:

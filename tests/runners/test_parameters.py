@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -60,10 +63,13 @@ def test_the_characters_themselves_are_written_with_two_dollars() -> None:
         ("a: ${LIMTI}", "a: the parameter LIMTI is missing; did you mean 'LIMITS'?"),
         ("a: ${secret:KEY}", "a: the secret KEY is missing; set it in the environment, or give it by --secrets FILE"),
         ("a: ${secret:KEY:-x}", "a: a secret has no default, got '${secret:KEY:-x}'"),
-        ("a: ${a-b}", "a: expected ${NAME}, ${NAME:-default} or ${secret:NAME}, got '${a-b}'; where these characters"),
-        ("a: x${", "a: expected ${NAME}, ${NAME:-default} or ${secret:NAME}, got '${'"),
-        ("a: ${X:=5}", "a: expected ${NAME}, ${NAME:-default} or ${secret:NAME}, got '${X:=5}'"),
-        ("a: ${}", "a: expected ${NAME}, ${NAME:-default} or ${secret:NAME}, got '${}'"),
+        (
+            "a: ${a-b}",
+            "a: expected ${NAME}, ${NAME:-default}, ${secret:NAME} or ${secret:scope/key}, got '${a-b}'; where these",
+        ),
+        ("a: x${", "a: expected ${NAME}, ${NAME:-default}, ${secret:NAME} or ${secret:scope/key}, got '${'"),
+        ("a: ${X:=5}", "a: expected ${NAME}, ${NAME:-default}, ${secret:NAME} or ${secret:scope/key}, got '${X:=5}'"),
+        ("a: ${}", "a: expected ${NAME}, ${NAME:-default}, ${secret:NAME} or ${secret:scope/key}, got '${}'"),
     ],
 )
 def test_what_cannot_be_put_in_is_told_with_its_name(text: str, said: str) -> None:
@@ -79,6 +85,69 @@ def test_secrets_come_from_the_environment_alone() -> None:
     parameters = Parameters(variables={"KEY": "wrong"}, environment={"KEY": "hunter2"})
     assert plain(parameters.put_in(parse("a: user:${secret:KEY}@host", "x.yaml"))) == {"a": "user:hunter2@host"}
     assert parameters.secrets == {"hunter2": "${secret:KEY}"}
+
+
+class Scopes:
+    """What Databricks keeps, and what it was asked for."""
+
+    def __init__(self, **kept: str) -> None:
+        self.kept = kept
+        self.asked: list[tuple[str, str]] = []
+
+    def get(self, scope: str, key: str) -> str:
+        self.asked.append((scope, key))
+        if key not in self.kept:
+            raise RuntimeError(f"Secret does not exist with scope: {scope} and key: {key}\nat com.databricks.Thing")
+        return self.kept[key]
+
+
+def scoped(text: str, monkeypatch: pytest.MonkeyPatch, scopes: Scopes | None, **given: str) -> tuple[Any, Parameters]:
+    """The text in a notebook that has a `dbutils`, or in one that has none."""
+    notebook = SimpleNamespace(dbutils=SimpleNamespace(secrets=scopes)) if scopes else SimpleNamespace()
+    monkeypatch.setitem(sys.modules, "__main__", notebook)
+    parameters = Parameters(variables={}, environment={}, given_secrets=given)
+    return plain(parameters.put_in(parse(text, "x.yaml"))), parameters
+
+
+def test_a_secret_of_a_databricks_scope_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through the notebook's own `dbutils`; it is a secret like any other."""
+    scopes = Scopes(**{"db-password.1": "hunter2"})
+    found, parameters = scoped('a: "user:${secret:shop@prod/db-password.1}@host"', monkeypatch, scopes)
+    assert found == {"a": "user:hunter2@host"}
+    assert parameters.secrets == {"hunter2": "${secret:shop@prod/db-password.1}"}
+    assert scopes.asked == [("shop@prod", "db-password.1")]
+
+
+def test_a_secret_that_was_given_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a definition for Databricks runs anywhere."""
+    scopes = Scopes(key="wrong")
+    assert scoped("a: ${secret:shop/key}", monkeypatch, scopes, **{"shop/key": "given"})[0] == {"a": "given"}
+    assert scopes.asked == []
+
+
+@pytest.mark.parametrize(
+    ("scopes", "why"),
+    [
+        (None, "there is no Databricks here to ask for it"),
+        (Scopes(other="x"), "Databricks says: Secret does not exist with scope: shop and key: key"),
+    ],
+)
+def test_a_scope_that_has_no_such_secret_says_why(
+    monkeypatch: pytest.MonkeyPatch, scopes: Scopes | None, why: str
+) -> None:
+    """And how else it can be given."""
+    _, parameters = scoped("a: ${secret:shop/key}", monkeypatch, scopes)
+    said = f"a: the secret key of the scope shop is missing: {why}; or give 'shop/key' by --secrets FILE"
+    assert [str(problem) for problem in parameters.problems] == [said]
+
+
+def test_what_only_looks_asks_no_scope(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reference stays in its place."""
+    scopes = Scopes(key="x")
+    monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(dbutils=SimpleNamespace(secrets=scopes)))
+    parameters = Parameters(variables={}, environment={}, needs_secrets=False)
+    assert plain(parameters.put_in(parse("a: ${secret:shop/key}", "x.yaml"))) == {"a": "${secret:shop/key}"}
+    assert scopes.asked == []
 
 
 def test_what_only_looks_needs_no_secret() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from origins.errors import WherryError
 from runners import printing
 from runners.offsets import LaneMove, Move
 from runners.report import DestinationReport, Report, RunError
@@ -115,7 +116,7 @@ def test_a_pipeline_is_told_in_a_few_lines() -> None:
         {
             **FACTS,
             "state": "running",
-            "owner": {"host": "box", "process": 7, "since": "2026-01-01T00:00:00"},
+            "owner": {"host": "box", "process": 7, "since": "2026-01-01T00:00:00", "heard": "2026-01-01T00:01:00"},
             "lanes": {"0": {"offset": {"file": "a"}, "number": 3, "behind": "2 files"}},
             "open": [{"lane": "0", "number": 4, "label": "b.json"}],
             "dlq": {"rows": 1_200, "unreplayed": 1_200},
@@ -131,6 +132,7 @@ def test_a_pipeline_is_told_in_a_few_lines() -> None:
     )
     assert said.splitlines()[2:] == [
         "run by    box, process 7, since 2026-01-01T00:00:00",
+        "heard     2026-01-01T00:01:00",
         "last run  failed at 2026-01-01T00:00:00, 3 batches, 30 rows",
         "          read",
         "error     the window tripped",
@@ -198,3 +200,14 @@ def test_facts_for_programs_are_json_in_utf_8() -> None:
     """Umlauts are themselves."""
     assert json.loads(printing.as_json({"a": "ü"})) == {"a": "ü"}
     assert "ü" in printing.as_json({"a": "ü"})
+
+
+@pytest.mark.promise("CD-35")
+def test_the_first_error_is_told_first_and_later_ones_beneath_it() -> None:
+    """On a terminal, as text and for programs."""
+    error = RunError.of(WherryError("the disk is full", hint="make room"), later=[OSError("and then\nthe net")])
+    said = Report(pipeline="orders", run="r", status="failed", error=error)
+    first, hint, *_, last = printing.failure(said).splitlines()
+    assert (first.endswith("the disk is full"), hint, last) == (True, "make room", "later        and then")
+    assert str(error) == "the disk is full\nmake room\nlater: and then"
+    assert said.json()["error"]["later"] == ["and then"]

@@ -75,6 +75,12 @@ def test_an_owed_batch_has_its_offset_committed_and_stays_open() -> None:
     assert [found.published for found in state.open_plans] == [True]
 
 
+def test_what_a_settled_batch_owes_goes_into_the_history_with_it() -> None:
+    """So that it is known for ever for whom it was meant."""
+    (found,) = settled_among(numbered(OPENED, PLANNED, PREPARED, settle("copy")))
+    assert found.counts["owed"] == ["copy"]
+
+
 def test_a_cancelled_plan_burns_its_number() -> None:
     """No later batch of the lane is called the same."""
     state = fold_all(numbered(OPENED, PLANNED, Entry(kind="cancel", lane="0", plan="p1")))

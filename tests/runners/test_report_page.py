@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -10,22 +11,38 @@ from typing import Any
 import pytest
 
 from runners import cli
+from runners.clock import ManualClock
 from runners.report_page import page
 from runners.run_history import RunHistory
+from runners.timeline import Timeline
+from tests.runners.test_progress_bar import settled
 from tests.runners.test_run_history import ORDERS, history
 
 __all__ = ["history"]
 
 REPORT: dict[str, Any] = {
+    "batches": 12,
     "read": 1_000,
+    "filtered": 20,
+    "nacked": 5,
+    "changed": 0,
     "balanced": True,
     "destinations": {
         "orders": {"filtered": 20, "nacked": 5, "delivered": 975, "owed": 0},
         "copy": {"filtered": 0, "nacked": 5, "delivered": 995, "owed": 1},
     },
-    "stages": [{"stage": "cast", "in": 1_000, "filtered": 0, "nacked": 5, "out": 995}],
+    "stages": [
+        {"stage": "cast", "in": 1_000, "filtered": 0, "nacked": 5, "out": 995},
+        {"stage": "orders/filter", "in": 995, "filtered": 20, "nacked": 0, "out": 975},
+    ],
     "spent": {"plan": 1.0, "read": 2.0, "write": 6.0, "dlq": 0.0, "ledger": 1.0},
     "lanes": {"0": {"batches": 12, "offset": {"file": "b.json"}}},
+    "timeline": {
+        "0": [
+            {"start": 0.0, "end": 2.5, "batches": 5, "spent": {"plan": 0.5, "write": 2.0}},
+            {"start": 5.0, "end": 10.0, "batches": 7, "spent": {"write": 4.0, "ledger": 1.0}},
+        ]
+    },
     "notices": [],
     "error": None,
 }
@@ -41,6 +58,18 @@ RUN: dict[str, Any] = {
 }
 
 
+SAMPLES: list[dict[str, Any]] = [
+    {
+        "stage": "cast",
+        "destination": None,
+        "message": "column amount: 'sieben' is not a decimal(10,2)",
+        "row": {"id": 7, "email": "a***", "amount": "sieben"},
+        "lane": "0",
+        "number": 3,
+    }
+]
+
+
 class Seen(HTMLParser):
     """What a browser would make of the page, as far as that can be told without one."""
 
@@ -50,6 +79,9 @@ class Seen(HTMLParser):
         self.open: list[str] = []
         self.text: list[str] = []
         self.rows: list[list[str]] = []
+        self.boxes: list[str] = []
+        """Of each box its number, and what it is."""
+        self.boxed = 0
         self.feed(text)
         self.close()
 
@@ -59,12 +91,17 @@ class Seen(HTMLParser):
             self.open.append(tag)
         if tag == "tr":
             self.rows.append([])
+        if "box" in (dict(attrs).get("class") or "").split():
+            self.boxed = 2
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] in ("td", "th"):
+        if self.boxed:
+            self.boxed -= 1
+            self.boxes.append(data)
+        elif self.open and self.open[-1] in ("td", "th"):
             self.rows[-1].append(data)
         elif self.open and self.open[-1] != "style":
             self.text.append(data)
@@ -79,7 +116,13 @@ def test_it_says_where_every_row_went() -> None:
     seen = of()
     assert ["orders", "1,000", "20", "5", "975", "0"] in seen.rows
     assert ["copy", "1,000", "0", "5", "995", "1"] in seen.rows
-    assert ["cast", "5"] in seen.rows
+    assert flow_of(seen) == [
+        ("1,000", "read"),
+        ("5", "refused by cast"),
+        ("995", "taken"),
+        ("975", "delivered to orders; 20 filtered on the way"),
+        ("995", "delivered to copy; 1 batch still owed"),
+    ]
     assert ["cast", "1,000", "0", "5", "995"] in seen.rows
     assert ["0", "12", '{"file": "b.json"}'] in seen.rows
     assert "All counts balance." in seen.text
@@ -87,12 +130,65 @@ def test_it_says_where_every_row_went() -> None:
     assert "Some rows could not be counted." in of({"balanced": "unknown"}).text
 
 
+def flow_of(seen: Seen) -> list[tuple[str, str]]:
+    """The boxes of the flow, in their order."""
+    return list(zip(seen.boxes[::2], seen.boxes[1::2], strict=True))
+
+
+def test_the_flow_names_what_no_stage_says_of_itself() -> None:
+    """Rows that could not be read, and those of batches that were finished after a crash."""
+    one = {"orders": {"filtered": 30, "nacked": 9, "delivered": 971, "owed": 0}}
+    stages = [
+        {"stage": "orders/filter", "in": 9, "filtered": 20, "nacked": 0, "out": 9},
+        {"stage": "cast", "in": 9, "filtered": 0, "nacked": 5, "out": 9},
+    ]
+    seen = of({"destinations": one, "stages": stages, "filtered": 30, "nacked": 9, "changed": 10})
+    assert flow_of(seen)[1:] == [
+        ("20", "filtered by orders/filter"),
+        ("10", "filtered otherwise"),
+        ("5", "refused by cast"),
+        ("4", "refused otherwise"),
+        ("10", "more or fewer rows by stages that change them"),
+        ("971", "taken"),
+        ("971", "delivered to orders"),
+    ]
+
+
+def test_every_lane_has_a_timeline() -> None:
+    """Each part stands where it was in the run, and is split by where its time went."""
+    seen = of()
+    tracks = [attrs for tag, attrs in seen.tags if tag == "div" and attrs.get("class") == "track"]
+    assert [attrs["aria-label"] for attrs in tracks] == ["lane 0: 12 batches, 7.5 s of work"]
+    styles = [str(attrs.get("style")) for tag, attrs in seen.tags if tag == "span" and attrs.get("style")]
+    assert "left:0.00%;width:25.00%" in styles
+    assert "left:50.00%;width:50.00%" in styles
+    assert "width:80.00%;background:#1f9d6b" in styles
+    assert "10.0 s" in seen.text
+
+
+def test_it_shows_some_refused_rows() -> None:
+    """As the DLQ shows them; of many it says that there are more."""
+    seen = Seen(page({**RUN, "report": REPORT}, None, SAMPLES))
+    row = '{"id": 7, "email": "a***", "amount": "sieben"}'
+    assert ["cast", "column amount: 'sieben' is not a decimal(10,2)", row, "lane 0, batch 3"] in seen.rows
+    assert "and 1 more" in Seen(page({**RUN, "report": REPORT}, None, SAMPLES * 21)).text
+
+
+def test_it_shows_what_a_failed_run_was_doing() -> None:
+    """The rows that were kept."""
+    kept = {"lane": "0", "number": 7, "of": "a.json", "stage": None, "rows": [{"id": 1}]}
+    seen = of({"snapshot": kept, "error": {"code": "X", "message": "no", "hint": ""}}, status="failed")
+    assert {"Rows of batch 7 of lane 0", '{"id": 1}'} <= set(seen.text)
+
+
 def test_it_says_where_the_time_went() -> None:
     """In parts of the whole that are as wide as they are long, and in words for whoever sees no colours."""
-    bars = [attrs for tag, attrs in of().tags if tag == "span" and "width" in (attrs.get("style") or "")]
+    bars = [
+        attrs for tag, attrs in of({"timeline": {}}).tags if tag == "span" and "width" in (attrs.get("style") or "")
+    ]
     widths = [str(attrs["style"]).partition("%")[0] for attrs in bars]
     assert widths == ["width:10.00", "width:20.00", "width:60.00", "width:10.00"]
-    (label,) = [attrs["aria-label"] for _, attrs in of().tags if attrs.get("role") == "img"]
+    (label,) = [attrs["aria-label"] for _, attrs in of({"timeline": {}}).tags if attrs.get("role") == "img"]
     assert label == "planning 1.0 s, reading 2.0 s, writing 6.0 s, ledger 1.0 s"
 
 
@@ -113,24 +209,42 @@ def test_a_run_without_an_end_says_so() -> None:
 HOSTILE = "</style></pre><script>alert(1)</script><img src=x onerror=\"alert('&amp;')\">"
 
 
+def full_of_html() -> dict[str, Any]:
+    """A run in which every name is hostile."""
+    report = {
+        **REPORT,
+        "destinations": {HOSTILE: REPORT["destinations"]["orders"]},
+        "stages": [{**REPORT["stages"][0], "stage": HOSTILE}],
+        "lanes": {HOSTILE: {"batches": 1, "offset": HOSTILE}},
+        "timeline": {HOSTILE: REPORT["timeline"]["0"]},
+        "notices": [HOSTILE],
+        "error": {"code": HOSTILE, "message": HOSTILE, "hint": HOSTILE, "stage": HOSTILE, "lane": HOSTILE},
+        "snapshot": {"lane": HOSTILE, "number": 1, "of": HOSTILE, "stage": HOSTILE, "rows": [{HOSTILE: HOSTILE}]},
+    }
+    hostile = dict.fromkeys(("run", "pipeline", "status", "reason", "host", "definition"), HOSTILE)
+    return {**RUN, **hostile, "report": report}
+
+
+def timeline_of(*, lanes: int, batches: int) -> dict[str, Any]:
+    """What a run remembers of so many lanes with so many batches each."""
+    clock = ManualClock()
+    remembered = Timeline(clock)
+    for _ in range(batches):
+        clock.move(1.0)
+        for lane in range(lanes):
+            spent = {"plan": 0.1, "read": 0.2, "write": 0.5, "ledger": 0.1}
+            remembered(replace(settled(read=10, lane=str(lane)), seconds=spent))
+    return remembered.json()
+
+
 def test_names_full_of_html_are_text() -> None:
     """Wherever they stand: a pipeline's, a stage's, a destination's, a lane's, in an error or in the definition."""
-    seen = of(
-        {
-            "destinations": {HOSTILE: REPORT["destinations"]["orders"]},
-            "stages": [{**REPORT["stages"][0], "stage": HOSTILE}],
-            "lanes": {HOSTILE: {"batches": 1, "offset": HOSTILE}},
-            "notices": [HOSTILE],
-            "error": {"code": HOSTILE, "message": HOSTILE, "hint": HOSTILE, "stage": HOSTILE, "lane": HOSTILE},
-        },
-        {"name": HOSTILE},
-        **dict.fromkeys(("run", "pipeline", "status", "reason", "host", "definition"), HOSTILE),
-    )
+    seen = Seen(page(full_of_html(), {"name": HOSTILE}, [{**SAMPLES[0], "stage": HOSTILE, "message": HOSTILE}]))
     names = {tag for tag, _ in seen.tags}
     assert names.isdisjoint({"script", "img", "link", "iframe", "object", "form"})
     assert not any(attribute.startswith("on") for _, attrs in seen.tags for attribute in attrs)
     assert seen.open == []
-    assert [cell for row in seen.rows for cell in row].count(HOSTILE) == 5
+    assert [cell for row in seen.rows for cell in row].count(HOSTILE) == 6
 
 
 def test_it_asks_the_network_for_nothing() -> None:

@@ -99,8 +99,9 @@ def test_any_sql_reads_the_table(history: RunHistory) -> None:
     assert row == {"n": 3_000, "last": NOON + timedelta(minutes=3, seconds=4.5)}
 
 
-def test_old_runs_leave_when_files_are_put_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the table keeps few files, and a short log."""
+@pytest.mark.promise("CN-17")
+def test_old_runs_are_archived_when_files_are_put_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each once and without its report; and the table keeps few files, and a short log."""
     monkeypatch.setattr(run_history, "FILES", 4)
     history = RunHistory(tmp_path / "runs", timedelta(minutes=10))
     for at in range(20):
@@ -111,6 +112,10 @@ def test_old_runs_leave_when_files_are_put_together(tmp_path: Path, monkeypatch:
     kept = {each["run"] for each in history.runs(limit=100)}
     assert {f"{at:02}" for at in range(10, 20)} <= kept
     assert not kept & {"00", "01", "02", "03", "04"}
+    everything = history.runs(limit=100, archived=True)
+    assert [each["run"] for each in everything] == [f"{at:02}" for at in range(19, -1, -1)]
+    assert (everything[-1]["read"], everything[-1]["status"]) == (1_000, "succeeded")
+    assert history.runs(run="00", archived=True, report=True)[0]["report"] is None
 
 
 def test_a_history_that_cannot_be_written_is_said_and_nothing_else(
@@ -154,6 +159,8 @@ def test_the_commands_list_and_show(history: RunHistory, tmp_path: Path, capsys:
     heading, *lines = capsys.readouterr().out.splitlines()
     assert heading.split("  ")[0] == "run"
     assert [line.split()[:2] for line in lines] == [["d-run", "succeeded"], ["c-run", "running"]]
+    assert cli.execute(["runs", "list", str(file), "--archived", "--json"]) == 0
+    assert names(json.loads(capsys.readouterr().out)) == "dcba"
     assert cli.execute(["runs", "show", str(file), "b"]) == 0
     shown = capsys.readouterr().out
     assert "it's <b>full</b>" in shown

@@ -10,7 +10,8 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -23,15 +24,17 @@ import destinations
 import origins
 import stages
 from runners import cli, schedule_examples
-from runners.carriers import Carried, Stop
+from runners.carriers import Carried, Carry, Stop
 from runners.commands import wherry
 from runners.definition import Definition
 from runners.errors import Owned
+from runners.events import BatchPlanned, Listener
 from runners.kinds import ours
 from runners.marks import FolderMarks
 from runners.pipeline import Pipeline
 from runners.schedule_examples import text_of
 from runners.scheduling import folder_of
+from tests.runners.test_progress_bar import batch
 from tests.runners.toys import TOYS
 
 BODY = "origin: {folder: {path: landing}}\ndestinations: [{table: {table: main.orders}}]\n"
@@ -186,7 +189,7 @@ def test_a_signal_ends_it_and_the_exit_code_says_how(
         return Carried(name="orders", status="failed" if gone else "stopped", message="no answer", spark_is_gone=gone)
 
     monkeypatch.setattr("runners.scheduling.session_for", lambda definitions: None)
-    monkeypatch.setattr("runners.scheduling.carrying", lambda spark: carry)
+    monkeypatch.setattr("runners.scheduling.carrying", lambda spark, hears: carry)
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     assert cli.execute(["schedule", str(folder)]) == code
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
@@ -197,6 +200,42 @@ def test_a_signal_ends_it_and_the_exit_code_says_how(
     assert "broken.yaml is left out:" in lines
     assert any(line.startswith(f"orders {'failed' if gone else 'stopped'} after") for line in lines)
     assert gone == (said.err.splitlines()[-1] == "Spark is gone: no answer")
+
+
+def test_figures_and_json_lines_of_a_scheduler(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While it runs, on this machine alone; the events of runs are among both."""
+    asked: list[tuple[int, str]] = []
+    said: list[str] = []
+
+    def carrying(spark: object, hears: Callable[[Definition], Sequence[Listener]]) -> Carry:
+        def carry(definition: Definition, stoppable: Callable[[Stop], None]) -> Carried:
+            for listener in hears(definition):
+                listener(BatchPlanned(batch=batch("0")))
+            said.append(capsys.readouterr().err)
+            place = said[0].partition("metrics at ")[2].partition("\n")[0].removesuffix("/metrics")
+            for page in ("/metrics", "/ready", "/live"):
+                with urllib.request.urlopen(place + page, timeout=30) as answer:  # noqa: S310
+                    asked.append((answer.status, answer.read().decode()))
+            os.kill(os.getpid(), signal.SIGTERM)
+            return Carried(name=definition.pipeline.name, status="succeeded", message="done")
+
+        return carry
+
+    monkeypatch.setattr("runners.scheduling.session_for", lambda definitions: None)
+    monkeypatch.setattr("runners.scheduling.carrying", carrying)
+    words = ["schedule", str(folder), "--metrics-port", "0", "--log-format", "json", "--at-once", "1"]
+    assert cli.execute(words) == 0
+    assert [status for status, _ in asked[:3]] == [200] * 3
+    assert 'wherry_batches_in_flight{pipeline="orders"} 1' in asked[0][1]
+    assert 'wherry_run_under_way{pipeline="orders"} 1' in asked[0][1]
+    lines = "".join([*said, capsys.readouterr().err]).splitlines()
+    assert lines[0].startswith("metrics at http://127.0.0.1:")
+    facts = [json.loads(line) for line in lines[1:]]
+    assert {"scheduled", "began", "batch_planned", "draining", "ended"} <= {each["event"] for each in facts}
+    (planned,) = [each for each in facts if each["event"] == "batch_planned"]
+    assert (planned["pipeline"], planned["run"], planned["lane"]) == ("orders", "r", "0")
 
 
 def test_the_lines_for_cron_are_commands_that_there_are(folder: Path) -> None:

@@ -29,6 +29,11 @@ def test_the_longest_secret_goes_first() -> None:
     assert without(SECRETS, "hunter2!\n") == "${secret:B}"
 
 
+def test_a_secret_that_is_part_of_a_reference_is_replaced_once() -> None:
+    """What was put in its place is not looked through again."""
+    assert without({"secret": "${secret:A}", "A": "${secret:B}"}, "A secret") == "${secret:B} ${secret:A}"
+
+
 def test_a_secret_is_known_where_it_is_quoted() -> None:
     """As Python and JSON write its line breaks and quotes."""
     assert without(SECRETS, f"got {'hunter2!' + chr(10)!r}") == "got '${secret:B}'"
@@ -55,6 +60,7 @@ def test_a_run_that_failed_says_no_secret() -> None:
     told = RunError.of(WherryError("no hunter2", hint="Is it hunter2?"), SECRETS)
     assert (told.message, told.hint) == ("no ${secret:A}", "Is it ${secret:A}?")
     assert RunError.of(ValueError("no hunter2"), SECRETS).message == "no ${secret:A}"
+    assert RunError.of(ValueError("no"), SECRETS, later=[ValueError("nor hunter2")]).later == ("nor ${secret:A}",)
 
 
 def test_a_secret_of_a_pipeline_made_in_python_is_not_kept() -> None:

@@ -39,6 +39,7 @@ Caused by: java.io.IOException: No space left on device
     [
         (RuntimeError(WORKER), "ZeroDivisionError: division by zero"),
         (RuntimeError(JAVA), "No space left on device"),
+        (RuntimeError(JAVA.partition("Caused by")[0]), "Job aborted."),
         (RuntimeError("[CAST_INVALID_INPUT] The value 'x' is no INT. SQLSTATE: 22018\n== SQL =="), None),
         (KeyError("amount"), "KeyError: 'amount'"),
         (RuntimeError(), "RuntimeError"),

@@ -11,7 +11,7 @@ import pytest
 from destinations.delta import Delta
 from origins.files import Files
 from runners.clock import Clock, ManualClock
-from runners.definition import load, of
+from runners.definition import DefinitionError, load, of
 from runners.pipeline import Pipeline
 from runners.printing import explanation
 from runners.validation import Explanation, explain
@@ -53,6 +53,13 @@ def test_each_destination_says_its_guarantee(explained: Explained) -> None:
     assert said.destinations[1]["guarantee"].startswith("at least once")
 
 
+def test_what_is_protected_is_said(explained: Explained) -> None:
+    """And where it still is."""
+    (note,) = explained("protect: [email, iban]\n").notes
+    assert note.startswith("The values of email, iban are masked wherever a row is shown; the DLQ keeps them")
+    assert explained().notes == ()
+
+
 @pytest.mark.promise("SS-13")
 def test_a_restart_is_explained(explained: Explained) -> None:
     """It goes on after the last committed batch, or from the beginning when told to."""
@@ -78,6 +85,34 @@ def test_when_refused_rows_stop_a_run_is_explained(explained: Explained, dlq: st
     said = explained(f"dlq: {dlq}\n" if dlq else "").dead_letters
     assert len(said) == len(sentences)
     assert all(part in sentence for part, sentence in zip(sentences, said, strict=True))
+
+
+@pytest.mark.promise("SS-22")
+def test_what_a_stage_says_of_its_refused_rows_is_explained(explained: Explained) -> None:
+    """Wherever the stage stands; one that says nothing goes by the window."""
+    stages = "stages: [{keep: a, on_error: stop}, {keep: b, when: 'c > 0', on_error: nack}]\n"
+    said = explained(stages, destinations="say: {}\n    stages: [{keep: d, name: last, on_error: discard}]")
+    assert said.dead_letters[3:] == (
+        "A row that keep refuses stops the run, whatever the window would let pass.",
+        "A row that last refuses is thrown away and counts as filtered.",
+    )
+
+
+@pytest.mark.promise("SS-22")
+def test_what_cannot_stand_beside_a_stage_is_a_problem_of_its_line(tmp_path: Path) -> None:
+    """In a file, with the option's path."""
+    file = tmp_path / "orders.yaml"
+    file.write_text(
+        "name: orders\norigin:\n  folder: {path: landing}\ndestinations:\n  - say: {}\n"
+        "stages:\n  - keep: a\n    on_error: drop\n  - keep: b\n    when: 'a = (select 1)'\n"
+    )
+    with pytest.raises(DefinitionError) as error:
+        load(file, kinds=TOYS)
+    assert [(each.path, each.line) for each in error.value.problems] == [("stages[0].on_error", 8)]
+    file.write_text(file.read_text().replace("drop", "stop"))
+    with pytest.raises(DefinitionError) as error:
+        load(file, kinds=TOYS)
+    assert [(each.path, each.line) for each in error.value.problems] == [("stages[1].when", 10)]
 
 
 @pytest.mark.promise("SS-03")
@@ -191,6 +226,13 @@ def test_a_table_on_a_local_disk_is_noted(explained: Explained, path: str, noted
     notes = explained(destinations=f"table: {{path: '{path}'}}").notes
     assert bool(notes) is noted
     assert ("let nothing but Wherry write to orders" in " ".join(notes)) is noted
+
+
+@pytest.mark.promise("CN-22")
+def test_that_nobody_keeps_two_runs_apart_is_noted(explained: Explained) -> None:
+    """Whoever turns ownership off is told what is then left to the scheduler."""
+    assert explained().notes == ()
+    assert "only your scheduler keeps them apart" in " ".join(explained("run: {ownership: off}\n").notes)
 
 
 def test_a_secret_is_not_explained(explained: Explained) -> None:

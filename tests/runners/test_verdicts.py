@@ -90,7 +90,8 @@ def test_more_figures_than_pay_are_not_observed() -> None:
 def test_a_batch_without_refusals_is_read_by_nobody_to_count_it(
     place: Place, bad: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One with a refused row is, for its place; the equation is the same."""
+    """One with a refused row is, for its place, where it is too large to pass through this process; the equation is
+    the same."""
     asked: list[str] = []
 
     def noted(spark: Any, store: Any, name: str) -> Any:
@@ -98,6 +99,7 @@ def test_a_batch_without_refusals_is_read_by_nobody_to_count_it(
         return groups_of(spark, store, name)
 
     monkeypatch.setattr("runners.preparing.groups_of", noted)
+    monkeypatch.setattr("runners.runner.SMALL", 0)
     place.land("a.json", [order(number) for number in range(1, 8)])
     place.land("b.json", [order(8, amount="x" if bad else "8")])
     report = place.load(TWO).run()

@@ -7,12 +7,13 @@ from typing import cast
 
 import pytest
 
+from destinations.dlq import DLQ
 from runners.clock import ManualClock
 from runners.counts import Counts
 from runners.entry import Entry
 from runners.events import BatchPlanned, BatchSettled
 from runners.memory_ledger import MemoryLedger
-from runners.outcome import DLQ, Carry, Deliver, Landed, Outcome, Prepare, Prepared, Refused, Task
+from runners.outcome import Carry, Deliver, Landed, Outcome, Prepare, Prepared, Refused, Task
 from runners.progress import Decision, Plan
 from runners.report import Bookkeeper
 from runners.watch import PHASES, Watch
@@ -31,6 +32,12 @@ DECISION = cast("Decision", None)
         (Prepare(plan=PLAN), Prepared(path="", counts=Counts(read=1)), {"read": 5}),
         (Deliver(plan=PLAN, decision=DECISION, names=[DLQ]), Landed(written={}), {"dlq": 5}),
         (Deliver(plan=PLAN, decision=DECISION, names=["a", "b"]), Landed(written={}), {"write": 5}),
+        (Deliver(plan=PLAN, decision=DECISION, names=[DLQ, "a"]), Landed(written={}), {"write": 5}),
+        (
+            Deliver(plan=PLAN, decision=DECISION, names=[DLQ, "a"]),
+            Landed(written={}, outlasted=2),
+            {"write": 3, "dlq": 2},
+        ),
     ],
 )
 def test_what_a_runner_did_says_where_its_time_went(task: Task, outcome: Outcome, spent: dict[str, float]) -> None:

@@ -1,17 +1,24 @@
-"""Runs a pipeline and kills itself, as `kill -9` would: `python -m tests.scenarios.killed FILE MOMENT NUMBER`."""
+"""Runs a pipeline and kills itself, as `kill -9` would: `python -m tests.scenarios.killed FILE MOMENT NUMBER [replay]`.
+
+With `replay` it is the refused rows that are carried again."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
 
 from destinations.delta import Delta
+from destinations.destination import Label
 from runners.events import Event
 from runners.pipeline import Pipeline
+from runners.replaying import Replay
 
 
-def main(file: str, at: str, number: int) -> None:
+def main(file: str, at: str, number: int, what: str = "") -> None:
     """Die at the event called `at` of batch `number`; or right behind its write, with `Written`."""
     pipeline = Pipeline.load(file)
 
@@ -22,18 +29,26 @@ def main(file: str, at: str, number: int) -> None:
         if type(event).__name__ == at and getattr(event, "batch").number == number:  # noqa: B009
             die()
 
-    write = Delta.write
+    def dying(write: Callable[..., Any]) -> Callable[..., Any]:
+        """The write, and then death, if it was of this batch."""
 
-    def write_and_die(self: Delta, *args: object) -> object:
-        labels = args[2]
-        written = write(self, *args)  # type: ignore[arg-type]
-        if at == "Written" and labels[0].batch.number == number:  # type: ignore[index]
-            die()
-        return written
+        @wraps(write)
+        def write_and_die(*args: Any) -> Any:
+            written = write(*args)
+            first = args[3] if isinstance(args[3], Label) else args[3][0]
+            if at == "Written" and written is not None and first.batch.number == number:
+                die()
+            return written
 
-    Delta.write = write_and_die  # type: ignore[method-assign,assignment]
-    pipeline.run(listeners=[listen])
+        return write_and_die
+
+    Delta.write = dying(Delta.write)  # type: ignore[method-assign]
+    Delta.write_few = dying(Delta.write_few)  # type: ignore[method-assign]
+    if what == "replay":
+        pipeline.replay(Replay(reason="a test"), listeners=[listen])
+    else:
+        pipeline.run(listeners=[listen])
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), *sys.argv[4:])

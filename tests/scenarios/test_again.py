@@ -24,19 +24,23 @@ def fails(monkeypatch: pytest.MonkeyPatch) -> Fails:
     """Lets writes to a table fail, so many times, before or behind the commit."""
 
     def fails(table: str, times: int, *, behind: bool) -> None:
-        write, left = Delta.write, [times]
+        left = [times]
 
-        def failing(self: Delta, *words: object) -> object:
-            away = self.place.endswith(table) and left[0] > 0
-            left[0] -= away
-            if away and not behind:
-                raise ConnectionResetError(104, "Connection reset by peer")
-            written = write(self, *words)  # type: ignore[arg-type]
-            if away:
-                raise TimeoutError("the answer was lost")
-            return written
+        def around(write: Callable[..., object]) -> Callable[..., object]:
+            def failing(self: Delta, *words: object) -> object:
+                away = self.place.endswith(table) and left[0] > 0
+                left[0] -= away
+                if away and not behind:
+                    raise ConnectionResetError(104, "Connection reset by peer")
+                written = write(self, *words)
+                if away:
+                    raise TimeoutError("the answer was lost")
+                return written
 
-        monkeypatch.setattr(Delta, "write", failing)
+            return failing
+
+        monkeypatch.setattr(Delta, "write", around(Delta.write))
+        monkeypatch.setattr(Delta, "write_few", around(Delta.write_few))
 
     return fails
 

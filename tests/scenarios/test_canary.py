@@ -1,4 +1,4 @@
-"""A secret is where it belongs, and nowhere else. Rows under `protect` are not looked for: there is no such option."""
+"""A secret is where it belongs, and nowhere else; `test_protect.py` looks for what stands in protected columns."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ destinations:
       mode: replace
       where: "amount <> '${secret:KEY}' and id <> 4"
 dlq: {window: 1000, threshold: 500}
+hooks: [{on: [start, success, failure], webhook: "http://127.0.0.1:1/${secret:KEY}", attempts: 1}]
 spark:
   conf:
     spark.hadoop.wherry.test.url: "jdbc:postgresql://wherry:${secret:KEY}@localhost/shop"
@@ -70,7 +71,8 @@ def stored(state: Path) -> str:
 
 
 def test_a_secret_is_neither_shown_nor_stored(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Not in what is printed or logged, the ledger, the DLQ or the list of processes; yet every option has it."""
+    """Not in what is printed or logged, the ledger, the DLQ, the run history, a report or the list of processes; yet
+    every option has it."""
     temporary = shop / "temporary"
     temporary.mkdir()
     words = ["run", "pipeline.yaml", "--secrets", "secrets.yaml", "--log-format", "json"]
@@ -90,7 +92,9 @@ def test_a_secret_is_neither_shown_nor_stored(shop: Path, capsys: pytest.Capture
     refused = DeltaTable(str(state / "dlq")).to_pyarrow_table().to_pylist()
     assert sorted(row["code"] for row in refused) == ["REQUIRE", "WHERE", "not_it"]
     assert all("${secret:KEY}" in row["message"] for row in refused)
+    assert "hooks[0] (webhook) was not told 2 times: it cannot be reached" in said
     asked = [["status"], ["dlq", "show"], ["dlq", "show", "--json"], ["offsets", "show", "--json"], ["validate"]]
+    asked += [["runs", "list", "--json"], ["report", "--to", str(temporary / "report.html")]]
     for words in asked:
         assert cli.execute([*words, str(shop / "pipeline.yaml"), "--secrets", str(shop / "secrets.yaml")]) == 0
     said += "".join(capsys.readouterr()) + stored(state)

@@ -43,6 +43,7 @@ def test_a_file_whose_batch_was_not_carried_is_left_where_it_is(place: Place) ->
     assert names(place.folder / "landing") == ["b.json"]
 
 
+@pytest.mark.long
 @pytest.mark.promise("CD-13", "CD-22")
 def test_a_run_that_is_killed_before_it_moves_a_file_leaves_that_to_the_next(place: Place) -> None:
     """Killed when the offset of the second batch was durable and its file not yet moved."""

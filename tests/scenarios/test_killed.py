@@ -11,6 +11,7 @@ pytestmark = pytest.mark.spark
 BAD_IN_SECOND = [[order(1), order(2)], [order(3), order(4, amount="x")], [order(5)]]
 
 
+@pytest.mark.long
 @pytest.mark.promise("CD-22", "CD-27", "SS-11")
 @pytest.mark.parametrize(
     "moment", ["BatchPlanned", "BatchDecided", pytest.param("Written", marks=pytest.mark.connect), "BatchSettled"]

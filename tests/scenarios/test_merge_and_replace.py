@@ -76,6 +76,7 @@ def test_without_a_sequence_the_row_that_came_last_wins(place: Place) -> None:
     assert notes(place) == {1: "c", 2: "y"}
 
 
+@pytest.mark.long
 @pytest.mark.promise("CD-22", "CD-27")
 def test_after_a_kill_a_merge_that_changed_nothing_is_right(place: Place) -> None:
     """It left no commit, so nobody knows that it ran; running it again changes as little."""
@@ -104,6 +105,7 @@ def test_a_run_replaces_what_matches_and_nothing_else(place: Place) -> None:
     assert notes(place) == {}
 
 
+@pytest.mark.long
 @pytest.mark.promise("CD-22", "CD-27")
 @pytest.mark.parametrize(("moment", "number"), [("Written", 1), ("BatchPlanned", 2)])
 def test_after_a_kill_a_replaced_table_has_every_row_once(place: Place, moment: str, number: int) -> None:

@@ -100,6 +100,8 @@ def test_the_notebook_carries_and_shows_what_it_did(
     preview, report, lanes, refused = run(tmp_path / "notebook.py", given)
     assert [hasattr(shown, "_repr_html_") for shown in (preview, report, lanes)] == [True] * 3
     assert ((getattr(report, "read"), getattr(report, "nacked")), len(refused)) == ((10, 3), 3)  # type: ignore[arg-type]  # noqa: B009
+    cell = report._repr_html_()  # type: ignore[attr-defined]
+    assert all(said in cell for said in ("Refused rows", "sample.csv", "wherry_notebook.shop"))
     assert spark.table("wherry_notebook.shop").count() == 6
     (tmp_path / "landing" / "late.csv").write_text("id,email,amount,at\n" + "1,a@b,x,\n" * 100)
     with pytest.raises(PipelineFailed):

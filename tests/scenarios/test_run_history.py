@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Sequence
 
 import pytest
 
-from runners import run, run_history
+from runners import herald, run, run_history
+from runners.clock import Clock
+from runners.hook import Hook
+from runners.metrics import Metrics
 from runners.run_history import RunRow
 from runners.scribe import Scribe
+from tests.runners.test_metrics import figures
 from tests.scenarios.conftest import ORDERS, Place, order
 
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.promise("CN-15")
+@pytest.mark.promise("CN-15", "DQ-15")
 def test_a_run_is_in_the_history_with_what_it_carried(place: Place) -> None:
-    """The one that failed as well, each with the report that it gave."""
+    """The one that failed as well, each with the report that it gave; what the DLQ took is among the figures."""
     place.land("1.json", [order(1), order(2, amount="-1"), order(3)])
     pipeline = place.load(ORDERS)
-    report = pipeline.run()
+    metrics = Metrics(Clock())
+    report = pipeline.run(listeners=[metrics.of("orders")])
+    found = figures(metrics)
+    assert found['wherry_dlq_rows_total{pipeline="orders"}'] == 1
+    assert found['wherry_dlq_bytes_total{pipeline="orders"}'] > 100
+    assert found['wherry_dlq_seconds_total{pipeline="orders"}'] == pytest.approx(report.spent["dlq"])
     place.load(ORDERS.replace("lower(email)", "lower(emial)")).run(check=False)
     failed, carried = pipeline.runs(report=True)
     assert (carried["run"], carried["status"], carried["read"], carried["nacked"]) == (report.run, "succeeded", 3, 1)
@@ -31,8 +41,8 @@ def test_a_run_is_in_the_history_with_what_it_carried(place: Place) -> None:
 
 
 @pytest.mark.promise("CN-16")
-def test_a_history_that_hangs_holds_up_no_batch(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of them are carried while the first entry is still being written."""
+def test_a_history_and_a_hook_that_hang_hold_up_no_batch(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them are carried while the first entry is still being written, and the hook still being told."""
     hangs = threading.Event()
     written: list[RunRow] = []
 
@@ -43,9 +53,11 @@ def test_a_history_that_hangs_holds_up_no_batch(place: Place, monkeypatch: pytes
     scribe = Scribe(hang)
     monkeypatch.setattr(run, "scribe_of", lambda *_: scribe)
     monkeypatch.setattr(run_history, "PATIENCE", 0.0)
+    monkeypatch.setattr(herald, "PATIENCE", 0.0)
+    hooks = [Hook(on="start", python=lambda facts: hangs.wait(300))]
     for number in range(3):
         place.land(f"{number}.json", [order(number)])
-    report = place.load(ORDERS).run()
+    report = dataclasses.replace(place.load(ORDERS), hooks=hooks).run()
     assert (report.status, report.batches, written) == ("succeeded", 3, [])
     hangs.set()
     assert scribe.flush(30)

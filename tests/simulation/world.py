@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from destinations.destination import Written
-from destinations.dlq import Dlq
+from destinations.dlq import DLQ, Dlq
 from origins.batch import JSON, Batch, Limits, Span
 from origins.origin import Backlog
 from runners.clock import ManualClock
@@ -27,7 +27,6 @@ from runners.journal import Journal
 from runners.ledger import Ledger
 from runners.memory_ledger import MemoryLedger
 from runners.outcome import (
-    DLQ,
     Alone,
     Answers,
     Ask,
@@ -86,6 +85,12 @@ class Protections:
     """The batch that replaces a table is settled before another is planned."""
     goes_on: bool = True
     """A run after one that did not end replaces nothing."""
+    lease: bool = True
+    """Who takes a pipeline from another waits for a whole lease without a word."""
+    deadline: bool = True
+    """A write that begins when the lease is over raises."""
+    judged_last: bool = True
+    """Whether it is over is judged once the table was looked at, and not before."""
 
 
 ALL = Protections()
@@ -122,10 +127,17 @@ class Transaction:
     commit: Commit
     fences: int
 
+    ended: bool = False
+    in_time: Callable[[], bool] = lambda: True
+    """Whether it may go on."""
+
     def land(self) -> None:
-        """The commit, unless somebody fenced the table meanwhile. One without rows is none, except to replace."""
-        if self.fences == self.table.fences and (self.commit.rows or self.commit.replaces):
+        """The commit, unless somebody fenced the table meanwhile. One without rows is none, except to replace. Twice
+        is once."""
+        there = self.commit.rows or self.commit.replaces
+        if self.fences == self.table.fences and there and not self.ended and self.in_time():
             self.table.commits.append(self.commit)
+        self.ended = True
 
 
 class SharedLedger(Ledger):
@@ -217,7 +229,7 @@ class Process:
         self.journal = Journal(SharedLedger(world, world.ledger))
         if not world.protections.goes_on:
             self.journal.state = replace(self.journal.state, midway=False)
-        self.journal.acquire({"pipeline": "numbers"})
+        self.acquire()
         self.crew = SteppedCrew(world.runners, self.carry)
         self.dispatcher = Dispatcher(
             journal=self.journal,
@@ -238,6 +250,10 @@ class Process:
             self.dispatcher.recover()
         self.opened = False
         self.over = False
+
+    def acquire(self) -> None:
+        """Become the owner."""
+        self.journal.acquire({"pipeline": "numbers"})
 
     @property
     def idle(self) -> bool:
@@ -315,6 +331,8 @@ class Process:
             counts = Counts(read=len(rows), nacked=len(bad), branches=branches)
             return Prepared(path=path, counts=counts, nacks=[rows.index(row) + 1 for row in bad])
         if isinstance(task, Deliver):
+            if task.decision.path not in world.prepared:
+                raise Broken("what was prepared is gone")
             good, bad = world.prepared[task.decision.path]
             if not world.protections.decide_once:
                 good, bad = world.verdicts(rows, self.definition)
@@ -373,7 +391,8 @@ class Process:
         yield
         table, key = self.world.tables[name], " ".join(f"{batch.plan}/{name}" for batch in batches)
         replaces = self.world.replaces and batches[0].first and name != DLQ
-        self.transactions[key] = Transaction(table, Commit(key, list(rows), replaces=replaces), table.fences)
+        transaction = Transaction(table, Commit(key, list(rows), replaces=replaces), table.fences)
+        yield from self.begin(key, transaction)
         yield
         transaction = self.transactions.pop(key)
         if transaction.fences != table.fences:
@@ -384,6 +403,11 @@ class Process:
         if self.world.may_break():
             raise Broken("TimeoutError: landed, though nobody was told")
         return Written(rows=len(rows))
+
+    def begin(self, key: str, transaction: Transaction) -> Generator[None, None, None]:
+        """The JVM has looked at the table, and writes."""
+        self.transactions[key] = transaction
+        yield from ()
 
 
 class World:
@@ -541,10 +565,13 @@ class World:
     def _started(self) -> Process | None:
         self.alive = True
         try:
-            return Process(self, self.definition)
+            return self._process()
         except Killed:
             self._gone(None)
             return None
+
+    def _process(self) -> Process:
+        return Process(self, self.definition)
 
     def _moved(self, process: Process) -> Process | None:
         if self.orphans and self.rng.random() < 0.2:

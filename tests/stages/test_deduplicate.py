@@ -43,6 +43,7 @@ class TestDeduplicateBySequence(StageConformance):
         return Deduplicate(keys=["K.1", "größe"], sequence_by="10 / at")
 
 
+@pytest.mark.variant
 class TestDeduplicateByArrival(StageConformance):
     """The row that was read last stays."""
 
@@ -198,6 +199,7 @@ def carried(spark: SparkSession, tmp_path: Path) -> PinnedTable:
     return table
 
 
+@pytest.mark.variant
 class TestDeduplicateAgainstATable(StageConformance):
     """A key of another width, a key with a dot, and NULL on both sides, which is like nothing."""
 

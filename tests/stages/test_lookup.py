@@ -89,6 +89,7 @@ class TestLookupThatNacks(StageConformance):
         ]
 
 
+@pytest.mark.variant
 class TestLookupThatFilters(StageConformance):
     """Of which nothing is taken: the rows that are there."""
 
@@ -108,6 +109,7 @@ class TestLookupThatFilters(StageConformance):
         assert (kept, refused, filtered) == ([("DE",)], [], 2)
 
 
+@pytest.mark.variant
 class TestLookupInAFile(StageConformance):
     """A CSV file: rows without a counterpart have NULLs."""
 

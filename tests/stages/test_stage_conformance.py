@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from stages.rows import Rows
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.variant]
 
 
 class TestWithColumnsOnAnyName(StageConformance):

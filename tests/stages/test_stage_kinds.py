@@ -35,6 +35,7 @@ class TestWithColumns(StageConformance):
         return WithColumns({"A": "a / b", "c": "a + 1"})
 
 
+@pytest.mark.variant
 class TestWithColumnsThatWouldRaise(StageConformance):
     schema = "a int"
     rows: ClassVar[list[tuple[Any, ...]]] = [(1,), (2,)]
@@ -43,6 +44,7 @@ class TestWithColumnsThatWouldRaise(StageConformance):
         return WithColumns({"b": "1 / a"})
 
 
+@pytest.mark.variant
 class TestSelect(StageConformance):
     schema = "a int, b string"
     rows: ClassVar[list[tuple[Any, ...]]] = [(1, "X"), (None, None)]
@@ -51,6 +53,7 @@ class TestSelect(StageConformance):
         return Select(["lower(b) as b", "a"])
 
 
+@pytest.mark.variant
 class TestRename(StageConformance):
     schema = "`a.b` int, c string"
     rows: ClassVar[list[tuple[Any, ...]]] = [(1, "X"), (None, None)]
@@ -59,6 +62,7 @@ class TestRename(StageConformance):
         return Rename({"a.b": "größe"})
 
 
+@pytest.mark.variant
 class TestDrop(StageConformance):
     schema = "a int, b string"
     rows: ClassVar[list[tuple[Any, ...]]] = [(1, "X"), (None, None)]
@@ -75,6 +79,7 @@ class TestCast(StageConformance):
         return Cast({"a": "int", "b": "decimal(10,2)"})
 
 
+@pytest.mark.variant
 class TestCastOfNestedValues(StageConformance):
     schema = "a array<string>, m map<string,string>, s struct<p:string>"
     rows: ClassVar[list[tuple[Any, ...]]] = [

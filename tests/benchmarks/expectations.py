@@ -1,0 +1,89 @@
+"""Three expectations of rows on 1,000,000 rows, those that fail in the DLQ, beside Great Expectations' own validation.
+
+Both sides begin with the same parquet file. Theirs validates a frame that is cached already, which favours it; ours is
+the batch of a run whose lane has had refused rows, with the expectations and without any.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stages import gx
+from stages.expectation import expectation
+from tests.benchmarks.carried import carried, define
+from tests.benchmarks.case import Bar, Case, Taken, Way, in_turns, session
+from tests.benchmarks.landing import SCHEMA, land_parquet
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS = 1_000_000
+RULES = {
+    "expect_column_values_to_not_be_null": {"column": "email"},
+    "expect_column_values_to_be_between": {"column": "id", "min_value": 1_000},
+    "expect_column_values_to_match_regex": {"column": "email", "regex": "^A[0-9]+@x[.]com$"},
+}
+NONE, THREE, THEIRS, ADDED = "no expectation", "three expectations", "Great Expectations, SUMMARY", "what three add"
+
+
+def judged(place: Path, turns: int) -> Taken:
+    """One batch of 1,000,000 rows, 1,000 of which fail, behind a small one that fails."""
+    spark = session()
+    land_parquet(spark, place / "rows", 1_000, files=1)
+    first = {*(place / "rows").glob("*.parquet")}
+    land_parquet(spark, place / "rows", ROWS, files=1)
+    for file in first:
+        file.rename(file.with_name(f"a-{file.name}"))
+    frame = spark.read.parquet(str(place / "rows")).where(f"id < {ROWS}")
+    cached = frame.cache()
+    cached.count()
+    ways: dict[str, Way] = {
+        NONE: lambda where, turn: _carried(where, turn, place / "rows", []),
+        THREE: lambda where, turn: _carried(where, turn, place / "rows", [{name: of} for name, of in RULES.items()]),
+        THEIRS: lambda where, turn: _theirs(spark, cached),
+    }
+    taken = in_turns(ways, place, turns)
+    added = [three - none for three, none in zip(taken[THREE], taken[NONE], strict=True)]
+    return {**taken, ADDED: added}
+
+
+def _carried(where: Path, turn: int, rows: Path, rules: list[dict[str, object]]) -> Iterator[float]:
+    own, spent = where / str(turn), [0.0]
+    own.mkdir(parents=True)
+    stages = f"stages:\n  - expect: {json.dumps(rules)}\n" if rules else ""
+    file = define(
+        own,
+        f'origin: {{files: {{path: "{rows}/*.parquet", format: parquet, schema: "{SCHEMA}"}}}}\n{stages}'
+        "destinations: [delta: {path: tables/orders}]\ndlq: {window: 0}\nrun: {batch: {files: 1}}\n",
+    )
+    list(carried(file, 2, lambda event: spent.append(sum(event.seconds.values()))))
+    yield spent[-1]
+    shutil.rmtree(own)
+
+
+def _theirs(spark: SparkSession, frame: DataFrame) -> Iterator[float]:
+    began = time.perf_counter()
+    made = [gx.made(expectation(name, options)).configuration for name, options in RULES.items()]
+    with gx.quiet():
+        results = gx.validator(frame).graph_validate(
+            configurations=made, runtime_configuration={"result_format": "SUMMARY", "catch_exceptions": False}
+        )
+    yield time.perf_counter() - began
+    if sum(each.success for each in results) != 2:
+        raise RuntimeError(f"expected one of three to fail, Great Expectations says {results}")
+
+
+CASES = (
+    Case(
+        name="expectations",
+        says="three expectations of rows, 1,000,000 rows, 1,000 of them into the DLQ",
+        measure=judged,
+        turns=5,
+        bars=(Bar(of=ADDED, to=THEIRS, most=0.5),),
+    ),
+)

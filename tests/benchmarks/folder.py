@@ -1,0 +1,103 @@
+"""What a folder costs: a run that finds nothing new there, and what large files are scanned for beside being read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+from origins import csv_rows, file_rows
+from origins.batch import Limits
+from origins.files import Files
+from origins.origin import Progress
+from runners.definition import load
+from tests.benchmarks.carried import carried, define
+from tests.benchmarks.case import Bar, Case, Taken, Way, in_turns, session
+from tests.benchmarks.landing import SCHEMA, land
+from tests.origins.test_files import batch
+
+FILES, LINES = 2_000, 1_000_000
+RUN = "a run with nothing new"
+PLAIN, QUOTES = "fields of CSV", "and open quotes"
+JSON, LETTERS, KEYS = "JSON", "and more on a line, and letters of keys", "and other keys"
+
+
+def nothing(place: Path, turns: int) -> Taken:
+    """From a session that is up to a run that has ended; all of its files are carried."""
+    session()
+    definition = define(
+        place,
+        f'origin: {{files: {{path: "landing/*.json", format: json, schema: "{SCHEMA}"}}}}\n'
+        f"destinations: [delta: {{path: tables/orders}}]\nrun: {{batch: {{files: {FILES}}}}}\n",
+    )
+    land(place / "landing", FILES, 1)
+    list(carried(definition, 1))
+    load(definition).pipeline.run()
+    taken = []
+    for _ in range(turns):
+        began = time.perf_counter()
+        load(definition).pipeline.run()
+        taken.append(time.perf_counter() - began)
+    return {RUN: taken}
+
+
+def scans(place: Path, turns: int) -> Taken:
+    """Rows of one large clean file, read and thrown away; each format with its scan and as if it were seen clean."""
+    spark = session()
+    place.mkdir(parents=True, exist_ok=True)
+    with (place / "a.csv").open("w", encoding="utf-8") as csv, (place / "a.json").open("w", encoding="utf-8") as lines:
+        csv.write("id,email,amount,note\n")
+        for number in range(LINES):
+            csv.write(f'{number},a{number}@x.com,{number % 1000}.50,"said ""{number}"""\n')
+            lines.write(f'{{"id": {number}, "email": "a{number}@x.com", "amount": "{number % 1000}.50"}}\n')
+
+    def reading(kind: str, *, clean: bool, changes: dict[str, str] | None = None) -> Way:
+        schema = "id long, email string, amount decimal(10,2)" + (", note string" if kind == "csv" else "")
+        files = Files(path=str(place / f"a.{kind}"), format=kind, schema=schema, on_change=changes or {})
+        backlog = files.survey(spark, Progress())
+        span, told = backlog.take("0", None, Limits()), files.columns(spark, backlog)
+        assert span is not None
+        assert told is not None
+        plan = batch(span, told)
+
+        def way(_: Path, __: int) -> Iterator[float]:
+            began = time.perf_counter()
+            with (
+                mock.patch.object(csv_rows, "none_is_open", return_value=clean),
+                mock.patch.object(file_rows, "none_has_tail", return_value=clean),
+                mock.patch.object(file_rows, "none_differs", return_value=clean),
+            ):
+                files.fetch(spark, plan).write.format("noop").mode("overwrite").save()
+            yield time.perf_counter() - began
+
+        return way
+
+    ways = {
+        PLAIN: reading("csv", clean=True),
+        QUOTES: reading("csv", clean=False),
+        JSON: reading("json", clean=True),
+        LETTERS: reading("json", clean=False),
+        KEYS: reading("json", clean=False, changes={"extra": "nack"}),
+    }
+    return in_turns(ways, place, turns)
+
+
+CASES = (
+    Case(
+        name="nothing",
+        says=f"a run over a folder of {FILES:,} files, all carried, in a session that is up",
+        measure=nothing,
+        turns=9,
+        bars=(Bar(of=RUN, most=1.0),),
+        unit="s",
+    ),
+    Case(
+        name="scans",
+        says=f"{LINES:,} lines of a clean file, read and thrown away, with what they are scanned for",
+        measure=scans,
+        turns=5,
+        bars=(Bar(of=QUOTES, to=PLAIN, most=2.0), Bar(of=LETTERS, to=JSON, most=2.0)),
+        unit="s",
+    ),
+)

@@ -1,0 +1,212 @@
+"""A write that begins too late lands nowhere, whatever it waited for; one in time does not know that there is a
+deadline."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from destinations.conformance import label
+from destinations.deadline import Deadline, Late
+from destinations.delta import Delta
+from destinations.delta_table import Table
+from destinations.destination import Written
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Asked:
+    """Stands for a frame, and keeps the condition that it is given."""
+
+    def where(self, condition: str) -> Asked:
+        self.condition = condition
+        return self
+
+
+def until_of(deadline: Deadline) -> float:
+    """The moment that a frame is given, in seconds."""
+    rows: Any = Asked()
+    with deadline.upon(rows):
+        found = re.search(r"< (-?\d+)L", rows.condition)
+    assert found is not None
+    return int(found[1]) / 1_000_000
+
+
+def test_the_deadline_is_a_moment_on_the_clock_of_spark() -> None:
+    """What is left is counted from now, and from there to where Spark's clock is."""
+    assert until_of(Deadline(left=lambda: 40.0, now=lambda: 1_000.0)) == 1_040.0
+    assert until_of(Deadline(left=lambda: 40.0, now=lambda: 1_000.0, ahead=-120.0)) == 920.0
+
+
+def test_a_sleep_in_the_middle_brings_the_deadline_nearer_and_never_farther() -> None:
+    """The time of day is read first: an hour that passes behind that is not given to the write."""
+    asleep = [0.0]
+
+    def now() -> float:
+        asleep[0] += 3_600
+        return 1_000.0
+
+    assert until_of(Deadline(left=lambda: 40.0 - asleep[0], now=now)) < 1_000.0
+
+
+def test_what_is_committed_without_spark_looks_at_the_clock_itself() -> None:
+    """To the last moment."""
+    left = [0.001]
+    deadline = Deadline(left=lambda: left[0])
+    deadline.check()
+    left[0] = 0.0
+    with pytest.raises(Late, match="lease was over"):
+        deadline.check()
+
+
+def test_only_its_own_mark_is_taken_for_a_late_write() -> None:
+    """A row that says the same words is a row, and an error that quotes the plan is about something else."""
+    rows: Any = Asked()
+    with pytest.raises(ValueError, match="wherry-late-1"), Deadline(left=lambda: 1.0).upon(rows):
+        raise ValueError("[USER_RAISED_EXCEPTION] wherry-late-1")
+    with pytest.raises(ValueError, match="no such column"), Deadline(left=lambda: 1.0).upon(rows):
+        raise ValueError(f"no such column: Filter {rows.condition}")
+
+
+@pytest.fixture
+def table(spark: SparkSession, tmp_path: Path) -> Delta:
+    """A table of one column, with a row."""
+    table = Delta(path=str(tmp_path / "orders"))
+    table.open(spark, spark.range(1).schema)
+    table.write(spark, spark.range(1), [label(number=1)])
+    return table
+
+
+def write(spark: SparkSession, table: Delta, deadline: Deadline, *, few: bool = False, rows: int = 3) -> Written:
+    """Write so many rows until then."""
+    return table.write(spark, spark.range(rows), [replace(label(number=2, few=few), deadline=deadline)])
+
+
+def ids(spark: SparkSession, table: Delta) -> list[int]:
+    """What lies in the table."""
+    return sorted(row[0] for row in spark.read.format("delta").load(table.place).collect())
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+@pytest.mark.parametrize(
+    "how",
+    [{}, {"mode": "merge", "keys": ["id"]}, {"mode": "replace"}],
+    ids=["append", "merge", "replace"],
+)
+def test_a_write_in_time_lands_and_a_late_one_raises(spark: SparkSession, table: Delta, how: dict[str, Any]) -> None:
+    """In every mode; a late one leaves the table as it is."""
+    other = replace(table, **how)
+    first = replace(label(number=2).batch, first=True)
+    for left, found in ((-1.0, [0]), (60.0, [0, 1, 2])):
+        late = replace(label(), batch=first, deadline=Deadline(left=lambda left=left: left))  # type: ignore[misc]
+        rows = spark.range(0 if how else 1, 3)
+        if left < 0:
+            with pytest.raises(Late):
+                other.write(spark, rows, [late])
+        else:
+            assert other.write(spark, rows, [late]).version is not None
+        assert ids(spark, table) == found
+
+
+@pytest.mark.spark
+def test_the_short_way_looks_right_before_its_commit(spark: SparkSession, table: Delta) -> None:
+    """The lease is over once the rows are fetched; nothing lands, on this way or on the other."""
+    with pytest.raises(Late):
+        write(spark, table, Deadline(left=lambda: 0.0), few=True)
+    assert ids(spark, table) == [0]
+    write(spark, table, Deadline(left=lambda: 60.0), few=True)
+    assert ids(spark, table) == [0, 0, 1, 2]
+
+
+@pytest.mark.spark
+def test_while_there_is_time_nothing_of_it_is_left_in_what_is_run(spark: SparkSession) -> None:
+    """The plan is the one without a deadline; once it is over it raises."""
+    rows = spark.range(3).selectExpr("id * 2 as id")
+    with Deadline(left=lambda: 60.0).upon(rows) as timed:
+        assert plan_of(timed) == plan_of(rows)
+    with Deadline(left=lambda: 0.0).upon(rows) as late:
+        assert plan_of(late) != plan_of(rows)
+    with pytest.raises(Late), Deadline(left=lambda: 0.0).upon(rows) as late:
+        late.collect()
+
+
+def plan_of(rows: DataFrame) -> str:
+    """How Spark runs it, without the numbers of columns."""
+    said = io.StringIO()
+    with redirect_stdout(said):
+        rows.explain()
+    return re.sub(r"#\d+L?", "", said.getvalue())
+
+
+@pytest.mark.spark
+@pytest.mark.promise("CN-21")
+@pytest.mark.parametrize("how", ["append", "replace", "catalog"])
+def test_the_time_is_taken_once_delta_has_looked_at_the_table(spark: SparkSession, tmp_path: Path, how: str) -> None:
+    """So a process that is frozen before that look begins too late, and one that is frozen behind it meets the fence.
+
+    Versions of the table appear for a while: the one that Delta saw is there before Spark takes the time, and was not
+    there when the rows were described. The slower the machine, the less it shows.
+    """
+    name = f"delta.`{tmp_path / 'orders'}`"
+    if how == "catalog":
+        spark.sql(f"CREATE DATABASE look LOCATION '{tmp_path}'")
+        name = "look.orders"
+    spark.sql(f"CREATE TABLE {name} (id bigint, at bigint) USING delta")
+    table = Table.find(spark, name)
+    assert table is not None
+    described = time.time()
+    rows = spark.range(3).selectExpr("id", "unix_micros(current_timestamp()) as at")
+    writes: dict[str, Callable[[], object]] = {
+        "append": lambda: table.append(rows, "mine"),
+        "replace": lambda: table.replace(rows, "mine", None),
+        "catalog": lambda: rows.writeTo(name).option("userMetadata", "mine").append(),
+    }
+    with appearing(tmp_path / "orders" / "_delta_log") as appeared:
+        writes[how]()
+    seen = appeared[seen_by(tmp_path / "orders" / "_delta_log")]
+    taken = spark.sql(f"SELECT max(at) FROM {name}").collect()[0][0] / 1_000_000
+    spark.sql("DROP DATABASE IF EXISTS look CASCADE")
+    assert described < seen <= taken
+
+
+@contextmanager
+def appearing(log: Path) -> Iterator[dict[int, float]]:
+    """For a while versions of a table appear that change nothing; which, and when."""
+    nothing = json.dumps({"commitInfo": {"timestamp": 1, "operation": "STRANGER", "operationParameters": {}}})
+    appeared: dict[int, float] = {}
+
+    def appear() -> None:
+        for version in range(1, 60):
+            appeared[version] = time.time()  # before, for whoever sees it may be quicker than we are
+            with suppress(FileExistsError), (log / f"{version:020}.json").open("x") as file:
+                file.write(nothing + "\n")
+            begun.set()
+            pause.wait(0.01)
+
+    begun, pause, thread = threading.Event(), threading.Event(), threading.Thread(target=appear)
+    thread.start()
+    begun.wait()
+    yield appeared
+    thread.join()
+
+
+def seen_by(log: Path) -> int:
+    """The version that the write saw when it began."""
+    for file in log.glob("*.json"):
+        for line in file.read_text().splitlines():
+            said = json.loads(line).get("commitInfo", {})
+            if said.get("userMetadata") == "mine":
+                return int(said["readVersion"])
+    raise AssertionError("it is not there")

@@ -1,0 +1,121 @@
+"""Files that do not lie there as their table's log says are told, and how they differ; others are not."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow
+import pytest
+from deltalake import write_deltalake
+
+from destinations.delta_files import harm
+from destinations.delta_log import LocalLog
+from destinations.delta_witness import account, newest
+from origins.delta_versions import Added, Versions
+
+SCHEMA = pyarrow.schema([("id", pyarrow.int64()), ("name", pyarrow.string()), ("share", pyarrow.float64())])
+ROWS: Sequence[dict[str, Any]] = [{"id": 1, "name": "a", "share": 0.5}, {"id": 2, "name": None, "share": 1.5}]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A table of one file."""
+    return written(tmp_path / "table", ROWS)
+
+
+def written(folder: Path, rows: Sequence[dict[str, Any]]) -> Path:
+    """A table with these rows."""
+    write_deltalake(folder, pyarrow.Table.from_pylist(list(rows), schema=SCHEMA))
+    return folder
+
+
+def files(folder: Path) -> list[Added]:
+    """The files that the table names."""
+    return [file for version in Versions(str(folder)).after(cast("Any", None), -1) for file in version.added]
+
+
+def said(folder: Path) -> list[str]:
+    """What is wrong with them."""
+    return [f"{loss.code} {loss.said}" for loss in harm(folder, files(folder)).values()]
+
+
+def test_a_file_that_is_as_it_was_written_is_not_told(folder: Path) -> None:
+    """Whatever its columns are."""
+    assert said(folder) == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "differs"),
+    [
+        ([{"id": 1, "name": "a", "share": 0.5}, {"id": 2, "name": "b", "share": 1.5}], "bytes instead of"),
+        (
+            [{"id": 1, "name": "a", "share": 0.5}, {"id": 3, "name": None, "share": 1.5}],
+            "highest value of column id is 3",
+        ),
+        (
+            [{"id": 0, "name": "a", "share": 0.5}, {"id": 2, "name": None, "share": 1.5}],
+            "least value of column id is 0",
+        ),
+        (
+            [{"id": 1, "name": "b", "share": 0.5}, {"id": 2, "name": None, "share": 1.5}],
+            "column name is 'b' instead of 'a'",
+        ),
+    ],
+)
+def test_a_file_in_whose_place_there_is_another(
+    folder: Path, tmp_path: Path, rows: Sequence[dict[str, Any]], differs: str
+) -> None:
+    """By its size, or by what its footer says of its columns."""
+    other = written(tmp_path / "other", rows)
+    shutil.copy(other / files(other)[0].path, folder / files(folder)[0].path)
+    (told,) = said(folder)
+    assert told.startswith("FILE_CHANGED")
+    assert differs in told
+
+
+@pytest.mark.parametrize(
+    ("harmed", "told"),
+    [
+        (lambda file: file.unlink(), "is gone, which the table still names"),
+        (lambda file: file.write_bytes(bytes(file.stat().st_size)), "it is no whole parquet file"),
+    ],
+)
+def test_a_file_that_is_gone_or_no_file_any_more(folder: Path, harmed: Callable[[Path], None], told: str) -> None:
+    """It says which."""
+    harmed(folder / files(folder)[0].path)
+    assert told in said(folder)[0]
+
+
+def test_as_many_rows_as_were_written(folder: Path) -> None:
+    """Where the log notes another number."""
+    (file,) = files(folder)
+    noted = Added(path=file.path, size=file.size, rows=3, plain=True)
+    assert "2 rows instead of 3" in harm(folder, [noted])[file.path].said
+
+
+def test_as_many_nulls_as_were_written(folder: Path) -> None:
+    """Where the log notes another number."""
+    (file,) = files(folder)
+    stats = json.dumps({"nullCount": {"name": 0}})
+    noted = Added(path=file.path, size=file.size, rows=2, plain=True, stats=stats)
+    assert "1 NULLs in column name instead of 0" in harm(folder, [noted])[file.path].said
+
+
+def test_what_is_not_on_this_machine_is_not_looked_at(folder: Path) -> None:
+    """A shallow clone's files, in a store for example."""
+    assert harm(folder, [Added(path="s3://bucket/file.parquet", size=1, rows=1, plain=False)]) == {}
+
+
+def test_a_table_that_is_not_there_gives_no_account(tmp_path: Path) -> None:
+    """And no Spark is asked."""
+    found = account("t", tmp_path / "gone", "append", cast("Any", None), "orders")
+    assert (found.there, found.brought) == (False, ())
+
+
+def test_the_newest_batch_of_a_table_without_tags_is_none(folder: Path) -> None:
+    """Nobody's batches are there."""
+    assert newest(LocalLog(folder), 0, "orders") is None

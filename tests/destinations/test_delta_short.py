@@ -1,0 +1,303 @@
+"""The short way of few rows into a Delta table: when it is taken, and that what lands is what Spark would have left."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import deltalake
+import pytest
+
+from destinations.conformance import label
+from destinations.delta import Delta
+from destinations.delta_log import LocalLog
+from destinations.delta_short import _kinds
+from destinations.delta_table import Table
+from destinations.destination import Label, Written
+from destinations.log import Log
+from destinations.table_lock import committing
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark]
+COLUMNS = "id bigint, name string"
+
+
+def table(spark: SparkSession, folder: Path, columns: str = COLUMNS, more: str = "") -> Delta:
+    """One that is there already."""
+    spark.sql(f"CREATE TABLE delta.`{folder}` ({columns}) USING delta {more}")
+    return Delta(path=str(folder))
+
+
+def brought(spark: SparkSession, orders: Delta, rows: DataFrame) -> str:
+    """Bring the rows, as few; what made the commit."""
+    orders.open(spark, rows.schema)
+    written = orders.write(spark, rows, [label(few=True)])
+    assert written.rows == rows.count()
+    assert written.bytes
+    return engine(orders)
+
+
+def engine(orders: Delta) -> str:
+    """What made the newest version."""
+    log = LocalLog(Path(orders.place))
+    actions = map(json.loads, log.file(log.newest()).read_text().splitlines())
+    return str(next(action["commitInfo"]["engineInfo"] for action in actions if "commitInfo" in action)).partition(":")[
+        0
+    ]
+
+
+@pytest.mark.connect
+def test_few_rows_are_committed_without_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """And the table goes on as one that Spark reads, appends to and optimizes."""
+    orders = table(spark, tmp_path / "orders", more="TBLPROPERTIES ('delta.checkpointInterval' = '3', 'mine' = 'x')")
+    for number in range(4):
+        assert brought(spark, orders, spark.range(number, number + 1).selectExpr("id", "'x' as NAME")) == "delta-rs"
+    assert orders.write(spark, spark.range(4, 5).selectExpr("id", "'y' as name"), [label()]).rows == 1
+    spark.sql(f"OPTIMIZE {orders.sql_name}").collect()
+    assert brought(spark, orders, spark.range(5, 6).selectExpr("'z' as name", "id")) == "delta-rs"
+    found = spark.table(orders.sql_name).orderBy("id").collect()
+    assert [tuple(row) for row in found] == [(0, "x"), (1, "x"), (2, "x"), (3, "x"), (4, "y"), (5, "z")]
+    assert list(Path(orders.place, "_delta_log").glob("*.checkpoint.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("columns", "more"),
+    [
+        (COLUMNS, "PARTITIONED BY (name)"),
+        (COLUMNS, "CLUSTER BY (name)"),
+        (COLUMNS, "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"),
+        (COLUMNS, "TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"),
+        (COLUMNS, "TBLPROPERTIES ('delta.autoOptimize.autoCompact' = 'true')"),
+        ("id bigint NOT NULL, name string", ""),
+        ("id bigint, name varchar(9)", ""),
+        ("id bigint, name string, more string", ""),
+        ("id bigint, name string, twice bigint GENERATED ALWAYS AS (id * 2)", ""),
+    ],
+)
+def test_what_asks_for_more_than_files_is_left_to_spark(
+    spark: SparkSession, tmp_path: Path, columns: str, more: str
+) -> None:
+    """Partitions, other names, a change feed, rules, and columns that the rows have not as they are."""
+    orders = table(spark, tmp_path / "orders", columns, more)
+    assert brought(spark, orders, spark.range(1).selectExpr("id", "'x' as name")).startswith("Apache-Spark")
+
+
+@pytest.mark.connect
+def test_rows_in_memory_land_under_their_label(spark: SparkSession, tmp_path: Path) -> None:
+    """With the stamp, and in whatever order their columns are; none of them is no commit."""
+    spark.sql(f"CREATE TABLE delta.`{tmp_path / 'orders'}` ({COLUMNS}, batch string) USING delta")
+    orders = Delta(path=str(tmp_path / "orders"), stamp="batch")
+    rows = spark.range(2).selectExpr("'x' as NAME", "id")
+    identity = orders.open(spark, rows.schema)
+    seventh, eighth = label(number=7), label(number=8)
+    written = orders.write_few(spark, rows.toArrow(), seventh)
+    assert written is not None
+    assert (written.rows, engine(orders)) == (2, "delta-rs")
+    assert orders.find(spark, seventh, identity) == written
+    assert [tuple(row) for row in spark.table(orders.sql_name).orderBy("id").collect()] == [
+        (0, "x", "0/7"),
+        (1, "x", "0/7"),
+    ]
+    assert orders.write_few(spark, rows.where("false").toArrow(), eighth) == Written(rows=0)
+    assert orders.find(spark, eighth, identity) is None
+
+
+@pytest.mark.parametrize(
+    ("more", "options"),
+    [("PARTITIONED BY (name)", {}), ("", {"mode": "merge", "keys": ["id"]}), ("", {"mode": "replace"})],
+)
+def test_rows_in_memory_go_no_other_way(
+    spark: SparkSession, tmp_path: Path, more: str, options: dict[str, Any]
+) -> None:
+    """Whoever asked reads them with Spark then; nothing was written."""
+    table(spark, tmp_path / "orders", more=more)
+    orders = Delta(path=str(tmp_path / "orders"), **options)
+    rows = spark.range(2).selectExpr("id", "'x' as name")
+    orders.open(spark, rows.schema)
+    assert orders.write_few(spark, rows.toArrow(), label()) is None
+    assert spark.table(orders.sql_name).count() == 0
+
+
+VALUES = {
+    "decimal(15,2)": ("9999999999999.99", "-0.01", "NULL"),
+    "bigint": ("9223372036854775807", "-9223372036854775808", "0"),
+    "double": ("CAST('NaN' AS double)", "1e-320D", "1.7976931348623157E308D"),
+    "float": ("16777217F", "CAST('-Infinity' AS float)", "NULL"),
+    "string": ("repeat('z', 200)", "repeat('😀', 40)", "concat(repeat('a', 63), 'é')"),
+    "date": ("date'0001-01-01'", "date'1500-02-28'", "date'9999-12-31'"),
+    "timestamp": ("timestamp'1500-01-01 12:34:56.123456'", "timestamp'9999-12-31 23:59:59.999999'", "NULL"),
+    "array<string>": ("array('x', NULL)", "array()", "NULL"),
+    "struct<A:int,b:string>": ("named_struct('A', 1, 'b', 'x')", "named_struct('A', NULL, 'b', '')", "NULL"),
+    "binary": ("x'00ff'", "x''", "NULL"),
+    "boolean": ("true", "false", "NULL"),
+}
+
+
+def test_every_value_is_found_again_by_who_passes_over_files(spark: SparkSession, tmp_path: Path) -> None:
+    """Each row is a file of its own, of which the table's log says the least and the highest value of each column."""
+    kinds = dict(zip("abcdefghijk", VALUES, strict=True))
+    orders = table(spark, tmp_path / "orders", ", ".join(f"{name} {kind}" for name, kind in kinds.items()))
+    rows = [{name: f"CAST({VALUES[kind][row]} AS {kind})" for name, kind in kinds.items()} for row in range(3)]
+    for row in rows:
+        frame = spark.range(1).selectExpr(*[f"{value} AS {name}" for name, value in row.items()])
+        assert brought(spark, orders, frame) == "delta-rs"
+    there = spark.table(orders.sql_name)
+    missed = [value for row in rows for name, value in row.items() if not there.where(f"{name} <=> {value}").count()]
+    assert missed == []
+
+
+@pytest.mark.connect
+def test_few_rows_are_merged_from_memory_as_they_are(spark: SparkSession, tmp_path: Path) -> None:
+    """Every type, at its ends."""
+    kinds = dict(zip("abcdefghijk", VALUES, strict=True))
+    frames = [
+        spark.range(row, row + 1).selectExpr(
+            "id", *[f"CAST({VALUES[kind][row]} AS {kind}) AS {name}" for name, kind in kinds.items()]
+        )
+        for row in range(3)
+    ]
+    rows = frames[0].union(frames[1]).union(frames[2])
+    latest = Delta(path=str(tmp_path / "latest"), mode="merge", keys=["id"])
+    latest.open(spark, rows.schema)
+    assert latest.write(spark, rows, [label(few=True)]).rows == 3
+    there, expected = (
+        frame.selectExpr("to_json(struct(*)) AS row").orderBy("row").collect()
+        for frame in (spark.table(latest.sql_name), rows)
+    )
+    assert there == expected
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "CAST('9007199254740993' AS decimal(20,0))",
+        "date'+10000-01-01'",
+        "timestamp'-0044-03-15 00:00:00'",
+        "named_struct('on', date'2026-01-01')",
+        "map('a', 1)",
+        "timestamp_ntz'2026-01-01 00:00:00'",
+    ],
+)
+def test_a_value_that_readers_might_pass_over_goes_sparks_way(spark: SparkSession, tmp_path: Path, value: str) -> None:
+    """More digits than a floating point number has, times beyond what all write alike, and types of other kinds."""
+    rows = spark.range(1).selectExpr(f"{value} AS value")
+    orders = table(spark, tmp_path / "orders", f"value {rows.schema['value'].dataType.simpleString()}")
+    assert brought(spark, orders, rows).startswith("Apache-Spark")
+
+
+def test_a_rule_that_comes_while_a_run_goes_on_is_kept(spark: SparkSession, tmp_path: Path) -> None:
+    """The rows go Spark's way from then on, which refuses those that break it."""
+    orders = table(spark, tmp_path / "orders")
+    assert brought(spark, orders, spark.range(1).selectExpr("id", "'x' as name")) == "delta-rs"
+    spark.sql(f"ALTER TABLE {orders.sql_name} ADD CONSTRAINT early CHECK (id < 5)")
+    with pytest.raises(Exception, match="early"):
+        orders.write(spark, spark.range(9, 10).selectExpr("id", "'x' as name"), [label(few=True)])
+    assert spark.table(orders.sql_name).count() == 1
+
+
+def test_a_commit_that_raised_and_landed_has_landed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint that fails behind it is no reason to write the rows again."""
+    orders = table(spark, tmp_path / "orders")
+    rows = spark.range(3).selectExpr("id", "'x' as name")
+    orders.open(spark, rows.schema)
+    commit = deltalake.write_deltalake
+
+    def lands_and_raises(*args: Any, **options: Any) -> None:
+        commit(*args, **options)
+        raise OSError("no space for the checkpoint")
+
+    monkeypatch.setattr(deltalake, "write_deltalake", lands_and_raises)
+    assert orders.write(spark, rows, [label(few=True)]).rows == 3
+    assert spark.table(orders.sql_name).count() == 3
+
+
+def test_one_that_raised_and_did_not_land_raises(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its error is what the run hears."""
+    orders = table(spark, tmp_path / "orders")
+    rows = spark.range(3).selectExpr("id", "'x' as name")
+    orders.open(spark, rows.schema)
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(deltalake, "write_deltalake", full)
+    with pytest.raises(OSError, match="no space"):
+        orders.write(spark, rows, [label(few=True)])
+    assert spark.table(orders.sql_name).count() == 0
+
+
+def test_beside_a_write_of_sparks_rows_go_sparks_way(spark: SparkSession, tmp_path: Path) -> None:
+    """Two that commit in different ways could take the same version."""
+    orders = table(spark, tmp_path / "orders")
+    with committing(tmp_path / "orders"):
+        assert brought(spark, orders, spark.range(1).selectExpr("id", "'x' as name")).startswith("Apache-Spark")
+    assert brought(spark, orders, spark.range(1).selectExpr("id", "'x' as name")) == "delta-rs"
+
+
+def test_lanes_land_side_by_side(spark: SparkSession, tmp_path: Path) -> None:
+    """Every batch is there once, under its own label."""
+    orders = table(spark, tmp_path / "orders")
+    identity = orders.open(spark, spark.table(orders.sql_name).schema)
+    labels = [label(number=number, few=number % 3 > 0) for number in range(12)]
+
+    def write(number: int) -> int | None:
+        rows = spark.range(number, number + 1).selectExpr("id", "'x' as name")
+        return orders.write(spark, rows, [labels[number]]).rows
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(write, range(12))) == [1] * 12
+    assert sorted(row["id"] for row in spark.table(orders.sql_name).collect()) == list(range(12))
+    assert all(orders.find(spark, each, identity) for each in labels)
+
+
+def test_a_table_without_checksums_is_opened_as_fast(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only Spark leaves them beside a version; without one the log itself is compared."""
+    orders = table(spark, tmp_path / "orders")
+    assert brought(spark, orders, spark.range(1).selectExpr("id", "'x' as name")) == "delta-rs"
+
+    def described(self: SparkSession, statement: str, *_: Any) -> None:
+        raise AssertionError(statement)
+
+    found = Table.find(spark, orders.sql_name, tmp_path / "orders")
+    monkeypatch.setattr(type(spark), "sql", described)
+    again = Table.find(spark, orders.sql_name, tmp_path / "orders")
+    assert found == again
+    assert again is not None
+    assert (again.version, again.schema.simpleString()) == (1, "struct<id:bigint,name:string>")
+
+
+@pytest.mark.parametrize("schema", [f"{COLUMNS}, name2 interval day", "id bigint, ID bigint"])
+def test_rows_of_other_kinds_go_sparks_way(spark: SparkSession, schema: str, empty: Callable[[str], DataFrame]) -> None:
+    """So do names that differ in the case of letters only."""
+    assert _kinds(empty(schema).schema.jsonValue()) is None
+
+
+@pytest.fixture
+def empty(spark: SparkSession) -> Callable[[str], DataFrame]:
+    """No rows of a schema."""
+    return lambda schema: spark.createDataFrame([], schema)
+
+
+def test_a_kind_that_writes_in_its_own_way_is_asked_for_no_other() -> None:
+    """Whoever overrides `write` of a table means every write."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Own(Delta):
+        def write(self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label]) -> Written:
+            raise AssertionError("this is how it writes")
+
+    assert Delta(path="orders").takes_few
+    assert not Own(path="orders").takes_few
+    assert not Log().takes_few

@@ -1,0 +1,314 @@
+"""Files that are not as their schema says, under every policy: what is delivered, what is kept, what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from origins import csv_quotes, json_keys, json_tail
+from origins.batch import Batch, Limits
+from origins.changes import STOPS, SchemaChanged
+from origins.files import Files
+from origins.nack import REFUSED
+from origins.origin import PLACE, Progress
+from tests.origins.test_files import batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row, SparkSession
+
+pytestmark = pytest.mark.spark
+SCHEMA = "id int, note string, s struct<x: int>"
+LINES = {
+    "fits": '{"id": 1, "note": "a", "s": {"x": 1}}',
+    "missing": '{"id": 2, "s": null}',
+    "extra": '{"id": 3, "note": "b", "s": {"x": 1}, "new": {"k": [1, "Note"]}}',
+    "inside": '{"id": 4, "note": "c", "s": {"x": 1, "y": 2}}',
+    "wider": '{"id": 3000000000, "note": "d", "s": {"x": 1}}',
+    "other": '{"id": "six", "note": "e", "s": {"x": 1}}',
+    "case": '{"id": 7, "Note": "f", "s": {"x": 1}}',
+    "other inside": '{"id": 8, "note": "g", "s": {"x": "no"}}',
+    "broken": '{"id": 10, "note": "h"',
+    "tail": '{"id": 11, "note": "i", "s": {"x": 1}} {"id": 12}',
+    "list": '[{"id": 13, "note": "j", "s": {"x": 1}}]',
+}
+NOTHING = (None, None, None)
+
+
+def planned(spark: SparkSession, files: Files) -> Batch:
+    """All that waits in lane 0, with the schema as it has evolved."""
+    backlog = files.survey(spark, Progress())
+    span, schema = backlog.take("0", None, Limits()), files.columns(spark, backlog)
+    assert span is not None
+    assert schema is not None
+    return batch(span, files.completed(files.evolved(spark, backlog, schema, None)))
+
+
+def decided(spark: SparkSession, plan: Batch, files: Files) -> list[Row]:
+    """Row by row, in order."""
+    frame = files.fetch(spark, plan, places=True)
+    return frame.orderBy(f"{PLACE}.part", f"{PLACE}.block", f"{PLACE}.row").drop(PLACE).collect()
+
+
+def told(row: Row) -> Any:
+    """The code of a row that is refused; the values of another, with what was rescued beside them."""
+    values = row.asDict(recursive=True)
+    refused, rescued = values.pop(REFUSED, None), values.pop("_rescued", None)
+    if refused is not None:
+        return refused["code"]
+    some = tuple(value["x"] if name == "s" and value else value for name, value in values.items())
+    return (*some, json.loads(rescued)) if rescued is not None else some
+
+
+def both_ways(spark: SparkSession, files: Files) -> list[Row]:
+    """The rows as they are decided; read straight they are the same, or one is refused."""
+    plan = planned(spark, files)
+    rows = decided(spark, plan, files)
+    straight = [told(row) for row in files.fetch(spark, plan).collect()]
+    refuses = [any(isinstance(each, str) for each in way) for way in (straight, map(told, rows))]
+    assert refuses[0] == refuses[1]
+    if not refuses[0]:
+        assert sorted(map(str, straight)) == sorted(str(told(row)) for row in rows)
+    return rows
+
+
+def lines(folder: Path, names: Sequence[str], **options: Any) -> Files:
+    (folder / "a.json").write_text("".join(f"{LINES[name]}\n" for name in names))
+    return Files(**{"path": str(folder), "format": "json", "schema": SCHEMA, **options})
+
+
+EVERY = tuple(LINES)
+RESCUED = [
+    (1, "a", 1),
+    (2, None, None),
+    (3, "b", 1, {"new": {"k": [1, "Note"]}}),
+    (4, "c", 1, {"s": {"x": 1, "y": 2}}),
+    (None, "d", 1, {"id": 3000000000}),
+    (None, "e", 1, {"id": "six"}),
+    (7, None, 1, {"Note": "f"}),
+    (8, "g", None, {"s": {"x": "no"}}),
+    *((*NOTHING, {"_line": LINES[name]}) for name in ("broken", "tail", "list")),
+]
+NACK = dict.fromkeys(("missing", "extra", "wider", "other", "corrupt"), "nack")
+RESCUE = dict.fromkeys(("extra", "wider", "other", "corrupt"), "rescue")
+JSON: dict[str, tuple[Mapping[str, str], list[Any]]] = {
+    "what holds by itself": (
+        {},
+        [(1, "a", 1), (2, None, None), (3, "b", 1), (4, "c", 1), "PARSE", "PARSE", "SCHEMA", *["PARSE"] * 4],
+    ),
+    "all is refused": (NACK, [(1, "a", 1), *["SCHEMA"] * 3, *["PARSE"] * 2, "SCHEMA", *["PARSE"] * 4]),
+    "all is rescued": (RESCUE, RESCUED),
+    "only extra keys are rescued": (
+        {"extra": "rescue"},
+        [*RESCUED[:4], "PARSE", "PARSE", "SCHEMA", *["PARSE"] * 4],
+    ),
+    "only other types are rescued": (
+        {"other": "rescue"},
+        [(1, "a", 1), (2, None, None), (3, "b", 1), (4, "c", 1), "PARSE", *RESCUED[5:8], *["PARSE"] * 3],
+    ),
+    "only wide numbers are rescued": (
+        {"wider": "rescue", "extra": "nack"},
+        [(1, "a", 1), (2, None, None), "SCHEMA", "SCHEMA", RESCUED[4], "PARSE", "SCHEMA", *["PARSE"] * 4],
+    ),
+}
+
+
+@pytest.mark.promise("CD-16")
+@pytest.mark.parametrize("case", JSON)
+def test_every_line_of_json_is_what_its_policy_says(spark: SparkSession, tmp_path: Path, case: str) -> None:
+    """Delivered, delivered with what did not fit beside it, or refused as it was found; nothing is NULL in silence."""
+    changes, expected = JSON[case]
+    rows = both_ways(spark, lines(tmp_path, EVERY, on_change=changes))
+    assert [told(row) for row in rows] == expected
+    for name, row in zip(EVERY, rows, strict=True):
+        refused = row.asDict(recursive=True).get(REFUSED)
+        assert refused is None or (refused["raw"], refused["message"][:8]) == (LINES[name], "a.json: "), name
+
+
+SAID = {
+    "missing": "there is no note",
+    "extra": "the schema has no new",
+    "inside": "the schema has no s.y",
+    "wider": "column id: '3000000000' is not an int",
+    "other": "column id: 'six' is not an int",
+    "case": "Note is written otherwise than the column, and keys are matched exactly; there is no note",
+}
+
+
+def test_what_is_refused_says_what_is_wrong(spark: SparkSession, tmp_path: Path) -> None:
+    """The file, the key or the column, and the value; also where lines are taken apart."""
+    for changes in (NACK, {**NACK, "corrupt": "rescue"}):
+        files = lines(tmp_path, list(SAID), on_change=changes)
+        rows = decided(spark, planned(spark, files), files)
+        assert [row[REFUSED].message for row in rows] == [f"a.json: {said}" for said in SAID.values()]
+
+
+@pytest.mark.parametrize(("name", "kind"), [("extra", "extra"), ("case", "other"), ("broken", "corrupt")])
+def test_a_line_stops_the_run_if_that_is_its_policy(spark: SparkSession, tmp_path: Path, name: str, kind: str) -> None:
+    """Straight it is refused, and when it is decided the query raises with the file and what is wrong."""
+    files = lines(tmp_path, ["fits", name], on_change={kind: "stop"})
+    plan = planned(spark, files)
+    assert any(row[REFUSED] for row in files.fetch(spark, plan).collect())
+    with pytest.raises(Exception, match=f"{STOPS}a.json: "):
+        decided(spark, plan, files)
+
+
+def test_large_files_are_looked_through_as_small_ones_are(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By Spark, and with the same end; a file in which nothing is wrong is read as it is."""
+    monkeypatch.setattr(json_tail, "_SMALL", 0)
+    monkeypatch.setattr(json_keys, "SMALL", 0)
+    for names in (["fits", "case"], ["fits", "extra", "inside"], ["fits", "fits"]):
+        files = lines(tmp_path, names, on_change={"extra": "nack"})
+        expected = {"fits": (1, "a", 1)}
+        assert [told(row) for row in both_ways(spark, files)] == [expected.get(name, "SCHEMA") for name in names]
+
+
+def test_json_grows_by_keys_and_to_wider_numbers(spark: SparkSession, tmp_path: Path) -> None:
+    """Inside a struct as well; what is of another type or in other letters is refused all the same."""
+    files = lines(tmp_path, EVERY, on_change={"extra": "evolve", "wider": "evolve"})
+    plan = planned(spark, files)
+    rows = decided(spark, plan, files)
+    kinds = files.fetch(spark, plan).dtypes
+    assert kinds[:4] == [
+        ("id", "bigint"),
+        ("note", "string"),
+        ("s", "struct<x:int,y:bigint>"),
+        ("new", "struct<k:array<string>>"),
+    ]
+    assert [row.asDict(recursive=True)["new"] for row in rows[:3]] == [None, None, {"k": ["1", "Note"]}]
+    assert (rows[3].s.y, rows[4].id) == (2, 3000000000)
+    refused = [row[REFUSED].code if row[REFUSED] else None for row in rows]
+    assert refused == [None] * 5 + ["PARSE", "SCHEMA", "PARSE", "PARSE", "PARSE", "PARSE"]
+
+
+def test_a_file_of_one_json_value_is_refused_as_a_whole(spark: SparkSession, tmp_path: Path) -> None:
+    """With `multiLine`, if one of its objects has other keys."""
+    whole = {"format": "json", "schema": SCHEMA, "options": {"multiLine": True}, "on_change": {"extra": "nack"}}
+    good, bad = f"[{LINES['fits']}]", f"[{LINES['fits']},\n {LINES['extra']}]"
+    (tmp_path / "a.json").write_text(good)
+    (tmp_path / "b.json").write_text(bad)
+    rows = both_ways(spark, Files(path=str(tmp_path), **whole))  # type: ignore[arg-type]
+    assert [told(row) for row in rows] == [(1, "a", 1), "SCHEMA"]
+    assert rows[1][REFUSED].raw == bad
+
+
+FIELDS = ["1,a,x", "3000000000,b,x", "six,c,x", "7,d", "8,e,x,y"]
+CSV: dict[str, tuple[Mapping[str, str], list[Any]]] = {
+    "what holds by itself": ({}, [(1, "a"), *["PARSE"] * 4, "stop"]),
+    "all is refused": (NACK, [*["SCHEMA"] * 6]),
+    "all is rescued": (
+        RESCUE,
+        [
+            (1, "a", {"new": "x"}),
+            (None, "b", {"id": "3000000000", "new": "x"}),
+            (None, "c", {"id": "six", "new": "x"}),
+            (None, None, {"_line": "7,d"}),
+            (None, None, {"_line": "8,e,x,y"}),
+            "stop",
+        ],
+    ),
+    "only extra columns are rescued": (
+        {"extra": "rescue", "missing": "nack"},
+        [(1, "a", {"new": "x"}), *["PARSE"] * 4, "SCHEMA"],
+    ),
+    "only wide numbers are rescued": (
+        {"wider": "rescue", "missing": "evolve"},
+        [(1, "a"), (None, "b", {"id": "3000000000"}), *["PARSE"] * 3, (9, None)],
+    ),
+    "the schema grows": (
+        {"extra": "evolve", "wider": "evolve"},
+        [(1, "a", "x"), (3000000000, "b", "x"), *["PARSE"] * 3, (9, None, None)],
+    ),
+}
+
+
+@pytest.mark.promise("CD-16")
+@pytest.mark.parametrize("case", CSV)
+def test_every_line_of_csv_is_what_its_policy_says(spark: SparkSession, tmp_path: Path, case: str) -> None:
+    """Values and lines one by one; a column that is missing or extra for all lines of its file."""
+    changes, expected = CSV[case]
+    (tmp_path / "a.csv").write_text("\n".join(["id,note,new", *FIELDS]) + "\n")
+    csv = Files(path=str(tmp_path / "*"), format="csv", schema="id int, note string", on_change=changes)
+    if expected[-1] != "stop":
+        (tmp_path / "b.csv").write_text("id\n9\n")
+    rows = both_ways(spark, csv)
+    found = [told(row) for row in rows]
+    assert found == [each for each in expected if each != "stop"]
+    raw = [row[REFUSED].raw for row in rows if row[REFUSED]]
+    assert raw == [line for line, each in zip([*FIELDS, "9"], found, strict=False) if isinstance(each, str)]
+    if expected[-1] == "stop":
+        (tmp_path / "b.csv").write_text("id\n9\n")
+        with pytest.raises(SchemaChanged, match=r"b\.csv has no column note"):
+            both_ways(spark, csv)
+
+
+def test_a_line_of_csv_stops_the_run_if_that_is_its_policy(spark: SparkSession, tmp_path: Path) -> None:
+    """With the file, the column and the value; one that is refused for something else does not."""
+    (tmp_path / "a.csv").write_text("id,note\n1,a\nsix,c\n")
+    csv = {"path": str(tmp_path), "format": "csv", "schema": "id int, note string"}
+    for kind, stops in (("wider", False), ("corrupt", False), ("other", True)):
+        files = Files(**csv, on_change={kind: "stop"})  # type: ignore[arg-type]
+        plan = planned(spark, files)
+        if stops:
+            with pytest.raises(Exception, match=f"{STOPS}a.csv: column id: 'six' is not an int"):
+                decided(spark, plan, files)
+        else:
+            assert [told(row) for row in decided(spark, plan, files)] == [(1, "a"), "PARSE"]
+
+
+def test_rescued_lines_of_large_csv_come_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One with an open quote as well, also where nobody looks at files before."""
+    monkeypatch.setattr(csv_quotes, "SMALL", 0)
+    (tmp_path / "a.csv").write_text('id,note\n1,a\n2,"b\n')
+    files = Files(path=str(tmp_path), format="csv", schema="id int, note string", on_change={"corrupt": "rescue"})
+    assert [told(row) for row in both_ways(spark, files)] == [(1, "a"), (None, None, {"_line": '2,"b'})]
+
+
+PARQUET: dict[str, tuple[Mapping[str, str], list[Any]]] = {
+    "a is left out, b may be missing": ({"missing": "evolve"}, [(1, "a"), (2, "b"), (3, None)]),
+    "both are refused": ({"missing": "nack", "extra": "nack"}, [(1, "a"), "SCHEMA", "SCHEMA"]),
+    "extra columns are rescued": (
+        {"missing": "nack", "extra": "rescue"},
+        [(1, "a"), (2, "b", {"new": {"k": 5}}), "SCHEMA"],
+    ),
+    "the schema grows": (
+        {"missing": "evolve", "extra": "evolve"},
+        [(1, "a", None), (2, "b", {"k": 5}), (3, None, None)],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PARQUET)
+def test_every_row_of_parquet_is_what_its_policy_says(spark: SparkSession, tmp_path: Path, case: str) -> None:
+    """By the columns that each file has; a row that is refused is told as JSON."""
+    changes, expected = PARQUET[case]
+    parquet.write_table(pa.table({"id": pa.array([1], pa.int32()), "note": ["a"]}), tmp_path / "a")
+    more = {"id": pa.array([2], pa.int32()), "note": ["b"], "new": [{"k": 5}]}
+    parquet.write_table(pa.table(more), tmp_path / "b")
+    parquet.write_table(pa.table({"id": pa.array([3], pa.int32())}), tmp_path / "c")
+    files = Files(path=str(tmp_path), format="parquet", schema="id int, note string", on_change=changes)
+    rows = both_ways(spark, files)
+    assert [told(row) for row in rows] == expected
+    refused = [row.asDict().get(REFUSED) for row in rows]
+    raw = [json.loads(each.raw) for each in refused if each]
+    written: list[Any] = [{"id": 1, "note": "a"}, {"id": 2, "note": "b", "new": {"k": 5}}, {"id": 3}]
+    assert raw == [each for each, row in zip(written, expected, strict=True) if row == "SCHEMA"]
+
+
+def test_a_parquet_file_without_a_column_stops_the_run_by_its_name(spark: SparkSession, tmp_path: Path) -> None:
+    """Its rows would have NULL there in silence; wider numbers are read if the schema may grow."""
+    parquet.write_table(pa.table({"id": pa.array([3], pa.int64())}), tmp_path / "c")
+    files = Files(path=str(tmp_path), format="parquet", schema="id int, note string")
+    with pytest.raises(SchemaChanged, match="c has no column note"):
+        both_ways(spark, files)
+    wide = Files(path=str(tmp_path), format="parquet", schema="id int", on_change={"wider": "evolve"})
+    assert [told(row) for row in both_ways(spark, wide)] == [(3,)]

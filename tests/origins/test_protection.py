@@ -1,0 +1,131 @@
+"""What is shown of a row whose columns are protected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from origins.protection import Protection
+
+EMAIL = Protection(("email",))
+
+
+def nack(message: str, row: Any, **other: Any) -> dict[str, Any]:
+    return EMAIL.nack({"stage": "cast", "message": message, "row": row, **other})
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("anna@x.com", "a***"),
+        ("abc", "***"),
+        ("", "***"),
+        (None, None),
+        (5, "***"),
+        ([1, "anna"], "***"),
+        ({"name": "anna"}, "***"),
+        ({"raw": "anna"}, "***"),
+        (False, "***"),
+    ],
+)
+def test_a_protected_value_is_masked(value: Any, shown: Any) -> None:
+    """Of a long text its first character is left; NULL is no value."""
+    assert EMAIL.row({"id": 7, "email": value}) == {"id": 7, "email": shown}
+
+
+def test_names_are_not_case_sensitive() -> None:
+    """As everywhere in a definition."""
+    assert Protection(("Email",)).row({"eMAIL": "anna@x.com"}) == {"eMAIL": "a***"}
+
+
+def test_without_protection_rows_and_messages_are_as_they_are() -> None:
+    """Nothing is masked by the way."""
+    row = {"id": 7, "email": "anna@x.com"}
+    given = {"stage": "cast", "message": "column email: 'anna@x.com' is not a long", "row": row}
+    assert Protection().row(row) == row
+    assert Protection().nack(given) == given
+    assert Protection().words(ValueError("anna"), "ValueError: anna") == "ValueError: anna"
+
+
+def test_a_value_that_another_column_repeats_is_masked_there_too() -> None:
+    """In other letters, inside of other text or structures, and where only the row as it was read has it by name."""
+    row = {"copy": "ANNA@x.com", "text": "to anna@x.com, please", "deep": {"all": ["anna@x.com", 1]}, "id": 7}
+    shown = EMAIL.row(row, {"email": "anna@x.com"})
+    assert shown == {"copy": "a***", "text": "to a***, please", "deep": {"all": ["a***", 1]}, "id": 7}
+
+
+def test_short_values_are_left_where_they_stand_in_other_columns() -> None:
+    """An `id` of 7 is no reason to mask every 7; a longer number is masked as a whole, and inside of no other."""
+    numbers = Protection(("id",))
+    assert numbers.row({"id": 7, "n": 7, "t": "7"}) == {"id": "***", "n": 7, "t": "7"}
+    row = {"id": 1234, "n": 1234, "t": "no 1234", "longer": 12345, "text": "12345"}
+    assert numbers.row(row) == {"id": "***", "n": "***", "t": "no ***", "longer": 12345, "text": "12345"}
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("column email: 'sieben' is not a long", "column email: 's***' is not a long"),
+        ("column EMAIL: '5.50' is not a long", "column EMAIL: *** is not a long"),
+        ("column id: 'x' is not a long; column email: '5.50' is not a long", None),
+        ("too long; email = '5.50', id = 'x'", "too long; email = ***, id = 'x'"),
+        ("tables/people has no row with email = 5.50", "tables/people has no row with email = ***"),
+        ("tables/people has no row with email = 5.50, id = x", "tables/people has no row with email = ***, id = x"),
+        ("no_email = 'x' is fine", "no_email = 'x' is fine"),
+    ],
+)
+def test_a_message_says_no_protected_value(message: str, shown: str | None) -> None:
+    """Whether the row has it as the message writes it or in another form; the value of another column stays."""
+    value = "sieben" if "sieben" in message else 5.5
+    said = nack(message, {"email": value, "id": "x"})["message"]
+    expected = shown or "column id: 'x' is not a long; column email: *** is not a long"
+    assert said == expected
+
+
+def test_a_long_value_is_masked_where_its_beginning_is_quoted() -> None:
+    """Messages quote the first 80 characters."""
+    value = "canary " * 40
+    said = nack(f"rule broken by '{value[:80]}…'", {"email": value})["message"]
+    assert "canary" not in said
+
+
+def test_both_payloads_of_a_refused_row_are_masked() -> None:
+    """Whatever it is called since; a payload that is not kept stays nothing."""
+    shown = nack("no", {"contact": "anna@x.com"}, original={"email": "anna@x.com"}, number=5)
+    assert (shown["row"], shown["original"], shown["number"]) == ({"contact": "a***"}, {"email": "a***"}, 5)
+    assert nack("no", {"email": "anna@x.com"}, original=None)["original"] is None
+
+
+def test_nothing_is_shown_of_a_line_that_could_not_be_read() -> None:
+    """Nobody knows what stands where in it."""
+    shown = EMAIL.nack({"stage": "origin", "message": "no JSON", "row": {"raw": '{"email": "anna'}, "original": None})
+    assert (shown["row"], shown["message"]) == ({"raw": "***"}, "no JSON")
+
+
+@pytest.mark.parametrize(
+    ("error", "said", "shown"),
+    [
+        (ValueError("anna"), "ValueError: anna", "ValueError (what it says may hold a protected value: not shown)"),
+        (RuntimeError(""), "anna: no name", "RuntimeError (what it says may hold a protected value: not shown)"),
+        (OSError(28, "No space left on device"), "No space left on device", "No space left on device"),
+        (
+            RuntimeError(),
+            '[CAST_INVALID_INPUT] The value \'anna\' of the type "STRING" is no "INT".',
+            '[CAST_INVALID_INPUT] The value \'***\' of the type "STRING" is no "INT".',
+        ),
+        (
+            RuntimeError(),
+            "[USER_RAISED_EXCEPTION] anna",
+            "RuntimeError (what it says may hold a protected value: not shown)",
+        ),
+        (
+            RuntimeError(),
+            "[USER_RAISED_EXCEPTION] stage 'lookup': people has several rows with email = anna; make it unique",
+            "[USER_RAISED_EXCEPTION] stage 'lookup': people has several rows with email = ***; make it unique",
+        ),
+    ],
+)
+def test_an_error_of_somebody_elses_says_no_value(error: Exception, said: str, shown: str) -> None:
+    """Spark's keep what they are and lose what they quote; a function's keep their name."""
+    assert EMAIL.words(error, said) == shown

@@ -1,0 +1,143 @@
+"""A real browser without a screen, asked through its own protocol over a pipe: nothing is listened to on a port."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import os
+import select
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+PATIENCE = 60.0
+"""So many seconds an answer may take on a slow machine."""
+
+
+def browser() -> str | None:
+    """The command of a browser; a root of Debian installs one where there is none. None where neither can be had."""
+    found = next((name for name in NAMES if shutil.which(name)), None)
+    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
+        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        for words in (["update"], ["install", "-y", "--no-install-recommends", "chromium", "fonts-dejavu-core"]):
+            with suppress(subprocess.TimeoutExpired):
+                subprocess.run(
+                    ["apt-get", "-q", *words], env=environment, capture_output=True, check=False, timeout=600
+                )
+        found = next((name for name in NAMES if shutil.which(name)), None)
+    return found
+
+
+@dataclass
+class Page:
+    """One page of a browser, and what went on in it."""
+
+    orders: int
+    answers: int
+    session: str = ""
+    events: list[dict[str, Any]] = field(default_factory=list)
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    _rest: bytes = b""
+
+    def ask(self, method: str, **parameters: Any) -> Any:
+        """What the browser answers; events that come meanwhile are kept."""
+        number = next(self._numbers)
+        order = {"id": number, "method": method, "params": parameters}
+        if self.session:
+            order["sessionId"] = self.session
+        os.write(self.orders, json.dumps(order).encode() + b"\0")
+        for said in self._said():
+            if said.get("id") == number:
+                assert "error" not in said, said
+                return said["result"]
+            self.events.append(said)
+        raise AssertionError("the browser is gone")
+
+    def open(self, file: Path, *, width: int = 1_200, dark: bool = False) -> None:
+        """Show a file on a screen so wide, until it is loaded whole."""
+        scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        self.events.clear()
+        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
+        self.ask("Emulation.setEmulatedMedia", features=scheme)
+        self.ask("Page.navigate", url=file.as_uri())
+        while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
+            self.events.append(next(self._said()))
+
+    def value(self, script: str) -> Any:
+        """What a script gives."""
+        said = self.ask("Runtime.evaluate", expression=script, returnByValue=True)
+        assert "exceptionDetails" not in said, said
+        return said["result"].get("value")
+
+    def key(self, name: str, code: int, text: str = "") -> None:
+        """Press a key and let it go."""
+        for kind in ("keyDown", "keyUp"):
+            typed = {"text": text} if text and kind == "keyDown" else {}
+            self.ask("Input.dispatchKeyEvent", type=kind, key=name, code=name, windowsVirtualKeyCode=code, **typed)
+
+    def photographed(self, place: Path) -> None:
+        """The whole page as a picture."""
+        told = self.ask("Page.captureScreenshot", captureBeyondViewport=True)
+        place.write_bytes(base64.b64decode(told["data"]))
+
+    def requests(self) -> list[str]:
+        """All that was asked for since the page was opened, but the page itself."""
+        asked = [event["params"] for event in self.events if event.get("method") == "Network.requestWillBeSent"]
+        return [each["request"]["url"] for each in asked if each["type"] != "Document"]
+
+    def complaints(self) -> list[Any]:
+        """Scripts that raised, and what the browser found wrong with the page."""
+        wrong = ("Runtime.exceptionThrown", "Log.entryAdded")
+        return [event["params"] for event in self.events if event.get("method") in wrong]
+
+    def _said(self) -> Iterator[dict[str, Any]]:
+        until = time.monotonic() + PATIENCE
+        while True:
+            said, whole, rest = self._rest.partition(b"\0")
+            if whole:
+                self._rest = rest
+                yield json.loads(said)
+                continue
+            assert select.select([self.answers], [], [], max(0.0, until - time.monotonic()))[0], "no answer"
+            part = os.read(self.answers, 1 << 20)
+            assert part, "the browser is gone"
+            self._rest += part
+
+
+@contextmanager
+def opened(command: str) -> Iterator[Page]:
+    """A browser with one empty page, that is gone afterwards."""
+    (ours_in, theirs_out), (theirs_in, ours_out) = os.pipe(), os.pipe()
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
+        options = "--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run"
+        quiet = "--disable-background-networking --disable-component-update --disable-extensions"
+        words = f"exec {command} {options} {quiet} --user-data-dir={home} --remote-debugging-pipe about:blank"
+        started = subprocess.Popen(
+            ["bash", "-c", f"{words} 3<&{theirs_in} 4>&{theirs_out}"],
+            pass_fds=(theirs_in, theirs_out),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "HOME": home},
+        )
+        os.close(theirs_in)
+        os.close(theirs_out)
+        page = Page(orders=ours_out, answers=ours_in)
+        try:
+            target = page.ask("Target.createTarget", url="about:blank")["targetId"]
+            page.session = page.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+            for domain in ("Page", "Runtime", "Log", "Network"):
+                page.ask(f"{domain}.enable")
+            yield page
+        finally:
+            started.terminate()
+            started.wait(30)
+            os.close(ours_in)
+            os.close(ours_out)

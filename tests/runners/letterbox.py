@@ -1,0 +1,48 @@
+"""A dead letter queue on this machine, written without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+from deltalake import write_deltalake
+
+from destinations.dead_letters import SCHEMA
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+READ = '{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}}]}'
+"""The schema with which the rows were read."""
+_TYPES = {"bigint": pyarrow.int64(), "timestamp": pyarrow.timestamp("us", "UTC"), "string": pyarrow.string()}
+_ROW = {
+    "pipeline": "orders",
+    "origin": "origin",
+    "lane": "0",
+    "number": 1,
+    "plan": "p",
+    "stage": "cast",
+    "code": "CAST",
+    "message": "no",
+    "row": '{"id": 7}',
+    "original": '{"id": 7}',
+    "original_schema": READ,
+    "delivered_to": [],
+}
+
+
+def letters(*places: int, **columns: Any) -> list[dict[str, Any]]:
+    """Refused rows at these places of a batch, refused so many minutes after noon."""
+    found = []
+    for place in places:
+        row = {**_ROW, "position": place, "nacked_at": NOON + timedelta(minutes=place), **columns}
+        found.append({"id": f"{row['plan']}/{place}", **row})
+    return found
+
+
+def post(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Put them into the queue that lies in the folder."""
+    kinds = [column.split(" ", 1) for column in SCHEMA.split(", ")]
+    fields = [(name, _TYPES.get(kind, pyarrow.list_(pyarrow.string()))) for name, kind in kinds]
+    write_deltalake(folder, pyarrow.Table.from_pylist(list(rows), pyarrow.schema(fields)), mode="append")

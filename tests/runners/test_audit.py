@@ -1,0 +1,409 @@
+"""The audit as a pure function: whatever was carried balances, and whatever is broken is found, and only that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from destinations.account import Account, Brought, Loss
+from runners.audit import audited
+from runners.audit_letters import Held, Queue
+from runners.entry import Settled
+from runners.finding import FOUND, Audit, Finding
+from runners.progress import Lane, Plan, State
+from runners.said import Said
+from tests.runners.evidence import batch
+
+NAMES = ("orders", "copy")
+
+
+@dataclass
+class World:
+    """What a ledger says and what two destinations and a DLQ show."""
+
+    settled: list[Settled] = field(default_factory=list)
+    brought: dict[str, list[Brought]] = field(default_factory=lambda: {name: [] for name in NAMES})
+    held: list[Held] = field(default_factory=list)
+    lanes: dict[str, Lane] = field(default_factory=dict)
+    state: Mapping[str, Any] = field(default_factory=dict)
+    account: Mapping[str, Any] = field(default_factory=dict)
+    said: Mapping[str, Any] = field(default_factory=dict)
+
+    def carry(self, lane: str, number: int, *, read: int = 3, nacked: int = 0, filtered: int = 0) -> None:
+        """A batch of the lane, as it should be."""
+        plan, left = f"{lane}-p{number}", read - nacked - filtered
+        branch = {"expected": left, "filtered": filtered, "changed": 0}
+        self.settled.append(
+            Settled(
+                lane=lane,
+                number=number,
+                plan=plan,
+                run="r",
+                at=f"2026-01-01T00:{number:02}",
+                span={"start": (number - 1) or None, "end": number, "parts": [], "label": ""},
+                counts={
+                    "read": read,
+                    "nacked": nacked,
+                    "branches": dict.fromkeys(NAMES, branch),
+                    "stages": [],
+                    "delivered": dict.fromkeys(NAMES, left),
+                    "discarded": 0,
+                    "balanced": True,
+                    "owed": [],
+                },
+            )
+        )
+        self.lanes[lane] = Lane(offset=number, number=number, committed=number)
+        for name in NAMES if left else ():
+            self.bring(name, lane, number, left)
+        if nacked:
+            ids = frozenset(f"{plan}/{place}" for place in range(nacked))
+            self.held.append(Held(plan=plan, lane=lane, number=number, rows=nacked, distinct=nacked, ids=ids))
+
+    def bring(self, name: str, lane: str, number: int, rows: int | None, loss: Loss | None = None) -> None:
+        """A commit of the batch."""
+        label = {
+            "pipeline": "orders",
+            "lane": lane,
+            "number": number,
+            "plan": f"{lane}-p{number}",
+            "destination": name,
+            "key": f"{lane}-p{number}/{name}",
+        }
+        version = len(self.brought[name]) + 1
+        together = [str(label["key"])]
+        self.brought[name].append(
+            Brought(label=label, rows=rows, together=together, version=version, listed=rows, files=["f"], loss=loss)
+        )
+
+    def audit(self) -> Audit:
+        """What the audit says."""
+        state = State(pipeline="orders", lanes=self.lanes, **self.state)
+        accounts = {
+            name: Account(
+                **{"place": name, "proof": "all", "mends": True, "brought": self.brought[name], **self.account}
+            )
+            for name in NAMES
+        }
+        queue = Queue(place="dlq", held=self.held)
+        names = {name: name for name in NAMES}
+        return audited(Said(state=state, settled=self.settled, **self.said), accounts, names, queue)
+
+    def found(self) -> list[tuple[str, str | None, str | None, int | None]]:
+        """What it finds."""
+        return [(each.code, each.destination, each.lane, each.number) for each in self.audit().problems]
+
+
+sizes = st.tuples(st.integers(0, 4), st.integers(0, 3), st.integers(0, 3))
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    """Some lanes with some batches each, some without rows, some with refused and filtered ones."""
+    world = World()
+    for lane in ("0", "1", "dlq/origin")[: draw(st.integers(1, 3))]:
+        for number in range(1, draw(st.integers(1, 6)) + 1):
+            left, nacked, filtered = draw(sizes)
+            world.carry(lane, number, read=left + nacked + filtered, nacked=nacked, filtered=filtered)
+    return world
+
+
+@settings(max_examples=60)
+@given(worlds())
+def test_what_was_carried_balances(world: World) -> None:
+    """The equation holds for every destination by its own account, from each lane's first batch on."""
+    found = world.audit()
+    assert found.balanced
+    for each in found.destinations.values():
+        assert found.read == each.delivered + each.filtered + found.nacked
+        assert each.proved_from == dict.fromkeys(found.lanes, 1)
+
+
+BREAKS: Mapping[str, Callable[[World, str, int], object]] = {
+    "NOT_DELIVERED": lambda world, name, at: world.brought[name].pop(at),
+    "TWICE": lambda world, name, at: world.brought[name].append(world.brought[name][at]),
+    "MISCOUNT": lambda world, name, at: _changed(world, name, at, rows=99, listed=99),
+    "ROWS_GONE": lambda world, name, at: _changed(world, name, at, loss=Loss(code="ROWS_GONE", said="x", version=9)),
+    "RESTORED": lambda world, name, at: _changed(world, name, at, loss=Loss(code="RESTORED", said="x", whole=True)),
+    "FILE_GONE": lambda world, name, at: _changed(world, name, at, loss=Loss(code="FILE_GONE", said="x")),
+    "NOT_COMMITTED": lambda world, name, at: _forgotten(world, name, at),
+}
+
+
+def _changed(world: World, name: str, at: int, **what: Any) -> None:
+    world.brought[name][at] = replace(world.brought[name][at], **what)
+
+
+def _forgotten(world: World, name: str, at: int) -> None:
+    """A commit of a batch that nobody planned beside it."""
+    label = {**world.brought[name][at].label, "plan": "stranger", "key": f"stranger/{name}"}
+    world.brought[name].append(replace(world.brought[name][at], label=label, together=[f"stranger/{name}"]))
+
+
+@pytest.mark.parametrize("code", sorted(BREAKS))
+@settings(max_examples=20)
+@given(world=worlds(), data=st.data())
+def test_a_break_is_found_where_it_is_and_nowhere_else(code: str, world: World, data: st.DataObject) -> None:
+    """One batch of one destination; the other destination and all other batches are as they were."""
+    name = data.draw(st.sampled_from(NAMES))
+    if not world.brought[name]:
+        return
+    at = data.draw(st.integers(0, len(world.brought[name]) - 1))
+    label = world.brought[name][at].label
+    BREAKS[code](world, name, at)
+    assert world.found() == [(code, name, label["lane"], label["number"])]
+
+
+@settings(max_examples=30)
+@given(world=worlds(), data=st.data())
+def test_missing_and_strange_letters_are_found(world: World, data: st.DataObject) -> None:
+    """One batch's refused rows are gone, are there twice, or are nobody's."""
+    if not world.held:
+        return
+    at = data.draw(st.integers(0, len(world.held) - 1))
+    held = world.held[at]
+    code, rows, distinct, plan = data.draw(
+        st.sampled_from(
+            [
+                ("DLQ_MISSING", held.rows - 1, held.rows - 1, held.plan),
+                ("DLQ_TWICE", held.rows + 1, held.rows, held.plan),
+                ("DLQ_STRAY", held.rows + 1, held.rows + 1, held.plan),
+            ]
+        )
+    )
+    world.held[at] = replace(held, rows=rows, distinct=distinct, plan=plan, ids=frozenset())
+    assert world.found() == [(code, "dlq", held.lane, held.number)]
+
+
+@pytest.fixture
+def world() -> World:
+    """Four batches of one lane."""
+    made = World()
+    for number in range(1, 5):
+        made.carry("0", number)
+    return made
+
+
+def test_neighbours_with_one_fate_are_one_finding(world: World) -> None:
+    """It says from where to where, and the command that it names takes all of them."""
+    del world.brought["orders"][1:]
+    (problem,) = world.audit().problems
+    assert (problem.number, problem.last, len(problem.plans)) == (2, 4, 3)
+    assert "--from 2 --to 4 --only orders" in problem.repair
+    assert problem.message.endswith("(2 more like it, up to batch 4)")
+
+
+def test_neighbours_with_a_whole_batch_between_are_two(world: World) -> None:
+    """Nothing is said of the one that is whole."""
+    del world.brought["orders"][3], world.brought["orders"][1]
+    assert [(each.number, each.last) for each in world.audit().problems] == [(2, 2), (4, 4)]
+
+
+def test_of_what_is_older_than_the_history_nothing_is_said(world: World) -> None:
+    """It begins at the third batch; what is missing behind that is missing."""
+    del world.brought["orders"][:2]
+    world.account = {"since": 7}
+    found = world.audit()
+    assert (found.balanced, found.destinations["orders"].proved_from) == (True, {"0": 3})
+    assert found.destinations["orders"].delivered == 12
+    del world.brought["orders"][1]
+    assert world.found() == [("NOT_DELIVERED", "orders", "0", 4)]
+
+
+def test_a_history_that_tells_of_no_batch_proves_nothing(world: World) -> None:
+    """And raises no alarm."""
+    world.brought["orders"].clear()
+    world.account = {"since": 7}
+    found = world.audit()
+    assert (found.balanced, found.destinations["orders"].proved_from) == (True, None)
+
+
+def test_a_destination_that_forgets_is_taken_at_the_ledgers_word(world: World) -> None:
+    """And the audit says so."""
+    state = State(pipeline="orders", lanes=world.lanes)
+    names = {name: name for name in NAMES}
+    found = audited(Said(state, world.settled), dict.fromkeys(NAMES), names, Queue(held=[]))
+    assert (found.balanced, found.destinations["copy"].delivered) == (True, 12)
+    assert found.destinations["copy"].proved_from is None
+    assert "does not remember" in found.destinations["copy"].proof
+
+
+def test_rows_that_a_merge_was_given_may_leave_no_trace(world: World) -> None:
+    """One that changes nothing makes no commit, so a batch without one is no finding; one with wrong figures is."""
+    world.account = {"silent": True}
+    del world.brought["orders"][1]
+    assert world.found() == []
+    _changed(world, "orders", 0, rows=5, listed=None)
+    assert world.found() == [("MISCOUNT", "orders", "0", 1)]
+
+
+def test_a_backfill_to_one_destination_is_asked_of_that_one_alone(world: World) -> None:
+    """Also where the ledger was written before what is owed stood in the history."""
+    world.carry("backfill-1/0", 1)
+    settled = world.settled[-1]
+    world.settled[-1] = replace(settled, counts={**settled.counts, "delivered": {"copy": 3}})
+    world.brought["orders"].pop()
+    assert world.found() == []
+    del world.settled[-1].counts["owed"]  # type: ignore[attr-defined]
+    assert world.found() == []
+
+
+def test_a_destination_that_was_waived_is_not_asked(world: World) -> None:
+    """Rows were decided for it, and then nobody was to bring them."""
+    settled = world.settled[3]
+    world.settled[3] = replace(settled, counts={**settled.counts, "delivered": {"orders": 3}})
+    world.brought["copy"].pop()
+    assert world.found() == []
+
+
+def test_a_part_of_a_batch_beside_the_whole_of_it_is_twice(world: World) -> None:
+    """Somebody put a batch back of which a part was left."""
+    world.bring("orders", "0", 2, 3, loss=Loss(code="ROWS_GONE", said="x", version=9))
+    assert world.found() == [("TWICE", "orders", "0", 2)]
+    _changed(world, "orders", 4, loss=Loss(code="ROWS_GONE", said="x", version=9, whole=True))
+    assert world.found() == []
+
+
+def test_a_commit_of_several_batches_has_the_rows_of_all(world: World) -> None:
+    """By their sum; one that is another is a finding of each."""
+    world.carry("1", 1)
+    first, second = world.brought["orders"][0], world.brought["orders"].pop()
+    together = [first.key, second.key]
+    world.brought["orders"][0] = replace(first, rows=6, listed=6, together=together)
+    world.brought["orders"].append(replace(second, rows=6, listed=6, together=together))
+    assert (world.found(), world.audit().destinations["orders"].delivered) == ([], 15)
+    for at in (0, 4):
+        _changed(world, "orders", at, rows=5, listed=5)
+    assert world.found() == [("MISCOUNT", "orders", "0", 1), ("MISCOUNT", "orders", "1", 1)]
+
+
+def test_what_came_before_does_not_stand_for_a_backfill(world: World) -> None:
+    """The same rows were there before it, and its own are gone: they were wanted once more."""
+    world.carry("backfill-1/0", 1)
+    world.settled[-1] = replace(world.settled[-1], at="2026-01-02")
+    world.brought["orders"].pop()
+    assert world.found() == [("NOT_DELIVERED", "orders", "backfill-1/0", 1)]
+    world.bring("orders", "backfill-1/0", 1, 3)
+    del world.brought["orders"][0]
+    assert world.found() == []
+
+
+def test_what_was_owed_is_expected_once_it_was_settled(world: World) -> None:
+    """The ledger noted it as owed when the offset was published."""
+    settled = world.settled[3]
+    world.settled[3] = replace(settled, counts={**settled.counts, "delivered": {"orders": 3}, "owed": ["copy"]})
+    assert world.found() == []
+    world.brought["copy"].pop()
+    assert world.found() == [("NOT_DELIVERED", "copy", "0", 4)]
+
+
+def test_an_owed_batch_that_is_on_its_way_is_said_once(world: World) -> None:
+    """As owed, unless a run is at it."""
+    settled = world.settled[3]
+    world.settled[3] = replace(settled, counts={**settled.counts, "delivered": {"orders": 3}, "owed": ["copy"]})
+    world.brought["copy"].pop()
+    plan = Plan(batch=replace(batch(4), plan=settled.plan), destinations=NAMES, straight=False, published=True)
+    world.lanes["0"] = replace(world.lanes["0"], open=plan)
+    assert world.found() == [("OWED", "copy", "0", 4)]
+    world.said = {"running": True}
+    assert world.found() == []
+
+
+def test_what_landed_while_the_audit_looked_is_no_stranger(world: World) -> None:
+    """The ledger knew it a moment later."""
+    world.bring("orders", "0", 9, 3)
+    assert world.found() == [("NOT_COMMITTED", "orders", "0", 9)]
+    world.said = {"later": frozenset({"0-p9"})}
+    assert world.found() == []
+
+
+def test_a_stranger_whose_rows_are_gone_is_none(world: World) -> None:
+    """Somebody took them out already."""
+    world.bring("orders", "0", 9, 3, loss=Loss(code="RESTORED", said="x", whole=True))
+    assert world.found() == []
+
+
+def test_another_table_is_one_finding(world: World) -> None:
+    """And not one for each batch that it lacks."""
+    world.brought["orders"].clear()
+    known = {"orders": {"place": "orders", "id": "first", "version": 0}}
+    world.state = {"opened": {"destinations": known}}
+    world.account = {"id": "second"}
+    assert world.found() == [("REPLACED", "orders", None, None)]
+
+
+def test_a_place_that_is_gone_is_one_finding(world: World) -> None:
+    """For each destination that is gone."""
+    world.account = {"there": False}
+    assert world.found() == [("TABLE_GONE", "copy", None, None), ("TABLE_GONE", "orders", None, None)]
+
+
+def test_what_the_ledger_itself_could_not_balance_stays_a_finding(world: World) -> None:
+    """Until somebody accepts it."""
+    settled = world.settled[0]
+    world.settled[0] = replace(settled, counts={**settled.counts, "balanced": False})
+    (problem,) = world.audit().problems
+    assert problem.code == "UNBALANCED"
+    world.state = {"accepted": frozenset({problem.id})}
+    assert (world.found(), [each.code for each in world.audit().accepted]) == ([], ["UNBALANCED"])
+
+
+def test_what_is_accepted_stays_so_when_more_is_lost(world: World) -> None:
+    """It is kept batch by batch, and the next batch is a finding of its own."""
+    _changed(world, "orders", 1, loss=Loss(code="ROWS_GONE", said="x", version=9))
+    (problem,) = world.audit().problems
+    world.state = {"accepted": frozenset(problem.members)}
+    _changed(world, "orders", 2, loss=Loss(code="ROWS_GONE", said="x", version=9))
+    assert world.found() == [("ROWS_GONE", "orders", "0", 3)]
+
+
+def test_a_part_that_two_batches_carried(world: World) -> None:
+    """Of an origin that names its parts, files for example; not one that was rewound in between."""
+    for at in (0, 2):
+        world.settled[at] = replace(world.settled[at], span={**world.settled[at].span, "parts": [["a.json", 1, 2]]})
+    assert world.found() == []
+    world.said = {"whole": frozenset({"0"})}
+    assert world.found() == [("OVERLAP", None, "0", 3)]
+    world.state = {"forgotten": (("0", 1, 1),), "jumps": (("0", 0),)}
+    assert world.found() == []
+
+
+def test_a_file_that_changed_after_it_was_carried(world: World) -> None:
+    """It is a finding of the batch that carried it, unless that one was rewound."""
+    world.settled[2] = replace(world.settled[2], span={**world.settled[2].span, "parts": [["a.json", 1, 2]]})
+    world.said = {"whole": frozenset({"0"}), "changed": {"0": {"a.json": "it had 1 bytes and now has 2"}}}
+    (problem,) = world.audit().problems
+    assert (problem.code, problem.number) == ("ORIGIN_CHANGED", 3)
+    assert problem.message == "a.json changed after it was carried: it had 1 bytes and now has 2"
+    world.state = {"forgotten": (("0", 3, 4),), "jumps": (("0", 4),)}
+    assert world.found() == []
+
+
+def test_an_offset_that_is_not_where_the_last_batch_ended(world: World) -> None:
+    """Somebody wrote in the ledger; or set it, which is no finding."""
+    world.lanes["0"] = replace(world.lanes["0"], offset=99)
+    assert world.found() == [("GAP", None, "0", 4)]
+    world.state = {"jumps": (("0", 4),)}
+    assert world.found() == []
+
+
+def test_a_finding_has_a_code_that_is_explained() -> None:
+    """None other can be made."""
+    with pytest.raises(ValueError, match="got 'ODD'"):
+        Finding(code="ODD", message="", repair="")
+    assert "ODD" not in FOUND
+
+
+def test_rows_that_are_gone_as_a_whole_can_be_put_back_and_others_cannot(world: World) -> None:
+    """A part that is left would come twice; and what only merges or replaces cannot say where it would belong."""
+    whole: Sequence[tuple[bool, bool, str]] = [(True, True, "put_back"), (False, True, ""), (True, False, "")]
+    for lost, mends, remedy in whole:
+        world.account = {"mends": mends}
+        _changed(world, "orders", 1, loss=Loss(code="RESTORED", said="x", version=9, whole=lost))
+        (problem,) = world.audit().problems
+        assert (problem.remedy, "put back as they were" in problem.repair) == (remedy, remedy != "")

@@ -1,0 +1,111 @@
+"""`wherry audit` and `wherry repair` as a person and a program meet them; without Spark."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from runners import cli
+from tests.runners.evidence import Carried
+from tests.runners.test_looking import answer
+
+DEFINITION = """
+name: orders
+origin: {files: {path: "landing/*.json", format: json, schema: "id long"}}
+destinations: [{delta: {path: orders}}]
+state: state
+"""
+
+
+@pytest.fixture
+def carried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Carried:
+    """Two batches, of which the second refused a row."""
+    made = Carried(tmp_path)
+    made.opened()
+    made.carry(1)
+    made.carry(2, nacked=1)
+    (tmp_path / "orders.yaml").write_text(DEFINITION)
+    monkeypatch.chdir(tmp_path)
+    return made
+
+
+def test_an_audit_needs_no_jvm(carried: Carried) -> None:
+    """It ends with 0 where all adds up, and does not even import pyspark."""
+    _, out = answer(["audit", "orders.yaml", "--json"], carried.folder)
+    found = json.loads(out)
+    assert (found["balanced"], found["problems"], found["read"]) == (True, [], 6)
+
+
+def test_a_person_reads_what_is_proved(carried: Carried, capsys: pytest.CaptureFixture[str]) -> None:
+    """And from which batch on."""
+    assert cli.execute(["audit", "orders.yaml"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("orders balances: every row is where it should be.\n")
+    assert "6 rows in 2 batches; 1 refused" in out
+    assert "proved from batch 1 of lane 0 on" in out
+
+
+def test_a_person_reads_what_is_wrong_and_what_to_do(carried: Carried, capsys: pytest.CaptureFixture[str]) -> None:
+    """The batch, the destination, what was expected, what is there; and it ends with 1."""
+    carried.plan(3)
+    carried.settle(3)
+    assert cli.execute(["audit", "orders.yaml"]) == 1
+    out = capsys.readouterr().out
+    assert out.startswith("orders does not balance: 1 problem.\n")
+    assert (
+        "NOT_DELIVERED  batch 3 of lane 0, orders\n"
+        "  the ledger says that 3 rows were delivered; no commit here has them\n"
+        "  Carry it again, through the definition of today:  "
+        'wherry backfill orders.yaml --from 3 --to 3 --only orders --reason "…"\n'
+    ) in out
+
+
+def test_where_nothing_was_carried_nothing_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """There is no ledger yet, and none is made."""
+    (tmp_path / "orders.yaml").write_text(DEFINITION)
+    monkeypatch.chdir(tmp_path)
+    assert cli.execute(["audit", "orders.yaml"]) == 0
+    assert capsys.readouterr().out == "orders has carried nothing yet.\n"
+    assert not (tmp_path / "state").exists()
+
+
+def test_what_somebody_accepts_is_kept_with_the_reason(carried: Carried, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is a finding no more, but listed; the same loss of another batch is one again."""
+    DeltaTable(carried.table()).delete("id = 11")
+    assert cli.execute(["audit", "orders.yaml", "--json"]) == 1
+    (problem,) = json.loads(capsys.readouterr().out)["problems"]
+    words = ["repair", "orders.yaml", "--accept", problem["id"], "--reason", "asked to be forgotten", "--yes", "--json"]
+    assert cli.execute(words) == 0
+    assert json.loads(capsys.readouterr().out)["audit"]["accepted"][0]["id"] == problem["id"]
+    assert cli.execute(["audit", "orders.yaml"]) == 0
+    assert "accepted" in capsys.readouterr().out
+    (entry,) = [entry for entry in carried.journal.ledger.read() if entry.kind == "repair"]
+    assert (entry.body["reason"], "@" in entry.body["who"]) == ("asked to be forgotten", True)
+    DeltaTable(carried.table()).delete("id = 22")
+    assert cli.execute(["audit", "orders.yaml"]) == 1
+
+
+def test_a_repair_asks_before_it_does_anything(carried: Carried, capsys: pytest.CaptureFixture[str]) -> None:
+    """Off a terminal it wants --yes, and says what it would do; without a reason it does nothing."""
+    DeltaTable(carried.table()).delete("id < 20")
+    assert cli.execute(["repair", "orders.yaml", "--reason", "x"]) == 2
+    assert "putting the rows back as they were" in capsys.readouterr().err
+    assert cli.execute(["repair", "orders.yaml", "--yes"]) == 2
+    assert "needs a reason" in capsys.readouterr().err
+    assert [entry.kind for entry in carried.journal.ledger.read()].count("repair") == 0
+
+
+def test_a_repair_of_what_needs_a_person_says_so(carried: Carried, capsys: pytest.CaptureFixture[str]) -> None:
+    """And ends with 1; where all adds up, with 0."""
+    assert cli.execute(["repair", "orders.yaml", "--reason", "x", "--yes"]) == 0
+    shutil.rmtree(carried.table())
+    assert cli.execute(["repair", "orders.yaml", "--reason", "x", "--yes"]) == 1
+    out, err = capsys.readouterr()
+    assert "nothing that can be repaired without a person" in err
+    assert "TABLE_GONE" in out

@@ -1,0 +1,86 @@
+"""Few decided rows pass through this process; what lies there afterwards is what Spark would have written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+import pytest
+from pyspark.sql import functions as F
+
+from runners.few_rows import fetched
+from runners.store import Folders
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+EVERYTHING = """
+    SELECT id, id > 1 as yes, cast(id as byte) as b, cast(id as short) as s, cast(id as float) / 3 as f,
+        CASE id WHEN 0 THEN double('NaN') WHEN 1 THEN double('-Infinity') ELSE -0.0 END as d,
+        CASE id WHEN 0 THEN '' WHEN 1 THEN 'Straße \\u0000 \\uD83D\\uDE00' END as text, unhex('00FF') as bytes,
+        CASE id WHEN 0 THEN 99999999999999999999999999999999999.999 ELSE -0.001 END as amount,
+        CASE id WHEN 0 THEN date'0001-01-01' WHEN 1 THEN date'1582-10-10' ELSE date'9999-12-31' END as day,
+        CASE id WHEN 0 THEN timestamp'0001-01-01 00:00:00' WHEN 1 THEN timestamp'1900-01-01 00:00:00.000001'
+            ELSE timestamp'9999-12-31 23:59:59.999999' END as at,
+        CASE id WHEN 0 THEN timestamp_ntz'1582-10-04 00:00:00' ELSE timestamp_ntz'2026-03-29 02:30:00' END as n,
+        struct(id as a, struct(array(struct('x' as y, CAST(NULL AS date) as z)) as deep) as inside) as nested,
+        CASE id WHEN 0 THEN array() WHEN 1 THEN array(1, NULL) END as some, map('k', array(id)) as pairs,
+        id as `a.b`, id as `with space`, CAST(NULL AS string) as nothing
+    FROM range(3)
+"""
+
+
+def texts(frame: DataFrame) -> list[str]:
+    """The rows as text, for NaN is not equal to itself and Python knows no year 10000."""
+    return sorted(row[0] for row in frame.selectExpr("to_json(struct(*))").collect())
+
+
+def test_what_passes_through_this_process_is_what_spark_writes(spark: SparkSession, tmp_path: Path) -> None:
+    """Every type, at its ends, to the process that wrote it and to the next one."""
+    frame = spark.sql(EVERYTHING)
+    store, other = Folders(tmp_path / "few"), Folders(tmp_path / "spark")
+    assert store.write_few("batch-0", frame).num_rows == 3
+    other.write("batch-0", frame)
+    expected = other.read(spark, "batch-0")
+    for reader in (store, Folders(tmp_path / "few")):
+        found = reader.read(spark, "batch-0")
+        assert found.schema == expected.schema
+        assert texts(found) == texts(expected)
+
+
+def test_what_stands_beside_a_column_is_kept(spark: SparkSession, tmp_path: Path) -> None:
+    """Such as the length that a text may have: parquet knows no such thing."""
+    frame = spark.range(1).select(F.lit("x").alias("name", metadata={"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}))
+    Folders(tmp_path).write_few("batch-0", frame)
+    found = Folders(tmp_path).read(spark, "batch-0").schema
+    assert found["name"].metadata == {"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}
+
+
+@pytest.mark.parametrize("kind", ["interval '1' day", "parse_json('1')", "NULL"])
+def test_types_that_arrow_has_otherwise_go_through_spark(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    """Nothing is written then, and nothing computed."""
+    store = Folders(tmp_path)
+    assert store.write_few("batch-0", spark.sql(f"SELECT {kind} as x")) is None
+    assert not (tmp_path / "batch-0").exists()
+
+
+def test_rows_that_do_not_fit_go_through_spark() -> None:
+    """Where they are more than Spark was told may come back."""
+
+    def too_large() -> None:
+        raise RuntimeError("Total size of serialized results is bigger than spark.driver.maxResultSize 1024 MiB")
+
+    schema = SimpleNamespace(jsonValue=lambda: {"type": "struct", "fields": []})
+    assert fetched(cast("DataFrame", SimpleNamespace(schema=schema, toArrow=too_large))) is None
+
+
+def test_what_spark_wrote_is_not_looked_at_as_few(spark: SparkSession, tmp_path: Path) -> None:
+    """Only what passed through this process does again."""
+    store = Folders(tmp_path)
+    store.write("spark-0", spark.range(3))
+    store.write_few("few-0", spark.range(3))
+    assert store.few("spark-0", lambda _: True) is None
+    assert store.few("few-0", lambda _: True).column_names == ["id"]

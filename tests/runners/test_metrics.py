@@ -1,0 +1,203 @@
+"""What Prometheus reads, and that nobody waits for it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import threading
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+
+import pytest
+
+from runners import cli
+from runners.clock import ManualClock
+from runners.errors import Refusal
+from runners.events import BatchCancelled, BatchPlanned, BatchRests, BatchSettled, Noticed
+from runners.log_lines import JsonLines
+from runners.metrics import METRICS, Metrics
+from runners.metrics_server import MetricsServer
+from runners.schedule_events import Began, Broken, Draining, Ended, LeftOut, Mended
+from runners.schedule_log import ScheduleLog
+from tests.runners.test_progress_bar import batch
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+COUNTS: dict[str, Any] = {
+    "read": 1_000,
+    "nacked": 5,
+    "discarded": 1,
+    "balanced": True,
+    "delivered": {"orders": 975, "copy": 995},
+    "branches": {"orders": {"filtered": 20}, "copy": {"filtered": 0}},
+    "stages": [{"stage": "cast", "nacked": 3}, {"stage": "filter", "nacked": 0}],
+    "dlq_bytes": 2_048,
+}
+
+
+def settled(**other: Any) -> BatchSettled:
+    counts = {**COUNTS, **other}
+    return BatchSettled(batch=batch("0"), counts=counts, seconds={"write": 0.5, "dlq": 0.25})
+
+
+def figures(metrics: Metrics) -> dict[str, float]:
+    """Every figure by its name and labels."""
+    lines = [line for line in metrics.text().splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+
+def test_a_batch_is_counted_by_what_became_of_its_rows() -> None:
+    """By lane, stage and destination; twice the same batch of figures is twice as much."""
+    metrics = Metrics(ManualClock())
+    hear = metrics.of("orders")
+    for event in (BatchPlanned(batch=batch("0")), BatchPlanned(batch=batch("1")), settled(), settled()):
+        hear(event)
+    found = figures(metrics)
+    expected = {
+        'wherry_batches_total{pipeline="orders",lane="0"}': 2,
+        'wherry_rows_read_total{pipeline="orders",lane="0"}': 2_000,
+        'wherry_rows_delivered_total{pipeline="orders",destination="orders"}': 1_950,
+        'wherry_rows_filtered_total{pipeline="orders",destination="orders"}': 40,
+        'wherry_rows_refused_total{pipeline="orders",stage="cast"}': 6,
+        'wherry_rows_refused_total{pipeline="orders",stage="origin"}': 4,
+        'wherry_rows_discarded_total{pipeline="orders"}': 2,
+        'wherry_batch_seconds_total{pipeline="orders",phase="write"}': 1,
+        'wherry_batches_in_flight{pipeline="orders"}': 0,
+    }
+    assert {name: found[name] for name in expected} == expected
+
+
+@pytest.mark.promise("DQ-15")
+def test_the_dead_letter_queue_has_figures_of_its_own() -> None:
+    """Rows, bytes and seconds; what was thrown away never went there, and no destination has to say its bytes."""
+    metrics = Metrics(ManualClock())
+    for event in (settled(), settled(dlq_bytes=None), settled(nacked=0, discarded=0, stages=[], dlq_bytes=0)):
+        metrics.of("orders")(event)
+    found = figures(metrics)
+    assert found['wherry_dlq_rows_total{pipeline="orders"}'] == 8
+    assert found['wherry_dlq_bytes_total{pipeline="orders"}'] == 2_048
+    assert found['wherry_dlq_seconds_total{pipeline="orders"}'] == 0.75
+
+
+def test_what_else_happens_is_counted() -> None:
+    """Retries, batches given up, what is owed or does not add up, and what was found and not read."""
+    metrics = Metrics(ManualClock())
+    hear = metrics.of("orders")
+    rest = BatchRests(batch=batch(), error=ValueError(), tried=1, seconds=1.0)
+    owed = replace(settled(), owed=("copy",))
+    for event in (BatchPlanned(batch=batch()), rest, rest, BatchCancelled(batch=batch()), owed):
+        hear(event)
+    hear(settled(balanced="unknown"))
+    hear(Noticed(origin="files", message="odd"))
+    found = figures(metrics)
+    assert found['wherry_batches_retried_total{pipeline="orders",lane="0"}'] == 2
+    assert found['wherry_batches_cancelled_total{pipeline="orders",lane="0"}'] == 1
+    assert found['wherry_batches_total{pipeline="orders",lane="0"}'] == 1
+    assert found['wherry_unbalanced_batches_total{pipeline="orders"}'] == 1
+    assert found['wherry_notices_total{pipeline="orders"}'] == 1
+
+
+def test_runs_are_counted_by_how_they_ended() -> None:
+    """With their seconds, when that was, what was left out and how many files are broken."""
+    clock = ManualClock(time=NOON)
+    metrics = Metrics(clock)
+    metrics(Began(name="orders", due=NOON))
+    assert figures(metrics)['wherry_run_under_way{pipeline="orders"}'] == 1
+    metrics(Ended(name="orders", due=NOON, status="failed", message="", seconds=2.5))
+    metrics(LeftOut(name="orders", due=[NOON, NOON], why="it runs"))
+    for event in (Broken(file="a.yaml", message=""), Broken(file="b.yaml", message=""), Mended(file="a.yaml")):
+        metrics(event)
+    assert figures(metrics) == {
+        'wherry_batches_in_flight{pipeline="orders"}': 0,
+        'wherry_runs_total{pipeline="orders",status="failed"}': 1,
+        'wherry_run_seconds_total{pipeline="orders"}': 2.5,
+        'wherry_run_under_way{pipeline="orders"}': 0,
+        'wherry_last_run_timestamp_seconds{pipeline="orders",status="failed"}': NOON.timestamp(),
+        'wherry_runs_left_out_total{pipeline="orders"}': 2,
+        "wherry_definitions_broken": 1,
+    }
+
+
+def test_a_name_with_quotes_and_line_breaks_is_one_label() -> None:
+    """As Prometheus wants it written."""
+    metrics = Metrics(ManualClock())
+    metrics.of('a"b\\c\nd')(Noticed(origin="o", message=""))
+    assert 'wherry_notices_total{pipeline="a\\"b\\\\c\\nd"} 1\n' in metrics.text()
+
+
+def test_every_metric_says_what_it_is_and_stands_in_the_readme() -> None:
+    """Its type and a sentence, before its figures; counters end as Prometheus expects."""
+    text = Metrics(ManualClock()).text()
+    readme = (Path(__file__).parents[2] / "runners" / "README.md").read_text()
+    for name, (kind, said) in METRICS.items():
+        assert f"# HELP {name} {said}\n# TYPE {name} {kind}\n" in text
+        assert (kind == "counter") == name.endswith("_total")
+        assert f"`{name}`" in readme
+
+
+@pytest.fixture
+def server() -> Iterator[MetricsServer]:
+    """One with a page that answers and one that never does."""
+    hangs = threading.Event()
+
+    def hang() -> tuple[int, str]:
+        hangs.wait(60)
+        return 200, ""
+
+    pages = {"/metrics": lambda: (200, "wherry 1\n"), "/ready": lambda: (503, "no\n"), "/hang": hang}
+    with MetricsServer(pages, host="127.0.0.1", port=0) as server:
+        yield server
+        hangs.set()
+
+
+def asked(server: MetricsServer, page: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{page}", timeout=30) as answer:
+            return answer.status, answer.read().decode()
+    except HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_pages_are_served_while_another_hangs(server: MetricsServer) -> None:
+    """Each by its status; one that is not there names those that are."""
+    with socket.create_connection(("127.0.0.1", server.port)) as slow:
+        slow.sendall(b"GET /hang HTTP/1.0\r\n\r\n")
+        assert asked(server, "/metrics?x=1") == (200, "wherry 1\n")
+        assert asked(server, "/ready") == (503, "no\n")
+        assert asked(server, "/x") == (404, "There are: /metrics, /ready, /hang\n")
+
+
+def test_a_port_in_use_is_refused_with_a_way_on(server: MetricsServer, tmp_path: Path, capsys: Any) -> None:
+    """Before anything is started."""
+    with pytest.raises(Refusal, match=f"cannot be served at 127.0.0.1:{server.port}: Address already in use"):
+        MetricsServer({}, host="127.0.0.1", port=server.port)
+    assert cli.execute(["schedule", str(tmp_path), "--metrics-port", str(server.port)]) == 2
+    assert "Name another port by --metrics-port" in capsys.readouterr().err
+
+
+@pytest.mark.promise("HP-11")
+def test_readiness_can_be_asked_for() -> None:
+    """Not while Spark is being started, and no more once it is asked to end."""
+    metrics = Metrics(ManualClock())
+    assert metrics.readiness()[0] == 503
+    metrics.ready = True
+    assert metrics.readiness() == (200, "ready\n")
+    metrics(Draining(reason="signal SIGTERM"))
+    assert metrics.readiness()[0] == 503
+
+
+def test_a_scheduler_says_what_it_does_to_programs(caplog: pytest.LogCaptureFixture) -> None:
+    """Every event with its facts, and a run that failed as an error."""
+    log = ScheduleLog()
+    with caplog.at_level(logging.INFO, "wherry"):
+        log(Began(name="orders", due=NOON))
+        log(Ended(name="orders", due=NOON, status="failed", message="no room\nMake some.", seconds=2.5))
+    began, ended = [json.loads(JsonLines().format(record)) for record in caplog.records]
+    assert (began["event"], began["pipeline"], began["level"]) == ("began", "orders", "info")
+    assert (ended["event"], ended["status"], ended["seconds"], ended["level"]) == ("ended", "failed", 2.5, "error")
+    assert ended["message"] == "orders failed after 2.5 s: no room\n  Make some."

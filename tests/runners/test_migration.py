@@ -1,0 +1,69 @@
+"""Entries of older formats are read as if this version had written them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from runners.entry import FORMAT, Entry
+from runners.ledger_rows import entries_of, row_of
+from runners.migration import migrated
+from runners.progress import State, fold_all, snapshot
+from tests.runners.test_progress import PLANNED, PREPARED, numbered, plan, settle
+
+OPENED: Mapping[str, Any] = {
+    "pipeline": "orders",
+    "schema": "{}",
+    "origin": {"name": "files", "lanes": ["0"], "place": "/landing"},
+    "destinations": {},
+}
+"""What the first version noted of a definition: one origin, its schema beside it."""
+
+
+def old(entry: Entry, *without: str) -> Entry:
+    """The entry as the first version wrote it."""
+    body = {name: value for name, value in entry.body.items() if name not in without}
+    return Entry(**{**vars(entry), "body": body, "format": 1})
+
+
+def test_what_this_version_writes_stays_as_it_is() -> None:
+    """Nothing is touched."""
+    assert migrated(PLANNED) is PLANNED
+
+
+def test_a_ledger_of_the_first_version_folds_to_the_same_state() -> None:
+    """Plans without pins, decisions without sections, one origin, in the ledger and in a snapshot of it."""
+    entries = [
+        old(Entry(kind="open", body=OPENED)),
+        old(PLANNED, "pins", "first"),
+        old(PREPARED, "sections"),
+        old(settle()),
+        old(Entry(kind="plan", lane="0", plan="p2", body=plan(2).json()), "pins", "first", "decision"),
+    ]
+    rows = [row_of(entry) for entry in numbered(*entries)]
+    state = fold_all(entries_of("here", rows))
+    assert (state.lane("0").offset, [each.batch.number for each in state.open_plans]) == (10, [2])
+    assert state.opened["origins"] == {"files": {"lanes": ["0"], "place": "/landing", "schema": "{}"}}
+    body = dict(snapshot(state))
+    for name in ("midway", "backfills", "jumps", "accepted", "config"):
+        del body[name]
+    for lane in body["lanes"].values():
+        del lane["tried"], lane["since"], lane["open"]["pins"], lane["open"]["first"], lane["told"]["pins"]
+    again = fold_all(entries_of("here", [row_of(Entry(kind="snapshot", body=body, seq=9, format=1))]))
+    assert (again.lanes, again.opened, again.midway) == (state.lanes, state.opened, False)
+
+
+def test_a_repaired_ledger_is_refused_by_an_older_wherry() -> None:
+    """What it does not know has a format that it does not read."""
+    assert Entry(kind="repair", body={"accepted": []}).format == FORMAT > 1
+    state = fold_all(numbered(Entry(kind="repair", body={"accepted": ["a"]})), State())
+    assert fold_all([Entry(kind="snapshot", body=snapshot(state), seq=2)]).accepted == {"a"}
+
+
+@pytest.mark.parametrize("kind", ["acquire", "release", "cancel", "set", "stop"])
+def test_entries_that_did_not_change_keep_their_bodies(kind: str) -> None:
+    """They have the format of today and nothing else."""
+    entry = migrated(Entry(kind=kind, body={"reason": "x"}, format=1))
+    assert (entry.format, entry.body) == (FORMAT, {"reason": "x"})

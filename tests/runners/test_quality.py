@@ -1,0 +1,174 @@
+"""How rules of quality fared: in a batch, over a run, and from run to run."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from origins.batch import JSON, Batch, Span
+from runners import cli
+from runners.printing_quality import percent, trend_table
+from runners.quality import MOST_VALIDATIONS, Quality, trends
+from runners.report import Report
+from runners.report_quality import plot, quality
+from runners.run_history import RunHistory
+from stages import gx
+from stages.expectation import expectation
+from stages.validation_result import VERSION, validation_result
+from tests.runners.test_run_history import ORDERS, began
+
+BETWEEN = expectation("expect_column_values_to_be_between", {"column": "a", "min_value": 0, "mostly": 0.9})
+COUNT = expectation("expect_table_row_count_to_equal", {"value": 10, "severity": "warning"})
+RULES = [BETWEEN, COUNT]
+
+
+def found(unexpected: int = 1, *, rows: int = 10, observed: int = 10) -> list[dict[str, JSON]]:
+    """What both rules found of a batch with one value missing."""
+    return [
+        {
+            "success": (rows - unexpected) / rows >= 0.9,
+            "element_count": rows + 1,
+            "missing_count": 1,
+            "unexpected_count": unexpected,
+        },
+        {"success": observed == 10, "result": {"observed_value": observed}, "exception": None},
+    ]
+
+
+def batch(number: int = 1) -> Batch:
+    return Batch(
+        pipeline="orders",
+        run="r1",
+        origin="landing",
+        lane="0",
+        number=number,
+        plan=f"p{number}",
+        span=Span(start=None, end=1),
+        schema="{}",
+        time=datetime(2026, 1, 1, tzinfo=timezone.utc),
+    )
+
+
+def told(*batches: list[dict[str, JSON]]) -> Quality:
+    quality = Quality({"landing": {"rules": RULES}})
+    for number, each in enumerate(batches, 1):
+        quality.add(batch(number), {"rules": each})
+    return quality
+
+
+def test_a_run_adds_up_what_its_batches_were_found_to_be() -> None:
+    """Of a rule about rows the share of rows, of one about batches that of batches."""
+    rows, batches = told(found(1), found(3), found(0, observed=9)).json()
+    assert (rows["rows"], rows["unexpected"], rows["batches"], rows["failed"]) == (30, 4, 3, 1)
+    assert rows["share"] == pytest.approx(26 / 30)
+    assert (batches["rows"], batches["failed"], batches["severity"]) == (None, 1, "warning")
+    assert batches["share"] == pytest.approx(2 / 3)
+    assert rows["rule"] == "expect_column_values_to_be_between(a) min_value 0"
+
+
+def test_what_the_definition_has_no_more_is_left_out() -> None:
+    """A batch that an earlier run judged by other rules counts nowhere."""
+    quality = Quality({"landing": {"rules": RULES[:1]}})
+    quality.add(batch(), {"rules": found(), "gone": found()})
+    assert (quality.json(), list(quality.validations)) == ([], [])
+
+
+def test_the_last_batches_are_kept_whole() -> None:
+    """So many of them as a report can hold."""
+    kept = told(*[found()] * (MOST_VALIDATIONS + 5)).validations
+    assert len(kept) == MOST_VALIDATIONS
+    assert kept[-1]["meta"]["active_batch_definition"]["data_asset_name"] == "landing, lane 0, batch 25"
+
+
+def test_a_validation_result_is_one_of_great_expectations() -> None:
+    """Its own class reads it, with what it says of success, and its Data Docs render every expectation."""
+    gx.load()
+    from great_expectations.core.expectation_validation_result import expectationSuiteValidationResultSchema
+    from great_expectations.render.renderer import ValidationResultsPageRenderer
+    from great_expectations.render.view import DefaultJinjaPageView
+
+    said = validation_result(RULES, found(3), suite="rules", run="r1", batch="landing", at="2026-01-01T00:00:00+00:00")
+    said = json.loads(json.dumps(said))
+    with gx.quiet():
+        known = expectationSuiteValidationResultSchema.load(said)
+        page = DefaultJinjaPageView().render(ValidationResultsPageRenderer().render(known))
+    assert (known.success, known.statistics["successful_expectations"]) == (False, 1)
+    assert known.results[0].result["unexpected_percent"] == 30.0
+    assert "greater than or equal to" in re.sub(r"<[^>]*>|\s+", " ", page)
+    assert "30%" in page
+
+
+def test_the_format_is_that_of_the_pinned_version() -> None:
+    """What the report says of itself is what is installed."""
+    gx.load()
+    from great_expectations import __version__
+
+    assert __version__ == VERSION
+
+
+def run(name: str, *batches: list[dict[str, JSON]]) -> dict[str, Any]:
+    """A run as the history has it."""
+    return {"run": name, "started_at": f"2026-01-{name}", "report": {"quality": told(*batches).json()}}
+
+
+def test_trends_go_from_run_to_run() -> None:
+    """The oldest first; a run that asked nothing is no point of the line."""
+    rows, batches = trends([run("03", found(2)), {"run": "02", "started_at": "x", "report": None}, run("01", found(0))])
+    assert [(each["run"], each["share"]) for each in rows["runs"]] == [("01", 1), ("03", 0.8)]
+    assert [each["share"] for each in batches["runs"]] == [1, 1]
+
+
+def test_a_table_has_a_line_for_each_rule_and_a_column_for_each_run() -> None:
+    """Nothing is said to be all that is not."""
+    shown = trend_table(trends([run("02", found(1, rows=99_999)), run("01", found(0))]), ["01", "02"])
+    head, line, *_ = [each.split() for each in shown.splitlines() if each.strip("- ─━")]
+    assert head == ["stage", "rule", "01", "02"]
+    assert line[-2:] == ["100%", "99.99%"]
+    assert percent({"share": None}) == "-"
+    assert "No run has asked anything yet" in trend_table([], [])
+
+
+def test_a_report_draws_how_each_rule_fared() -> None:
+    """As a line from 0 to 100%, with its figures for who cannot see it; one run is no line."""
+    shared = trends([run("02", found(5)), run("01", found(0))])
+    (section,) = quality({"quality": told(found(5)).json()}, shared)
+    assert "<h2>Quality</h2>" in section
+    assert section.count("<polyline") == 2
+    assert 'aria-label="expect_column_values_to_be_between(a) min_value 0: 100%, 50.00%"' in section
+    assert 'points="3.0,3.0 157.0,14.0"' in section
+    assert plot("rule", shared[0]["runs"][:1]) == ""
+    assert list(quality({}, ())) == []
+
+
+def test_a_rule_that_is_markup_stays_text() -> None:
+    """Whatever stands in a regular expression."""
+    drawn = plot('"><script>', [{"share": 1.0}, {"share": 0.5}])
+    assert "<script" not in drawn
+    assert "&lt;script&gt;" in drawn
+
+
+def test_the_command_reads_the_run_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Run by run, the oldest first; with an empty history it says what is missing."""
+    (tmp_path / "orders.yaml").write_text(ORDERS)
+    monkeypatch.chdir(tmp_path)
+    assert cli.execute(["quality", "orders.yaml"]) == 0
+    assert "No run has asked anything yet" in capsys.readouterr().out
+    runs = RunHistory(tmp_path / ".wherry" / "orders" / "runs", timedelta(days=90))
+    for minutes, name, unexpected in ((0, "aaa", 0), (1, "bbb", 5)):
+        row = began(name, minutes=minutes)
+        facts = {"reason": "", "error": None, "quality": told(found(unexpected)).json()}
+        runs.write([row.ended(Report(pipeline="orders", run=name, status="succeeded"), facts, row.started_at)])
+    assert cli.execute(["quality", "orders.yaml", "--json"]) == 0
+    rows, _ = json.loads(capsys.readouterr().out)
+    assert [(each["run"], each["share"]) for each in rows["runs"]] == [("aaa", 1), ("bbb", 0.5)]
+    assert cli.execute(["quality", "orders.yaml", "--limit", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert "bbb" in shown
+    assert "aaa" not in shown

@@ -1,0 +1,155 @@
+"""A report as a person sees it: in a real browser, on a phone, in the dark, by keyboard."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runners.report_index import index
+from runners.report_page import cell, page
+from tests.runners.browser import Page, browser, opened
+from tests.runners.test_report_page import HOSTILE, REPORT, RUN, SAMPLES, full_of_html, timeline_of
+
+FAILED = {
+    "code": "WINDOW",
+    "message": "the dead letter queue's window tripped.\n  lane 0, batch 412: landing/orders/part-0412.json",
+    "hint": "see it       wherry preview orders.yaml",
+    "stage": "cast",
+    "lane": "0",
+}
+KEPT = {"lane": "0", "number": 412, "of": "a.json", "stage": "cast", "rows": [{"id": 7, "email": "a***"}]}
+
+
+@pytest.fixture(scope="module")
+def screen() -> Iterator[Page]:
+    """A browser for all of these."""
+    command = browser()
+    if command is None:
+        pytest.skip("there is no browser here, and none can be installed by apt-get")
+    with opened(command) as page:
+        yield page
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Path:
+    """The page of a run that failed after a while, with all that a page can have."""
+    run = {
+        **RUN,
+        "status": "failed",
+        "report": {**REPORT, "error": FAILED, "snapshot": KEPT, "notices": ["a.txt: odd"]},
+    }
+    return written(tmp_path, page(run, {"name": "orders", "stages": [{"cast": {"amount": "decimal(10,2)"}}]}, SAMPLES))
+
+
+def written(place: Path, content: str) -> Path:
+    file = place / "report.html"
+    file.write_text(content, encoding="utf-8")
+    return file
+
+
+def picture(screen: Page, name: str) -> None:
+    """Keeps a picture where somebody wants to look at it: in the folder that WHERRY_PICTURES names."""
+    if os.environ.get("WHERRY_PICTURES"):
+        screen.photographed(Path(os.environ["WHERRY_PICTURES"]) / f"{name}.png")
+
+
+def colour(screen: Page, which: str, what: str) -> int:
+    """How bright a colour of the page is, from 0 to 765."""
+    said = screen.value(f"getComputedStyle(document.querySelector('{which}')).{what}")
+    return sum(int(part) for part in said.removeprefix("rgb(").removesuffix(")").split(","))
+
+
+def test_it_asks_for_nothing_and_nothing_goes_wrong(screen: Page, report: Path) -> None:
+    """No request but for the page itself, no script error, and nothing that its policy had to forbid."""
+    screen.open(report)
+    picture(screen, "wide")
+    assert (screen.requests(), screen.complaints()) == ([], [])
+    assert screen.value("document.querySelectorAll('h2').length") >= 6
+
+
+@pytest.mark.parametrize("width", [320, 390, 1_200])
+def test_no_page_is_wider_than_the_screen(screen: Page, report: Path, width: int) -> None:
+    """Tables scroll inside of their own place."""
+    screen.open(report, width=width)
+    picture(screen, f"light-{width}")
+    assert screen.value("document.documentElement.scrollWidth") <= width
+
+
+def test_on_a_phone_the_flow_runs_downwards(screen: Page, report: Path) -> None:
+    """And from left to right where there is room."""
+    below = "(() => {const [a,,b] = document.querySelector('.flow').children; return b.offsetTop > a.offsetTop})()"
+    screen.open(report, width=390)
+    assert screen.value(below)
+    screen.open(report, width=1_200)
+    assert not screen.value(below)
+
+
+def test_in_the_dark_it_is_dark(screen: Page, report: Path) -> None:
+    """Text stands out from what is behind it, in both."""
+    for dark in (False, True):
+        screen.open(report, width=390, dark=dark)
+        picture(screen, f"phone-{'dark' if dark else 'light'}")
+        behind, text = colour(screen, ".wherry", "backgroundColor"), colour(screen, "h1", "color")
+        assert (behind < 150) == dark
+        assert abs(behind - text) > 450
+        assert colour(screen, "html", "backgroundColor") < 150 if dark else True
+
+
+def test_all_that_opens_or_scrolls_is_reached_by_keyboard(screen: Page, report: Path) -> None:
+    """The tabulator goes from one to the next, and Enter opens."""
+    screen.open(report)
+    wanted = screen.value("document.querySelectorAll('summary, .wide').length")
+    reached = set()
+    for _ in range(wanted):
+        screen.key("Tab", 9)
+        reached.add(screen.value("[...document.querySelectorAll('*')].indexOf(document.activeElement)"))
+    assert len(reached) == wanted > 5
+    while screen.value("document.activeElement.tagName") != "SUMMARY":
+        screen.key("Tab", 9)
+    screen.key("Enter", 13, "\r")
+    assert screen.value("document.activeElement.parentElement.open")
+
+
+def test_a_run_of_ten_thousand_batches_opens_at_once(screen: Page, tmp_path: Path) -> None:
+    """Within a second, and it is below 2 MiB."""
+    lanes = {str(n): {"batches": 100, "offset": {"file": f"{n}.json"}} for n in range(100)}
+    report = {**REPORT, "batches": 10_000, "lanes": lanes, "timeline": timeline_of(lanes=100, batches=100)}
+    file = written(tmp_path, page({**RUN, "report": report}, {"name": "orders"}, SAMPLES))
+    assert file.stat().st_size < 2 << 20
+    screen.open(file)
+    picture(screen, "many")
+    took = "performance.getEntriesByType('navigation')[0].loadEventEnd"
+    assert 0 < screen.value(took) < 1_000
+
+
+def test_what_looks_like_html_is_text(screen: Page, tmp_path: Path) -> None:
+    """Nothing of it runs, is loaded or changes the page, in a report, a notebook or an index."""
+    run = full_of_html()
+    texts = {
+        "page": page(run, {"name": HOSTILE}, [{**SAMPLES[0], "message": HOSTILE, "row": {HOSTILE: HOSTILE}}]),
+        "cell": cell(run),
+        "index": index(
+            {HOSTILE: [{**run, "batches": 1, "read": 1, "nacked": 0, "error": HOSTILE}]}, {HOSTILE: HOSTILE}, {}
+        ),
+    }
+    for name, content in texts.items():
+        screen.open(written(tmp_path, content))
+        picture(screen, f"hostile-{name}")
+        assert (screen.requests(), screen.complaints()) == ([], []), name
+        assert screen.value("document.querySelectorAll('script, img, iframe').length") == 0
+        assert "onerror" in screen.value("document.querySelector('h1, h2').parentElement.innerText")
+
+
+def test_a_notebook_shows_the_same(screen: Page, tmp_path: Path) -> None:
+    """Beside the notebook's own text, which keeps its looks."""
+    run: dict[str, Any] = {**RUN, "report": REPORT}
+    screen.open(written(tmp_path, f"<!doctype html><h1 id=own>mine</h1>{cell(run)}"))
+    picture(screen, "cell")
+    assert screen.value("document.querySelectorAll('.flow .box').length") >= 5
+    assert screen.value("getComputedStyle(document.querySelector('#own')).fontSize") == "32px"
+    assert screen.value("getComputedStyle(document.body).margin") == "8px"
+    assert screen.complaints() == []

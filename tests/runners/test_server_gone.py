@@ -1,0 +1,64 @@
+"""A Spark Connect server that goes away, in the words of its client; nothing but a socket stands for it."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from runners.causes import passing, unanswered
+from runners.outcome import Ask
+from tests.runners.test_dispatcher import Resting
+
+
+@pytest.fixture
+def server() -> Iterator[int]:
+    """The port of a server that hangs up on everybody."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def hang_up() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                caller, _ = listening.accept()
+                with caller:
+                    caller.recv(100)
+
+    thread = threading.Thread(target=hang_up, daemon=True)
+    thread.start()
+    yield int(listening.getsockname()[1])
+    listening.shutdown(socket.SHUT_RDWR)
+    listening.close()
+    thread.join()
+
+
+@pytest.fixture
+def gone(server: int) -> Exception:
+    """What the client says when the server hangs up, with no patience of its own."""
+    from pyspark.sql.connect.session import SparkSession
+
+    session = SparkSession(f"sc://127.0.0.1:{server}")
+    session.client.set_retry_policies([])
+    with pytest.raises(Exception, match="UNAVAILABLE") as error:
+        session.range(1).count()
+    session.client.close()
+    return error.value
+
+
+@pytest.mark.promise("SS-23")
+def test_a_server_that_went_away_is_waited_for(gone: Exception) -> None:
+    """The batch rests; before it goes again it is asked for, with a fence: nobody said how its write ended."""
+    assert passing(gone) == "a server is away, restarting or too busy"
+    assert unanswered(gone)
+    bench = Resting()
+    bench.error = gone
+    bench.turn()
+    assert bench.turn("0")
+    assert bench.dispatcher.errors == []
+    bench.move(1)
+    bench.turn()
+    task = bench.tasks[-1]
+    assert isinstance(task, Ask)
+    assert (task.ours, task.ended) == (True, False)

@@ -1,0 +1,43 @@
+"""How many batches wait, counted within a blink."""
+
+from __future__ import annotations
+
+from origins.batch import JSON, Limits, Span
+from origins.origin import Backlog
+from runners.clock import ManualClock
+from runners.pace import Pace
+from runners.source import BLINK, Feed, Source
+
+
+class Numbers(Backlog):
+    """So many rows in each lane, two a batch; a look at a lane takes its time."""
+
+    def __init__(self, clock: ManualClock, slow: float = 0.0, **lanes: int) -> None:
+        self.clock = clock
+        self.slow = slow
+        self.lanes = {name[1:]: rows for name, rows in lanes.items()}
+
+    def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
+        self.clock.move(self.slow)
+        rows = self.lanes[lane]
+        return None if (start or 0) >= rows else Span(start=start, end=min(rows, (start or 0) + 2))
+
+
+def source(backlog: Numbers) -> Source:
+    feed = Feed(origin="o", lanes={lane: lane for lane in backlog.lanes}, schema="", backlog=backlog)
+    return Source(pipeline="orders", run="r", definition="", destinations=("a",), feeds=[feed])
+
+
+def test_what_waits_behind_the_offsets_is_counted() -> None:
+    """Lane by lane."""
+    clock = ManualClock()
+    found = source(Numbers(clock, _0=5, _1=4, _2=0)).waiting({"1": 2}, Pace(), clock)
+    assert found == {"0": 3, "1": 1, "2": 0}
+
+
+def test_what_takes_longer_than_a_blink_is_not_counted() -> None:
+    """A lane without an end does not hold up the run; those before it are known."""
+    clock = ManualClock()
+    found = source(Numbers(clock, slow=BLINK / 10, _0=4, _1=10**9, _2=1)).waiting({}, Pace(), clock)
+    assert found == {"0": 2}
+    assert clock.seconds < 2 * BLINK

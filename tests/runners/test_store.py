@@ -1,0 +1,49 @@
+"""What was prepared, and what is swept of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runners.store import Folders
+
+SPARK: Any = None
+"""Nobody asks it where the rows lie in folders."""
+
+
+@pytest.fixture
+def prepared(tmp_path: Path) -> Folders:
+    """Two batches that were prepared."""
+    for name in ("open-1-rows", "left-1-rows"):
+        (tmp_path / name).mkdir()
+    return Folders(tmp_path)
+
+
+def test_what_an_open_batch_needs_is_kept_and_the_rest_is_swept(prepared: Folders) -> None:
+    """By the names under which they were prepared."""
+    prepared.sweep(SPARK, lambda: ["open-1"])
+    assert [folder.name for folder in prepared.root.iterdir()] == ["open-1-rows"]
+
+
+def test_what_is_prepared_by_whoever_took_over_meanwhile_is_not_swept(prepared: Folders) -> None:
+    """A process that slept between its look and the sweep has another one's folders before it by then."""
+
+    def taken_over() -> list[str]:
+        (prepared.root / "theirs-1-rows").mkdir()
+        return []
+
+    prepared.sweep(SPARK, taken_over)
+    assert [folder.name for folder in prepared.root.iterdir()] == ["theirs-1-rows"]
+
+
+def test_nothing_is_swept_where_somebody_else_has_the_pipeline(prepared: Folders) -> None:
+    """Who asks what to keep is told so."""
+
+    def fenced() -> list[str]:
+        raise PermissionError("not yours")
+
+    with pytest.raises(PermissionError):
+        prepared.sweep(SPARK, fenced)
+    assert len(list(prepared.root.iterdir())) == 2

@@ -1,0 +1,70 @@
+"""A sample of what takes long, chosen by a number that is printed, so that the same choice can be run again.
+
+Of the tests marked `long`, most of which kill a process with a Spark of its own, a few are run (`--long all` runs them
+all); of those marked `variant`, each of which shows of one more case what others show, 40 of a hundred (`--variants
+100`). With `--share 30` only so many of a hundred are run of all others, variants or not. Files that are asked for by
+name are run whole.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import TypeVar
+
+import pytest
+
+T = TypeVar("T")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """How many, and which."""
+    parser.addoption("--long", default="4", help="how many of the tests marked `long` are run: a number, or all")
+    parser.addoption("--variants", type=int, default=40, help="how many of a hundred tests marked `variant` are run")
+    parser.addoption("--share", type=int, default=100, help="how many of a hundred others are run")
+    parser.addoption("--seed", type=int, help="the number that chooses them; by default another one each time")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """One number for the whole run."""
+    if config.option.seed is None:
+        config.option.seed = random.SystemRandom().randrange(10_000)
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """What to type for the same choice."""
+    said = config.option
+    some = f"{said.long} of the long tests, {said.variants} of a hundred variants, {said.share} of a hundred others"
+    return f"sample: {some}, chosen by --seed {said.seed}"
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the others out, and say so as `deselected`."""
+    if config.getoption("--promises", None) or any(".py" in asked for asked in config.args):
+        return
+    long = [item for item in items if item.get_closest_marker("long")]
+    variants = [item for item in items if item.get_closest_marker("variant") and item not in long]
+    aside = {*long, *variants}
+    others = [item for item in items if item not in aside]
+    said = config.option
+    sizes = [
+        (long, len(long) if said.long == "all" else _number(said.long)),
+        (variants, round(len(variants) * min(said.variants, said.share) / 100)),
+        (others, round(len(others) * said.share / 100)),
+    ]
+    left_out = {item for items, most in sizes for item in not_chosen(items, most, said.seed)}
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=list(left_out))
+
+
+def not_chosen(tests: Sequence[T], most: int, seed: int) -> list[T]:
+    """All but so many of them; the same ones for the same number."""
+    chosen = set(random.Random(seed).sample(range(len(tests)), min(most, len(tests))))
+    return [each for index, each in enumerate(tests) if index not in chosen]
+
+
+def _number(said: str) -> int:
+    if not said.isdigit():
+        raise pytest.UsageError(f"--long {said}: a number, or all")
+    return int(said)

@@ -1,0 +1,194 @@
+"""Refused rows are carried again by processes that are killed at random: each row is delivered exactly once.
+
+    python -m tests.scenarios.replay_kills --into FOLDER                10,000 rows, 20 kills
+    python -m tests.scenarios.replay_kills --into FOLDER --seed 7       the same kills as with this seed before
+
+It goes on where an earlier call ended, and writes `kills.md`: where each process died, and what was there in the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from runners.events import Event
+from runners.pipeline import Pipeline
+from runners.replaying import Replay
+
+DEFINITION = """
+name: orders
+origin:
+  files: {{path: "landing/*.json", format: json, schema: "id long, amount string"}}
+stages:
+  - with_columns: {{amount: "replace(amount, ',', '{mended}')"}}
+  - cast: {{amount: "decimal(10,2)"}}
+destinations:
+  - delta: {{path: tables/a}}
+  - delta: {{path: tables/b}}
+dlq: {{window: 0}}
+run: {{batch: {{rows: {batch}}}}}
+"""
+MOST_EVENTS = 9
+"""A process dies at the latest behind so many events of its run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kill:
+    """One process, and where it died."""
+
+    events: int
+    """How many events of its run it had told of."""
+    last: str
+    """The last of them."""
+    after: float
+    """How many seconds later it was killed."""
+    left: int
+    """How many rows waited then."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A folder with a pipeline whose refused rows are carried again."""
+
+    folder: Path
+    rows: int
+    batch: int
+
+    def prepare(self) -> None:
+        """Let all rows be refused; then mend the definition. Twice is once."""
+        if (self.folder / "ready").exists():
+            return
+        (self.folder / "landing").mkdir(parents=True, exist_ok=True)
+        lines = [json.dumps({"id": number, "amount": f"{number},50"}) + "\n" for number in range(1, self.rows + 1)]
+        (self.folder / "landing" / "1.json").write_text("".join(lines), encoding="utf-8")
+        self._define(mended="x")
+        report = self.load().run()
+        assert report.nacked == self.rows, report
+        self._define(mended=".")
+        (self.folder / "ready").touch()
+
+    def _define(self, mended: str) -> None:
+        self.file.write_text(DEFINITION.format(mended=mended, batch=self.batch), encoding="utf-8")
+
+    @property
+    def file(self) -> Path:
+        """The definition."""
+        return self.folder / "pipeline.yaml"
+
+    def load(self) -> Pipeline:
+        """The pipeline as it is defined now."""
+        return Pipeline.load(self.file)
+
+    def kill(self, dice: random.Random) -> Kill | None:
+        """Carry again in a process of its own, and kill it somewhere; None if it was done before."""
+        events, after = dice.randint(0, MOST_EVENTS), dice.random() * 1.5
+        command = [sys.executable, "-m", "tests.scenarios.replay_kills", "--into", str(self.folder), "--here"]
+        heard = ["nothing"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+            assert process.stdout is not None
+            while len(heard) <= events and (line := process.stdout.readline()):
+                heard.append(line.strip())
+            time.sleep(after if len(heard) > 1 else 10 * after)
+            process.kill()
+            process.stdout.read()
+        if process.returncode == 0:
+            return None
+        assert process.returncode == -9, f"it ended by itself: {process.returncode}"
+        return Kill(events=len(heard) - 1, last=heard[-1], after=round(after, 2), left=self.waiting())
+
+    def waiting(self) -> int:
+        """How many rows of the DLQ nobody has carried again."""
+        return int(self.load().status()["dlq"]["unreplayed"])
+
+    def finish(self) -> Mapping[str, Any]:
+        """Carry again what is left, and count what is there."""
+        self.load().replay(Replay(reason="the last one"))
+        return {"waiting": self.waiting(), **{name: self._counted(name) for name in ("a", "b")}}
+
+    def _counted(self, name: str) -> tuple[int, int, int]:
+        """Rows, different ids, and the sum of the amounts in cents."""
+        from deltalake import DeltaTable, QueryBuilder
+
+        table = QueryBuilder().register("t", DeltaTable(str(self.folder / "tables" / name)))
+        asked = "select count(*) n, count(distinct id) ids, cast(sum(amount) * 100 as bigint) cents from t"
+        found = table.execute(asked).read_all()
+        return tuple(int(found[column][0].as_py()) for column in ("n", "ids", "cents"))  # type: ignore[return-value]
+
+    @property
+    def expected(self) -> Mapping[str, Any]:
+        """What must be there in the end."""
+        each = (self.rows, self.rows, self.rows * (self.rows + 1) * 50 + 50 * self.rows)
+        return {"waiting": 0, "a": each, "b": each}
+
+
+def carry_again(folder: Path) -> None:
+    """The process that is killed: it tells of each event."""
+
+    def tell(event: Event) -> None:
+        batch = getattr(event, "batch", None)
+        print(type(event).__name__ + (f" {batch.number}" if batch else ""), flush=True)  # noqa: T201
+
+    Pipeline.load(folder / "pipeline.yaml").replay(Replay(reason="again and again"), listeners=[tell])
+
+
+def table(kills: list[Kill], seed: int, trial: Trial, found: Mapping[str, Any] | None) -> str:
+    """What happened, as Markdown."""
+    lines = [
+        f"{trial.rows:,} rows in batches of {trial.batch}, seed {seed}",
+        "",
+        "| kill | last event told | seconds later | rows waiting |",
+        "|---|---|---|---|",
+        *(f"| {at} | {kill.last} | {kill.after} | {kill.left:,} |" for at, kill in enumerate(kills, 1)),
+    ]
+    if found is not None:
+        right = "each row exactly once" if found == trial.expected else f"WRONG, expected {dict(trial.expected)}"
+        lines += ["", f"In the end: {dict(found)}: {right}."]
+    return "\n".join([*lines, ""])
+
+
+def main() -> int:
+    """Kill as often as was asked for, then look."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--into", type=Path, required=True, help="the folder; what is there is gone on with")
+    parser.add_argument("--rows", type=int, default=10_000)
+    parser.add_argument("--batch", type=int, default=200)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.here:
+        carry_again(asked.into)
+        return 0
+    asked.into.mkdir(parents=True, exist_ok=True)
+    trial, notes = Trial(asked.into, asked.rows, asked.batch), asked.into / "kills.json"
+    kept: dict[str, Any] = {"seed": asked.seed or random.randrange(1 << 32)}
+    if notes.exists():
+        kept = json.loads(notes.read_text())
+    kills = [Kill(**kill) for kill in kept.get("kills", [])]
+    print(f"seed {kept['seed']}, {len(kills)} kills so far", flush=True)  # noqa: T201
+    trial.prepare()
+    while len(kills) < asked.kills:
+        kill = trial.kill(random.Random(kept["seed"] + len(kills)))
+        if kill is None:
+            break
+        kills.append(kill)
+        notes.write_text(json.dumps({**kept, "kills": [asdict(each) for each in kills]}), encoding="utf-8")
+        (asked.into / "kills.md").write_text(table(kills, kept["seed"], trial, None), encoding="utf-8")
+        print(f"{len(kills)}: {kill}", flush=True)  # noqa: T201
+    found = trial.finish()
+    said = table(kills, kept["seed"], trial, found)
+    (asked.into / "kills.md").write_text(said, encoding="utf-8")
+    print(said, flush=True)  # noqa: T201
+    return 0 if found == trial.expected and len(kills) >= asked.kills else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

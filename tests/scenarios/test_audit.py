@@ -1,0 +1,182 @@
+"""Pipelines as people run them are audited, broken by what people do to tables, and repaired."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from destinations import delta_table
+from runners.errors import Owned, Refusal
+from runners.ownership import StateLock
+from tests.scenarios.conftest import ORDERS, Place, order
+
+pytestmark = pytest.mark.spark
+
+SEVERAL = ORDERS.replace(
+    "  - delta: {path: tables/orders}\n",
+    "  - delta: {path: tables/orders, partition_by: [email]}\n"
+    "  - delta: {path: tables/latest, mode: merge, keys: [id]}\n"
+    "  - files: {path: out}\n",
+)
+
+
+def land(place: Place, *numbers: int) -> None:
+    """A file of two orders for each of these, of which the second one's amount is refused in each third file."""
+    for number in numbers:
+        amount = "x" if number % 3 == 0 else "1"
+        place.land(f"{number}.json", [order(number * 10), order(number * 10 + 1, amount=amount)])
+
+
+def codes(place: Place) -> list[tuple[str, str | None, int | None]]:
+    """What an audit finds: the code, the destination, the first batch."""
+    return [(each.code, each.destination, each.number) for each in place.load().audit().problems]
+
+
+def sql(place: Place, statement: str) -> None:
+    """Do it to the table."""
+    place.spark.sql(statement.replace("ORDERS", f"delta.`{place.folder}/tables/orders`")).collect()
+
+
+def cut(ledger: Path, kind: str) -> None:
+    """Take the ledger back to before the last entry of this kind, as if the process had died there."""
+    from deltalake import DeltaTable
+
+    version = DeltaTable(ledger).version()
+    while kind in _kinds(ledger, version):
+        (ledger / "_delta_log" / f"{version:020}.json").unlink()
+        version -= 1
+
+
+def _kinds(ledger: Path, version: int) -> Sequence[str]:
+    """The kinds of entries that a version added or that came after it."""
+    from pyarrow import parquet
+
+    lines = (ledger / "_delta_log" / f"{version:020}.json").read_text().splitlines()
+    added = [action["add"]["path"] for action in map(json.loads, lines) if "add" in action]
+    kinds = [kind for path in added for kind in parquet.read_table(ledger / path)["kind"].to_pylist()]
+    return ["release", "settle"] if kinds == ["release"] else kinds
+
+
+def test_what_was_carried_is_proved_by_each_destination_in_its_own_way(place: Place) -> None:
+    """Appended, merged and as files; refused rows in the DLQ; small files put together change nothing."""
+    land(place, 1, 3)
+    place.load(SEVERAL).run()
+    sql(place, "OPTIMIZE ORDERS")
+    found = place.load().audit()
+    assert (found.problems, found.read, found.nacked) == ([], 4, 1)
+    assert {name: each.delivered for name, each in found.destinations.items()} == {"orders": 3, "latest": 3, "out": 3}
+    assert [each.proved_from for each in found.destinations.values()] == [{"0": 1}] * 3
+    for file in (place.folder / "out").glob("_lane=0/_batch=00000001*/*.parquet"):
+        file.unlink()
+    sql(place, "DELETE FROM ORDERS WHERE id = 30")
+    assert codes(place) == [("FILE_GONE", "out", 1), ("ROWS_GONE", "orders", 2)]
+
+
+@pytest.mark.promise("X1")
+def test_a_table_that_was_restored_gets_its_batches_back(place: Place) -> None:
+    """As they were, each once, under their own tags; another look finds nothing, and neither does another repair."""
+    land(place, 1, 2, 4)
+    place.load(ORDERS).run()
+    before = sorted(map(str, place.rows("tables/orders")))
+    sql(place, "RESTORE TABLE ORDERS TO VERSION AS OF 1")
+    assert (codes(place), place.ids("tables/orders")) == ([("RESTORED", "orders", 2)], [10, 11])
+    done = place.load().repair(reason="it was restored by mistake")
+    assert (list(done.failed), done.audit.balanced, len(done.done)) == ([], True, 2)
+    assert sorted(map(str, place.rows("tables/orders"))) == before
+    assert list(place.load().repair(reason="once more").done) == []
+    land(place, 5)
+    place.load().run()
+    assert (codes(place), place.ids("tables/orders")) == ([], [10, 11, 20, 21, 40, 41, 50, 51])
+
+
+def test_rows_that_a_vacuum_took_need_a_person(place: Place) -> None:
+    """They are carried again by the command that the audit names, and are then proved by that."""
+    land(place, 1, 2)
+    place.load(ORDERS).run()
+    sql(place, "DELETE FROM ORDERS WHERE id < 20")
+    place.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    sql(place, "VACUUM ORDERS RETAIN 0 HOURS")
+    done = place.load().repair(reason="a try")
+    assert "cannot be put back" in done.failed[0]
+    (problem,) = done.audit.problems
+    assert "wherry backfill FILE --from 1 --to 1 --only orders" in problem.repair
+    from runners.backfill import Backfill
+
+    place.load().backfill(Backfill(start=1, end=1, only="orders", reason="as the audit says"))
+    assert (codes(place), place.ids("tables/orders")) == ([], [10, 11, 20, 21])
+
+
+def test_refused_rows_that_were_deleted_come_back(place: Place) -> None:
+    """Those alone that are missing and of which nobody decided anything."""
+    place.land("3.json", [order(1, amount="x"), order(2, amount="y"), order(3, amount="z")])
+    place.load(ORDERS).run()
+    before = place.refused()
+    from runners.replay import Choice
+
+    place.load().discard_dead_letters(Choice(ids=(before[2]["id"],)), reason="known")
+    place.spark.sql(f"DELETE FROM delta.`{place.folder}/.wherry/orders/dlq` WHERE position > 1").collect()
+    assert codes(place) == [("DLQ_MISSING", "dlq", 1)]
+    done = place.load().repair(reason="somebody tidied up")
+    assert (list(done.failed), done.audit.balanced) == ([], True)
+    assert place.refused() == before[:2]
+
+
+def test_what_a_dead_run_left_open_is_finished_and_nothing_else_is_carried(place: Place) -> None:
+    """The batch had landed, and its ledger ends before it was settled."""
+    land(place, 1)
+    place.load(ORDERS).run()
+    cut(place.folder / ".wherry/orders/ledger", "settle")
+    land(place, 2)
+    assert codes(place) == [("NOT_SETTLED", "orders", 1)]
+    done = place.load().repair(reason="the machine died")
+    assert (list(done.failed), done.audit.balanced, done.audit.read) == ([], True, 2)
+    assert place.ids("tables/orders") == [10, 11]
+    assert place.load().status()["open"] == []
+    place.load().run()
+    assert place.ids("tables/orders") == [10, 11, 20, 21]
+
+
+def test_a_repair_waits_for_nobody_and_needs_a_reason(place: Place) -> None:
+    """Where the pipeline is run it does nothing; what it is to accept must be there; what is accepted stays so."""
+    land(place, 1, 2)
+    pipeline = place.load(ORDERS)
+    pipeline.run()
+    sql(place, "DELETE FROM ORDERS WHERE id = 10")
+    (problem,) = pipeline.audit().problems
+    with pytest.raises(Refusal, match="needs a reason"):
+        pipeline.repair(reason=" ")
+    with pytest.raises(Refusal, match="does not find NOTHING"):
+        pipeline.repair(reason="x", accept=["NOTHING"])
+    lock = StateLock(place.folder / ".wherry/orders/lock")
+    assert lock.acquire()
+    with pytest.raises(Owned):
+        pipeline.repair(reason="x", accept=[problem.id])
+    lock.release()
+    assert pipeline.repair(reason="order 10 asked to be forgotten", accept=[problem.id]).audit.balanced
+    assert [each.code for each in pipeline.audit().accepted] == ["ROWS_GONE"]
+    sql(place, "DELETE FROM ORDERS WHERE id = 20")
+    assert codes(place) == [("ROWS_GONE", "orders", 2)]
+
+
+def test_a_table_that_only_spark_can_read(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its history is, and its rows come back through it as well."""
+    monkeypatch.setattr(delta_table, "_local", lambda *_: None)
+    schema = f"audited_{place.folder.name.replace('-', '_')}"
+    place.spark.sql(f"CREATE SCHEMA {schema} LOCATION '{place.folder}/warehouse'")
+    land(place, 1, 3)
+    text = ORDERS.replace("path: tables/orders", f"table: {schema}.orders")
+    place.load(text).run()
+    found = place.load().audit()
+    assert (found.problems, found.destinations["orders"].delivered, found.nacked) == ([], 3, 1)
+    place.spark.sql(f"DELETE FROM {schema}.orders WHERE id = 30").collect()
+    (problem,) = place.load().audit().problems
+    assert (problem.code, problem.number, problem.remedy) == ("ROWS_GONE", 2, "put_back")
+    assert place.load().repair(reason="a mistake").audit.balanced
+    place.spark.sql(f"DROP TABLE {schema}.orders")
+    assert codes(place) == [("TABLE_GONE", "orders", None)]
+    shutil.rmtree(place.folder / "warehouse", ignore_errors=True)
+    place.spark.sql(f"DROP SCHEMA {schema} CASCADE")

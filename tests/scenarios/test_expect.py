@@ -1,0 +1,194 @@
+"""Expectations in a pipeline: rows in the DLQ, batches that fail as a whole, and what the report says of both."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.scenarios.conftest import Place, order
+
+pytestmark = [pytest.mark.spark]
+
+BETWEEN = "expect_column_values_to_be_between"
+PIPELINE = """
+name: orders
+origin:
+  files: {path: "landing/*.json", format: json, schema: "id long, email string, amount double"}
+stages:
+  - expect:
+      suite: suite.json
+      on_batch_failure: HOW
+destinations:
+  - delta: {path: tables/orders}
+dlq: {window: 0}
+run: {batch: {files: 1}}
+"""
+
+
+def suite(place: Place, *expectations: tuple[str, dict[str, Any]]) -> None:
+    """A suite as Great Expectations writes it."""
+    items = [{"type": name, "kwargs": kwargs, "meta": {}} for name, kwargs in expectations]
+    (place.folder / "suite.json").write_text(json.dumps({"name": "orders", "expectations": items}))
+
+
+def rows(*amounts: float | None, first: int = 1) -> list[dict[str, Any]]:
+    return [order(first + at, amount=amount) for at, amount in enumerate(amounts)]
+
+
+@pytest.mark.connect
+@pytest.mark.promise("DQ-11")
+def test_failing_rows_are_in_the_dlq_and_the_report_tells_of_every_batch(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clean batch goes straight, one with a bad row does not; nobody outside hears of it, and no folder is left."""
+    asked: list[object] = []
+    connect = socket.socket.connect
+
+    def listening(own: socket.socket, to: Any) -> None:
+        asked.append(to)
+        connect(own, to)
+
+    monkeypatch.setattr(socket.socket, "connect", listening)
+    monkeypatch.chdir(place.folder)
+    suite(
+        place,
+        ("expect_column_values_to_not_be_null", {"column": "email"}),
+        (BETWEEN, {"column": "amount", "min_value": 0}),
+    )
+    place.land("1.json", rows(1.0, 2.0))
+    place.land("2.json", [*rows(-1.0, 3.0, None, first=3), order(6, email=None, amount=-2.0)])
+    report = place.load(PIPELINE.replace("HOW", "stop")).run()
+    assert (report.status, report.balanced, place.ids("tables/orders")) == ("succeeded", True, [1, 2, 4, 5])
+    first, second = place.refused()
+    assert (first["code"], first["message"]) == (
+        BETWEEN,
+        f"{BETWEEN}: column amount: '-1.0', expected min_value 0",
+    )
+    assert second["message"] == (
+        "expect_column_values_to_not_be_null: column email: NULL; "
+        f"{BETWEEN}: column amount: '-2.0', expected min_value 0"
+    )
+    missing, between = report.quality
+    assert [(each["rows"], each["unexpected"], each["failed"]) for each in (missing, between)] == [(6, 1, 1), (5, 2, 1)]
+    clean, other = report.validations
+    assert (clean["success"], clean["results"][1]["result"]["element_count"]) == (True, 2)
+    assert other["results"][1]["result"] == {
+        "element_count": 4,
+        "unexpected_count": 2,
+        "unexpected_percent": pytest.approx(200 / 3),
+        "missing_count": 1,
+        "missing_percent": 25.0,
+        "unexpected_percent_total": 50.0,
+        "unexpected_percent_nonmissing": pytest.approx(200 / 3),
+    }
+    assert not (place.folder / "gx").exists()
+    assert not (Path.cwd() / "great_expectations").exists()
+    assert [to for to in asked if not is_here(to)] == []
+
+
+def is_here(to: object) -> bool:
+    """Whether an address is of this machine."""
+    return isinstance(to, str) or (isinstance(to, tuple) and to[0] in ("localhost", "127.0.0.1", "::1"))
+
+
+def test_a_batch_below_mostly_stops_the_run_and_delivers_nothing(place: Place) -> None:
+    """The offset stays; what the rows and the share were stands in the error. Once it is mended the run goes on."""
+    suite(place, (BETWEEN, {"column": "amount", "min_value": 0, "mostly": 0.7}))
+    place.land("1.json", rows(1.0, 2.0, 3.0, -1.0))
+    place.land("2.json", rows(-1.0, 2.0, first=5))
+    report = place.load(PIPELINE.replace("HOW", "stop")).run(check=False)
+    assert report.error is not None
+    assert (report.status, report.error.code, report.error.stage, report.batches) == (
+        "failed",
+        "EXPECTATION",
+        "expect",
+        1,
+    )
+    assert "in 0.7 of the rows or more, found 0.5 of 2" in report.error.message
+    assert (place.ids("tables/orders"), [row["code"] for row in place.refused()]) == ([1, 2, 3], [BETWEEN])
+    place.land("2.json", rows(1.0, 2.0, first=5))
+    assert place.load().run().batches == 1
+    assert place.ids("tables/orders") == [1, 2, 3, 5, 6]
+
+
+def test_a_batch_in_quarantine_goes_to_the_dlq_whole(place: Place) -> None:
+    """Under one cause; the next batch is carried, and the report has what was found of both."""
+    suite(
+        place,
+        ("expect_table_row_count_to_be_between", {"min_value": 2}),
+        ("expect_column_mean_to_be_between", {"column": "amount", "max_value": 10}),
+        (BETWEEN, {"column": "amount", "min_value": 0}),
+    )
+    place.land("1.json", rows(50.0, -1.0))
+    place.land("2.json", rows(1.0, -1.0, 3.0, first=3))
+    place.land("3.json", rows(1.0, first=6))
+    report = place.load(PIPELINE.replace("HOW", "quarantine")).run()
+    assert (report.status, report.balanced, report.read, report.nacked) == ("succeeded", True, 6, 4)
+    assert place.ids("tables/orders") == [3, 5]
+    assert [row["code"] for row in place.refused()] == ["QUARANTINE", "QUARANTINE", BETWEEN, "QUARANTINE"]
+    messages = [row["message"] for row in place.refused()]
+    assert (
+        messages[0]
+        == messages[1]
+        == ("the batch failed: expect_column_mean_to_be_between of amount, expected max_value 10, found 24.5")
+    )
+    assert messages[3].endswith("expect_table_row_count_to_be_between, expected min_value 2, found 1")
+    assert [each["failed"] for each in report.quality] == [1, 1, 2]
+    assert [each["statistics"]["successful_expectations"] for each in report.validations] == [1, 2, 2]
+
+
+def test_a_batch_that_is_only_reported_is_delivered_but_for_the_rows_that_fail(place: Place) -> None:
+    """And a warning goes on with the row, also past a statement, into each destination's own column."""
+    suite(
+        place,
+        (BETWEEN, {"column": "amount", "min_value": 0, "mostly": 0.9}),
+        ("expect_table_row_count_to_equal", {"value": 99}),
+    )
+    text = PIPELINE.replace("HOW", "report").replace(
+        "destinations:",
+        f"  - expect: [{{{BETWEEN}: {{column: amount, max_value: 10, severity: warning}}}}]\n"
+        '  - sql: "select * from rows"\n'
+        "destinations:",
+    )
+    place.land("1.json", rows(1.0, -1.0, 99.0))
+    report = place.load(text).run()
+    kept = {row["id"]: row["failed_expectations"] for row in place.rows("tables/orders")}
+    assert kept == {1: None, 3: [f"{BETWEEN}(amount)"]}
+    assert [(each["stage"], each["failed"]) for each in report.quality] == [
+        ("expect", 1),
+        ("expect", 1),
+        ("expect#2", 1),
+    ]
+    assert [row["code"] for row in place.refused()] == [BETWEEN]
+
+
+def test_a_suite_of_fifty_rules_costs_few_jobs(place: Place) -> None:
+    """At most three more of Spark's than no rule does for a batch in which rows fail, none where none do."""
+    suite(place, *[(BETWEEN, {"column": "amount", "min_value": -number}) for number in range(50)])
+    with_rules = PIPELINE.replace("HOW", "stop").replace("s/orders", "s/judged")
+    without = re.sub(
+        r"stages:.*?(?=destinations)", "", PIPELINE.replace("name: orders", "name: plain"), flags=re.DOTALL
+    )
+    place.land("1.json", rows(1.0))
+    for text in (with_rules, without):
+        place.load(text).run()  # makes the tables
+    place.land("2.json", rows(1.0, 2.0))
+    clean = [jobs(place, text) for text in (with_rules, without)]
+    place.land("3.json", rows(1.0, -1.0, -20.0))
+    failing = [jobs(place, text) for text in (with_rules, without)]
+    assert clean[0] == clean[1]
+    assert 0 < failing[0] - failing[1] <= 3
+    assert len(place.refused()) == 2
+
+
+def jobs(place: Place, text: str) -> int:
+    """How many jobs Spark runs for the next batch; classic Spark alone tells."""
+    scheduler: Any = getattr(place.spark, "_jsc").sc().dagScheduler()  # noqa: B009
+    before: int = scheduler.numTotalJobs()
+    assert place.load(text).run().batches == 1
+    return int(scheduler.numTotalJobs()) - before

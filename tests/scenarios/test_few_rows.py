@@ -1,0 +1,45 @@
+"""Small batches that have to be decided: Spark computes them once, and is not asked again for what was decided."""
+
+from __future__ import annotations
+
+import pytest
+
+from runners.store import Folders
+from tests.scenarios.conftest import ORDERS, Place, order
+
+pytestmark = [pytest.mark.spark]
+
+TWO = ORDERS.replace("dlq:", "  - delta: {path: tables/large}\n    stages: [filter: amount > 2]\ndlq:")
+
+
+def test_every_table_gets_its_rows_from_memory(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that its own stages leave, and the refused ones are in the DLQ; Spark writes no rows beside the tables."""
+
+    def written(*_: object) -> None:
+        raise AssertionError("Spark writes what was decided")
+
+    monkeypatch.setattr(Folders, "write", written)
+    place.land("a.json", [order(1), order(2), order(3, amount="x"), order(4, email=None), order(5)])
+    place.land("b.json", [order(6)])
+    report = place.load(TWO).run()
+    assert (report.read, report.nacked, report.balanced) == (6, 1, True)
+    assert {name: (each.delivered, each.filtered) for name, each in report.destinations.items()} == {
+        "orders": (4, 1),
+        "large": (3, 2),
+    }
+    assert (place.ids("tables/orders"), place.ids("tables/large")) == ([1, 2, 5, 6], [2, 5, 6])
+    (refused,) = place.refused()
+    assert (refused["position"], refused["stage"], "'x'" in refused["message"]) == (3, "cast", True)
+
+
+def test_rows_that_a_table_cannot_get_from_memory_are_read_by_spark(place: Place) -> None:
+    """Of two tables only one is plain; both have every row with the same values."""
+    place.spark.sql(
+        f"CREATE TABLE delta.`{place.folder / 'tables/large'}` (id bigint, email string, amount decimal(10,2)) "
+        "USING delta PARTITIONED BY (id)"
+    )
+    place.land("a.json", [order(1), order(2), order(3)])
+    report = place.load(TWO).run()
+    assert (report.delivered, report.balanced) == ({"orders": 3, "large": 2}, True)
+    rows = sorted(place.rows("tables/large"), key=lambda row: row["id"])
+    assert rows == [row for row in sorted(place.rows("tables/orders"), key=lambda row: row["id"]) if row["id"] > 1]

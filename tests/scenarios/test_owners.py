@@ -1,0 +1,136 @@
+"""A pipeline that another host has: refused, waited for, taken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from runners import cli
+from runners.clock import Clock, ManualClock
+from runners.definition import load
+from runners.entry import Entry
+from runners.errors import Fenced
+from runners.journal import Journal
+from runners.ownership import StateLock
+from runners.place import Place as State
+from runners.report import Report
+from runners.run import Run
+from runners.tenure import Tenure
+from tests.scenarios.conftest import ORDERS, Place, order
+
+ELSEWHERE = {"host": "elsewhere", "boot": "b", "pid": 7, "started": "1", "jvm": None, "lock": "lock"}
+
+
+@dataclass
+class Later(Clock):
+    """The clock of this machine, so much later, on which waiting takes no time."""
+
+    ahead: float = 3_600.0
+    waited: float = 0.0
+
+    def now(self) -> datetime:
+        return super().now() + timedelta(seconds=self.ahead)
+
+    def elapsed(self) -> float:
+        return super().elapsed() + self.waited
+
+    def wait(self, seconds: float) -> None:
+        self.waited += seconds
+
+
+def owned(file: Path) -> Journal:
+    """An owner on another host, who has said something a moment ago."""
+    journal = Journal(State.of(load(file).pipeline).ledger(None), Tenure(ManualClock(), 60))
+    journal.acquire({"pipeline": "orders", **ELSEWHERE, "run": "r"})
+    journal.renew(busy=True)
+    return journal
+
+
+def entries(file: Path) -> list[Entry]:
+    """What the ledger holds."""
+    return State.of(load(file).pipeline).ledger(None).read()
+
+
+@pytest.mark.promise("CN-20")
+def test_a_second_run_ends_with_4_and_says_who_has_it_since_when(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No Spark is started for that; with `--if-running skip` it ends with 0."""
+    file = tmp_path / "orders.yaml"
+    file.write_text(ORDERS)
+    journal = owned(file)
+    assert cli.execute(["run", str(file)]) == 4
+    said = capsys.readouterr().err
+    assert journal.state.owner is not None
+    assert f"orders is run by another host: elsewhere, process 7, since {journal.state.owner['at']}" in said
+    assert "--take-over" in said
+    assert cli.execute(["run", str(file), "--if-running", "skip"]) == 0
+    assert len(entries(file)) == 2
+
+
+def test_offsets_are_not_moved_while_another_host_runs_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is refused as a run is."""
+    file = tmp_path / "orders.yaml"
+    file.write_text(ORDERS)
+    owned(file)
+    assert cli.execute(["offsets", "reset", str(file), "--reason", "a test", "--yes"]) == 4
+    assert "elsewhere, process 7" in capsys.readouterr().err
+
+
+@pytest.mark.spark
+@pytest.mark.promise("CN-20", "CN-23")
+@pytest.mark.parametrize("told", [False, True], ids=["after the lease", "told to"])
+def test_a_run_takes_over_after_the_lease_or_when_it_is_told_to(place: Place, told: bool) -> None:
+    """The first one can record nothing more."""
+    place.land("1.json", [order(1)])
+    file = place.define(ORDERS)
+    first = owned(file)
+    report, clock = run(file, ahead=0 if told else 3_600, take_over="the house burned down" if told else "")
+    assert (report.status, place.ids("tables/orders")) == ("succeeded", [1])
+    assert round(clock.waited) == (0 if told else 60)
+    with pytest.raises(Fenced, match="took this pipeline over, and has let it go"):
+        first.renew(busy=True)
+
+
+@pytest.mark.spark
+@pytest.mark.promise("CN-22")
+def test_where_a_scheduler_is_the_lock_there_is_no_lease(place: Place) -> None:
+    """Nobody is kept away, whoever has the lock or the pipeline; the ledger takes the entries of the last one only."""
+    place.land("1.json", [order(1)])
+    file = place.define(ORDERS.replace("run: {", "run: {ownership: off, "))
+    lock = StateLock(State.of(load(file).pipeline).lock)
+    assert lock.acquire()
+    owned(file)
+    report, clock = run(file, ahead=0)
+    lock.release()
+    assert (report.status, clock.waited, place.ids("tables/orders")) == ("succeeded", 0, [1])
+    (acquired,) = [entry for entry in entries(file) if entry.kind == "acquire" and entry.body["host"] != "elsewhere"]
+    assert (acquired.body["ownership"], acquired.body["lease"], acquired.body["lock"]) == ("off", None, None)
+    assert [entry.kind for entry in entries(file) if entry.seq > acquired.seq and entry.kind == "renew"] == []
+
+
+@pytest.mark.spark
+def test_a_clean_run_makes_as_many_appends_as_without_a_lease(place: Place) -> None:
+    """Word that the lease is short goes with the first plan; it holds for what was written here."""
+    place.land("1.json", [order(1)])
+    place.load(ORDERS).run()
+    kinds = [entry.kind for entry in entries(place.folder / "pipeline.yaml")]
+    assert kinds == ["acquire", "open", "renew", "plan", "settle", "release"]
+    ledger = place.folder / ".wherry" / "orders" / "ledger" / "_delta_log"
+    assert len(list(ledger.glob("*.json"))) == 1 + 5
+
+
+def run(file: Path, *, ahead: float, take_over: str = "") -> tuple[Report, Later]:
+    """Run it so much later."""
+    definition, clock = load(file), Later(ahead=ahead)
+    run = Run(
+        pipeline=definition.pipeline,
+        text=definition.text,
+        hash=definition.hash,
+        clock=clock,
+        take_over=take_over,
+    )
+    return run.carry(), clock

@@ -1,0 +1,334 @@
+"""Rows at which a stage raises, in Python or in SQL, and rows that a table refuses: found, and refused alone."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pytest
+
+from destinations.delta import Delta
+from destinations.dlq import Dlq
+from origins.generate import Generate
+from runners.errors import PipelineFailed
+from runners.events import BatchSettled
+from runners.pipeline import Pipeline, RetryOptions, RunOptions
+from runners.report import Report
+from stages.filter import Filter
+from stages.python import Handler
+from stages.require import Require
+from stages.select import Select
+from stages.sql import Sql
+from stages.stage import Stage
+from stages.with_columns import WithColumns
+from tests.scenarios.conftest import ORDERS, Place, order
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+ENRICH = """
+from pathlib import Path
+from typing import TypedDict
+from stages.answer import discard, keep, nack
+
+class Scored(TypedDict):
+    score: float
+
+def score(rows: list[dict]) -> list[Scored]:
+    with open(Path(__file__).parent / "calls", "a") as file:
+        file.writelines(f"{row['id']}\\n" for row in rows)
+    answers = {1: {"score": 0.5}, 2: keep, 3: discard, 4: nack("no good", code="MINE")}
+    return [answers[row["id"]] if row["id"] in answers else {"score": 1 / (row["id"] - 5)} for row in rows]
+"""
+"""What it is asked stands in a file beside it."""
+
+PYTHON = ORDERS.replace(
+    '  - with_columns: {email: "lower(email)"}\n',
+    '  - python: "enrich:score"\n',
+)
+
+
+@pytest.fixture
+def tries(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How often each sieve computed rows to see whether they raise."""
+    from runners.sifting import Sieve
+
+    made: list[Any] = []
+    describe = Sieve.describe
+
+    def counted(self: Any, rows: Any) -> Any:
+        described = describe(self, rows)
+        made.append(self.tries)
+        return described
+
+    monkeypatch.setattr(Sieve, "describe", counted)
+    return made
+
+
+@pytest.mark.connect
+@pytest.mark.promise("HP-14", "HP-15", "CD-16")
+def test_a_function_beside_the_definition_answers_for_every_row(place: Place) -> None:
+    """Kept, changed, filtered and refused rows, and one for which it raises: each ends in one place. Its hints say
+    which column is new."""
+    (place.folder / "enrich.py").write_text(ENRICH)
+    place.land("a.json", [order(number) for number in range(1, 7)])
+    report = place.load(PYTHON).run()
+    assert (report.read, report.filtered, report.nacked, report.delivered) == (6, 1, 2, {"orders": 3})
+    assert report.balanced is True
+    assert {row["id"]: row["score"] for row in place.rows("tables/orders")} == {1: 0.5, 2: None, 6: 1.0}
+    assert [(row["code"], row["position"], row["stage"]) for row in place.refused()] == [
+        ("MINE", 4, "python"),
+        ("RAISED", 5, "python"),
+    ]
+    assert place.refused()[1]["message"] == "enrich:score raised ZeroDivisionError: division by zero"
+    assert json.loads(place.refused()[1]["row"])["amount"] == 5.5
+
+
+@pytest.mark.long
+@pytest.mark.promise("HP-14", "CD-22")
+def test_what_a_function_answered_is_not_asked_again_after_a_kill(place: Place) -> None:
+    """Killed when the answers were written down; the next run delivers them."""
+    (place.folder / "enrich.py").write_text(ENRICH)
+    place.land("a.json", [order(number) for number in (1, 2, 4, 6)])
+    place.kill(PYTHON, "BatchDecided", 1)
+    asked = (place.folder / "calls").read_text()
+    report = place.load().run()
+    assert (report.balanced, place.ids("tables/orders")) == (True, [1, 2, 6])
+    assert [row["code"] for row in place.refused()] == ["MINE"]
+    assert (place.folder / "calls").read_text() == asked
+
+
+@pytest.mark.connect
+@pytest.mark.promise("SS-22", "CD-16")
+def test_each_stage_says_which_rows_it_is_about_and_what_becomes_of_those_it_refuses(place: Place) -> None:
+    """One row for each way; the counts balance."""
+    place.land(
+        "a.json", [order(1), order(2, amount="x"), order(3, amount="-1"), order(4, amount="-1"), order(5, email="")]
+    )
+    text = """
+stages:
+  - cast: {amount: "decimal(10,2)"}
+    on_error: keep
+  - require: {positive: "amount > 0"}
+    when: "amount is not null and id < 4"
+    on_error: discard
+  - require: {has_email: "email <> ''"}
+"""
+    head, _, tail = ORDERS.partition("stages:")
+    pipeline = place.load(head + text.lstrip() + "destinations:" + tail.partition("destinations:")[2])
+    (tried,) = pipeline.preview().batches
+    assert [(each.counts.stage, each.counts.filtered, each.counts.nacked) for each in tried.stages] == [
+        ("as read", 0, 0),
+        ("cast", 0, 0),
+        ("require", 1, 0),
+        ("require#2", 0, 1),
+    ]
+    report = pipeline.run()
+    assert (report.read, report.filtered, report.nacked, report.balanced) == (5, 1, 1, True)
+    assert {row["id"]: row["amount"] and str(row["amount"]) for row in place.rows("tables/orders")} == {
+        1: "1.50",
+        2: None,
+        4: "-1.00",
+    }
+    assert [row["code"] for row in place.refused()] == ["has_email"]
+
+
+@pytest.mark.promise("SS-22")
+def test_a_stage_that_stops_stops_the_run(place: Place) -> None:
+    """Though the window would let the row pass; its batch delivers nothing, and the DLQ is empty."""
+    place.land("a.json", [order(1)])
+    place.land("b.json", [order(2), order(3, amount="x")])
+    report = place.load(ORDERS.replace('"decimal(10,2)"}\n', '"decimal(10,2)"}\n    on_error: stop\n')).run(check=False)
+    assert report.error is not None
+    assert (report.error.code, report.error.stage) == ("STAGE_STOP", "cast")
+    assert "column amount: 'x' is not a decimal(10,2)" in report.error.message
+    assert (place.ids("tables/orders"), place.refused()) == ([1], [])
+
+
+@dataclass
+class Numbers:
+    """Numbers from 1, carried through stages into a table with a constraint."""
+
+    folder: Path
+    spark: SparkSession
+
+    def carried(
+        self, stages: list[Stage], *, rows: int = 100, check: str = "true", more: Sequence[Delta] = ()
+    ) -> Report:
+        """A run; its batch is all of them."""
+        path = str(self.folder / "out")
+        self.spark.sql(f"create table delta.`{path}` (id bigint, x double) using delta")
+        self.spark.sql(f"alter table delta.`{path}` add constraint lucky check ({check})")
+        return Pipeline(
+            name="numbers",
+            origin=Generate(rows=rows),
+            stages=[Select(["id"]), *stages],
+            destinations=[Delta(path=path), *more],
+            dlq=Dlq(window=0),
+            state=str(self.folder / "state"),
+            run_options=RunOptions(retry=RetryOptions(attempts=1, wait="1ms")),
+        ).run()
+
+    def ids(self) -> list[int]:
+        """What was delivered."""
+        return sorted(row.id for row in self.spark.read.format("delta").load(str(self.folder / "out")).collect())
+
+    def refused(self) -> dict[int, tuple[str, str, str]]:
+        """What lies in the DLQ: the stage, the code and the message of each row."""
+        rows = self.spark.read.format("delta").load(str(self.folder / "state/dlq")).collect()
+        assert len({row.id for row in rows}) == len(rows)
+        return {json.loads(row["row"])["id"]: (row.stage, row.code, row.message) for row in rows}
+
+
+@pytest.fixture
+def numbers(tmp_path: Path, spark: SparkSession) -> Numbers:
+    """Numbers, and an empty folder."""
+    return Numbers(tmp_path, spark)
+
+
+@pytest.mark.long
+@pytest.mark.promise("HP-15", "CD-16", "CD-22")
+def test_three_bad_rows_in_a_hundred_thousand_are_refused_alone_wherever_they_are_bad(
+    numbers: Numbers, tries: list[int]
+) -> None:
+    """Three at a function, three in SQL and three at a table's constraint are in the DLQ; the others are delivered in
+    one commit, each once, and the rows that raise in SQL are found in the tries that halving needs."""
+
+    def function(rows: pd.DataFrame) -> pd.DataFrame:
+        if rows["id"].isin([10, 50_000, 50_001]).any():
+            raise ValueError("unlucky")
+        return rows
+
+    in_sql, by_table = [33_333, 33_334, 33_335], [7, 77, 77_777]
+    raising = f"case when id in ({', '.join(map(str, in_sql))}) then id / 0 else id / 2 end"
+    stages = [Handler(function, rows=10_000), WithColumns({"x": raising})]
+    lucky = f"id not in ({', '.join(map(str, by_table))})"
+    report = numbers.carried(stages, rows=100_000, check=lucky)
+    assert (report.nacked, report.delivered, report.balanced) == (9, {"out": 99_991}, True)
+    refused = numbers.refused()
+    assert {id_: why[:2] for id_, why in refused.items()} == {
+        **dict.fromkeys([10, 50_000, 50_001], ("python", "RAISED")),
+        **dict.fromkeys(in_sql, ("with_columns", "DIVIDE_BY_ZERO")),
+        **dict.fromkeys(by_table, ("out/demands", "CHECK")),
+    }
+    assert numbers.ids() == [id_ for id_ in range(1, 100_001) if id_ not in refused]
+    assert refused[33_333][2].startswith("Division by zero.")
+    assert tries[0] <= 1 + 2 * 3 * math.ceil(math.log2(100_000))
+
+
+@pytest.mark.connect
+@pytest.mark.promise("CD-16", "SS-22")
+def test_a_row_at_which_an_expression_raises_is_its_stages_to_deal_with(numbers: Numbers, tries: list[int]) -> None:
+    """It is refused in Spark's words, kept as it came, or thrown away. A function before these stages is asked no more
+    than when the batch was first computed, and when its answers were written down to look at them."""
+    calls = numbers.folder / "calls"
+
+    def function(rows: list[dict[str, Any]]) -> list[Any]:
+        with calls.open("a") as file:
+            file.writelines("x" for _ in rows)
+        return rows
+
+    stages: list[Stage] = [
+        Handler(function),
+        WithColumns({"y": "100 / (id - 3)"}),
+        Filter("cast(if(id = 4, 'four', '4') as int) = 4", on_error="discard"),
+        Require({"is a number": "cast(if(id = 5, 'five', '5') as int) = 5"}),
+        WithColumns({"x": "double(9223372036854775807 + if(id = 6, 1, 0))"}, on_error="keep"),
+        Filter("id > 0", when="1 / (id - 7) is not null", name="late"),
+        Select(["id", "x"]),
+    ]
+    report = numbers.carried(stages, rows=9)
+    refused = numbers.refused()
+    assert {id_: why[:2] for id_, why in refused.items()} == {
+        3: ("with_columns", "DIVIDE_BY_ZERO"),
+        5: ("require", "CAST_INVALID_INPUT"),
+        7: ("late", "DIVIDE_BY_ZERO"),
+    }
+    assert "'five'" in refused[5][2]
+    assert (report.filtered, report.balanced, numbers.ids()) == (1, True, [1, 2, 6, 8, 9])
+    assert tries[0] <= 1 + 2 * 5 * math.ceil(math.log2(9))
+    assert len(calls.read_text()) <= 2 * 9
+
+
+@pytest.mark.promise("CD-16")
+def test_a_row_at_which_a_statement_raises_is_refused_before_it(numbers: Numbers) -> None:
+    """As it came to the statement; what is behind it is looked at too. A function of an installed module passes rows by
+    its name."""
+    stages: list[Stage] = [
+        Handler("copy:copy"),
+        Sql("select id, 1 / (id - 3) as x from rows"),
+        WithColumns({"x": "x / (id - 4)"}),
+    ]
+    report = numbers.carried(stages, rows=5)
+    assert {id_: why[0] for id_, why in numbers.refused().items()} == {3: "sql", 4: "with_columns"}
+    assert (report.balanced, report.changed, numbers.ids()) == (True, 0, [1, 2, 5])
+    assert [(each["stage"], each["in"], each["out"], each["nacked"]) for each in report.stages] == [
+        ("select", 5, 5, 0),
+        ("python", 5, 5, 0),
+        ("sql", 5, 4, 1),
+        ("with_columns", 4, 3, 1),
+        ("out/demands", 3, 3, 0),
+    ]
+
+
+@pytest.mark.promise("CD-16", "X9")
+def test_a_row_at_which_one_branch_raises_is_delivered_to_none(numbers: Numbers) -> None:
+    """The other branch does not look at it either."""
+    branch = Delta(path=str(numbers.folder / "other"), stages=[WithColumns({"y": "1 / (id - 3)"})])
+    report = numbers.carried([], rows=5, more=[branch])
+    assert {id_: why[0] for id_, why in numbers.refused().items()} == {3: "other/with_columns"}
+    assert (report.balanced, report.delivered) == (True, {"out": 4, "other": 4})
+
+
+@pytest.mark.promise("CD-16")
+def test_a_constraint_that_comes_while_a_run_goes_on_refuses_its_rows_alone(place: Place) -> None:
+    """The write that met it had landed nothing; the row is in the DLQ in the table's own words."""
+    place.land("a.json", [order(1)])
+    place.land("b.json", [order(2), order(3), order(4)])
+
+    def listen(event: object) -> None:
+        if isinstance(event, BatchSettled) and event.batch.number == 1:
+            place.spark.sql(
+                f"alter table delta.`{place.folder}/tables/orders` add constraint not_three check (id <> 3)"
+            )
+
+    report = place.load(ORDERS).run(listeners=[listen])
+    assert (report.nacked, report.balanced, place.ids("tables/orders")) == (1, True, [1, 2, 4])
+    assert [(row["stage"], row["code"], row["destination"]) for row in place.refused()] == [
+        ("orders/demands", "CHECK", "orders")
+    ]
+
+
+def test_what_raises_only_where_rows_meet_fails_the_batch(numbers: Numbers) -> None:
+    """No row is to blame, and none is refused."""
+    with pytest.raises(PipelineFailed, match="overflow"):
+        numbers.carried([Sql("select sum(9000000000000000000) as id from rows")], rows=3)
+    assert numbers.ids() == []
+
+
+@pytest.mark.parametrize(
+    ("raises", "tried"), [(ModuleNotFoundError("No module named 'shop'"), 1), (ConnectionRefusedError("nobody"), 2)]
+)
+def test_what_is_no_rows_fault_fails_the_batch(numbers: Numbers, raises: Exception, tried: int) -> None:
+    """A server that is away is tried again, a package that is missing is not; the DLQ stays empty."""
+    calls = numbers.folder / "calls"
+
+    def function(rows: list[dict[str, Any]]) -> list[Any]:
+        with calls.open("a") as file:
+            file.write("x")
+        raise raises
+
+    with pytest.raises(PipelineFailed) as failed:
+        numbers.carried([Handler(function)], rows=1)
+    error = failed.value.report.error
+    assert error is not None
+    assert f"raised {type(raises).__name__}: {raises}" in error.message
+    assert "Traceback" not in error.message
+    assert (len(calls.read_text()), numbers.refused()) == (tried, {})

@@ -1,0 +1,142 @@
+"""A protected value is where its row belongs, and nowhere else."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runners import cli
+from runners.errors import Refusal
+from tests.scenarios.conftest import Place, order
+from tests.scenarios.test_canary import stored
+
+pytestmark = pytest.mark.spark
+
+CANARY = "canary7f3a9"
+DEFINITION = """
+name: orders
+origin:
+  files: {path: "landing/*.json", format: json, schema: "id long, email string, amount string"}
+stages:
+  - with_columns: {copy: "upper(email)"}
+  - cast: {amount: "decimal(10,2)"}
+  - cast: {email: "int"}
+destinations:
+  - delta: {path: tables/orders}
+  - log: {}
+    name: said
+protect: [Email]
+dlq: {window: 1000, threshold: 500}
+hooks: [{on: [start, success, failure], python: "told:keep"}]
+"""
+KEEPS = """
+import json, pathlib
+
+def keep(facts):
+    with pathlib.Path(__file__).with_name("told.jsonl").open("a") as file:
+        file.write(json.dumps(facts) + "\\n")
+"""
+
+
+@pytest.fixture
+def shop(place: Place) -> Place:
+    """A row that both casts take, one whose canary is refused, one whose amount is, and a line that is no JSON."""
+    rows: list[Mapping[str, Any] | str] = [
+        order(1, email="12345"),
+        order(2, email=CANARY),
+        order(3, email=CANARY, amount="sieben"),
+        f"{{{CANARY}",
+    ]
+    place.land("a.json", rows)
+    place.define(DEFINITION)
+    (place.folder / "told.py").write_text(KEEPS)
+    return place
+
+
+@pytest.mark.connect
+def test_a_protected_value_is_shown_nowhere(
+    shop: Place, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not in a run that lets rows pass, in its log lines, preview, history or report; the DLQ's own table has it."""
+    file = str(shop.folder / "pipeline.yaml")
+    caplog.set_level(logging.DEBUG, "wherry")
+    page = str(shop.folder / "report.html")
+    asked = [
+        ["preview", file, "--json"],
+        ["run", file, "--log-format", "json"],
+        ["dlq", "show", file],
+        ["dlq", "show", file, "--json"],
+        ["status", file, "--json"],
+        ["runs", "list", file, "--json"],
+        ["report", file, "--to", page],
+    ]
+    for words in asked:
+        assert cli.execute(words) == 0
+    said = "".join(capsys.readouterr()) + caplog.text + Path(page).read_text()
+    assert said.count("c***") >= 5
+    state = shop.folder / ".wherry" / "orders"
+    kept = "".join(stored(part) for part in state.iterdir() if part.is_dir() and part.name != "dlq")
+    kept += (shop.folder / "told.jsonl").read_text()
+    assert CANARY not in (said + kept).lower()
+    assert CANARY in stored(state / "dlq")
+    assert cli.execute(["dlq", "show", file, "--reveal"]) == 0
+    assert f"column email: '{CANARY}' is not an int" in capsys.readouterr().out
+
+
+def test_a_run_that_trips_keeps_masked_rows(shop: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    """In its error and in what it was doing, which `status` and `runs show` show; a later good run forgets it."""
+    file = str(shop.folder / "pipeline.yaml")
+    assert cli.execute(["run", file, "--set", "dlq.window=1", "--set", "dlq.threshold=1"]) == 1
+    said = capsys.readouterr().err
+    assert "column email: 'c***' is not an int" in said
+    run = shop.load().runs()[0]["run"]
+    for words in (["status", file], ["runs", "show", file, run]):
+        assert cli.execute(words) == 0
+        told = capsys.readouterr().out
+        assert "batch 1 of lane 0" in told
+        assert '"email": "c***"' in told
+        said += told
+    facts = [json.loads(line) for line in (shop.folder / "told.jsonl").read_text().splitlines()]
+    assert [each["event"] for each in facts] == ["start", "failure"]
+    assert "column email: 'c***' is not an int" in facts[1]["error"]["message"]
+    assert CANARY not in said + json.dumps(facts) + stored(shop.folder / ".wherry" / "orders").lower()
+    assert cli.execute(["run", file, "--quiet"]) == 0
+    assert shop.load().status()["last_run"]["snapshot"] is None
+
+
+def test_a_batch_that_breaks_keeps_its_first_rows(shop: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they are read, masked; and what a function said of one is left out."""
+    (shop.folder / "load.py").write_text(
+        "def write(rows, label):\n    raise ValueError('bad row: ' + rows.collect()[0].email)\n"
+    )
+    text = DEFINITION.replace('  - cast: {email: "int"}\n', "").replace(
+        "  - log: {}\n    name: said", '  - python: "load:write"\n    name: said'
+    )
+    report = shop.load(text).run(check=False)
+    assert report.error is not None
+    assert "raised ValueError (what it says may hold a protected value: not shown)" in report.error.message
+    assert report.snapshot is not None
+    kept = {each["id"]: each for each in report.snapshot["rows"] if "id" in each}
+    assert kept[2] == {"id": 2, "email": "c***", "amount": "2.50"}
+    assert {"raw": "***"} in report.snapshot["rows"]
+    assert (report.snapshot["lane"], report.snapshot["number"], report.error.lane) == ("0", 1, "0")
+    assert CANARY not in json.dumps(report.json())
+    few = shop.load(text, run__snapshot="1").run(check=False)
+    assert few.snapshot is not None
+    assert len(few.snapshot["rows"]) == 1
+    assert shop.load(text, run__snapshot="0").run(check=False).snapshot is None
+
+
+def test_a_name_that_no_row_has_is_refused(shop: Place) -> None:
+    """It would protect nothing; a column that only stands between two stages may be protected."""
+    with pytest.raises(Refusal, match=r"no row has a column 'emial'.*did you mean 'email'"):
+        shop.load(DEFINITION.replace("[Email]", "[emial]")).preview()
+    between = DEFINITION.replace("  - cast: {amount", "  - drop: [copy]\n  - cast: {amount").replace(
+        "[Email]", "[copy]"
+    )
+    assert shop.load(between).run().status == "succeeded"

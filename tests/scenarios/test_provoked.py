@@ -1,0 +1,108 @@
+"""What goes wrong from outside in the middle of a batch: tried again or stopped, nothing is lost or twice."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from runners.events import BatchRests, Event
+from runners.pipeline import Pipeline
+from runners.session import is_connect
+from tests.scenarios.conftest import ORDERS, Place, order
+from tests.scenarios.gate import ENOUGH, Gate
+
+pytestmark = pytest.mark.spark
+
+QUICKLY = ORDERS.replace("run: {", "run: {retry: {wait: 10ms}, ")
+
+
+def gated(place: Place) -> tuple[Pipeline, Gate]:
+    """Three batches, of which the second is held in the middle of its write."""
+    for number in range(1, 4):
+        place.land(f"{number}.json", [order(number)])
+    folder = place.folder / "gate"
+    folder.mkdir()
+    gate = Gate(folder=str(folder), row=2)
+    pipeline = place.load(QUICKLY)
+    return replace(pipeline, stages=[*pipeline.stages, gate]), gate
+
+
+def somebody_changes_the_table(place: Place) -> None:
+    """As an ALTER TABLE from anywhere does."""
+    place.spark.sql(f"alter table delta.`{place.folder / 'tables/orders'}` set tblproperties ('a' = 'b')")
+
+
+def somebody_cancels_the_job(place: Place) -> None:
+    """As an administrator does in Spark's own page, or a cluster that is emptied."""
+    if is_connect(place.spark):
+        place.spark.interruptAll()  # type: ignore[attr-defined,unused-ignore]
+    else:
+        place.spark.sparkContext.cancelAllJobs()
+
+
+@pytest.mark.promise("SS-23", "CD-22")
+@pytest.mark.parametrize(
+    ("act", "said"),
+    [(somebody_changes_the_table, "metadata changed"), (somebody_cancels_the_job, "cancel")],
+)
+def test_what_somebody_else_does_to_a_batch_is_outlasted(place: Place, act: Callable[[Place], None], said: str) -> None:
+    """The write is seen to fail with just that; the batch goes again, and each row is there once."""
+    heard: list[BatchRests] = []
+
+    def listen(event: Event) -> None:
+        heard.extend([event] if isinstance(event, BatchRests) else [])
+
+    pipeline, gate = gated(place)
+    with gate.reached(lambda: act(place)) as done:
+        report = pipeline.run(listeners=[listen], check=False)
+    assert done, report
+    assert (report.status, place.ids("tables/orders")) == ("succeeded", [1, 2, 3])
+    (rest,) = heard
+    assert rest.batch.number == 2
+    assert said in f"{rest.error} {rest.error.__cause__}".lower()
+
+
+@pytest.mark.connect
+@pytest.mark.promise("CD-34")
+def test_a_forced_stop_returns_within_five_seconds_in_the_middle_of_a_spark_job(place: Place) -> None:
+    """From a thread or cell beside it; nothing of the batch counts, and the next run carries it."""
+    pipeline, gate = gated(place)
+    over = threading.Event()
+    asked: list[float] = []
+
+    def stop() -> None:
+        asked.append(time.monotonic())
+        assert place.load().stop("the house is on fire", force=True)
+        over.wait(ENOUGH)  # the gate stays shut: only the cancelling ends the job
+
+    with gate.reached(stop):
+        stopped = pipeline.run(check=False)
+        ended = time.monotonic()
+        over.set()
+    assert asked, stopped
+    assert (stopped.status, stopped.reason, stopped.batches) == ("stopped", "the house is on fire", 1)
+    assert ended - asked[0] < 5
+    assert place.load().run().status == "succeeded"
+    assert place.ids("tables/orders") == [1, 2, 3]
+
+
+@pytest.mark.long
+@pytest.mark.promise("SS-23", "CD-22")
+def test_an_executor_that_is_lost_is_outlasted(tmp_path: Path) -> None:
+    """It is killed in the middle of a task, in a Spark with executors of their own; the batch goes again."""
+    command = [sys.executable, "-m", "tests.scenarios.executor_lost", str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    said = json.loads(ended.stdout)
+    assert (said["status"], said["ids"]) == ("succeeded", [1, 2, 3]), said
+    (rest,) = said["rests"]
+    assert rest.startswith("2: ")
+    assert "ExecutorLostFailure" in rest

@@ -1,0 +1,140 @@
+"""Refused rows are carried again: as they were read, through the definition of today, each once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+
+from destinations.delta import Delta
+from origins.batch import Batch, Span
+from runners.dead_letter_rows import DeadLetterRows
+from runners.replay import Choice
+from runners.replaying import Replay
+from tests.scenarios.conftest import ORDERS, Place, order
+
+pytestmark = pytest.mark.spark
+
+BAD = [order(1), order(2, amount="two"), order(3, amount="-3"), order(4, amount="four")]
+MENDED = ORDERS.replace(
+    '  - cast: {amount: "decimal(10,2)"}\n',
+    """  - with_columns: {amount: "case amount when 'two' then '2.00' else amount end"}
+  - cast: {amount: "decimal(10,2)"}
+""",
+)
+TWO = "  - delta: {path: tables/orders}\n", "  - delta: {path: tables/orders}\n  - delta: {path: tables/b}\n"
+
+
+def what_became(place: Place) -> Mapping[tuple[int, str], tuple[bool, str | None]]:
+    """Of each row of the DLQ, by order and lane: whether it was carried again, and of which order it is the replay."""
+    rows = place.load().dead_letters()
+    orders = {row["id"]: row["original"]["id"] for row in rows}
+    return {
+        (orders[row["id"]], row["lane"]): (row["replayed"], row["replays"] and str(orders[row["replays"]]))
+        for row in rows
+    }
+
+
+@pytest.mark.promise("CD-30")
+@pytest.mark.connect
+def test_refused_rows_are_carried_again_once_and_those_that_fail_again_name_the_old(place: Place) -> None:
+    """Through the stages as they are now; the window does not count them, and the second call finds what failed."""
+    place.land("1.json", BAD)
+    place.load(ORDERS).run()
+    assert (place.ids("tables/orders"), len(place.refused())) == ([1], 3)
+    again = Replay(choice=Choice(code="CAST"), reason="two is a number")
+    pipeline = place.load(MENDED, dlq__window="1", dlq__threshold="1")
+    report = pipeline.replay(again)
+    assert (report.status, report.read, report.nacked, report.balanced) == ("succeeded", 2, 1, True)
+    assert place.ids("tables/orders") == [1, 2]
+    assert what_became(place) == {
+        (2, "0"): (True, None),
+        (3, "0"): (False, None),
+        (4, "0"): (True, None),
+        (4, "dlq/files"): (False, "4"),
+    }
+    assert pipeline.status()["dlq"] == {"rows": 4, "unreplayed": 2}
+    assert place.load().replay(Replay(choice=Choice(where="original like '%two%'"), reason="again")).batches == 0
+    assert place.ids("tables/orders") == [1, 2]
+    assert list(pipeline.status()["lanes"]) == ["0"]
+    place.land("2.json", [order(5)])
+    assert (place.load().run().read, place.ids("tables/orders")) == (1, [1, 2, 5])
+
+
+@pytest.mark.long
+@pytest.mark.promise("CD-30")
+def test_a_replay_that_is_killed_brings_each_row_once(place: Place) -> None:
+    """Behind its first write; called again it finishes that batch, and tries what was refused once more."""
+    place.land("1.json", BAD)
+    place.load(ORDERS.replace(*TWO)).run()
+    place.kill(MENDED.replace(*TWO), "Written", 1, replay=True)
+    place.load().replay(Replay(reason="once more"))
+    assert (place.ids("tables/orders"), place.ids("tables/b")) == ([1, 2], [1, 2])
+    rows = place.load().dead_letters()
+    again = [row["replays"] for row in rows if row["replays"]]
+    assert len(again) == len(set(again))
+    assert sorted(row["original"]["id"] for row in rows if not row["replayed"]) == [3, 4]
+
+
+def test_a_row_goes_only_to_those_that_do_not_have_it(place: Place) -> None:
+    """What another destination would refuse does not matter to it; and once dlq.retain is over it leaves the queue."""
+    place.land("1.json", BAD)
+    text = ORDERS.replace(*TWO)
+    place.load(text).run()
+    place.spark.sql(
+        f"update delta.`{place.folder / '.wherry/orders/dlq'}` set delivered_to = array('b') where code = 'CAST'"
+    )
+    strict = MENDED.replace(*TWO).replace(
+        "tables/b}\n", "tables/b}\n    stages: [{require: {never: 'amount > 1000'}}]\n"
+    )
+    report = place.load(strict, dlq__retain="0s").replay(Replay(choice=Choice(stage="cast"), reason="b has them"))
+    assert (report.read, report.nacked) == (2, 1)
+    left = [(row["code"], row["replays"] is None) for row in place.refused()]
+    assert left == [("positive_amount", True), ("CAST", False)]
+    assert (place.ids("tables/orders"), place.ids("tables/b")) == ([1, 2], [1])
+
+
+def batch(*ids: str, schema: str) -> Batch:
+    """A batch of these rows, with the columns of today."""
+    return Batch(
+        pipeline="orders",
+        run="r",
+        origin="files",
+        lane="dlq/files",
+        number=1,
+        plan="p",
+        span=Span(start=None, end=ids[-1], parts=ids),
+        schema=schema,
+        time=datetime.now(timezone.utc),
+    )
+
+
+@pytest.mark.connect
+def test_rows_come_in_the_order_of_the_span_with_the_columns_of_today(place: Place) -> None:
+    """A new column is NULL, one of another type is converted, and a value that cannot be refuses its row."""
+    place.land("1.json", BAD)
+    place.load(ORDERS).run()
+    ids = {row["original"]["id"]: row["id"] for row in place.load().dead_letters()}
+    today = _schema()
+    rows = DeadLetterRows(dlq=Delta(path=str(place.folder / ".wherry/orders/dlq")))
+    found = rows.fetch(place.spark, batch(ids[3], ids[2], schema=today), places=True).collect()
+    by_place = {row["_wherry_place"]["row"]: row.asDict(recursive=True) for row in found}
+    assert {at: (row["ID"], row["amount"], row["note"]) for at, row in by_place.items()} == {
+        0: (3, -3, None),
+        1: (2, None, None),
+    }
+    refused: dict[int, Any] = {at: row["_wherry_refused"] for at, row in by_place.items()}
+    assert refused[0] is None
+    assert refused[1]["message"] == "column amount: 'two' is not an int"
+    gone = rows.fetch(place.spark, batch(ids[2], "p/99", schema=today))
+    with pytest.raises(Exception, match="has this row no more: p/99"):
+        gone.collect()
+
+
+def _schema() -> str:
+    from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+
+    fields = [StructField("ID", LongType()), StructField("amount", IntegerType()), StructField("note", StringType())]
+    return str(StructType(fields).json())

@@ -1,0 +1,203 @@
+"""Files that change while a pipeline lives: the schema grows, tables grow with it, and nothing is lost on the way."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.origins.test_odd_files import anything, lines_of
+from tests.scenarios.conftest import Place
+from tests.scenarios.test_any_files import raw_of
+from tests.scenarios.test_follow import told
+
+pytestmark = pytest.mark.spark
+README = (Path(__file__).parents[2] / "origins" / "README.md").read_text()
+SHOP = """
+name: orders
+origin:
+  files: {path: "landing/*.json", format: json, on_change: {extra: evolve, wider: evolve}SCHEMA}
+destinations:
+  - delta: {path: tables/orders}
+dlq: {window: 0}
+run: {batch: {files: 1}}
+"""
+INFERRED = SHOP.replace("SCHEMA", "")
+TWO = f"{INFERRED}".replace("dlq:", "  - delta: {path: tables/copy}\ndlq:")
+
+
+def columns(place: Place, table: str) -> list[tuple[str, str]]:
+    """The columns of a table."""
+    return place.spark.read.format("delta").load(str(place.folder / table)).dtypes
+
+
+@pytest.mark.long
+def test_what_evolves_reaches_the_table_and_a_batch_replayed_has_the_schema_it_was_planned_with(place: Place) -> None:
+    """Killed when the batch with the first new column was decided, and then another column comes."""
+    place.land("1.json", [{"id": 1, "s": {"a": 1}}])
+    assert place.load(TWO).run().status == "succeeded"
+    place.land("2.json", [{"id": 2, "s": {"a": 2, "b": "x"}, "region": "north"}])
+    place.kill(TWO, "BatchDecided", 2)
+    place.land("3.json", [{"id": 3, "s": {"a": 3}, "region": "south", "vip": True}])
+    report = place.load().run()
+    assert (report.status, report.balanced, report.read) == ("succeeded", True, 2)
+    for table in ("tables/orders", "tables/copy"):
+        assert sorted(place.rows(table), key=lambda row: int(row["id"])) == [
+            {"id": 1, "s": {"a": 1, "b": None}, "region": None, "vip": None},
+            {"id": 2, "s": {"a": 2, "b": "x"}, "region": "north", "vip": None},
+            {"id": 3, "s": {"a": 3, "b": None}, "region": "south", "vip": True},
+        ]
+
+
+def test_a_given_schema_grows_too_and_stays_grown(place: Place) -> None:
+    """New columns come behind the given ones, whole numbers get wider; a later file without them has NULL."""
+    definition = SHOP.replace("SCHEMA", ', schema: "id int, note string"')
+    place.land("1.json", [{"id": 1, "note": "a"}])
+    first = place.load(definition).run()
+    place.land("2.json", [{"id": 3_000_000_000, "note": "b", "region": "north"}])
+    second = place.load().run()
+    place.land("3.json", [{"id": 3, "note": "c"}])
+    third = place.load().run()
+    assert columns(place, "tables/orders") == [("id", "bigint"), ("note", "string"), ("region", "string")]
+    assert place.ids("tables/orders") == [1, 3, 3_000_000_000]
+    assert (first.nacked, second.nacked, third.nacked) == (0, 0, 0)
+    said = (
+        'origin: its columns have changed; in the definition they are  schema: "id bigint, note string, region string"'
+    )
+    assert (first.notices, second.notices, third.notices) == ((), (said.replace("origin", "files"),), ())
+
+
+def test_a_schema_that_is_found_out_is_pinned_and_said_as_it_can_be_pasted(place: Place) -> None:
+    """CSV is text throughout; what is pasted means the same, and later files change nothing."""
+    definition = """
+name: orders
+origin: {files: {path: "landing/*", format: csv, on_change: {missing: evolve}SCHEMA}}
+destinations: [{delta: {path: tables/orders}}]
+dlq: {window: 0}
+"""
+    landing = place.folder / "landing"
+    landing.mkdir()
+    (landing / "1.csv").write_text("id,two words\n1,a\n")
+    first = place.load(definition.replace("SCHEMA", "")).run()
+    (said,) = first.notices
+    (pasted,) = re.findall('schema: ".*"$', said)
+    assert pasted == 'schema: "id string, `two words` string"'
+    (landing / "2.csv").write_text("two words\n2\n")
+    second = place.load().run()
+    third = place.load(definition.replace("SCHEMA", f", {pasted}")).run()
+    assert (second.notices, second.nacked, third.status) == ((), 0, "succeeded")
+    assert sorted(map(str, place.rows("tables/orders"))) == sorted(
+        map(str, [{"id": "1", "two words": "a"}, {"id": None, "two words": "2"}])
+    )
+
+
+def test_a_change_stops_the_run_until_somebody_says_what_is_to_be_done(place: Place) -> None:
+    """Nothing of the batch is delivered, and the error has a code of its own; then `_rescued` keeps it, and a later
+    `evolve` and the README's statement put it back."""
+    stops = INFERRED.replace("on_change: {extra: evolve, wider: evolve}", "on_change: POLICY")
+    place.land("1.json", [{"id": 1}])
+    assert place.load(stops.replace("POLICY", "{}")).run().status == "succeeded"
+    place.land("2.json", [{"id": 2, "region": "north"}, {"id": "x"}])
+    stopped = place.load().run(check=False)
+    assert stopped.error is not None
+    assert (stopped.status, stopped.error.code) == ("failed", "SCHEMA")
+    assert stopped.error.message.endswith("2.json: the schema has no region")
+    assert place.ids("tables/orders") == [1]
+    rescued = place.load(stops.replace("POLICY", "{extra: rescue, other: rescue}")).run()
+    assert (rescued.read, rescued.nacked) == (2, 0)
+    place.land("3.json", [{"id": 3, "region": "south"}])
+    assert place.load(stops.replace("POLICY", "{extra: evolve, other: rescue}")).run().status == "succeeded"
+    (statement,) = re.findall(r"```sql\n(.*?)```", README, re.DOTALL)
+    place.spark.sql(statement.replace("UPDATE orders", f"UPDATE delta.`{place.folder}/tables/orders`"))
+    rows = {(row["id"], row["region"], row["_rescued"]) for row in place.rows("tables/orders")}
+    assert rows == {
+        (1, None, None),
+        (2, "north", '{"region":"north"}'),
+        (None, None, '{"id":"x"}'),
+        (3, "south", None),
+    }
+
+
+def test_a_run_that_goes_on_grows_with_what_comes(place: Place) -> None:
+    """Between two looks, without an end."""
+    place.land("1.json", [{"id": 1}])
+    definition = INFERRED.replace("run: {", "run: {poll: 50ms, ")
+    more = told(str, lambda: place.land("2.json", [{"id": 2, "region": "north"}]))
+    report = place.load(definition).run(follow=True, listeners=[more])
+    assert report.nacked == 0
+    assert sorted(map(str, place.rows("tables/orders"))) == [
+        "{'id': 1, 'region': None}",
+        "{'id': 2, 'region': 'north'}",
+    ]
+
+
+def objects(chance: random.Random) -> bytes:
+    """Lines of JSON with keys and values that fit or do not, among them anything."""
+    values = [1, 2**40, "x", None, 1.5, {"a": 1}, {"a": "x", "b": 2}, [1]]
+    keys = ["id", "note", "ID", "s", "new", "other"]
+    lines = [
+        json.dumps({key: chance.choice(values) for key in chance.sample(keys, chance.randint(0, 4))}).encode()
+        for _ in range(chance.randint(0, 12))
+    ]
+    return b"\n".join(lines) + b"\n" + anything(chance)
+
+
+def fields(chance: random.Random) -> bytes:
+    """CSV with some of the columns, in any order, and others."""
+    names = chance.sample(["id", "note", "s", "new", "other"], chance.randint(1, 5))
+    lines = [
+        ",".join(chance.choice(["1", str(2**40), "x", "", "1.5"]) for _ in names) for _ in range(chance.randint(0, 12))
+    ]
+    return "\n".join([",".join(names), *lines, ""]).encode() + anything(chance)
+
+
+POLICIES = {
+    "nack": "{missing: nack, extra: nack}",
+    "rescue": "{missing: evolve, extra: rescue, wider: rescue, other: rescue, corrupt: rescue}",
+    "evolve": "{missing: evolve, extra: evolve, wider: evolve, other: rescue}",
+}
+
+
+@pytest.mark.promise("CD-16", "DQ-01")
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(("kind", "content"), [("csv", fields), ("json", objects)])
+def test_under_every_policy_every_line_is_delivered_or_refused_once(
+    place: Place, kind: str, content: object, policy: str
+) -> None:
+    """The DLQ has the file and the raw content of each refused line, under the code of a change or of a bad line."""
+    chance = random.Random(f"{kind} {policy}")
+    landing = place.folder / "landing"
+    landing.mkdir()
+    lines: Counter[tuple[str, str]] = Counter()
+    for number in range(20):
+        made = content(chance)  # type: ignore[operator]
+        (landing / f"{number:02}").write_bytes(made)
+        lines.update((f"{number:02}", line) for line in lines_of(kind, made))
+    s = "struct<a: int>" if kind == "json" else "int"
+    definition = f"""
+name: orders
+origin:
+  files: {{path: "landing/*", format: {kind}, schema: "id int, note string, s {s}", metadata: [file_name],
+           on_change: {POLICIES[policy]}}}
+destinations: [{{delta: {{path: tables/orders}}}}]
+dlq: {{window: 0}}
+"""
+    report = place.load(definition).run()
+    refused = Counter((row["message"].partition(": ")[0], raw_of(row["original"])) for row in place.refused())
+    delivered = place.rows("tables/orders")
+    per_file = Counter(row["file_name"] for row in delivered)
+    assert report.balanced is True
+    assert report.read == lines.total() == per_file.total() + refused.total()
+    assert refused <= lines
+    assert per_file == Counter(name for name, _ in (lines - refused).elements())
+    kept = [json.loads(row["_rescued"]) for row in delivered if row.get("_rescued")]
+    whole = Counter(row["_line"] for row in kept if "_line" in row)
+    assert whole <= Counter(line for _, line in lines.elements())
+    assert {row["code"] for row in place.refused()} <= {"PARSE", "SCHEMA"}
+    assert bool(refused) is (policy != "rescue")
+    assert bool(kept) is (policy != "nack")
+    assert bool(whole) is (policy == "rescue")

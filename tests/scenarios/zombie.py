@@ -1,0 +1,115 @@
+"""A run that stands still in its second batch: `python -m tests.scenarios.zombie FOLDER MOMENT WAY FROZEN`.
+
+It says `reached` where it stands, `ended …` when its write has ended, and how the whole run did. Whoever started it
+freezes it meanwhile. Its dispatcher hears nothing until the write has ended, so that it is not cancelled: only what a
+write meets by itself can keep it from landing. Where its JVM alone is frozen, the dispatcher goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import deltalake
+
+from destinations.delta import Delta
+from destinations.delta_short import ShortWrite
+from destinations.delta_table import Table
+from runners.dispatcher import Dispatcher
+from runners.pipeline import Pipeline
+
+HELD = 5
+"""The row at which Spark stands still."""
+
+
+def say(*words: object) -> None:
+    print(*words, flush=True)  # noqa: T201
+
+
+class Zombie:
+    """What is put into the way of the write."""
+
+    def __init__(self, folder: Path, moment: str, way: str, frozen: str) -> None:
+        self.folder, self.moment, self.way, self.frozen = folder, moment, way, frozen
+        self.armed = False
+        """Whether it is the second batch's turn."""
+
+    def hold(self) -> None:
+        """Stand still in Python until somebody lets go."""
+        say("reached")
+        while not (self.folder / "go").exists():
+            time.sleep(0.02)
+
+    def held_in_spark(self, rows: Any) -> Any:
+        """The rows, at one of which Spark stands still: it opens a pipe to say so, and another one to wait."""
+        pipes = [f"reflect('scala.io.Source', 'fromFile', '{self.folder / name}', 'UTF-8')" for name in ("at", "on")]
+        return rows.where(f"id <> {HELD} or concat({', '.join(pipes)}) is not null")
+
+    def around(self, owner: Any, name: str, act: Callable[..., Any]) -> None:
+        """Do this in the place of what it does, which is given first."""
+        does = getattr(owner, name)
+        setattr(owner, name, lambda *words, **more: act(does, *words, **more))
+
+    def arm(self) -> None:
+        """Put everything in its way."""
+        self.around(Delta, "write", self.write)
+        self.around(Table, "append", self.append)
+        self.around(Table, "append_few", self.append_few)
+        self.around(ShortWrite, "commit", self.commit)
+        self.around(deltalake, "write_deltalake", self.land)
+        if self.frozen != "jvm":
+            self.around(Dispatcher, "patience", lambda does, of: None if self.armed else does(of))
+
+    def write(self, does: Any, table: Any, spark: Any, rows: Any, labels: Any) -> Any:
+        self.armed = labels[0].batch.number == 2
+        try:
+            written = does(table, spark, rows, labels)
+        except Exception as error:
+            named = re.search(r"\[([A-Z][A-Z_.]+)\]", str(error))
+            say("ended", type(error).__name__, named[1] if named else str(error).splitlines()[0][:80])
+            raise
+        finally:
+            armed, self.armed = self.armed, False
+        if armed:
+            say("ended landed")
+            if self.moment == "after":
+                self.hold()
+        return written
+
+    def append(self, does: Any, table: Any, rows: Any, tag: str) -> None:
+        if self.armed and self.moment == "before":
+            self.hold()
+        during = self.armed and self.moment in ("during", "commit")
+        does(table, self.held_in_spark(rows) if during else rows, tag)
+
+    def append_few(self, does: Any, table: Any, spark: Any, rows: Any, *words: Any) -> Any:
+        if self.way == "spark":
+            return None
+        during = self.armed and self.moment == "during"
+        return does(table, spark, self.held_in_spark(rows) if during else rows, *words)
+
+    def commit(self, does: Any, *words: Any) -> None:
+        if self.armed and self.moment == "before":
+            self.hold()
+        does(*words)
+
+    def land(self, does: Any, table: Any, *words: Any, **more: Any) -> None:
+        if self.armed and self.moment == "commit" and self.way == "short" and "tables" in table.table_uri:
+            self.hold()
+        does(table, *words, **more)
+
+
+def main(folder: str, moment: str, way: str, frozen: str) -> None:
+    """Run, and say how it went."""
+    Zombie(Path(folder), moment, way, frozen).arm()
+    report = Pipeline.load(Path(folder) / "pipeline.yaml").run(check=False)
+    say("run", json.dumps({"status": report.status, "code": report.error and report.error.code}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

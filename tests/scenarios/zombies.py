@@ -1,0 +1,249 @@
+"""Runs that are frozen, lose their pipeline to another, and are thawed: they land nothing, and end as fenced.
+
+    python -m tests.scenarios.zombies --into FOLDER                every cell: moment, way, and who is frozen
+    python -m tests.scenarios.zombies --into FOLDER --only 3       the cell of this number, once more
+
+It goes on where an earlier call ended, and writes `zombies.md`: how each write and each run ended, and what was there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from runners.errors import Owned
+from runners.events import BatchCancelled, BatchSettled, Event
+from runners.journal import Journal
+from runners.pipeline import Pipeline
+from runners.place import Place
+
+DEFINITION = """
+name: orders
+origin:
+  files: {path: "landing/*.json", format: json, schema: "id long"}
+destinations:
+  - delta: {path: tables/orders}
+run: {lease: 3s, batch: {files: 1}}
+"""
+ROWS = [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
+FROZEN = ("python", "jvm", "both")
+CELLS = [
+    *itertools.product(("before", "during", "commit", "after"), ("spark",), FROZEN),
+    *itertools.product(("before", "during", "commit", "after"), ("short",), FROZEN),
+]
+"""When it stands still, which way its rows go, and what is frozen. `commit` is behind Spark's last task."""
+ENOUGH = 300.0
+"""After so many seconds nobody waits any more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How it went."""
+
+    cell: int
+    write: str
+    """How the write ended that was frozen."""
+    status: str
+    code: str | None
+    """How its run ended."""
+    ids: list[int]
+    """What lay in the table in the end."""
+    taker: str
+    """How the run ended that took over."""
+    offset_moved: bool
+    """Whether the frozen run recorded anything once it had lost the pipeline."""
+
+    @property
+    def good(self) -> bool:
+        """Whether it is as it must be."""
+        every = [row for rows in ROWS for row in rows]
+        return (self.code, self.ids, self.taker, self.offset_moved) == ("FENCED", every, "succeeded", False)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A pipeline of three files in a folder of its own."""
+
+    folder: Path
+    cell: int
+
+    def run(self) -> Ended:
+        """Freeze it, take over, thaw it."""
+        moment, way, frozen = CELLS[self.cell]
+        self._prepare()
+        command = [sys.executable, "-m", "tests.scenarios.zombie", str(self.folder), moment, way, frozen]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as zombie:
+            try:
+                return self._frozen(zombie, moment, way, frozen)
+            finally:
+                for process in self._processes(zombie):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(process, signal.SIGCONT)
+                zombie.kill()
+
+    def _prepare(self) -> None:
+        (self.folder / "landing").mkdir(parents=True)
+        for number, rows in enumerate(ROWS):
+            file = self.folder / "landing" / f"{number}.json"
+            file.write_text("".join(json.dumps({"id": row}) + "\n" for row in rows), encoding="utf-8")
+            os.utime(file, (1_700_000_000 + number,) * 2)
+        (self.folder / "pipeline.yaml").write_text(DEFINITION, encoding="utf-8")
+        for pipe in ("at", "on"):
+            os.mkfifo(self.folder / pipe)
+
+    def _frozen(self, zombie: subprocess.Popen[str], moment: str, way: str, frozen: str) -> Ended:
+        said = Said(zombie.stdout)
+        with self._standing(said, moment, way) as let_go:
+            python, jvm = self._processes(zombie)
+            stopped = {"python": [python], "jvm": [jvm], "both": [python, jvm]}[frozen]
+            for process in stopped:
+                os.kill(process, signal.SIGSTOP)
+            taken = threading.Event()
+
+            def thaw() -> None:
+                taken.wait(ENOUGH)
+                for process in stopped:
+                    os.kill(process, signal.SIGCONT)
+                let_go()
+
+            thawing = threading.Thread(target=thaw)
+            thawing.start()
+            taker = self._taken(taken)
+            thawing.join()
+            ended = json.loads(said.until("run "))
+        epochs = [(entry.kind, entry.epoch) for entry in Journal(self._place.ledger(None)).ledger.read()]
+        late = [kind for at, (kind, epoch) in enumerate(epochs) if epoch < max(each for _, each in epochs[: at + 1])]
+        return Ended(
+            cell=self.cell,
+            write=said.heard.get("ended", ""),
+            status=ended["status"],
+            code=ended["code"],
+            ids=self._ids(),
+            taker=taker,
+            offset_moved=bool(late),
+        )
+
+    @contextmanager
+    def _standing(self, said: Said, moment: str, way: str) -> Iterator[Any]:
+        """While in here it stands still at the moment; gives what lets it go."""
+        in_spark = moment == "during" or (moment == "commit" and way == "spark")
+        if not in_spark:
+            said.until("reached")
+            yield (self.folder / "go").touch
+            return
+        os.close(os.open(self.folder / "at", os.O_WRONLY))  # returns once Spark has opened it too
+        if moment == "during":
+            yield lambda: os.close(os.open(self.folder / "on", os.O_WRONLY))
+            return
+        # Somebody's commit is in the way of the write's own, which reads it: that it is a pipe keeps it there.
+        log = self.folder / "tables" / "orders" / "_delta_log"
+        following = log / f"{1 + max(int(file.stem) for file in log.glob('*.json')):020}.json"
+        os.mkfifo(following)
+        os.close(os.open(self.folder / "on", os.O_WRONLY))
+        end = os.open(following, os.O_WRONLY)
+        commit = json.dumps({"commitInfo": {"timestamp": 1, "operation": "STRANGER", "operationParameters": {}}}) + "\n"
+        (log / "beside").write_text(commit, encoding="utf-8")
+        (log / "beside").rename(following)
+
+        def let_go() -> None:
+            os.write(end, commit.encode())
+            os.close(end)
+
+        yield let_go
+
+    def _processes(self, zombie: subprocess.Popen[str]) -> list[int]:
+        """Its Python and its JVM."""
+        entries = Journal(self._place.ledger(None)).ledger.read() if (self.folder / ".wherry").exists() else []
+        found = [entry.body["jvm"]["pid"] for entry in entries if entry.kind == "acquire"]
+        return [zombie.pid, *found[:1]]
+
+    def _taken(self, taken: threading.Event) -> str:
+        """Another run, which is refused until the lease is over; it says when the open batch was asked for, and what
+        was found is recorded. How it ended."""
+
+        def hear(event: Event) -> None:
+            if isinstance(event, BatchCancelled | BatchSettled):
+                taken.set()
+
+        end = time.monotonic() + ENOUGH
+        while time.monotonic() < end:
+            try:
+                return Pipeline.load(self.folder / "pipeline.yaml").run(check=False, listeners=[hear]).status
+            except Owned:
+                time.sleep(0.5)
+        return "refused"
+
+    @property
+    def _place(self) -> Place:
+        return Place(directory=self.folder / ".wherry" / "orders", schema="", name="orders")
+
+    def _ids(self) -> list[int]:
+        from deltalake import DeltaTable, QueryBuilder
+
+        table = QueryBuilder().register("t", DeltaTable(str(self.folder / "tables" / "orders")))
+        return sorted(table.execute("select id from t").read_all()["id"].to_pylist())
+
+
+class Said:
+    """What the other process says, line by line."""
+
+    def __init__(self, lines: IO[str] | None) -> None:
+        assert lines is not None
+        self.lines = lines
+        self.heard: dict[str, str] = {}
+
+    def until(self, word: str) -> str:
+        """Wait for a line that begins so; what is behind."""
+        for line in self.lines:
+            first, _, rest = line.strip().partition(" ")
+            self.heard[first] = rest
+            if line.startswith(word):
+                return rest
+        raise AssertionError(f"it ended before it said {word!r}: {self.heard}")
+
+
+def table(found: list[Ended]) -> str:
+    """What happened, as Markdown."""
+    lines = ["| cell | stands still | way | frozen | its write | its run | the other run | |", "|" + "---|" * 8]
+    for each in found:
+        good = "each row once, nothing recorded" if each.good else f"WRONG: {each}"
+        run = f"{each.status}, {each.code}"
+        lines.append(f"| {each.cell} | {' | '.join(CELLS[each.cell])} | {each.write} | {run} | {each.taker} | {good} |")
+    return "\n".join([*lines, ""])
+
+
+def main() -> int:
+    """Every cell that is not there yet."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--into", type=Path, required=True, help="the folder; what is there is gone on with")
+    parser.add_argument("--only", type=int, nargs="*", default=None, help="the numbers of cells, from 0")
+    asked = parser.parse_args()
+    asked.into.mkdir(parents=True, exist_ok=True)
+    notes = asked.into / "zombies.json"
+    kept = [Ended(**each) for each in json.loads(notes.read_text())] if notes.exists() else []
+    kept = [each for each in kept if asked.only is None or each.cell not in asked.only]
+    done = {each.cell for each in kept}
+    for cell in [cell for cell in range(len(CELLS)) if cell not in done and cell in (asked.only or range(len(CELLS)))]:
+        ended = Trial(asked.into / f"{cell}-{time.time_ns()}", cell).run()
+        kept = sorted([*kept, ended], key=lambda each: each.cell)
+        notes.write_text(json.dumps([asdict(each) for each in kept]), encoding="utf-8")
+        (asked.into / "zombies.md").write_text(table(kept), encoding="utf-8")
+        print(table([ended]).splitlines()[2], flush=True)  # noqa: T201
+    return 0 if all(each.good for each in kept) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

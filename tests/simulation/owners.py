@@ -1,0 +1,214 @@
+"""Many hosts that want one pipeline: they freeze and thaw at any moment, sleep through their leases, and their clocks
+differ. The dispatcher, the journal, the lease and the rules for taking are the real ones."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+from destinations.deadline import Late
+from runners.clock import ManualClock
+from runners.errors import Fenced, Owned
+from runners.journal import Journal
+from runners.ownership import StateLock
+from runners.place import Place
+from runners.retry import FOR_EVER, Retry
+from runners.taking import Taking
+from runners.tenure import Tenure
+from tests.simulation.world import Broken, Killed, Process, SharedLedger, Transaction, World
+
+LEASE = 10.0
+PLACE = Place(directory=Path("/nowhere"), schema="", name="numbers")
+
+
+class HostClock(ManualClock):
+    """One host's clocks: both began somewhere else than those of others, and time passes for all at once."""
+
+    def __init__(self, world: Owners) -> None:
+        skew = timedelta(minutes=world.rng.uniform(-20, 20))
+        super().__init__(time=datetime.now(timezone.utc) + skew, seconds=world.rng.uniform(0, 1e6))
+        self.world = world
+
+    def wait(self, seconds: float) -> None:
+        self.world.passes(seconds * self.world.rng.choice([1, 10]))
+        self.world.meanwhile()
+
+
+class Owner(Process):
+    """A process on a host of its own."""
+
+    world: Owners
+
+    def acquire(self) -> None:
+        world = self.world
+        self.frozen = False
+        self.host = f"host-{len(world.clocks)}"
+        self.clock = HostClock(world)
+        world.clocks.append(self.clock)
+        self.tenure = Tenure(self.clock, LEASE)
+        journal = self.journal = Journal(SharedLedger(world, world.ledger), self.tenure)
+        taking = Taking(pipeline="numbers", place=PLACE, lock=StateLock(PLACE.lock), clock=self.clock)
+        who = {"host": self.host, "boot": "", "pid": 1, "started": "", "jvm": None}
+        if world.protections.lease:
+            journal.acquire({"pipeline": "numbers", **who}, may=taking.may)
+        else:
+            journal.acquire({"pipeline": "numbers", **who})
+
+    def begin(self, key: str, transaction: Transaction) -> Generator[None, None, None]:
+        """The frame is made, the JVM looks at the table, and then at the clock; others may act in between."""
+        world = self.world
+        if world.protections.deadline and self.tenure.left() <= 0:
+            raise Broken("late")
+        until = world.now + self.tenure.left()
+        yield
+
+        def in_time() -> bool:
+            return not world.protections.deadline or world.now < until
+
+        if not world.protections.judged_last:
+            self._check(in_time())
+            yield
+        else:
+            transaction.in_time = in_time
+        transaction.fences = transaction.table.fences
+        self.transactions[key] = transaction
+        yield
+        if not transaction.in_time():
+            del self.transactions[key]
+        self._check(transaction.in_time())
+        transaction.in_time = lambda: True
+
+    def _check(self, in_time: bool) -> None:
+        if not in_time:
+            raise Broken("late") from Late()
+
+
+class Owners(World):
+    """The hosts, and the time that passes for all of them."""
+
+    def __init__(self, rng: random.Random, **shape: Any) -> None:
+        super().__init__(rng, retries=True, **shape)
+        self.now = 0.0
+        self.clocks: list[ManualClock] = []
+        self.owners: list[Owner] = []
+        self.waits = False
+        """Whether somebody waits for a word of the owner."""
+        self.fenced = 0
+        self.refused = 0
+
+    def run(self) -> None:
+        """Until everything is carried, and all who had the pipeline have ended."""
+        for _ in range(20_000):
+            done = [owner for owner in self.owners if owner.over and self._carried(owner)]
+            if done:
+                self._wake_all(done[0])
+                return
+            self._goes_on()
+        raise AssertionError("the load never ends")
+
+    def _goes_on(self) -> None:
+        awake = [owner for owner in self.owners if not owner.frozen]
+        dice = self.rng.random()
+        if self.orphans and dice < 0.1:
+            self._orphan_ends()
+        elif not awake and (not self.owners or dice < 0.6):
+            self._starts()
+        elif not awake:
+            self._thaws(self.rng.choice(self.owners))
+        elif self.faults and dice < 0.2:
+            self.faults -= 1
+            self._goes_wrong(self.rng.choice(awake))
+        else:
+            self._moves(self.rng.choice(awake))
+
+    def _goes_wrong(self, owner: Owner) -> None:
+        what = self.rng.choice(["freeze", "freeze", "sleep", "another", "kill"])
+        if what == "freeze":
+            owner.frozen = True
+        elif what == "sleep":
+            self.passes(self.rng.uniform(0, 100 * LEASE))
+        elif what == "another":
+            self._starts()
+        else:
+            self._ends(owner)
+
+    def passes(self, seconds: float) -> None:
+        """Time passes, for those as well who sleep. The JVM of one whose Python is frozen may go on."""
+        self.now += seconds
+        for clock in self.clocks:
+            clock.move(seconds)
+        for owner in [owner for owner in self.owners if owner.frozen]:
+            for transaction in owner.transactions.values():
+                if self.rng.random() < 0.1:
+                    transaction.land()
+
+    def meanwhile(self) -> None:
+        """What the others do while somebody waits for a word of theirs; one of them may thaw."""
+        for owner in [*self.owners]:
+            if owner.frozen and self.rng.random() < 0.01:
+                self._thaws(owner)
+            elif not owner.frozen:
+                self._moves(owner)
+
+    def _starts(self) -> None:
+        """Somebody wants the pipeline; it is refused while its owner lives."""
+        if self.waits:
+            return
+        self.waits = True
+        try:
+            self.alive = True
+            self.owners.append(Owner(self, self.definition))
+        except Owned:
+            self.refused += 1
+        except Killed:
+            pass
+        finally:
+            self.waits = False
+
+    def _thaws(self, owner: Owner) -> None:
+        owner.frozen = False
+        self._moves(owner)
+
+    def _moves(self, owner: Owner) -> None:
+        """One step of it; it may end with that."""
+        if not self.waits:
+            self.passes(self.rng.uniform(0, LEASE / 10))
+        owner.dispatcher.resting.retry = Retry(attempts=FOR_EVER, most=3, within=float("inf"))
+        patience = owner.dispatcher.patience()
+        due = patience is not None and patience <= 0
+        try:
+            if owner.crew.work and self.rng.random() < (0.5 if due else 0.7):
+                owner.crew.step(self.rng.choice(sorted(owner.crew.work)))
+            else:
+                owner.turn()
+        except Fenced:
+            self.fenced += 1
+            self._ends(owner)
+        except Killed:
+            self._ends(owner)
+        if owner.over and not self._carried(owner):
+            self._ends(owner)
+
+    def _ends(self, owner: Owner) -> None:
+        """Its process is gone, and its JVM may go on."""
+        if owner in self.owners:
+            self.owners.remove(owner)
+        self.definition += self.rng.random() < 0.3
+        self.orphans += owner.transactions.values()
+
+    def _wake_all(self, winner: Owner) -> None:
+        """The load is carried: whoever still thinks that it is his is told otherwise, and nothing lands any more."""
+        self.faults = 0
+        self.owners.remove(winner)
+        for owner in [*self.owners]:
+            before = self.fenced
+            for _ in range(2_000):
+                if owner not in self.owners:
+                    break
+                self._thaws(owner)
+            assert self.fenced == before + 1, "an owner that was replaced ends otherwise"
+        while self.orphans:
+            self._orphan_ends()

@@ -1,0 +1,99 @@
+"""The world after its load: what was refused is carried again, by processes that die as well."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+from destinations.dlq import DLQ
+from destinations.memory import Memory
+from origins.batch import Batch
+from runners.journal import Journal
+from runners.letters import decided
+from runners.line import Line
+from runners.progress import is_replay
+from runners.replay import Letter, Queue, sort
+from runners.source import Feed, Source
+from tests.simulation.world import Process, World
+
+LANE = "dlq/numbers"
+
+
+class Replaying(Process):
+    """A process that carries again what nobody has decided on."""
+
+    world: AgainWorld
+
+    def _source(self) -> Source:
+        world = self.world
+        known = decided(self.journal) if world.remembers else ()
+        letters = [
+            Letter(id=key, origin="numbers", stage="rule", kind="k") for key in world.letters() if key not in known
+        ]
+        world.rng.shuffle(letters)
+        line = Line.of([], {name: Memory(name=name) for name in world.names})
+        found = sort(letters, {"numbers": line}, world.largest)
+        feed = Feed(
+            origin="numbers",
+            lanes={LANE: LANE},
+            schema="",
+            backlog=Queue(found.spans.get("numbers", ())),
+            destinations=lambda span: found.wanted[span.end],
+        )
+        definition = str(self.definition)
+        return Source(pipeline="numbers", run="", definition=definition, destinations=world.names, feeds=[feed])
+
+
+class AgainWorld(World):
+    """A world in which a second load is what the first one refused."""
+
+    def __init__(self, rng: random.Random, *, remembers: bool = True, **shape: Any) -> None:
+        super().__init__(rng, **shape)
+        self.remembers = remembers
+        """Whether a replay knows what earlier ones have carried."""
+        self.again = False
+
+    def carry_again(self, *, faults: int, times: int = 2) -> None:
+        """So many replays of all that waits, each until one of its processes ends well."""
+        self.again, self.follows = True, False
+        self.definition += 1
+        for _ in range(times):
+            self.faults = faults
+            self.run()
+
+    def letters(self) -> dict[str, int]:
+        """The rows of the DLQ by their ids."""
+        found = {}
+        for commit in self.tables[DLQ].commits:
+            plan = commit.key.split("/")[0]
+            found.update({f"{plan}/{place}": row for place, row in enumerate(commit.rows, 1)})
+        return found
+
+    def rows_of(self, batch: Batch) -> list[int]:
+        if not is_replay(batch.lane):
+            return super().rows_of(batch)
+        letters = self.letters()
+        return [letters[part] for part in batch.span.parts]
+
+    def faults_found(self) -> set[str]:
+        """What is wrong with the end: of every row one is delivered or waits, and not both."""
+        if not self.again:
+            return super().faults_found()
+        known = decided(Journal(self.ledger))
+        waiting = Counter(row for key, row in self.letters().items() if key not in known)
+        found = set()
+        for name in self.names:
+            delivered = Counter(self.tables[name].rows)
+            found |= {"not replaced"} if delivered[-1] else set()
+            for lane in self.lanes:
+                for row in range(int(lane) * 1_000 + 1, int(lane) * 1_000 + self.rows + 1):
+                    places = delivered[row] + waiting[row]
+                    found |= {"lost"} if not places else {"doubled"} if places > 1 else set()
+        return found
+
+    def _process(self) -> Process:
+        return Replaying(self, self.definition) if self.again else super()._process()
+
+    def _carried(self, process: Process) -> bool:
+        return not process.dispatcher.errors if self.again else super()._carried(process)

@@ -1,0 +1,358 @@
+"""What a Python function answers, and what becomes of rows for which it raises, hangs, dies or answers nonsense."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from stages.answer import discard, keep, nack
+from stages.answering import Answering
+from stages.calling import Call, ConnectionErrorInFunction, FunctionCannotRun
+from stages.judging import arrow_schema, judged
+from stages.signature import takes_of
+
+COLUMNS = {"id": "long", "name": "string", "score": "double"}
+LEAVING = json.dumps(
+    {
+        "type": "struct",
+        "fields": [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in COLUMNS.items()],
+    }
+)
+
+
+def answered(function: Callable[..., Any], rows: int, *, at_once: int = 1000, timeout: float = 20.0) -> list[Any]:
+    """What becomes of so many rows, `{"id": 0, "name": "n0"}` and so on: what leaves, or the fate and its reason."""
+    call = Call(
+        function=function,
+        name="f",
+        takes=takes_of(function, "f"),
+        concurrency=4,
+        seconds=timeout,
+    )
+    answering = Answering(call=call, schema=LEAVING, rows=at_once)
+    ids = pa.array(range(rows), pa.int64())
+    names = pa.array([f"n{at}" for at in range(rows)], pa.string())
+    came = pa.StructArray.from_arrays([ids, names], names=["id", "name"])
+    (told,) = answering.answers(iter([(pa.array([True] * rows, pa.bool_()), came)]))
+    return [told_of(each) for each in told.to_pylist()]
+
+
+def told_of(answer: dict[str, Any]) -> Any:
+    if answer["fate"] == "go":
+        return tuple(answer["values"].values())
+    return (answer["fate"], answer["code"], answer["message"])
+
+
+def refused(found: Sequence[Any]) -> dict[int, str]:
+    """The places of rows that are refused, with the codes."""
+    return {at: each[1] for at, each in enumerate(found) if each[0] == "nack"}
+
+
+@pytest.mark.promise("HP-14")
+def test_a_row_is_kept_changed_discarded_or_refused() -> None:
+    """One answer for each row, in order."""
+
+    def function(rows: list[dict[str, Any]]) -> list[Any]:
+        return [keep, {"score": 0.5}, discard, nack("not this one"), nack("nor this", code="MINE")]
+
+    assert answered(function, 5) == [
+        (0, "n0", None),
+        (1, "n1", 0.5),
+        ("discard", "", ""),
+        ("nack", "PYTHON", "not this one"),
+        ("nack", "MINE", "nor this"),
+    ]
+
+
+@pytest.mark.promise("HP-14")
+def test_a_dataframe_is_answered_by_a_dataframe() -> None:
+    """With verdicts beside it where some of its rows are not to go on."""
+
+    def function(rows: pd.DataFrame) -> Any:
+        return rows.assign(score=rows["id"] / 2), [None, keep, discard, nack("no")]
+
+    found = answered(function, 4)
+    assert found[:3] == [(0, "n0", 0.0), (1, "n1", None), ("discard", "", "")]
+    assert found[3][0] == "nack"
+
+
+def test_a_dataframe_rounds_no_number_and_mixes_no_maps() -> None:
+    """Whole numbers among NULLs stay whole, and a map has the keys that it had."""
+    kinds = {
+        "big": "long",
+        "pairs": {"type": "map", "keyType": "string", "valueType": "long", "valueContainsNull": True},
+    }
+    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds.items()]
+    schema = json.dumps({"type": "struct", "fields": fields})
+    seen: list[Any] = []
+
+    def function(rows: pd.DataFrame) -> pd.DataFrame:
+        seen.extend(rows["pairs"])
+        return rows.iloc[::-1]
+
+    came = [{"big": 2**60 + 1, "pairs": [("a", 1)]}, {"big": None, "pairs": [("b", None)]}, {"big": 1, "pairs": None}]
+    call = Call(function=function, name="f", takes="pandas", concurrency=1, seconds=9.0)
+    left = judged(call, pa.Table.from_pylist(came, arrow_schema(schema)), schema).to_pylist()
+    assert seen == [{"a": 1}, {"b": None}, None]
+    assert [row["values"] for row in left] == came
+
+
+@pytest.mark.promise("HP-14")
+def test_a_table_of_arrows_is_answered_by_one() -> None:
+    """Its columns take the place of those that came."""
+
+    def function(rows: pa.Table) -> pa.Table:
+        return rows.append_column("score", pa.array([1.0, 2.0]))
+
+    assert answered(function, 2) == [(0, "n0", 1.0), (1, "n1", 2.0)]
+
+
+@pytest.mark.promise("HP-15")
+def test_rows_without_an_answer_are_refused() -> None:
+    """The first rows have the answers that there are; none vanishes."""
+
+    def function(rows: list[dict[str, Any]]) -> list[Any]:
+        return [keep] * 3
+
+    found = answered(function, 5)
+    assert found[:3] == [(0, "n0", None), (1, "n1", None), (2, "n2", None)]
+    assert found[3:] == [("nack", "ANSWER", "there are 3 answers for 5 rows, none for this one")] * 2
+
+
+@pytest.mark.promise("HP-15")
+def test_a_dataframe_that_was_filtered_or_sorted_answers_for_the_right_rows() -> None:
+    """By its index; the others are refused."""
+
+    def function(rows: pd.DataFrame) -> pd.DataFrame:
+        return rows[rows["id"] % 2 == 1].sort_values("id", ascending=False)
+
+    found = answered(function, 4)
+    assert (found[1], found[3]) == ((1, "n1", None), (3, "n3", None))
+    assert refused(found) == {0: "ANSWER", 2: "ANSWER"}
+
+
+@pytest.mark.promise("HP-15")
+@pytest.mark.parametrize("bad", [set(), {0}, {999}, {3, 4, 700}])
+def test_rows_for_which_it_raises_are_refused_alone(tmp_path: Path, bad: set[int]) -> None:
+    """With the cause's own words, in a bounded number of calls; no other row is given to it twice with success."""
+    calls, went_well = tmp_path / "calls", tmp_path / "well"
+
+    def function(rows: list[dict[str, Any]]) -> list[Any]:
+        with calls.open("a") as file:
+            file.write("x")
+        for row in rows:
+            if row["id"] in bad:
+                raise ValueError(f"{row['id']} is unlucky")
+        with went_well.open("a") as file:
+            file.writelines(f"{row['id']}\n" for row in rows)
+        return [{"score": 1.0} for _ in rows]
+
+    found = answered(function, 1000)
+    assert {at: each for at, each in enumerate(found) if each[0] == "nack"} == {
+        at: ("nack", "RAISED", f"f raised ValueError: {at} is unlucky") for at in bad
+    }
+    assert sorted(map(int, went_well.read_text().split())) == [at for at in range(1000) if at not in bad]
+    assert len(calls.read_text()) <= 1 + 2 * len(bad) * math.ceil(math.log2(1000))
+
+
+@pytest.mark.promise("HP-15")
+@pytest.mark.parametrize(
+    ("end", "says"),
+    [
+        (lambda: os._exit(3), "ended its process (exit code 3)"),
+        (lambda: os.kill(os.getpid(), 9), "ended its process (signal 9)"),
+        (lambda: time.sleep(3600), "did not come back within 0.2 s"),
+    ],
+)
+def test_a_row_that_ends_or_stalls_the_process_is_refused_alone(end: Callable[[], None], says: str) -> None:
+    """As if it had raised."""
+
+    def function(rows: list[dict[str, Any]]) -> list[Any]:
+        for row in rows:
+            if row["id"] == 2:
+                end()
+        return [keep for _ in rows]
+
+    found = answered(function, 4, timeout=0.2)
+    assert found[2] == ("nack", "LOST", f"f {says}")
+    assert refused(found) == {2: "LOST"}
+
+
+def test_a_function_that_ends_every_process_fails_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the function then, and not its rows; nobody waits for each of them."""
+    monkeypatch.setattr("stages.answering.MOST_LOST", 2)
+
+    def function(rows: list[dict[str, Any]]) -> list[Any]:
+        os._exit(1)
+
+    with pytest.raises(FunctionCannotRun, match="more than 2 of 30 rows end like this: f ended its process"):
+        answered(function, 30)
+
+
+@pytest.mark.parametrize("code", ["sys.exit(1)", "raise KeyboardInterrupt", "raise MemoryError", "1 / 0"])
+def test_whatever_is_raised_refuses_the_row(code: str) -> None:
+    """A function cannot end more than its own call."""
+
+    def function(rows: list[dict[str, Any]]) -> list[Any]:
+        exec(f"import sys\n{code}")  # noqa: S102 -- it is one of the lines above
+        return []
+
+    assert refused(answered(function, 2)) == {0: "RAISED", 1: "RAISED"}
+
+
+@pytest.mark.parametrize(
+    ("returned", "says"),
+    [
+        (None, "f returned None; expected a list with one answer for each row"),
+        ("yes", "f returned 'yes'; expected a list with one answer for each row"),
+        ({"score": 1}, "f returned {'score': 1}; expected a list with one answer for each row"),
+        (7, "f returned 7; expected a list with one answer for each row"),
+        ([keep, keep], "f gave 2 answers for 1 rows; expected one for each"),
+        ([None], "the answer is None; expected a dict, keep, discard or nack(why)"),
+        ([{"scroe": 1.0}], "the answer has 'scroe', which is no column; did you mean 'score'?"),
+        ([{"score": "high"}], "score: 'high' is not a double"),
+        ([{"id": 1.5}], "id: 1.5 is not a int64"),
+        ([{"name": 7}], "name: 7 is not a string"),
+        ([{"id": 2**70}], f"id: {2**70} is not a int64"),
+        ([object], "the answer is <class 'object'>; expected a dict, keep, discard or nack(why)"),
+        (pa.table({"scroe": [1.0]}), "the answer has 'scroe', which is no column; did you mean 'score'?"),
+        (pa.table({"id": ["x"]}), "id: 'x' is not a int64"),
+        (pa.table({"id": [1, 2]}), "f gave 2 rows for 1; expected one for each"),
+    ],
+)
+def test_nonsense_refuses_the_row_and_says_what_came(returned: Any, says: str) -> None:
+    """What was expected, and what was given instead."""
+
+    def function(rows: list[dict[str, Any]]) -> Any:
+        return returned
+
+    assert answered(function, 1) == [("nack", "ANSWER", says)]
+
+
+def test_a_value_that_does_not_fit_refuses_its_own_row_only() -> None:
+    """The others of the call go on."""
+
+    def function(rows: list[dict[str, Any]]) -> list[Any]:
+        return [{"score": 1.0}, {"score": "x"}, {"score": 2}]
+
+    assert refused(answered(function, 3)) == {1: "ANSWER"}
+
+
+def test_a_generator_answers_too() -> None:
+    """One that raises on its way counts as a raise."""
+
+    def function(rows: list[dict[str, Any]]) -> Iterator[Any]:
+        for row in rows:
+            yield {"score": 1 / (row["id"] - 1)}
+
+    assert answered(function, 3) == [
+        (0, "n0", -1.0),
+        ("nack", "RAISED", "f raised ZeroDivisionError: division by zero"),
+        (2, "n2", 1.0),
+    ]
+
+
+def test_a_function_that_changes_what_it_was_given_changes_nothing_else() -> None:
+    """A row that it keeps goes on as it came, and one for which it raises is tried again as it came."""
+
+    def function(rows: list[dict[str, Any]]) -> list[Any]:
+        for row in rows:
+            row["name"] = row["name"] + "!"
+        if len(rows) > 1:
+            raise ValueError("together")
+        return [keep if rows[0]["id"] else rows[0]]
+
+    assert answered(function, 2) == [(0, "n0!", None), (1, "n1", None)]
+
+
+def test_what_it_prints_does_no_harm(capfd: pytest.CaptureFixture[str]) -> None:
+    """It goes where Spark's workers say what they say."""
+
+    def function(rows: list[dict[str, Any]]) -> list[Any]:
+        os.write(1, b"hello " * 10)
+        return [keep for _ in rows]
+
+    assert answered(function, 1) == [(0, "n0", None)]
+    assert capfd.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ModuleNotFoundError("No module named 'shop'"), FunctionCannotRun),
+        (ConnectionRefusedError("nobody listens"), ConnectionErrorInFunction),
+        (OSError("wrapped"), None),
+    ],
+)
+def test_what_is_no_rows_fault_fails_the_batch(error: Exception, kind: type[Exception] | None) -> None:
+    """A package that is missing wants a person, a server that is away is tried again; neither fills the DLQ."""
+
+    def function(rows: list[dict[str, Any]]) -> list[Any]:
+        raise error
+
+    if kind is None:
+        assert refused(answered(function, 1)) == {0: "RAISED"}
+    else:
+        with pytest.raises(kind, match=str(error)):
+            answered(function, 1)
+
+
+def test_it_is_given_so_many_rows_at_a_time() -> None:
+    """And never a row that is no longer live."""
+
+    def function(rows: list[dict[str, Any]]) -> list[Any]:
+        return [{"score": float(len(rows))} for _ in rows]
+
+    assert [row[2] for row in answered(function, 5, at_once=2)] == [2.0, 2.0, 2.0, 2.0, 1.0]
+
+
+def test_a_row_that_is_gone_is_not_given_to_it() -> None:
+    """Its answer is NULL."""
+
+    def function(rows: list[dict[str, Any]]) -> list[Any]:
+        return [{"score": float(row["id"])} for row in rows]
+
+    call = Call(function=function, name="f", takes="dicts", concurrency=1, seconds=9.0)
+    came = pa.array([{"id": at, "name": "n"} for at in range(4)])
+    live = pa.array([False, True, False, True])
+    (told,) = Answering(call=call, schema=LEAVING, rows=10).answers(iter([(live, came)]))
+    assert [each and each["values"]["score"] for each in told.to_pylist()] == [None, 1.0, None, 3.0]
+
+
+def test_no_rows_are_no_call() -> None:
+    """The function is not asked, and no process is made."""
+
+    def function(rows: list[dict[str, Any]]) -> list[Any]:
+        raise ConnectionError("asked")
+
+    assert answered(function, 0) == []
+
+
+def test_the_function_that_the_readme_shows_answers() -> None:
+    """As it says there."""
+    text = (Path(__file__).parents[2] / "stages" / "README.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    shown: dict[str, Any] = {}
+    exec(block, shown)  # noqa: S102  (it is our own README)
+    takes = takes_of(shown["score"], "score")
+    call = Call(function=shown["score"], name="score", takes=takes, concurrency=1, seconds=9.0)
+    kinds = {"email": "string", "test": "boolean", "score": "double"}
+    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds.items()]
+    rows = [{"email": None, "test": False}, {"email": "a@b.c", "test": True}, {"email": "a@b.c", "test": False}]
+    left = judged(call, pa.Table.from_pylist(rows), json.dumps({"type": "struct", "fields": fields})).to_pylist()
+    assert [(each["fate"], each["message"]) for each in left] == [
+        ("nack", "nobody to write to"),
+        ("discard", ""),
+        ("go", None),
+    ]
+    assert left[2]["values"]["score"] == 0.5

@@ -1,0 +1,143 @@
+"""An async function that asks a server about each row: a real one on this machine, which fails."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from stages.answer import nack
+from stages.calling import ConnectionErrorInFunction
+from tests.stages.test_answering import answered, refused
+
+
+class Server(ThreadingHTTPServer):
+    """Answers `/score/4` with 2.0, `/score/13` with 500, `/busy/…` with 503, and `/slow/…` when it is closed."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Answers)
+        self.lock = threading.Lock()
+        self.together = threading.Barrier(4, timeout=20)
+        self.at_work = self.most = 0
+        self.closed = threading.Event()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Answers(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        """Count who is at work at the same time."""
+        _, what, number = self.path.split("/")
+        with self.server.lock:
+            self.server.at_work += 1
+            self.server.most = max(self.server.most, self.server.at_work)
+        if what == "together":
+            self.server.together.wait()
+        if what == "slow":
+            self.server.closed.wait()
+        with self.server.lock:
+            self.server.at_work -= 1
+        status = 503 if what == "busy" else 500 if number == "13" else 200
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(json.dumps(int(number) / 2).encode())
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """A server of the test's own."""
+    made = Server()
+    thread = threading.Thread(target=made.serve_forever)
+    thread.start()
+    yield made
+    made.closed.set()
+    made.shutdown()
+    thread.join()
+    made.server_close()
+
+
+def asking(url: str) -> Any:
+    """A function that asks for each row's score."""
+
+    def fetched(number: int) -> float:
+        with urllib.request.urlopen(f"{url}/{number}", timeout=20) as answer:  # noqa: S310 -- it is our own
+            return float(json.load(answer))
+
+    async def score(row: dict[str, Any]) -> Any:
+        try:
+            return {"score": await asyncio.to_thread(fetched, row["id"])}
+        except urllib.error.HTTPError as error:
+            if error.code == 500:
+                return nack(f"the server has no score for {row['id']}", code="NO_SCORE")
+            raise
+
+    return score
+
+
+def test_each_row_is_asked_for_and_only_the_failing_one_is_refused(server: Server) -> None:
+    """Rows keep their order, whichever answer came first."""
+    found = answered(asking(f"{server.url}/score"), 20)
+    assert [row[2] for at, row in enumerate(found) if at != 13] == [at / 2 for at in range(20) if at != 13]
+    assert refused(found) == {13: "NO_SCORE"}
+
+
+def test_so_many_rows_are_at_work_at_a_time_and_no_more(server: Server) -> None:
+    """The server lets nobody go before four have come, and never sees a fifth."""
+    assert len(answered(asking(f"{server.url}/together"), 12)) == 12
+    assert server.most == 4
+
+
+def test_a_server_that_is_busy_is_no_rows_fault(server: Server) -> None:
+    """The batch fails, by an error that passes by itself."""
+    with pytest.raises(ConnectionErrorInFunction, match="HTTP Error 503"):
+        answered(asking(f"{server.url}/busy"), 3)
+
+
+def test_a_server_that_is_away_is_no_rows_fault(server: Server) -> None:
+    """Nobody listens there."""
+    with pytest.raises(ConnectionErrorInFunction, match="Connection refused"):
+        answered(asking("http://127.0.0.1:1"), 3)
+
+
+def test_a_row_that_is_not_answered_in_time_is_refused_and_the_others_go_on() -> None:
+    """The time is that of one row."""
+
+    async def score(row: dict[str, Any]) -> Any:
+        if row["id"] == 2:
+            await asyncio.Event().wait()
+        return {"score": 1.0}
+
+    found = answered(score, 8, timeout=0.5)
+    assert found[2] == ("nack", "RAISED", "f did not come back within 0.5 s")
+    assert len(refused(found)) == 1
+
+
+def test_a_row_for_which_it_raises_is_refused_alone() -> None:
+    """No other row is asked about again."""
+    asked: list[int] = []
+
+    async def score(row: dict[str, Any]) -> Any:
+        asked.append(row["id"])
+        if row["id"] == 2:
+            raise ValueError("unlucky")
+        return {"score": float(asked.count(row["id"]))}
+
+    found = answered(score, 5)
+    assert found[2] == ("nack", "RAISED", "f raised ValueError: unlucky")
+    assert [row[2] for at, row in enumerate(found) if at != 2] == [1.0] * 4

@@ -1,0 +1,65 @@
+"""The sample of what takes long."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sample import not_chosen
+
+CONFTEST = "from tests.sample import *"
+MANY = """
+import pytest
+
+@pytest.mark.long
+@pytest.mark.parametrize("moment", range(6))
+def test_killed(moment): pass
+
+@pytest.mark.variant
+@pytest.mark.parametrize("case", range(5))
+def test_one_more(case): pass
+
+@pytest.mark.parametrize("number", range(10))
+def test_quick(number): pass
+"""
+
+
+def test_a_number_chooses_the_same_ones_again() -> None:
+    """And every one of them is chosen by some number."""
+    assert not_chosen("abcdef", 2, 7) == not_chosen("abcdef", 2, 7)
+    assert len(not_chosen("abcdef", 2, 7)) == 4
+    assert set.intersection(*(set(not_chosen("abcdef", 2, seed)) for seed in range(50))) == set()
+
+
+@pytest.mark.parametrize(
+    ("options", "passed"),
+    [
+        (["--long", "2", "--seed", "7"], 2 + 2 + 10),
+        (["--long", "all"], 6 + 2 + 10),
+        (["--variants", "100"], 4 + 5 + 10),
+        (["--long", "1", "--share", "20"], 1 + 1 + 2),
+        (["test_many.py"], 6 + 5 + 10),
+    ],
+)
+def test_some_are_run_and_the_others_are_said_to_be_left_out(
+    pytester: pytest.Pytester, options: list[str], passed: int
+) -> None:
+    """Of six that are long, five variants and ten others; whoever names a file gets it whole."""
+    pytester.makeconftest(CONFTEST)
+    pytester.makepyfile(test_many=MANY)
+    result = pytester.runpytest(*options, "-W", "ignore")
+    result.assert_outcomes(passed=passed, deselected=21 - passed)
+
+
+def test_the_number_is_printed(pytester: pytest.Pytester) -> None:
+    """Whether it was given or not."""
+    pytester.makeconftest(CONFTEST)
+    pytester.makepyfile(test_many=MANY)
+    pytester.runpytest("--seed", "7", "-W", "ignore").stdout.fnmatch_lines(["*chosen by --seed 7"])
+    pytester.runpytest("-W", "ignore").stdout.re_match_lines([r".*chosen by --seed \d+"])
+
+
+def test_a_number_that_is_none_is_refused(pytester: pytest.Pytester) -> None:
+    """With what would be one."""
+    pytester.makeconftest(CONFTEST)
+    pytester.makepyfile(test_many=MANY)
+    pytester.runpytest("--long", "few", "-W", "ignore").stderr.fnmatch_lines(["*--long few: a number, or all"])
