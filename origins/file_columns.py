@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from origins.errors import OriginError
 from origins.listing import Place
-from origins.names import HIDDEN, below, text
+from origins.names import HIDDEN, below, path_told, text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FILE = HIDDEN + "file"
 """The column with Spark's own `_metadata`."""
-_PATH = f"url_decode(replace({FILE}.file_path, '+', '%2B'))"
+_PATH = path_told(f"{FILE}.file_path")
 METADATA: Mapping[str, tuple[str, str]] = {
     "file_path": ("string", _PATH),
     "file_name": ("string", f"substring_index({_PATH}, '/', -1)"),

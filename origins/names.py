@@ -31,9 +31,15 @@ def text(value: str) -> str:
 
 def below(root: str, path: str) -> str:
     """SQL for the name of a file relative to a root; `path` is SQL for its path as Spark's `_metadata` has it."""
-    told = f"url_decode(replace({path}, '+', '%2B'))"  # which would make a space of a plus sign
+    told = path_told(path)
     base = text(root.removeprefix("file:").rstrip("/") + "/")
     return f"substring({told}, locate({base}, {told}) + char_length({base}))"
+
+
+def path_told(path: str) -> str:
+    """SQL for a file's path as people write it, from the URL that Spark's `_metadata` has."""
+    told = f"url_decode(replace({path}, '+', '%2B'))"  # which would make a space of a plus sign
+    return f"if(contains({path}, '%'), {told}, {path})"  # most have nothing to decode, which costs more than the rest
 
 
 def no_such_table(error: Exception) -> bool:
