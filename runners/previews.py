@@ -12,6 +12,7 @@ from origins.changes import stopped
 from origins.errors import WherryError
 from origins.origin import Origin, Progress
 from origins.quantities import seconds
+from runners.blame import of_a_row
 from runners.definition import Definition
 from runners.errors import CarryFailed, Refusal
 from runners.journal import Journal
@@ -27,6 +28,7 @@ from runners.runner import columns, own
 from runners.session import in_short, obtain
 from runners.session import own as own_session
 from runners.source import Feed, Source
+from runners.store import Kept
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -131,19 +133,38 @@ class _Look:
 
     def tried(self, origin: Origin, line: Line, plan: Plan, *, rows: int | None, shown: int) -> BatchPreview:
         """What becomes of the batch's rows."""
+        from runners.preparing import Preparation
+        from runners.sifting import Sieve
         from runners.trial import Trial
 
-        batch = plan.batch
-        trial = Trial(
-            line=line,
-            pins=plan.pins,
-            order=origin.parts(own(batch)),
-            most=shown,
-            secrets=self.definition.pipeline.secrets,
-            protection=self.definition.pipeline.protection,
-        )
-        try:
+        batch, pipeline = plan.batch, self.definition.pipeline
+        order = origin.parts(own(batch))
+
+        def tried(sieve: Sieve | None = None) -> BatchPreview:
+            trial = Trial(
+                line=line,
+                pins=plan.pins,
+                order=order,
+                most=shown,
+                secrets=pipeline.secrets,
+                protection=pipeline.protection,
+                sieve=sieve,
+            )
             return trial.of(batch, origin.fetch(self.spark, own(batch), places=True), columns(batch), rows=rows)
+
+        def sifted() -> BatchPreview:
+            preparation = Preparation(
+                spark=self.spark, store=Kept(), name="preview", line=line, pins=plan.pins, order=order
+            )
+            return tried(Sieve(preparation))
+
+        try:
+            try:
+                return tried()
+            except Exception as error:
+                if not of_a_row(error):
+                    raise
+                return sifted()
         except WherryError:
             raise
         except Exception as error:

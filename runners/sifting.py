@@ -16,7 +16,7 @@ from origins.origin import PLACE
 from runners.blame import of_a_row, told
 from runners.errors import CarryFailed
 from runners.line import Step, passing
-from runners.preparing import Preparation, branched, sections_of
+from runners.preparing import Preparation, branched
 from stages.halving import Raised, halved
 from stages.rows import POISON, STATE, Marked
 
@@ -45,18 +45,20 @@ class Sieve:
         in the cause's own words."""
         preparation, line = self.preparation, self.preparation.line
         rows = preparation.ready(rows)
-        last = [step for steps in line.branches.values() for step in steps]
-        sections = sections_of(line.common)
-        for number, steps in enumerate(sections, 1):
-            for run in _runs(steps):
-                if run[0].stage.changes_rows:
-                    rows = self._sifted(rows, run, self._changed)
-                elif not run[0].stage.asks_outside:
-                    rows = self._sifted(rows, run, self._passed)
-                rows = passing(rows, run, preparation.pins)
-            if number == len(sections) and last:
-                rows = self._sifted(rows, last, self._branched)
-        return branched(rows, line, preparation.pins)
+        for run in runs_of(line.common):
+            rows = passing(self.sifted(rows, run), run, preparation.pins)
+        return branched(self.sifted_for_branches(rows), line, preparation.pins)
+
+    def sifted(self, rows: Marked, run: Sequence[Step]) -> Marked:
+        """The rows at the door of these steps (`runs_of`), which then refuse those at which one of them raises."""
+        if run[0].stage.changes_rows:
+            return self._sifted(rows, run, self._changed)
+        return rows if run[0].stage.asks_outside else self._sifted(rows, run, self._passed)
+
+    def sifted_for_branches(self, rows: Marked) -> Marked:
+        """The same, where rows part for their destinations."""
+        last = [step for steps in self.preparation.line.branches.values() for step in steps]
+        return self._sifted(rows, last, self._branched) if last else rows
 
     def _sifted(
         self, rows: Marked, steps: Sequence[Step], behind: Callable[[Marked, Sequence[Step]], DataFrame]
@@ -157,7 +159,7 @@ def _poison(found: dict[int, tuple[int, Raised]]) -> Any:
     return F.create_map(*pairs)
 
 
-def _runs(steps: Sequence[Step]) -> list[list[Step]]:
+def runs_of(steps: Sequence[Step]) -> list[list[Step]]:
     """The steps one after the other, in runs that can be looked at together."""
     runs: list[list[Step]] = []
     for step in steps:

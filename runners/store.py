@@ -151,6 +151,28 @@ class Tables(Store):
         return [row[0] for row in found if row[0].startswith(self.prefix)]
 
 
+@dataclass(frozen=True)
+class Kept(Store):
+    """The memory of this process, for who only looks: nothing is left of it, so nothing is ever removed."""
+
+    _frames: dict[str, tuple[Any, StructType]] = field(default_factory=dict)
+
+    def write(self, name: str, frame: DataFrame) -> int | None:
+        rows = frame.toArrow()
+        self._frames[name] = rows, frame.schema
+        return int(rows.num_rows)
+
+    def read(self, spark: SparkSession, name: str) -> DataFrame:
+        rows, schema = self._frames[name]
+        return spark.createDataFrame(rows, schema)
+
+    def remove(self, spark: SparkSession, name: str) -> None:
+        pass
+
+    def sweep(self, spark: SparkSession, keep: Callable[[], Collection[str]]) -> None:
+        pass
+
+
 def _rows_in(folder: Path) -> int | None:
     """How many rows the parquet files of a folder say that they have; None if Spark wrote them elsewhere."""
     from pyarrow import parquet

@@ -23,6 +23,7 @@ from runners.line import Line, Step, labels_of, passing
 from runners.preparing import BEFORE, COMMON, behind_branch, struct_of
 from runners.preview import READ, BatchPreview, Seen, StagePreview
 from runners.secrets import without
+from runners.sifting import Sieve, runs_of
 from stages.rows import ORIGINAL, REFUSED_BY_ORIGIN, STATE, VERDICT, Marked, payload_of
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ class Trial:
     """What is not shown, with what stands in its place."""
     protection: Protection = Protection()
     """What masks the rows that are seen."""
+    sieve: Sieve | None = None
+    """What finds the rows at which stages raise; None while none is known to."""
     sections: list[Section] = field(default_factory=list)
 
     def of(self, batch: Batch, frame: DataFrame, names: tuple[str, ...], *, rows: int | None = None) -> BatchPreview:
@@ -83,8 +86,10 @@ class Trial:
         begun = Marked.begin(frame, names, labels_of(batch), self._closed)
         begun = replace(begun, parts=self.order)
         self.sections.append(Section())
-        common = self._passing(self._noted(begun, None, ""), self.line.common)
-        self._close(self._branched(common))
+        rows_now = self._noted(begun, None, "")
+        for run in runs_of(self.line.common):
+            rows_now = self._passing(self.sieve.sifted(rows_now, run) if self.sieve else rows_now, run)
+        self._close(self._branched(self.sieve.sifted_for_branches(rows_now) if self.sieve else rows_now))
         last = self.sections[-1]
         return BatchPreview(
             lane=batch.lane,

@@ -156,6 +156,33 @@ def test_the_lane_that_failed_is_looked_at_first(place: Place) -> None:
     assert seen(batch, "cast", "refused")[0]["id"] == 9
 
 
+@pytest.mark.connect
+@pytest.mark.promise("SS-25")
+def test_a_row_at_which_an_expression_raises_is_seen_as_refused(place: Place) -> None:
+    """With the cause's own words, at its stage; the run does the same, and nothing is written before."""
+    place.land("a.json", [order(number) for number in range(1, 8)])
+    text = ORDERS.replace(
+        "destinations:\n  - delta: {path: tables/orders}\n",
+        "  - with_columns: {share: '1 / (id - 2)'}\n"
+        "  - sql: 'select *, 10 / (id - 3) as more from rows'\n"
+        "destinations:\n"
+        "  - {delta: {path: tables/all}}\n"
+        "  - {delta: {path: tables/some}, stages: [{filter: '1 / (id - 5) < 1'}]}\n",
+    )
+    pipeline = place.load(text)
+    before = files(place.folder)
+    (batch,) = pipeline.preview().batches
+    assert files(place.folder) == before
+    assert told(batch)["with_columns#2"] == (7, 6, 0, 1)
+    assert told(batch)["sql"] == (6, 5, 0, 1)
+    assert told(batch)["some/filter"] == (5, 3, 1, 1)
+    assert [row["id"] for row in seen(batch, "sql", "refused")] == [3]
+    (why,) = [row for stage in batch.stages for row in stage.rows if row.outcome == "refused" and row.row["id"] == 5]
+    assert (why.code, str(why.message)[:17]) == ("DIVIDE_BY_ZERO", "Division by zero.")
+    assert dict(pipeline.run().delivered) == batch.destinations == {"all": 4, "some": 3}
+    assert [json.loads(row["row"])["id"] for row in place.refused()] == [2, 3, 5]
+
+
 def test_a_stage_that_does_not_fit_is_named(place: Place) -> None:
     """Before any row is read."""
     place.land("a.json", [order(1)])
