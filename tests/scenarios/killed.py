@@ -4,22 +4,30 @@ With `replay` it is the refused rows that are carried again."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import sys
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from destinations.delta import Delta
 from destinations.destination import Label
 from runners.events import Event
 from runners.pipeline import Pipeline
+from runners.progress import Plan
 from runners.replaying import Replay
+from runners.runner import Runner
+from runners.sifting import Sieve
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def main(file: str, at: str, number: int, what: str = "") -> None:
-    """Die at the event called `at` of batch `number`; or right behind its write, with `Written`."""
+    """Die at the event called `at` of batch `number`; or right behind its write, with `Written`; or, with `Sifted`, in
+    the middle of the search for its rows at which stages raise."""
     pipeline = Pipeline.load(file)
 
     def die() -> None:
@@ -42,6 +50,26 @@ def main(file: str, at: str, number: int, what: str = "") -> None:
 
         return write_and_die
 
+    tries = itertools.count(1)
+
+    def sifting(sifted: Callable[..., Any]) -> Callable[..., Any]:
+        """What decides a batch with such rows; of this one the third try to find them is the last."""
+
+        @wraps(sifted)
+        def sift(runner: Runner, spark: SparkSession, plan: Plan) -> Any:
+            attempt = Sieve._try
+
+            def try_or_die(sieve: Sieve, frame: DataFrame, *, few: bool) -> None:
+                if at == "Sifted" and plan.batch.number == number and next(tries) == 3:
+                    die()
+                attempt(sieve, frame, few=few)
+
+            Sieve._try = try_or_die  # type: ignore[method-assign]
+            return sifted(runner, spark, plan)
+
+        return sift
+
+    Runner._sifted = sifting(Runner._sifted)  # type: ignore[method-assign]
     Delta.write = dying(Delta.write)  # type: ignore[method-assign]
     Delta.write_few = dying(Delta.write_few)  # type: ignore[method-assign]
     if what == "replay":

@@ -223,6 +223,42 @@ def test_three_bad_rows_in_a_hundred_thousand_are_refused_alone_wherever_they_ar
     assert tries[0] <= 1 + 2 * 3 * math.ceil(math.log2(100_000))
 
 
+@pytest.mark.long
+@pytest.mark.promise("CD-16", "CD-22")
+def test_a_run_that_is_killed_in_the_middle_of_the_search_for_bad_rows_delivers_each_row_once(place: Place) -> None:
+    """Killed while it searches, and once more when the batch is decided; the next run delivers it."""
+    for number, rows in enumerate([[1], range(2, 12), [12]], 1):
+        place.land(f"{number}.json", [order(row) for row in rows])
+    bad = "  - with_columns: {share: '1 / ((id - 5) * (id - 9))'}\n"
+    text = ORDERS.replace("destinations:", f"{bad}destinations:")
+    place.kill(text, "Sifted", 2)
+    assert place.ids("tables/orders") == [1]
+    place.kill(text, "BatchDecided", 3)
+    assert place.ids("tables/orders") == [1]
+    report = place.load().run()
+    assert (report.status, report.balanced) == ("succeeded", True)
+    assert place.ids("tables/orders") == [1, 2, 3, 4, 6, 7, 8, 10, 11, 12]
+    assert [(json.loads(row["row"])["id"], row["code"]) for row in place.refused()] == [
+        (5, "DIVIDE_BY_ZERO"),
+        (9, "DIVIDE_BY_ZERO"),
+    ]
+    assert place.load().audit().balanced is True
+
+
+@pytest.mark.promise("X2", "X8")
+def test_rows_at_which_an_expression_raises_count_for_the_window(place: Place) -> None:
+    """The second one trips it: the batch delivers nothing, and the error shows it in the cause's own words."""
+    place.land("1.json", [order(number) for number in range(1, 9)])
+    bad = "  - with_columns: {share: '1 / ((id - 5) * (id - 7))'}\n"
+    text = ORDERS.replace("destinations:", f"{bad}destinations:").replace("threshold: 500", "threshold: 2")
+    report = place.load(text).run(check=False)
+    assert report.error is not None
+    assert (report.error.code, report.error.stage) == ("WINDOW", "with_columns#2")
+    assert "batch 1, row 7" in report.error.message
+    assert "Division by zero." in report.error.message
+    assert (place.ids("tables/orders"), place.refused()) == ([], [])
+
+
 @pytest.mark.connect
 @pytest.mark.promise("CD-16", "SS-22")
 def test_a_row_at_which_an_expression_raises_is_its_stages_to_deal_with(numbers: Numbers, tries: list[int]) -> None:
@@ -304,6 +340,34 @@ def test_a_constraint_that_comes_while_a_run_goes_on_refuses_its_rows_alone(plac
     assert [(row["stage"], row["code"], row["destination"]) for row in place.refused()] == [
         ("orders/demands", "CHECK", "orders")
     ]
+
+
+CELL = """
+import math
+from typing import TypedDict
+from stages.answer import keep, nack
+
+LIMIT = 3
+
+class Rooted(TypedDict):
+    x: float
+
+def root(rows: list[dict]) -> list[Rooted]:
+    return [nack("too large") if row["id"] > LIMIT else {"x": math.sqrt(row["id"])} for row in rows]
+"""
+
+
+@pytest.mark.connect
+@pytest.mark.promise("HP-14")
+def test_a_function_of_a_notebook_cell_answers(numbers: Numbers) -> None:
+    """It stands in no file; what its cell names goes with it to where rows are."""
+    cell: dict[str, Any] = {"__name__": "__main__"}
+    exec(CELL, cell)  # noqa: S102 -- as a notebook runs a cell
+    report = numbers.carried([Handler(cell["root"])], rows=4)
+    assert (report.delivered, report.balanced) == ({"out": 3}, True)
+    assert numbers.refused() == {4: ("python", "PYTHON", "too large")}
+    found = numbers.spark.read.format("delta").load(str(numbers.folder / "out")).orderBy("id").collect()
+    assert [round(row.x, 3) for row in found] == [1.0, 1.414, 1.732]
 
 
 def test_what_raises_only_where_rows_meet_fails_the_batch(numbers: Numbers) -> None:
