@@ -11,6 +11,7 @@ from destinations.delta import Delta
 from destinations.delta_table import Table
 from destinations.destination import Destination, DestinationError, Identity, Misfit
 from origins.batch import JSON, Batch
+from origins.names import text
 
 if TYPE_CHECKING:
     import pyarrow
@@ -85,6 +86,12 @@ def dead_letters(
         else nothing,
     }
     return refused.select(*[columns[each.name].alias(each.name) for each in schema()])
+
+
+def lacking(spark: SparkSession, dlq: Delta, rows: DataFrame, batch: Batch) -> DataFrame:
+    """Those of a batch's rows that the DLQ does not have yet."""
+    there = spark.sql(f"SELECT id FROM {dlq.sql_name} WHERE plan = {text(batch.plan)}")
+    return rows.join(there, "id", "left_anti").select(*rows.columns)
 
 
 def of_batch(batch: Batch) -> Mapping[str, JSON]:

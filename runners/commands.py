@@ -111,7 +111,9 @@ wherry.add_command(preview)
 @click.option("--follow", is_flag=True, help="Go on when nothing is left, until you stop it.")
 @click.option("--moved", multiple=True, metavar="NAME", help="The same content lies elsewhere now.")
 @click.option("--fresh", multiple=True, metavar="NAME", help="Something else lies in its place now.")
-@click.option("--forget", multiple=True, metavar="NAME", help="A destination that is gone gets no open batch any more.")
+@click.option(
+    "--forget", multiple=True, metavar="NAME", help="One that is gone, or refuses, gets no open batch any more."
+)
 @click.option(
     "--assume",
     type=click.Choice(["delivered", "missing"]),

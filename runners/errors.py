@@ -88,6 +88,24 @@ class LimitTripped(WherryError):
         self.stage = nacks[0]["stage"] if nacks else None
 
 
+class RefusedLate(WherryError):
+    """A destination refuses rows of a batch that others have got already."""
+
+    code = "REFUSED_LATE"
+
+    def __init__(self, batch: Batch, *, refusing: str, having: Sequence[str], said: str) -> None:
+        super().__init__(
+            f"'{refusing}' refuses rows of batch {batch.number} of lane {batch.lane}, of which "
+            f"{' and '.join(having)} {'has' if len(having) == 1 else 'have'} got rows already: {said}",
+            hint="Nothing is lost: the batch stays open, and the next run goes on with it.\n"
+            f"let it in    take back what '{refusing}' demands by now, a constraint or NOT NULL; run; demand it again\n"
+            f'go without   wherry run FILE --forget {refusing} --reason "…"\n'
+            f"             wherry backfill FILE --only {refusing} --lane {batch.lane} --from {batch.number} "
+            f'--to {batch.number} --reason "…"  (refuses these rows alone)',
+        )
+        self.batch = batch
+
+
 class Unbalanced(WherryError):
     """A batch was delivered, and its counts do not add up."""
 

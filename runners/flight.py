@@ -9,16 +9,19 @@ from typing import Literal
 from destinations.destination import Identity, Written
 from destinations.dlq import DLQ, Dlq
 from origins.batch import JSON
+from runners.blame import of_a_row
 from runners.causes import unanswered
 from runners.counts import Branch, Counts
 from runners.entry import Entry
-from runners.errors import LimitTripped, StageStopped, Unbalanced, WindowTripped
+from runners.errors import LimitTripped, RefusedLate, StageStopped, Unbalanced, WindowTripped
 from runners.limits import judged
 from runners.outcome import (
     Alone,
     Answers,
     Ask,
     Carry,
+    Check,
+    Checked,
     Count,
     Counted,
     Deliver,
@@ -65,6 +68,10 @@ class Flight:
     """Whether it was parted from others with which it was to be written."""
     begun: bool = False
     """Whether this run planned it."""
+    refusing: str = ""
+    """The destination whose write refused rows that were decided for it, if there is one."""
+    again: bool = False
+    """Whether it is decided once more though the DLQ has rows of it."""
     tried: int = 0
     """How often it was tried again, by earlier runs too."""
     since: float | None = None
@@ -121,6 +128,8 @@ def after(flight: Flight, outcome: Outcome, rules: Rules) -> Step:
         return _answered(flight, outcome, rules)
     if isinstance(outcome, Counted):
         return _counted(flight, outcome)
+    if isinstance(outcome, Checked):
+        return _checked(flight, outcome, rules)
     assert not isinstance(outcome, Ticked | Shared), "what a flight hears is of one batch"
     if outcome.counts is not None:
         return _straight(flight, outcome.written, outcome.counts)
@@ -142,8 +151,11 @@ def _judge(flight: Flight, prepared: Prepared, rules: Rules) -> Step:
         counts=prepared.counts,
         window=window,
         bases=prepared.bases,
+        again=flight.again,
     )
-    if prepared.stops:
+    if flight.again:  # it has delivered something, so it is settled whole
+        tripped = None
+    elif prepared.stops:
         task = Explain(plan=flight.plan, decision=decision, place=0, stages=prepared.stops)
         return Step(flight=replace(flight, task=task, decision=decision))
     if tripped is not None:
@@ -170,11 +182,26 @@ def _tripped(flight: Flight, nacks: Sequence[Mapping[str, JSON]], rules: Rules) 
 
 def _answered(flight: Flight, answers: Answers, rules: Rules) -> Step:
     if flight.decision is not None:
-        return _next(replace(flight, landed={**flight.landed, **answers.found}), rules)
+        return _answered_of(flight, flight.decision, answers, rules)
     if not answers.found:
         return Step(flight=replace(flight, task=Carry(plan=flight.plan))) if flight.begun else _cancel(flight)
     (written,) = answers.found.values()
     return Step(flight=replace(flight, landed=answers.found, task=Count(plan=flight.plan, written=written)))
+
+
+def _answered_of(flight: Flight, decision: Decision, answers: Answers, rules: Rules) -> Step:
+    """A decided batch goes on to those that do not have it. Where nobody has it, and a destination has refused rows of
+    it or may demand something else than when it was decided, that is looked at first."""
+    found = {name: each for name, each in answers.found.items() if name != DLQ or not decision.again}
+    flight = replace(flight, landed={**flight.landed, **found})
+    having = _having(flight)
+    if flight.refusing in having:
+        flight = replace(flight, refusing="", failed={})
+    if flight.refusing and having:
+        return _too_late(flight, flight.refusing, having)
+    if flight.refusing or not (flight.begun or having):
+        return Step(flight=replace(flight, task=Check(plan=flight.plan, decision=decision)))
+    return _next(flight, rules)
 
 
 def _counted(flight: Flight, counted: Counted) -> Step:
@@ -188,8 +215,30 @@ def _counted(flight: Flight, counted: Counted) -> Step:
     return _settle(flight, counts, window.json(), owed=(), known=counted.read is not None)
 
 
+def _checked(flight: Flight, checked: Checked, rules: Rules) -> Step:
+    """A batch that nobody has, though it was decided, is decided again where a destination would refuse rows of it.
+    One that an earlier run has left is planned anew, for its stages may be others now."""
+    again = flight.again or DLQ in flight.landed
+    if not checked.refusing and not flight.refusing:
+        return _next(flight, rules)
+    if not checked.refusing and (flight.begun or again):
+        return Step(flight=replace(flight, task=None), error=flight.failed[flight.refusing])
+    if again and not (flight.begun and checked.same):
+        return _too_late(flight, checked.refusing, [DLQ])
+    if not flight.begun:
+        return _cancel(flight)
+    task = Prepare(plan=flight.plan)
+    return Step(flight=replace(flight, task=task, decision=None, landed={}, failed={}, refusing="", again=again))
+
+
 def _delivered(flight: Flight, landed: Landed, rules: Rules) -> Step:
     flight = replace(flight, landed={**flight.landed, **landed.written}, failed={**flight.failed, **landed.failed})
+    refusing = next((name for name, error in landed.failed.items() if of_a_row(error)), "")
+    if refusing and DLQ not in landed.failed:
+        if _having(flight):
+            return _too_late(flight, refusing, _having(flight))
+        task = _asking(flight, list(landed.failed.values()), list(landed.failed))
+        return Step(flight=replace(flight, task=task, refusing=refusing))
     if landed.failed and (DLQ in landed.failed or rules.delivery == "after_all"):
         again = None if DLQ in landed.failed else _asking(flight, list(landed.failed.values()), list(landed.failed))
         return Step(flight=replace(flight, task=None), error=next(iter(landed.failed.values())), again=again)
@@ -229,6 +278,22 @@ def _next(flight: Flight, rules: Rules) -> Step:
     flight = replace(flight, task=None)
     step = _publish(flight, counts, decision, owed) if publish else Step(flight=flight)
     return replace(step, error=error, again=again)
+
+
+def _having(flight: Flight) -> Sequence[str]:
+    """The destinations that have got rows of a decided batch."""
+    assert flight.decision is not None
+    branches = flight.decision.counts.branches
+    landed = {name: flight.landed[name] for name in flight.plan.destinations if name in flight.landed}
+    return [name for name, each in landed.items() if branches[name].expected or each.version is not None]
+
+
+def _too_late(flight: Flight, refusing: str, having: Sequence[str]) -> Step:
+    error = flight.failed.get(refusing)
+    said = getattr(error, "message", str(error)) if error else "it demands by now what they do not have"
+    late = RefusedLate(flight.plan.batch, refusing=refusing, having=having, said=said)
+    late.__cause__ = error
+    return Step(flight=replace(flight, task=None), error=late)
 
 
 def _publish(flight: Flight, counts: Counts, decision: Decision, owed: Sequence[str]) -> Step:

@@ -132,6 +132,8 @@ def waive(journal: Journal, destinations: Mapping[str, Destination], ruling: Rul
         for name in gone:
             if name not in ruling.forget:
                 raise _waits_for(plan, name)
+        if plan.decision is not None and set(plan.destinations) - {*gone, *ruling.forget}:
+            gone = [name for name in plan.destinations if name in {*gone, *ruling.forget}]
         if gone:
             journal.record(*_waived(plan, gone, ruling))
 

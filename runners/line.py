@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
@@ -75,17 +76,24 @@ class Line:
             return Line(common=[*common, *own], branches={only: ()})
         return Line(common=common, branches=branches)
 
-    def demanding(self, demands: Sequence[Stage]) -> Line:
-        """The same line, of which the only destination demands this instead of what it did."""
-        (destination,) = self.branches
-        own = [step for step in self.common if step.destination is None]
-        names = {step.name for step in own}
-        steps = []
-        for number, stage in enumerate(demands, len(own) + 1):
-            name = f"{destination}/{stage.name or type(stage).__name__.lower()}"
-            unique = name if name not in names else f"{name}#{number}"
-            steps.append(Step(number=number, name=unique, stage=stage, destination=destination))
-        return Line(common=[*own, *steps], branches=self.branches)
+    def demanding(self, demands: Mapping[str, Sequence[Stage]]) -> Line:
+        """The same line, of which the destinations demand this instead of what they did."""
+        names = {step.name for step in self.steps if step.destination is None}
+        number = itertools.count(1)
+
+        def steps(before: Sequence[Step], destination: str) -> list[Step]:
+            found = [replace(step, number=next(number)) for step in before if step.destination is None]
+            for stage in demands.get(destination, ()):
+                at, name = next(number), f"{destination}/{stage.name or type(stage).__name__.lower()}"
+                unique = name if name not in names else f"{name}#{at}"
+                found.append(Step(number=at, name=unique, stage=stage, destination=destination))
+            return found
+
+        if len(self.branches) == 1:
+            (only,) = self.branches
+            return Line(common=steps(self.common, only), branches=self.branches)
+        common = steps(self.common, "")
+        return Line(common=common, branches={name: steps(own, name) for name, own in self.branches.items()})
 
     @property
     def steps(self) -> Sequence[Step]:

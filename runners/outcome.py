@@ -86,13 +86,21 @@ class Explain:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Check:
+    """See whether a destination would refuse rows that were decided for it, by what it demands by now."""
+
+    plan: Plan
+    decision: Decision
+
+
+@dataclass(frozen=True, kw_only=True)
 class Tick:
     """Show stages and destinations a batch without rows, which nobody plans and nobody settles."""
 
     batch: Batch
 
 
-Task: TypeAlias = "Carry | Together | Prepare | Deliver | Ask | Count | Explain | Tick"
+Task: TypeAlias = "Carry | Together | Prepare | Deliver | Ask | Count | Explain | Check | Tick"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,8 +184,20 @@ class Failed:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Checked:
+    """What a destination thinks of a decided batch now."""
+
+    refusing: str = ""
+    """The first that would refuse a row; nothing if all take all."""
+    same: bool = False
+    """Whether the batch, decided once more, would have the same rows and refuse those again that it has refused."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Ticked:
     """Everybody has seen the empty batch."""
 
 
-Outcome: TypeAlias = "Landed | Shared | Alone | Refused | Prepared | Answers | Counted | Explained | Ticked | Failed"
+Outcome: TypeAlias = (
+    "Landed | Shared | Alone | Refused | Prepared | Answers | Counted | Explained | Checked | Ticked | Failed"
+)

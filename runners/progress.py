@@ -32,6 +32,8 @@ class Decision:
     """How many frames of it lie there: one, and one more behind each stage that changes rows."""
     bases: Mapping[str, int] = field(default_factory=dict)
     """For each group of rows in which one was refused, what to add to a row's number to get its place."""
+    again: bool = False
+    """Whether it was decided before, so that the DLQ may have some of its refused rows already."""
 
     def json(self) -> dict[str, JSON]:
         """As the ledger keeps it."""
@@ -41,6 +43,7 @@ class Decision:
             "window": self.window.json(),
             "sections": self.sections,
             "bases": dict(self.bases),
+            **({"again": True} if self.again else {}),
         }
 
     @staticmethod
@@ -52,6 +55,7 @@ class Decision:
             window=NackWindow.of(value["window"]),
             sections=value["sections"],
             bases=value["bases"],
+            again=value.get("again", False),
         )
 
 

@@ -20,7 +20,7 @@ class Ruling:
     """Origins and destinations in whose place there is something else now: an origin is read from its beginning, a
     destination takes part from the next batch."""
     forget: tuple[str, ...] = ()
-    """Destinations that are gone, and get no open batch any more."""
+    """Destinations that are gone, or refuse what was decided for them, and get no open batch any more."""
     assume: Literal["", "delivered", "missing"] = ""
     """What holds for an open batch of which its destination cannot say whether it has it."""
     reason: str = ""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from destinations.deadline import Deadline
+from destinations.delta import Delta
 from destinations.destination import Destination, Identity, Label, Unsure, Written
 from destinations.dlq import DLQ
 from origins.batch import JSON, Batch
@@ -22,6 +23,7 @@ from origins.errors import OriginError
 from origins.origin import Origin
 from origins.protection import Protection
 from runners.blame import of_a_row
+from runners.demanding import demanded_now, refuses
 from runners.line import Line, labels_of, passing
 from runners.nack_window import NackWindow
 from runners.outcome import (
@@ -29,6 +31,8 @@ from runners.outcome import (
     Answers,
     Ask,
     Carry,
+    Check,
+    Checked,
     Count,
     Counted,
     Deliver,
@@ -134,6 +138,7 @@ class Runner:
             Ask: self._ask,
             Count: self._count,
             Explain: self._explain,
+            Check: self._check,
             Tick: self._tick,
         }
         spark = self._session()
@@ -205,17 +210,17 @@ class Runner:
             if MARK in str(error):
                 return Refused()
             if of_a_row(error):
-                self._ask_demands(spark, task.plan.batch, name)
+                self._ask_demands(spark, task.plan.batch)
                 return Refused()
             raise
         return Landed(written={name: written}, counts=tally.counts(written.rows), described=described)
 
-    def _ask_demands(self, spark: SparkSession, batch: Batch, name: str) -> None:
-        """Go by what the only destination demands by now: its table may have got a constraint since the run began."""
-        line = self.lines[batch.origin]
-        rows = passing(self._nothing(spark, batch), line.demanding(()).common, {})
-        afresh = replace(self.destinations[name])  # without what it knew of its place when the run began
-        demands = afresh.demands(spark, rows.schema)
+    def _ask_demands(self, spark: SparkSession, batch: Batch) -> None:
+        """Go by what destinations demand by now: a table may have got a constraint since the run began."""
+        line = self.lines[batch.origin].demanding({})
+        rows = passing(self._nothing(spark, batch), line.common, {})
+        leaving = {name: passing(rows, steps, {}).schema for name, steps in line.branches.items()}
+        demands = {name: demanded_now(spark, self.destinations[name], schema) for name, schema in leaving.items()}
         self.lines = {**self.lines, batch.origin: line.demanding(demands)}
 
     def _together(self, spark: SparkSession, task: Together) -> Shared | Alone:
@@ -367,13 +372,13 @@ class Runner:
         )
 
     def _delivered(self, spark: SparkSession, task: Deliver, name: str) -> Written | Exception:
-        from destinations.dead_letters import dead_letters
+        from destinations.dead_letters import dead_letters, lacking
         from runners.preparing import refused_rows, rows_for
 
         batch, decision = task.plan.batch, task.decision
         try:
             count = decision.counts.nacked if name == DLQ else decision.counts.branches[name].expected
-            few = _is_small(batch) and count <= FEW
+            few = _is_small(batch) and count <= FEW and not decision.again
             label = Label(batch=batch, destination=name, few=few, deadline=self.deadline)
             written = self._few_delivered(spark, decision, label) if few and self._named(name).takes_few else None
             if written is not None:
@@ -383,6 +388,9 @@ class Runner:
                 rows = dead_letters(
                     refused, batch, original=self.keep_original, secrets=self.secrets, replayed=_replayed(batch)
                 )
+                if decision.again:
+                    assert isinstance(self.dlq, Delta), "another one could not tell what it has"
+                    rows = lacking(spark, self.dlq, rows, batch)
             else:
                 rows = rows_for(spark, self.store, decision, name)
             return self._named(name).write(spark, rows, [label])
@@ -456,6 +464,24 @@ class Runner:
         rows = upto.limit(max(3, self.explained)).collect()
         nacks = [self.protection.nack(_shown(row["nack"].asDict())) for row in rows]
         return Explained(nacks=[without(self.secrets, nack) for nack in nacks])
+
+    def _check(self, spark: SparkSession, task: Check) -> Checked:
+        from runners.preparing import rows_for
+
+        batch = task.plan.batch
+        for name in task.plan.destinations:
+            rows = rows_for(spark, self.store, task.decision, name)
+            if refuses(spark, self._named(name), rows, labels_of(batch)):
+                open_now = batch.origin in self.lines
+                if open_now:
+                    self._ask_demands(spark, batch)
+                return Checked(refusing=name, same=open_now and self._is_same_again(task.plan))
+        return Checked()
+
+    def _is_same_again(self, plan: Plan) -> bool:
+        """Whether the batch, decided once more, is the same one, and the DLQ can tell what it has of it."""
+        origin = self.origins[_read_from(plan.batch)]
+        return self._line(plan).repeatable and origin.repeatable and isinstance(self.dlq, Delta)
 
     def _tick(self, spark: SparkSession, task: Tick) -> Ticked:
         batch, line = task.batch, self.lines[task.batch.origin]

@@ -12,13 +12,15 @@ from destinations.destination import Identity, Written
 from destinations.dlq import DLQ, Dlq
 from origins.batch import Batch, Span
 from runners.counts import Branch, Counts
-from runners.errors import StageStopped, Unbalanced, WindowTripped
+from runners.errors import RefusedLate, StageStopped, Unbalanced, WindowTripped
 from runners.flight import Flight, Rules, after, begin, rested, resume
 from runners.outcome import (
     Alone,
     Answers,
     Ask,
     Carry,
+    Check,
+    Checked,
     Count,
     Counted,
     Deliver,
@@ -112,6 +114,91 @@ def test_one_that_fails_beside_another_leaves_the_batch_open() -> None:
     outcome = Landed(written={"orders": Written(rows=10)}, failed={"latest": OSError("down")})
     step = after(decided(TWO), outcome, LENIENT)
     assert (step.entries, step.done, str(step.error)) == ((), False, "down")
+
+
+CONSTRAINT = OSError("[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] constraint small SQLSTATE: 23001")
+
+
+def refused(flight: Flight, *names: str, has: tuple[str, ...] = ()) -> Flight:
+    """The flight when these destinations have refused rows of it; those that have it are asked, and so are these."""
+    outcome = Landed(written={name: Written(rows=9) for name in has}, failed=dict.fromkeys(names, CONSTRAINT))
+    return after(after(flight, outcome, LENIENT).flight, Answers(found={}), LENIENT).flight
+
+
+@pytest.mark.promise("CD-16")
+def test_a_batch_of_which_a_destination_refuses_rows_is_decided_again_if_nobody_has_it() -> None:
+    """It is asked for first: a write may land though it raised. What was decided counts no more."""
+    flight = decided(TWO)
+    step = after(flight, Landed(written={}, failed={"latest": CONSTRAINT}), LENIENT)
+    assert isinstance(step.flight.task, Ask)
+    assert (step.flight.task.names, step.error, step.entries) == (["latest"], None, ())
+    step = after(step.flight, Answers(found={}), LENIENT)
+    assert isinstance(step.flight.task, Check)
+    step = after(step.flight, Checked(refusing="latest"), LENIENT)
+    assert (step.flight.task, step.flight.decision, step.entries) == (Prepare(plan=TWO), None, ())
+    prepared = Prepared(path="p1-b", counts=counts("orders", "latest", nacked=1), nacks=[3])
+    step = after(step.flight, prepared, LENIENT)
+    assert [entry.kind for entry in step.entries] == ["prepared"]
+    assert isinstance(step.flight.task, Deliver)
+    assert step.flight.task.names == [DLQ, "orders", "latest"]
+
+
+def test_a_write_that_landed_though_it_raised_was_no_refusal() -> None:
+    """The destination has the batch, so it goes on."""
+    step = after(decided(TWO), Landed(written={}, failed={"latest": CONSTRAINT}), LENIENT)
+    step = after(step.flight, Answers(found={"latest": Written(rows=10)}), LENIENT)
+    assert isinstance(step.flight.task, Deliver)
+    assert step.flight.task.names == ["orders"]
+
+
+def test_a_refusal_that_no_demand_explains_is_the_runs_error() -> None:
+    """Once more would be the same again."""
+    step = after(refused(decided(TWO), "latest"), Checked(), LENIENT)
+    assert (step.error, step.flight.task) == (CONSTRAINT, None)
+
+
+@pytest.mark.promise("CD-12")
+@pytest.mark.parametrize("delivery", ["after_all", "after_any"])
+def test_a_batch_that_another_destination_has_is_not_decided_again(
+    delivery: Literal["after_all", "after_any"],
+) -> None:
+    """The run stops, and says what to do; the batch stays open."""
+    rules = replace(LENIENT, delivery=delivery)
+    flight = replace(decided(TWO, rules=rules), landed={"orders": Written(rows=10)})
+    step = after(flight, Landed(written={}, failed={"latest": CONSTRAINT}), rules)
+    assert isinstance(step.error, RefusedLate)
+    assert "'latest' refuses rows of batch 1 of lane 0, of which orders has got rows already" in step.error.message
+    assert "--forget latest" in step.error.hint
+    assert (step.entries, step.done, step.again) == ((), False, None)
+
+
+@pytest.mark.parametrize(("same", "decides"), [(True, True), (False, False)])
+def test_a_batch_of_which_the_dlq_has_rows_is_decided_again_only_if_it_is_the_same_again(
+    same: bool, decides: bool
+) -> None:
+    """Then the DLQ gets what it lacks; otherwise a row might be in two places."""
+    flight = refused(replace(decided(TWO, nacked=1), landed={DLQ: Written(rows=1)}), "orders")
+    step = after(flight, Checked(refusing="orders", same=same), LENIENT)
+    assert (step.flight.task == Prepare(plan=TWO), isinstance(step.error, RefusedLate)) == (decides, not decides)
+    if decides:
+        prepared = Prepared(path="p1-b", counts=counts("orders", "latest", nacked=2), nacks=[1, 3])
+        step = after(step.flight, prepared, Rules())
+        assert step.flight.decision is not None
+        assert step.flight.decision.again
+        assert Decision.of(step.flight.decision.json()) == step.flight.decision
+
+
+@pytest.mark.promise("CD-22")
+def test_a_decided_batch_that_was_left_open_is_looked_at_before_it_is_delivered() -> None:
+    """It goes on as it was decided, or is planned anew where a destination demands something else now."""
+    decision = Decision(path="p1-a", counts=counts("orders", "latest"), window=Lane().window)
+    flight = resume(replace(TWO, decision=decision), Lane(), {})
+    step = after(flight, Answers(found={}), LENIENT)
+    assert step.flight.task == Check(plan=flight.plan, decision=decision)
+    goes_on = after(step.flight, Checked(), LENIENT)
+    assert isinstance(goes_on.flight.task, Deliver)
+    anew = after(step.flight, Checked(refusing="latest"), LENIENT)
+    assert ([entry.kind for entry in anew.entries], anew.done, anew.error) == (["cancel"], True, None)
 
 
 @pytest.mark.promise("CD-14")

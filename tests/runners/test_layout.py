@@ -15,6 +15,7 @@ from destinations.memory import Memory
 from origins.batch import Batch, Span
 from origins.files import Files
 from origins.generate import Generate
+from runners.counts import Counts
 from runners.entry import Entry
 from runners.errors import Refusal
 from runners.journal import Journal
@@ -22,8 +23,9 @@ from runners.layout import check_layout, check_newest, resolved, start_over, wai
 from runners.ledger import LedgerError
 from runners.line import named
 from runners.memory_ledger import MemoryLedger
+from runners.nack_window import NackWindow
 from runners.pipeline import Pipeline
-from runners.progress import Plan
+from runners.progress import Decision, Plan
 from runners.ruling import Ruling
 
 
@@ -181,6 +183,22 @@ def test_an_open_batch_waits_for_a_destination_that_is_gone() -> None:
         waive(journal, destinations, Ruling())
     assert "--forget other" in refused.value.hint
     waive(journal, destinations, Ruling(forget=("other",), reason="it was sold"))
+    assert journal.state.open_plans[0].destinations == ("orders",)
+
+
+def test_a_decided_batch_goes_on_without_a_destination_that_is_there_where_somebody_says_so() -> None:
+    """But not without all of them, and not where it was not decided: such a batch is planned anew."""
+    journal = opened(pipeline())
+    destinations = named([Memory(name="orders"), Memory(name="other")])
+    forget = Ruling(forget=("other",), reason="it refuses a row")
+    journal.record(plan(destinations=("orders", "other")))
+    waive(journal, destinations, forget)
+    assert journal.state.open_plans[0].destinations == ("orders", "other")
+    decision = Decision(path="p-a", counts=Counts(read=1), window=NackWindow())
+    journal.record(Entry(kind="prepared", lane="0", plan="p", body=decision.json()))
+    waive(journal, destinations, Ruling(forget=("orders", "other"), reason="neither"))
+    assert journal.state.open_plans[0].destinations == ("orders", "other")
+    waive(journal, destinations, forget)
     assert journal.state.open_plans[0].destinations == ("orders",)
 
 

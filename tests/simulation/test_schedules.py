@@ -76,6 +76,7 @@ def test_the_origin_is_told_in_order_and_of_everything(seed: int, lanes: int) ->
         ("conditional", {"destinations": 1, "takeovers": 2}),
         ("alone", {"destinations": 1, "lanes": 3, "replaces": True}),
         ("goes_on", {"destinations": 1, "replaces": True}),
+        ("same_again", {"destinations": 1, "fickle": True}),
     ],
 )
 def test_without_one_rule_rows_are_lost_or_doubled(without: str, shape: dict[str, object]) -> None:

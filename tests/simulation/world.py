@@ -31,6 +31,8 @@ from runners.outcome import (
     Answers,
     Ask,
     Carry,
+    Check,
+    Checked,
     Counted,
     Deliver,
     Explain,
@@ -89,6 +91,8 @@ class Protections:
     """Who takes a pipeline from another waits for a whole lease without a word."""
     deadline: bool = True
     """A write that begins when the lease is over raises."""
+    same_again: bool = True
+    """A batch of which the DLQ has rows is decided once more only if these are refused again."""
     judged_last: bool = True
     """Whether it is over is judged once the table was looked at, and not before."""
 
@@ -339,8 +343,12 @@ class Process:
             landed: dict[str, Written] = {}
             failed: dict[str, Exception] = {}
             for name in task.names:
-                rows = bad if name == DLQ else good
+                rows = (
+                    self._lacking(batch, bad) if name == DLQ and task.decision.again else bad if name == DLQ else good
+                )
                 try:
+                    if name != DLQ and world.may_break():
+                        raise Broken("a row breaks a constraint SQLSTATE: 23001")
                     landed[name] = yield from self._write(name, [batch], rows)
                 except Broken as error:
                     failed[name] = error
@@ -350,8 +358,19 @@ class Process:
             return Answers(found=found)
         if isinstance(task, Explain):
             return Explained(nacks=[])
+        if isinstance(task, Check):
+            refuses = world.rng.random() < 0.5
+            return Checked(
+                refusing=world.names[-1] if refuses else "", same=not (world.fickle and world.protections.same_again)
+            )
         good, _ = world.verdicts(rows, self.definition)
         return Counted(read=len(rows), left=len(good))
+
+    def _lacking(self, batch: Batch, refused: list[int]) -> list[int]:
+        """Those of the refused rows that the DLQ does not have."""
+        own = [commit for commit in self.world.tables[DLQ].commits if commit.key == f"{batch.plan}/{DLQ}"]
+        there = {row for commit in own for row in commit.rows}
+        return [row for row in refused if row not in there]
 
     def _carry_together(self, task: Together) -> Work:
         world, name = self.world, self.world.names[0]

@@ -1,0 +1,149 @@
+"""A table that demands something new once a batch is decided, and before it is delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from runners.backfill import Backfill
+from runners.events import BatchDecided, Event
+from runners.report import Report
+from runners.ruling import Ruling
+from tests.scenarios.conftest import ORDERS, Place, order
+
+pytestmark = pytest.mark.spark
+
+TWO = ORDERS.replace("dlq:", "  - delta: {path: tables/copy}\ndlq:")
+ROWS = [order(1), order(2, amount="x"), order(3), order(4, email="anna.longer@x.com")]
+"""Four orders, of which the second is refused whatever a table demands."""
+PYTHON = ORDERS.replace("  - cast:", "  - python: 'passed:passed'\n  - cast:")
+NOT_THREE = "alter table {table} add constraint not_three check (id <> 3)"
+
+
+def demand(place: Place, what: str, table: str = "orders") -> None:
+    """Let a table demand something of its rows."""
+    place.spark.sql(what.format(table=f"delta.`{place.folder}/tables/{table}`"))
+
+
+def replaced(place: Place, schema: str, table: str = "orders") -> None:
+    """Let a table be the same one with other columns, and no rows."""
+    empty = place.spark.createDataFrame([], schema).write.format("delta").mode("overwrite")
+    empty.option("overwriteSchema", "true").save(str(place.folder / "tables" / table))
+
+
+def interrupted(place: Place, text: str) -> Report:
+    """A run that ends when its first batch is decided, and nothing of it delivered."""
+
+    def listen(event: Event) -> None:
+        if isinstance(event, BatchDecided):
+            raise RuntimeError("the lights go out")
+
+    return place.load(text).run(listeners=[listen], check=False)
+
+
+def meanwhile(place: Place, what: str, table: str = "orders") -> Callable[[Event], None]:
+    """Lets the table demand this once the first batch is decided."""
+    left = [what]
+
+    def listen(event: Event) -> None:
+        if isinstance(event, BatchDecided) and left:
+            demand(place, left.pop(), table)
+
+    return listen
+
+
+def told(place: Place) -> list[tuple[int, str, str | None]]:
+    """The places, codes and destinations of the rows in the DLQ."""
+    return [(row["position"], row["code"], row["destination"]) for row in place.refused()]
+
+
+@pytest.mark.connect
+@pytest.mark.promise("CD-16", "CD-22")
+def test_a_decided_batch_that_nobody_has_is_decided_anew_where_a_table_has_got_a_constraint(place: Place) -> None:
+    """By the next run: the row is in the DLQ, the others are delivered once, and the audit finds nothing."""
+    place.land("1.json", ROWS)
+    assert interrupted(place, TWO).status == "failed"
+    demand(place, NOT_THREE, "copy")
+    report = place.load().run()
+    assert (report.read, report.nacked, report.balanced) == (4, 2, True)
+    assert told(place) == [(2, "CAST", None), (3, "CHECK", "copy")]
+    assert (place.ids("tables/orders"), place.ids("tables/copy")) == ([1, 4], [1, 4])
+    assert place.load().audit().balanced is True
+
+
+@pytest.mark.promise("CD-16")
+def test_rows_of_a_decided_batch_that_a_replaced_table_does_not_take_are_refused(place: Place) -> None:
+    """For a column that may be NULL no more and for one that got too short, each with its own code."""
+    text = ORDERS.replace('  - filter: "email is not null"\n', "")
+    place.land("1.json", [order(1), order(2, email=None), order(3, amount="x"), order(4, email="longer@x.com")])
+    assert interrupted(place, text).status == "failed"
+    replaced(place, "id bigint, email varchar(8) not null, amount decimal(10,2)")
+    report = place.load().run()
+    assert (report.nacked, report.balanced, place.ids("tables/orders")) == (3, True, [1])
+    assert told(place) == [(2, "NOT_NULL", "orders"), (3, "CAST", None), (4, "LENGTH", "orders")]
+
+
+@pytest.mark.promise("CD-16")
+def test_a_decided_batch_is_not_bound_to_a_table_that_has_another_type_by_now(place: Place) -> None:
+    """The run that meets it delivers nothing of it; a definition that fits the table then carries the same rows."""
+    place.land("1.json", [order(1), order(2, amount="x"), order(300)])
+    assert interrupted(place, ORDERS).status == "failed"
+    replaced(place, "id bigint, email string, amount decimal(4,2)")
+    report = place.load().run(check=False)
+    assert report.error is not None
+    assert (report.error.code, place.ids("tables/orders"), place.load().status()["open"]) == ("MISFIT", [], [])
+    report = place.load(ORDERS.replace("decimal(10,2)", "decimal(4,2)")).run()
+    assert (report.nacked, report.balanced, place.ids("tables/orders")) == (2, True, [1])
+
+
+@pytest.mark.promise("CD-16")
+def test_a_decided_batch_meets_a_constraint_in_the_same_run(place: Place) -> None:
+    """The DLQ has a row of it already, and gets just the other one: what was refused is refused again."""
+    place.land("1.json", ROWS)
+    report = place.load(ORDERS).run(listeners=[meanwhile(place, NOT_THREE)])
+    assert (report.read, report.nacked, report.balanced) == (4, 2, True)
+    assert told(place) == [(2, "CAST", None), (3, "CHECK", "orders")]
+    assert place.ids("tables/orders") == [1, 4]
+    assert place.load().audit().balanced is True
+
+
+def test_what_may_be_answered_otherwise_is_not_decided_again_once_the_queue_has_rows_of_it(place: Place) -> None:
+    """A Python function might keep the row that it refused before. The run stops, and says how to go on."""
+    (place.folder / "passed.py").write_text("def passed(rows: list[dict]) -> list:\n    return rows\n")
+    place.land("1.json", ROWS)
+    report = place.load(PYTHON).run(listeners=[meanwhile(place, NOT_THREE)], check=False)
+    assert report.error is not None
+    assert report.error.code == "REFUSED_LATE"
+    assert "not_three" in report.error.message
+    demand(place, "alter table {table} drop constraint not_three")
+    assert place.load().run().balanced is True
+    assert (place.ids("tables/orders"), told(place)) == ([1, 3, 4], [(2, "CAST", None)])
+
+
+@pytest.mark.promise("CD-12")
+def test_a_constraint_that_is_met_when_another_destination_has_the_batch_stops_the_run(place: Place) -> None:
+    """Once it is taken back the batch is finished: each row once in both."""
+    place.land("1.json", ROWS)
+    report = place.load(TWO).run(listeners=[meanwhile(place, NOT_THREE, "copy")], check=False)
+    assert report.error is not None
+    assert (report.error.code, place.ids("tables/orders")) == ("REFUSED_LATE", [1, 3, 4])
+    again = place.load().run(check=False)
+    assert again.error is not None
+    assert "'copy' refuses rows of batch 1 of lane 0, of which orders" in again.error.message
+    demand(place, "alter table {table} drop constraint not_three", "copy")
+    assert place.load().run().balanced is True
+    assert (place.ids("tables/orders"), place.ids("tables/copy")) == ([1, 3, 4], [1, 3, 4])
+    assert told(place) == [(2, "CAST", None)]
+
+
+@pytest.mark.promise("CD-12")
+def test_a_destination_that_refuses_a_batch_may_go_without_it(place: Place) -> None:
+    """A backfill then brings it what it takes."""
+    place.land("1.json", ROWS)
+    place.land("2.json", [order(5)])
+    place.load(TWO).run(listeners=[meanwhile(place, NOT_THREE, "copy")], check=False)
+    report = place.load().run(ruling=Ruling(forget=("copy",), reason="it may not have the third"))
+    assert (report.status, place.ids("tables/copy")) == ("succeeded", [5])
+    place.load().backfill(Backfill(only="copy", lane="0", start=1, end=1, reason="the others"))
+    assert (place.ids("tables/orders"), place.ids("tables/copy")) == ([1, 3, 4, 5], [1, 4, 5])
