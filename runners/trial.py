@@ -60,6 +60,11 @@ class Section:
         """How many rows it had."""
         return sum(row["alike"] for row in self.found if row["nth"] == 1)
 
+    @property
+    def live(self) -> int:
+        """How many of them reach the step that changes rows."""
+        return sum(row["alike"] for row in self.found if row["nth"] == 1 and row["state"] == 0)
+
 
 @dataclass
 class Trial:
@@ -172,18 +177,17 @@ class Trial:
     def _stages(self) -> Iterator[StagePreview]:
         for number, section in enumerate(self.sections):
             for note in section.notes:
-                if note.step is not None and note.step.stage.changes_rows:
-                    before = self.sections[number - 1]
-                    entered = sum(row["alike"] for row in before.found if row["nth"] == 1 and row["state"] == 0)
-                    yield self._stage(section, note, entered=entered)
-                else:
-                    yield self._stage(section, note)
+                changes = note.step is not None and note.step.stage.changes_rows
+                yield self._stage(section, note, self.sections[number - 1] if changes else None)
 
-    def _stage(self, section: Section, note: Note, entered: int | None = None) -> StagePreview:
+    def _stage(self, section: Section, note: Note, before: Section | None) -> StagePreview:
+        """What a step did; `before` is what it was given, where it gave other rows, and where those stay that it
+        refused at its door."""
         number = note.step.number if note.step else 0
         rows: dict[str, list[Mapping[str, JSON]]] = {"kept": [], "filtered": [], "refused": []}
         totals = dict.fromkeys(rows, 0)
-        for row in section.found:
+        left = [row for row in before.found if abs(row["state"]) == number] if before else []
+        for row in [*section.found, *left]:
             outcome = _outcome(row, note, number)
             if outcome:
                 rows[outcome].append(row)
@@ -194,9 +198,10 @@ class Trial:
         filtered = rows["filtered"][: self.most]
         seen += [Seen(outcome="filtered", row=self._shown(row[note.before], row[first])) for row in filtered]
         seen += [self._refused(row, first) for row in rows["refused"]]
+        changed = totals["kept"] - before.live if before else 0
         counts = StageCount(
             stage=note.step.name if note.step else READ,
-            entered=sum(totals.values()) if entered is None else entered,
+            entered=sum(totals.values()) - changed,
             left=totals["kept"],
             filtered=totals["filtered"],
             nacked=totals["refused"],

@@ -64,7 +64,7 @@ def main(file: str, at: str, number: int, what: str = "") -> None:
                     die()
                 attempt(sieve, frame, few=few)
 
-            Sieve._try = try_or_die  # type: ignore[method-assign]
+            Sieve._try = try_or_die  # type: ignore[assignment,method-assign]
             return sifted(runner, spark, plan)
 
         return sift
