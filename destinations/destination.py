@@ -159,8 +159,9 @@ class Destination(ABC):
 
     def demands(self, spark: SparkSession, schema: StructType) -> Sequence[Stage]:
         """What this place demands of rows that reach it with this schema, as stages behind all others: they refuse
-        what it would refuse, and filter what it would leave out. Asked once a run, after `open`; and by a preview,
-        which opens nothing: a place that is not there yet demands what it will when it is made.
+        what it would refuse, and filter what it would leave out. Asked after `open`, and once more where
+        rows that were decided may be refused; and by a preview, which opens nothing: a place that is not there yet
+        demands what it will when it is made.
         """
         return ()
 

@@ -29,9 +29,11 @@ def demanded_now(spark: SparkSession, destination: Destination, rows: StructType
 def refuses(
     spark: SparkSession, destination: Destination, rows: DataFrame, labels: Mapping[str, str | int | datetime]
 ) -> bool:
-    """Whether the destination would refuse one of these rows, which were decided for it; nothing is written."""
+    """Whether the destination would refuse one of these rows, which were decided for it; nothing is written. Raises
+    `Misfit` where it takes no such rows at all any more."""
     from pyspark.sql import functions as F
 
+    replace(destination).open(spark, rows.schema)
     demands = [stage for stage in demanded_now(spark, destination, rows.schema) if isinstance(stage, Demands)]
     holds = [F.expr(put_in(rule.holds, labels)) for stage in demands for rule in stage.rules]
     if not holds:

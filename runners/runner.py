@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from destinations.deadline import Deadline
 from destinations.delta import Delta
-from destinations.destination import Destination, Identity, Label, Unsure, Written
+from destinations.destination import Destination, Identity, Label, Misfit, Unsure, Written
 from destinations.dlq import DLQ
 from origins.batch import JSON, Batch
 from origins.errors import OriginError
@@ -469,13 +469,19 @@ class Runner:
         from runners.preparing import rows_for
 
         batch = task.plan.batch
+        opened = batch.origin in self.lines
         for name in task.plan.destinations:
             rows = rows_for(spark, self.store, task.decision, name)
-            if refuses(spark, self._named(name), rows, labels_of(batch)):
-                open_now = batch.origin in self.lines
-                if open_now:
-                    self._ask_demands(spark, batch)
-                return Checked(refusing=name, same=open_now and self._is_same_again(task.plan))
+            try:
+                refused = refuses(spark, self._named(name), rows, labels_of(batch))
+            except Misfit:
+                if opened:
+                    raise
+                refused = True  # whoever opens the run next tells of it, and of the way out
+            if refused and opened:
+                self._ask_demands(spark, batch)
+            if refused:
+                return Checked(refusing=name, same=opened and self._is_same_again(task.plan))
         return Checked()
 
     def _is_same_again(self, plan: Plan) -> bool:
