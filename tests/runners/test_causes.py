@@ -10,7 +10,8 @@ from deltalake.exceptions import CommitFailedError
 from destinations.deadline import Late
 from destinations.destination import DestinationError
 from runners.causes import is_cancelled, passing, unanswered
-from runners.errors import CarryFailed
+from runners.errors import CarryFailed, WindowTripped
+from tests.runners.test_flight import BATCH
 
 
 class SparkSays(Exception):
@@ -60,10 +61,11 @@ def test_what_passes_by_itself_is_told_from_the_error_or_what_it_was_raised_from
         SparkSays("[CAST_INVALID_INPUT] The value 'sieben' cannot be cast"),
         SparkSays("[DELTA_SCHEMA_CHANGED]"),
         DestinationError("The table is gone. TimeoutError"),
+        WindowTripped(BATCH, place=1, window=1, threshold=1, nacks=[]),
     ],
 )
 def test_what_wants_a_person_does_not(error: Exception) -> None:
-    """A full disk, a right that is missing, rows that do not fit, and all that Wherry says itself."""
+    """A full disk, a right that is missing, rows that do not fit, a window that tripped, and all that Wherry says."""
     assert passing(error) is None
     assert passing(wrapped(error)) is None
 
