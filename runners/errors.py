@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from destinations.dlq import DLQ
 from origins.batch import JSON, Batch
 from origins.errors import WherryError
 
@@ -94,14 +95,17 @@ class RefusedLate(WherryError):
     code = "REFUSED_LATE"
 
     def __init__(self, batch: Batch, *, refusing: str, having: Sequence[str], said: str) -> None:
+        without = (
+            f'\ngo without   wherry run FILE --forget {refusing} --reason "…"\n'
+            f"             wherry backfill FILE --only {refusing} --lane {batch.lane} --from {batch.number} "
+            f'--to {batch.number} --reason "…"  (refuses these rows alone)'
+        )
         super().__init__(
             f"'{refusing}' refuses rows of batch {batch.number} of lane {batch.lane}, of which "
             f"{' and '.join(having)} {'has' if len(having) == 1 else 'have'} got rows already: {said}",
             hint="Nothing is lost: the batch stays open, and the next run goes on with it.\n"
-            f"let it in    take back what '{refusing}' demands by now, a constraint or NOT NULL; run; demand it again\n"
-            f'go without   wherry run FILE --forget {refusing} --reason "…"\n'
-            f"             wherry backfill FILE --only {refusing} --lane {batch.lane} --from {batch.number} "
-            f'--to {batch.number} --reason "…"  (refuses these rows alone)',
+            f"let it in    take back what '{refusing}' demands by now, a constraint or NOT NULL; run; demand it again"
+            + ("" if list(having) == [DLQ] else without),
         )
         self.batch = batch
 

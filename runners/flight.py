@@ -218,9 +218,10 @@ def _counted(flight: Flight, counted: Counted) -> Step:
 def _checked(flight: Flight, checked: Checked, rules: Rules) -> Step:
     """A batch that nobody has, though it was decided, is decided again where a destination would refuse rows of it.
     One that an earlier run has left is planned anew, for its stages may be others now."""
-    again = flight.again or DLQ in flight.landed
-    if not checked.refusing and not flight.refusing:
-        return _next(flight, rules)
+    assert flight.decision is not None
+    again = flight.again or flight.decision.again or DLQ in flight.landed
+    if not checked.refusing and flight.refusing not in flight.failed:
+        return _next(replace(flight, refusing=""), rules)
     if not checked.refusing and (flight.begun or again):
         return Step(flight=replace(flight, task=None), error=flight.failed[flight.refusing])
     if again and not (flight.begun and checked.same):

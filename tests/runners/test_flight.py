@@ -188,6 +188,30 @@ def test_a_batch_of_which_the_dlq_has_rows_is_decided_again_only_if_it_is_the_sa
         assert Decision.of(step.flight.decision.json()) == step.flight.decision
 
 
+def test_a_batch_that_was_decided_again_and_left_open_is_not_planned_anew() -> None:
+    """The DLQ has rows of it, so it stays the same batch."""
+    decision = Decision(path="p1-b", counts=counts("orders", "latest", nacked=2), window=Lane().window, again=True)
+    flight = resume(replace(TWO, decision=decision), Lane(), {})
+    step = after(flight, Answers(found={DLQ: Written(rows=1)}), LENIENT)
+    stopped = after(step.flight, Checked(refusing="latest"), LENIENT)
+    assert isinstance(stopped.error, RefusedLate)
+    assert "--forget" not in stopped.error.hint
+    goes_on = after(step.flight, Checked(), LENIENT).flight.task
+    assert isinstance(goes_on, Deliver)
+    assert goes_on.names == [DLQ, "orders", "latest"]
+
+
+def test_a_look_that_could_not_be_taken_is_taken_after_a_rest() -> None:
+    """The batch then goes again, and what refuses it says so once more."""
+    flight = refused(decided(TWO), "latest")
+    step = after(flight, Failed(error=TimeoutError("away")), LENIENT)
+    assert step.again == flight.task
+    assert step.again is not None
+    step = after(rested(step.flight, step.again, now=0, until=1), Checked(), LENIENT)
+    assert isinstance(step.flight.task, Deliver)
+    assert step.flight.refusing == ""
+
+
 @pytest.mark.promise("CD-22")
 def test_a_decided_batch_that_was_left_open_is_looked_at_before_it_is_delivered() -> None:
     """It goes on as it was decided, or is planned anew where a destination demands something else now."""
