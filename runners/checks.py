@@ -82,6 +82,7 @@ def problems_of(pipeline: Pipeline) -> Iterator[Problem]:
     yield from _names(pipeline)
     yield from _state(pipeline)
     yield from _settings(pipeline)
+    yield from _assignment(pipeline)
     yield from _hooks(pipeline)
     yield from _schedule(pipeline)
     yield from _order(pipeline)
@@ -192,6 +193,29 @@ def _settings(pipeline: Pipeline) -> Iterator[Problem]:
     if not _is_time_zone(run.time_zone):
         said = f"expected a time zone such as UTC or Europe/Berlin, got {shortened(run.time_zone)}"
         yield Problem(path="run.time_zone", message=said)
+
+
+def _assignment(pipeline: Pipeline) -> Iterator[Problem]:
+    """What several runs at once would take from each other."""
+    run = pipeline.run_options
+    if run.assignment == "single":
+        return
+    shared = f"where run.assignment is {run.assignment}"
+    if run.ownership == "off":
+        said = "expected single where run.ownership is off; lanes are shared by a lease"
+        yield Problem(path="run.assignment", message=said)
+    for at, origin in enumerate(pipeline.every_origin):
+        path = "origin" if pipeline.origin is not None else f"origins[{at}]"
+        if origin.read == "whole":
+            said = f"expected new {shared}; a run that begins anew would begin the lanes of others anew"
+            yield Problem(path=f"{path}.read", message=said)
+        if origin.evolves:
+            said = f"its columns cannot be let change {shared}; a table would grow while others write it"
+            yield Problem(path=path, message=said)
+    for at, destination in enumerate(pipeline.destinations):
+        if destination.replaces:
+            said = f"expected append or merge {shared}; a run would replace what others have written"
+            yield Problem(path=f"destinations[{at}].mode", message=said)
 
 
 def _hooks(pipeline: Pipeline) -> Iterator[Problem]:

@@ -16,6 +16,7 @@ from destinations.destination import Identity
 from destinations.dlq import DLQ
 from origins.batch import Batch, Span
 from runners.clock import Clock
+from runners.company import Company
 from runners.crew import Crew, Finished
 from runners.entry import Entry
 from runners.events import (
@@ -88,6 +89,8 @@ class Dispatcher:
         self.working: dict[str, Sequence[str]] = {}
         """The lanes of which a runner carries batches: together, under the name of the first of them."""
         self.source: Source | None = None
+        self.company: Company | None = None
+        """The other runs with which it shares the lanes; None where it has all of them."""
         self.following: Following | None = None
         """How to go on when nothing is left; None for a run that ends then."""
         self.watches: dict[str, Watch] = {}
@@ -120,14 +123,18 @@ class Dispatcher:
 
         The origin is told once more of each lane's last settled batch, for nobody knows whether it heard.
         """
-        for name, lane in self.journal.state.lanes.items():
-            if lane.told is not None:
-                self._commit(lane.told.batch)
-            if lane.open is not None:
-                since = self.resting.since(lane, self.clock)
-                self.flights[name] = resume(lane.open, lane, self._identities(), since)
-                self.watches[lane.open.batch.plan] = Watch(self.clock.elapsed())
-                self._say(BatchResumed(batch=lane.open.batch))
+        for name in self.journal.state.lanes:
+            self._resume(name)
+
+    def _resume(self, name: str) -> None:
+        lane = self.journal.state.lane(name)
+        if lane.told is not None:
+            self._commit(lane.told.batch)
+        if lane.open is not None:
+            since = self.resting.since(lane, self.clock)
+            self.flights[name] = resume(lane.open, lane, self._identities(), since)
+            self.watches[lane.open.batch.plan] = Watch(self.clock.elapsed())
+            self._say(BatchResumed(batch=lane.open.batch))
 
     def _identities(self) -> Mapping[str, Identity]:
         return {DLQ: Identity(place=""), **self.journal.state.identities}
@@ -182,12 +189,14 @@ class Dispatcher:
             self._record(steps)
             steps = []
         self._record(steps, self._plan(self._freed(steps)))
+        if self._share():
+            self._record((), self._plan(self.journal.state))
         self._listen()
         self._renew()
         self._hand_out()
         self._tick()
         self.journal.compact()
-        return bool(self.working) or self._goes_on() or any(flight.task for flight in self._idle())
+        return bool(self.working) or self._goes_on() or any(flight.task for flight in self._idle()) or self._waits()
 
     def patience(self) -> float | None:
         """How many seconds to wait for an outcome before there is something else to do; None for ever."""
@@ -196,6 +205,8 @@ class Dispatcher:
         if len(self.working) < self.crew.size:
             moments = [moment - now for moment in self.resting.moments(self._idle())]
         word = [] if self.journal.tenure is None else [self.journal.tenure.due - now]
+        if self.company is not None and not self.stopping:
+            word.append(self.company.next - now)
         if self.following is not None and self._goes_on():
             if self.stopping:
                 return _soonest(word) if self.working else 0.0
@@ -220,6 +231,32 @@ class Dispatcher:
         offsets.update({lane: flight.plan.batch.span.end for lane, flight in self.flights.items()})
         self.source = self.following.look(self.source, offsets, self.clock)
         self.exhausted.clear()
+
+    def _share(self) -> bool:
+        """Give lanes to those whose they should be, and take ours, with the batches that are open in them; whether any
+        were taken."""
+        company = self.company
+        if company is None or self.stopping:
+            return False
+        if company.next <= self.clock.elapsed():
+            company.look()
+            if self.journal.state.stopping:
+                self._stop(self.journal.state.stopping)
+                return False
+        ends = self.source is not None and self.following is None
+        taken = company.change({*self.flights, *self._busy()}, self.exhausted if ends else ())
+        for lane in taken:
+            self._resume(lane)
+        if taken and self.source is not None:
+            self.source = company.again(self.source)
+            self.exhausted.difference_update(taken)
+        return bool(taken)
+
+    def _waits(self) -> bool:
+        """Whether this run has to wait for lanes of others, though it has nothing left to carry."""
+        if self.company is None or self.source is None or self.following is not None or self.stopping:
+            return False
+        return self.company.unfinished
 
     def _decide(self, lane: str, outcome: Outcome) -> Step:
         flight = self.flights[lane]
@@ -355,6 +392,9 @@ class Dispatcher:
         lanes: Collection[str] = self.source.lanes if self.source else ()
         if self.stopping:
             lanes = tuple(self.following.gathering) if self.following else ()
+        if self.company is not None:
+            mine = self.company.keeps()
+            lanes = [lane for lane in lanes if lane in mine]
         busy = self.flights.keys() | self._busy() | self.exhausted
         return [lane for lane in lanes if lane not in busy]
 
@@ -398,7 +438,7 @@ class Dispatcher:
         if tenure is None or self.clock.elapsed() < tenure.due:
             return
         self.pulse()
-        self.journal.renew(busy=bool(self.flights))
+        self.journal.renew(busy=bool(self.flights) or self.company is not None)
         if self.journal.state.stopping:
             self._stop(self.journal.state.stopping)
 

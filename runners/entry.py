@@ -11,13 +11,16 @@ from datetime import datetime, timezone
 
 from origins.batch import JSON
 
-FORMAT = 2
+FORMAT = 3
 """The format of entries and snapshots that this version writes, and the newest that it reads."""
 
 KINDS = (
     "open",
     "acquire",
     "renew",
+    "take",
+    "give",
+    "oust",
     "release",
     "plan",
     "prepared",

@@ -50,6 +50,9 @@ class Rules:
     """Whether the DLQ throws rows away."""
     replacing: frozenset[str] = frozenset()
     """The destinations of which a run's first batch replaces the rows, and so is written though it has none."""
+    shared: bool = False
+    """Whether other runs write beside this one; whichever takes lanes over fences the DLQ for all of them, so that what
+    fails there is asked for and tried again like any other write."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,7 +244,8 @@ def _delivered(flight: Flight, landed: Landed, rules: Rules) -> Step:
         task = _asking(flight, list(landed.failed.values()), list(landed.failed))
         return Step(flight=replace(flight, task=task, refusing=refusing))
     if landed.failed and (DLQ in landed.failed or rules.delivery == "after_all"):
-        again = None if DLQ in landed.failed else _asking(flight, list(landed.failed.values()), list(landed.failed))
+        final = DLQ in landed.failed and not rules.shared
+        again = None if final else _asking(flight, list(landed.failed.values()), list(landed.failed))
         return Step(flight=replace(flight, task=None), error=next(iter(landed.failed.values())), again=again)
     return _next(flight, rules)
 

@@ -31,25 +31,28 @@ class Journal:
         """What was settled before the tail, by plan; read when it is asked for, and then kept."""
         self.state = fold_all(self._tail)
 
-    def acquire(self, body: Mapping[str, JSON], *, may: Callable[[Journal], None] = lambda _: None) -> JSON:
-        """Become the owner, under the next epoch. Whoever owned it before can record nothing any more; gives who it
-        was, or None where it had been let go.
+    def acquire(
+        self, body: Mapping[str, JSON], *, may: Callable[[Journal], bool] = lambda _: False
+    ) -> Sequence[Mapping[str, JSON]]:
+        """Become an owner, under the next epoch. Whoever owned it before can record nothing any more; gives who that
+        was.
 
         `may` looks at the state, and raises if it is not for us to take it; it is asked again when somebody else was
-        quicker.
+        quicker. Where it is true we join those who own it, and take nothing from them.
         """
         lease = self.tenure.idle if self.tenure else None
         while True:
-            may(self)
-            before, began = self.state.owner, self._now()
-            entry = Entry(kind="acquire", epoch=self.state.epoch + 1, owner=self.owner, body={**body, "lease": lease})
+            joins = may(self)
+            before, began = self.state.owners, self._now()
+            how = {**body, "lease": lease, "joins": joins}
+            entry = Entry(kind="acquire", epoch=self.state.epoch + 1, owner=self.owner, body=how)
             try:
                 self._took(self.ledger.append([entry], after=self.state.seq))
             except Conflict:
                 self.look()
             else:
                 self._renewed(began)
-                return before
+                return () if joins else before
 
     def record(self, *entries: Entry, plans: Sequence[Entry] = ()) -> bool:
         """Record the entries, all or none; they are durable when this returns.
@@ -71,6 +74,20 @@ class Journal:
                 break
         return self.state.stopping == asked
 
+    def attempt(self, *entries: Entry) -> bool:
+        """Record the entries, unless somebody else has recorded something meanwhile, so that it has to be decided
+        again; whether they are recorded. A lane is taken under the next epoch."""
+        epochs = {"take": self.state.epoch + 1}
+        owned = [replace(each, epoch=epochs.get(each.kind, self.state.epoch), owner=self.owner) for each in entries]
+        began = self._now()
+        try:
+            self._took(self.ledger.append(owned, after=self.state.seq))
+        except Conflict:
+            self.refresh()
+            return False
+        self._renewed(began)
+        return True
+
     def renew(self, *, busy: bool) -> None:
         """Say that we are alive. An owner with nothing in flight takes a long lease, and has seldom to say so."""
         if self.tenure is not None:
@@ -80,6 +97,12 @@ class Journal:
     def look(self) -> None:
         """Take in what others recorded, whoever owns the pipeline."""
         self._took(self.ledger.read(self.state.seq))
+
+    @property
+    def shares(self) -> bool:
+        """Whether others may have lanes of the pipeline beside us."""
+        mine = self.state.owned_by(self.owner)
+        return mine is not None and mine.get("assignment", "single") != "single"
 
     @property
     def tail(self) -> Sequence[Entry]:
@@ -94,18 +117,18 @@ class Journal:
     def refresh(self) -> None:
         """Take in what others recorded, a request to stop for example. Raises `Fenced` when they took over."""
         self.look()
-        owner = self.state.owner
-        if owner is None or owner["owner"] != self.owner:
-            if self.tenure is not None:
-                self.tenure.lose()
-            taker, ended = owner or {}, self.state.ended or {}
-            who = f"{taker.get('host', 'unknown host')}, process {taker.get('pid', '?')}, at {taker.get('at', '?')}"
-            raise Fenced(
-                f"Another process took this pipeline over: {who}."
-                if owner
-                else f"Another process took this pipeline over, and has let it go at {ended.get('at', '?')}.",
-                hint="This run stops here. Nothing of it is lost: the other one goes on from the same ledger.",
-            )
+        if self.state.owned_by(self.owner) is not None:
+            return
+        if self.tenure is not None:
+            self.tenure.lose()
+        taker, ended = self.state.owner or {}, self.state.ended or {}
+        who = f"{taker.get('host', 'unknown host')}, process {taker.get('pid', '?')}, at {taker.get('at', '?')}"
+        raise Fenced(
+            f"Another process took this pipeline over: {who}."
+            if taker
+            else f"Another process took this pipeline over, and has let it go at {ended.get('at', '?')}.",
+            hint="This run stops here. Nothing of it is lost: the other one goes on from the same ledger.",
+        )
 
     def compact(self, *, every: int = COMPACT_EVERY) -> None:
         """Put the entries together once there are many; the state stays the same."""
@@ -135,8 +158,9 @@ class Journal:
 
     def _renewed(self, began: float) -> None:
         """An entry of ours has landed: the lease counts from before it was written."""
-        if self.tenure is not None and self.state.owner is not None:
-            self.tenure.renewed(began, self.state.owner["lease"])
+        mine = self.state.owned_by(self.owner)
+        if self.tenure is not None and mine is not None:
+            self.tenure.renewed(began, mine["lease"])
 
     def _shortened(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         """With the first plan after a rest goes word that the lease is short again."""

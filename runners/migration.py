@@ -39,7 +39,14 @@ def _opened(body: Body) -> Body:
 
 def _snapshot(body: Body) -> Body:
     lanes = {name: _lane(lane) for name, lane in body["lanes"].items()}
-    return {"midway": False, "backfills": {}, **body, "opened": _opened(body["opened"]), "lanes": lanes}
+    shared = {"held": {}, "done": [], "owners": _owners(body)}
+    return {"midway": False, "backfills": {}, **shared, **body, "opened": _opened(body["opened"]), "lanes": lanes}
+
+
+def _owners(body: Body) -> list[Body]:
+    """There was one at most, and when it was heard stood beside it."""
+    seq, at = body.get("heard", (0, ""))
+    return [{**body["owner"], "heard": seq, "heard_at": at}] if body.get("owner") else []
 
 
 def _lane(lane: Body) -> Body:

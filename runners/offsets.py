@@ -73,7 +73,7 @@ def show(pipeline: Pipeline) -> dict[str, JSON]:
             name: {
                 "offset": lane.offset,
                 "number": lane.committed,
-                "epoch": state.epoch,
+                "epoch": state.held[name].epoch if name in state.held else state.epoch,
                 "committed_at": lane.committed_at or None,
             }
             for name, lane in state.lanes.items()

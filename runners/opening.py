@@ -67,6 +67,8 @@ class Opening:
         self._expect(journal)
         identities = self._opened(spark, whole)
         check_newest(journal, self.pipeline.name, self.destinations, self.ruling)
+        if journal.shares:
+            journal.refresh()  # behind the look at the tables, so that no open batch of others is older than that
         body = {
             "pipeline": self.pipeline.name,
             "run": self.run,
@@ -128,6 +130,14 @@ class Opening:
         if whole == {feed.origin: feed.schema for feed in source.feeds}:
             return source
         return self._source(journal, spark, backlogs, schemas)
+
+    def anew(self, source: Source, journal: Journal, spark: SparkSession) -> Source:
+        """The same with what waits now by the ledger's word, for lanes in which another run was before."""
+        feeds = [
+            replace(feed, backlog=surveyed(self.pipeline, self._origins[feed.origin], journal, spark))
+            for feed in source.feeds
+        ]
+        return replace(source, feeds=feeds)
 
     @property
     def _origins(self) -> Mapping[str, Origin]:

@@ -81,6 +81,9 @@ class RunOptions:
     """With `--follow`: after how long without a batch stages and destinations see an empty one; 0s is never."""
     ownership: Literal["on", "off"] = "on"
     """Whether a run keeps others away by a lease; off where a scheduler surely never starts two."""
+    assignment: Literal["single", "round_robin", "local_only"] = "single"
+    """Whether one run has all lanes, or all runs of the same definition share them; then those of a run that is gone
+    are dealt out to the others, or, with `local_only`, stay with it until `--take-over`."""
     lease: str = field(default="60s", metadata={"like": "30s"})
     """After how long without a word from a run on another host its pipeline may be taken over."""
     time_zone: str = "UTC"

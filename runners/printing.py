@@ -150,8 +150,8 @@ def status(facts: Mapping[str, JSON]) -> str:
     """How a pipeline is."""
     owner, last, dlq = facts["owner"], facts["last_run"], facts["dlq"]
     named: list[tuple[str, Sequence[str]]] = [
-        ("run by", [f"{owner['host']}, process {owner['process']}, since {owner['since']}"] if owner else []),
-        ("heard", [owner["heard"]] if owner and owner.get("heard") else []),
+        ("run by", [_owner(each) for each in facts.get("owners", [owner] if owner else [])]),
+        ("heard", [owner["heard"]] if owner and owner.get("heard") and "owners" not in facts else []),
         ("last run", [_last(last)] if last else []),
         ("error", _error(last["error"]) if last and last["error"] else []),
         ("it was at", _snapshot(last.get("snapshot")) if last else []),
@@ -161,6 +161,14 @@ def status(facts: Mapping[str, JSON]) -> str:
         ("next", [facts["next"]]),
     ]
     return f"{facts['pipeline']}: {facts['state'].replace('_', ' ')}\n\n{sections(named)}"
+
+
+def _owner(owner: Mapping[str, JSON]) -> str:
+    said = f"{owner['host']}, process {owner['process']}, since {owner['since']}"
+    if "lanes" not in owner:
+        return said
+    gone = "" if owner["lives"] else f", not heard since {owner['heard']}"
+    return f"{said}: {'lanes ' + ', '.join(owner['lanes']) if owner['lanes'] else 'no lanes yet'}{gone}"
 
 
 def dead_letters(rows: Sequence[Mapping[str, JSON]]) -> str:

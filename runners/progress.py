@@ -154,6 +154,15 @@ class Lane:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Held:
+    """Who has a lane, where several runs share a pipeline."""
+
+    owner: str
+    epoch: int
+    """Under which it was taken; whoever takes it later has a higher one."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class State:
     """The pipeline as its ledger knows it."""
 
@@ -162,13 +171,15 @@ class State:
     pipeline: str = ""
     opened: Mapping[str, JSON] = field(default_factory=dict)
     """The body of the last `open`: definition, layout, what each destination was."""
-    owner: Mapping[str, JSON] | None = None
-    """The body of the last `acquire` that was not released, with the owner's name as `owner`, and with the lease that
-    it took last."""
-    heard: int = 0
-    """The number of the owner's last entry: each one renews its lease."""
-    heard_at: str = ""
-    """When that was, by the owner's clock; for people, and never to take anything by."""
+    owners: tuple[Mapping[str, JSON], ...] = ()
+    """The runs that have it, in the order in which they came: one, or several that share its lanes. Each is the body of
+    its `acquire`, with its name as `owner` and the lease that it took last; `heard` and `heard_at` are the number of
+    its last entry, for each one renews its lease, and when that was by its own clock: for people, and never to take
+    anything by. `ready` are those who share and want lanes."""
+    held: Mapping[str, Held] = field(default_factory=dict)
+    """Who has which lane, where they are shared; a lane that nobody has may be taken."""
+    done: frozenset[str] = frozenset()
+    """The shared lanes of which all is carried that was there when those who share them began."""
     ended: Mapping[str, JSON] | None = None
     """The body of the last `release`."""
     stopping: str = ""
@@ -190,6 +201,19 @@ class State:
     def lane(self, name: str) -> Lane:
         """The lane, or one at its beginning."""
         return self.lanes.get(name, Lane())
+
+    @property
+    def owner(self) -> Mapping[str, JSON] | None:
+        """Who has had it longest."""
+        return self.owners[0] if self.owners else None
+
+    def owned_by(self, name: str) -> Mapping[str, JSON] | None:
+        """The owner of this name; None if it has the pipeline no more."""
+        return next((owner for owner in self.owners if owner["owner"] == name), None)
+
+    def lanes_of(self, name: str) -> tuple[str, ...]:
+        """The shared lanes that this owner has."""
+        return tuple(lane for lane, held in self.held.items() if held.owner == name)
 
     @property
     def identities(self) -> Mapping[str, Identity]:
@@ -228,10 +252,8 @@ def fold(state: State, entry: Entry) -> State:
         )
     if entry.seq != state.seq + 1 and entry.kind != "snapshot":
         raise LedgerError(f"The ledger has a gap: entry {entry.seq} follows {state.seq}.")
-    state = _FOLD[entry.kind](state, entry)
-    if state.owner is None or state.owner["owner"] != entry.owner:
-        return replace(state, seq=entry.seq)
-    return replace(state, seq=entry.seq, heard=entry.seq, heard_at=entry.at)
+    state = _owner(_FOLD[entry.kind](state, entry), entry, heard=entry.seq, heard_at=entry.at)
+    return replace(state, seq=entry.seq)
 
 
 def fold_all(entries: Iterable[Entry], state: State | None = None) -> State:
@@ -266,8 +288,9 @@ def snapshot(state: State) -> Mapping[str, JSON]:
         "epoch": state.epoch,
         "pipeline": state.pipeline,
         "opened": dict(state.opened),
-        "owner": dict(state.owner) if state.owner is not None else None,
-        "heard": [state.heard, state.heard_at],
+        "owners": [dict(owner) for owner in state.owners],
+        "held": {lane: [held.owner, held.epoch] for lane, held in state.held.items()},
+        "done": sorted(state.done),
         "ended": dict(state.ended) if state.ended is not None else None,
         "stopping": state.stopping,
         "forgotten": [list(span) for span in state.forgotten],
@@ -311,14 +334,13 @@ def _snapshot(state: State, entry: Entry) -> State:
         )
         for name, lane in body["lanes"].items()
     }
-    heard, heard_at = body.get("heard", (0, ""))
     return State(
         epoch=body["epoch"],
         pipeline=body["pipeline"],
         opened=body["opened"],
-        owner=body["owner"],
-        heard=heard,
-        heard_at=heard_at,
+        owners=tuple(body["owners"]),
+        held={lane: Held(owner=owner, epoch=epoch) for lane, (owner, epoch) in body["held"].items()},
+        done=frozenset(body["done"]),
         ended=body["ended"],
         stopping=body["stopping"],
         lanes=lanes,
@@ -336,32 +358,68 @@ def _open(state: State, entry: Entry) -> State:
 
 
 def _acquire(state: State, entry: Entry) -> State:
+    """Who joins others shares with them, and looks anew at all lanes; anybody else has it alone."""
     owner = {**entry.body, "owner": entry.owner, "at": entry.at}
+    if entry.body.get("joins"):
+        return replace(state, epoch=entry.epoch, owners=(*state.owners, owner), done=frozenset())
     pipeline = state.pipeline or entry.body.get("pipeline", "")
-    return replace(state, epoch=entry.epoch, owner=owner, stopping="", config={}, pipeline=pipeline)
+    state = replace(state, owners=(owner,), held={}, done=frozenset())
+    return replace(state, epoch=entry.epoch, stopping="", config={}, pipeline=pipeline)
 
 
 def _renew(state: State, entry: Entry) -> State:
-    if state.owner is None:
-        return state
-    return replace(state, owner={**state.owner, "lease": entry.body["lease"]})
+    ready = {"ready": entry.body["ready"]} if "ready" in entry.body else {}
+    return _owner(state, entry, lease=entry.body["lease"], **ready)
+
+
+def _take(state: State, entry: Entry) -> State:
+    taken = dict.fromkeys(entry.body["lanes"], Held(owner=entry.owner, epoch=entry.epoch))
+    return replace(state, epoch=entry.epoch, held={**state.held, **taken})
+
+
+def _give(state: State, entry: Entry) -> State:
+    given = set(entry.body["lanes"])
+    held = {lane: each for lane, each in state.held.items() if lane not in given}
+    return replace(state, held=held, done=state.done | given if entry.body["done"] else state.done)
+
+
+def _oust(state: State, entry: Entry) -> State:
+    return _without(state, set(entry.body["owners"]))
+
+
+def _without(state: State, gone: set[str]) -> State:
+    """Without these owners; their lanes may be taken."""
+    return replace(
+        state,
+        owners=tuple(owner for owner in state.owners if owner["owner"] not in gone),
+        held={lane: held for lane, held in state.held.items() if held.owner not in gone},
+    )
 
 
 def _release(state: State, entry: Entry) -> State:
-    status, owner = entry.body.get("status"), state.owner or {}
+    status, owner = entry.body.get("status"), state.owned_by(entry.owner) or state.owner or {}
     aside = owner.get("replay") is not None or owner.get("finish", False)
     lanes = state.lanes
     if status == "failed":
-        lanes = {name: replace(lane, tried=0, since="") for name, lane in lanes.items()}
+        mine = state.lanes_of(entry.owner) if state.held else lanes
+        lanes = {name: replace(lane, tried=0, since="") if name in mine else lane for name, lane in lanes.items()}
+    left = _without(state, {str(owner.get("owner"))})
     return replace(
-        state,
-        owner=None,
+        left,
         ended={**entry.body, "at": entry.at},
-        stopping="",
-        config={},
+        stopping=state.stopping if left.owners else "",
+        config=state.config if left.owners else {},
         midway=state.midway and (aside or status != "succeeded"),
         lanes=lanes,
     )
+
+
+def _owner(state: State, entry: Entry, **changes: JSON) -> State:
+    """With what is new of the owner whose entry it is, if it has the pipeline still."""
+    if state.owned_by(entry.owner) is None:
+        return state
+    changed = ({**each, **changes} if each["owner"] == entry.owner else each for each in state.owners)
+    return replace(state, owners=tuple(changed))
 
 
 def _plan(state: State, entry: Entry) -> State:
@@ -460,6 +518,9 @@ _FOLD = {
     "open": _open,
     "acquire": _acquire,
     "renew": _renew,
+    "take": _take,
+    "give": _give,
+    "oust": _oust,
     "release": _release,
     "plan": _plan,
     "prepared": _prepared,

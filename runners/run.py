@@ -21,6 +21,7 @@ from origins.quantities import seconds
 from runners.backfill import Backfill
 from runners.causes import is_cancelled
 from runners.clock import Clock
+from runners.company import Company
 from runners.crew import Threads
 from runners.dead_letter_rows import DeadLetterRows
 from runners.dispatcher import Dispatcher
@@ -107,6 +108,12 @@ class Run:
         self.snapshot: Mapping[str, JSON] | None = None
         self.timeline = Timeline(self.clock)
 
+    @property
+    def assignment(self) -> str:
+        """How this run shares the lanes; whatever concerns all of them takes the pipeline alone."""
+        aside = self.backfill or self.replay or self.finish or self.ruling
+        return "single" if aside else self.pipeline.run_options.assignment
+
     def carry(self) -> Report:
         """Carry what waits. Raises only when the pipeline could not be taken; all else is in the report."""
         began = self.clock.elapsed()
@@ -192,11 +199,14 @@ class Run:
             "replay": self.replay.json() if self.replay else None,
             "ruling": self.ruling.json(),
             "finish": self.finish,
+            "assignment": self.assignment,
+            "hash": self.hash,
+            "follow": self.follow,
         }
         before = journal.acquire(body, may=taking.may) if taking else journal.acquire(body)
         sweep_locks(self.place.lock)
-        if before is not None:
-            end_orphan(before)
+        for owner in before:
+            end_orphan(owner)
 
     def _carry(self, journal: Journal, spark: SparkSession) -> tuple[str, Sequence[Exception]]:
         """How the run ended, and what went wrong, in its order."""
@@ -212,6 +222,7 @@ class Run:
                 dlq=self.pipeline.dlq,
                 delivery=self.pipeline.delivery,
                 discards=isinstance(self.dlq, Discard),
+                shared=self.assignment != "single",
                 replacing=frozenset(name for name, each in self.destinations.items() if each.replaces),
             ),
             max_in_flight=options.max_in_flight or len(lanes),
@@ -254,15 +265,13 @@ class Run:
 
     def _carry_all(self, journal: Journal, dispatcher: Dispatcher, runner: Runner, spark: SparkSession) -> None:
         """First the batches that an earlier run left open, then what waits."""
-        waive(journal, self.destinations, self.ruling)
-
-        def prepared() -> Sequence[str]:
-            journal.refresh()
-            return [plan.decision.path for plan in journal.state.open_plans if plan.decision]
-
-        self.place.store().sweep(spark, prepared)
-        dispatcher.recover()
-        dispatcher.run()
+        company = self._company(journal)
+        if company is not None:
+            company.await_opening(lambda: bool(dispatcher.asked_to_stop or journal.state.stopping))
+        if company is None or company.alone:
+            self._finish_open(journal, dispatcher, company, spark)
+        if company is not None and (dispatcher.asked_to_stop or journal.state.stopping):
+            dispatcher.turn()
         if dispatcher.stopping or self.finish:
             return
         check_layout(self.pipeline, self.destinations, journal.state, self.ruling)
@@ -288,6 +297,8 @@ class Run:
             return source
 
         def again(source: Source | None, offsets: Mapping[str, JSON]) -> Source | None:
+            if source is None and company is not None and not company.may_open:
+                return None
             with runner.planning():
                 return opened(opening.again(source, offsets, journal, spark))
 
@@ -299,11 +310,52 @@ class Run:
             with runner.planning():
                 source = opened(self.replay.source(source, opening.lines, self.destinations, self.dlq, journal, spark))
         dispatcher.source = source
+        if company is not None:
+            company.again = lambda source: opening.anew(source, journal, spark)
+            company.begin()
+            dispatcher.company = company
         if self.follow:
             every = seconds(self.pipeline.run_options.poll)
             dispatcher.following = Following(every=every, again=again, now=self.clock.elapsed())
         self._say(RunStarted(pipeline=self.pipeline.name, run=self.id, waiting=self._waiting(journal, source)))
         dispatcher.run()
+
+    def _company(self, journal: Journal) -> Company | None:
+        """The others with whom the lanes are shared."""
+        if self.assignment == "single" or journal.tenure is None:
+            return None
+        return Company(
+            journal=journal,
+            tenure=journal.tenure,
+            place=self.place,
+            lanes=[lane for origin in self.pipeline.every_origin for lane in self.pipeline.lanes_of(origin)],
+            definition=self.hash,
+            frees=self.assignment == "round_robin" or bool(self.take_over),
+        )
+
+    def _finish_open(
+        self, journal: Journal, dispatcher: Dispatcher, company: Company | None, spark: SparkSession
+    ) -> None:
+        """Finish the batches that an earlier run left open; others that come meanwhile get their share."""
+        waive(journal, self.destinations, self.ruling)
+
+        def prepared() -> Sequence[str]:
+            journal.refresh()
+            plans = journal.state.open_plans
+            return [plan.decision.path for plan in plans if plan.decision] + [
+                plan.batch.plan for plan in plans if company is not None
+            ]
+
+        self.place.store().sweep(spark, prepared)
+        if company is None:
+            dispatcher.recover()
+        else:
+            company.begin()
+            dispatcher.company = company
+        dispatcher.run()
+        if company is not None:
+            dispatcher.company = None
+            company.rest()
 
     def _waiting(self, journal: Journal, source: Source | None) -> Mapping[str, int]:
         """For those who show how far it is; of a run that goes on nobody knows."""
@@ -358,7 +410,7 @@ class Run:
             yield None
             return
         lock = StateLock(self.place.lock)
-        if not lock.acquire():
+        if self.assignment != "single" or not lock.acquire():
             lock = StateLock(lock.path.with_name(f"{lock.path.name}-{self.id}"))
             lock.acquire()
         try:
@@ -368,6 +420,8 @@ class Run:
                 lock=lock,
                 clock=self.clock,
                 take_over=self.take_over,
+                assignment=self.assignment,
+                hash=self.hash,
             )
         finally:
             if lock.path != self.place.lock:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from destinations.dead_letters import asked, count_dead_letters
@@ -16,14 +16,15 @@ from runners.pipeline import Pipeline
 from runners.place import Place, check_pipeline
 from runners.progress import State, is_aside
 from runners.session import obtain
-from runners.taking import lives
+from runners.taking import lives, owner_lives
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 def status(pipeline: Pipeline, file: str = "FILE") -> dict[str, JSON]:
-    """`{"pipeline", "state", "owner", "lanes", "open", "dlq", "last_run", "next"}`; `next` is what to type."""
+    """`{"pipeline", "state", "owner", "lanes", "open", "dlq", "last_run", "next"}`; `next` is what to type.
+    Where several runs share the lanes, `owners` has each of them, with its `lanes` and whether it `lives`."""
     place = Place.of(pipeline)
 
     def spark() -> SparkSession:
@@ -39,7 +40,8 @@ def status(pipeline: Pipeline, file: str = "FILE") -> dict[str, JSON]:
     return {
         "pipeline": pipeline.name,
         "state": how,
-        "owner": _owner(state) if how == "running" else None,
+        "owner": _owner(state.owner or {}) if how == "running" else None,
+        **({"owners": _owners(state, place)} if _is_shared(state) else {}),
         "lanes": {
             name: {"offset": lane.offset, "number": lane.committed, "behind": None}
             for name, lane in state.lanes.items()
@@ -68,15 +70,29 @@ def _how(place: Place, state: State) -> str:
     return {"succeeded": "idle"}.get(state.ended["status"], str(state.ended["status"]))
 
 
-def _owner(state: State) -> JSON:
-    owner = state.owner or {}
+def _owner(owner: Mapping[str, JSON]) -> dict[str, JSON]:
     return {
         "host": owner.get("host"),
         "process": owner.get("pid"),
         "run": owner.get("run"),
         "since": owner.get("at"),
-        "heard": state.heard_at or None,
+        "heard": owner.get("heard_at") or None,
     }
+
+
+def _is_shared(state: State) -> bool:
+    return any(owner.get("assignment", "single") != "single" for owner in state.owners)
+
+
+def _owners(state: State, place: Place) -> list[JSON]:
+    return [
+        {
+            **_owner(owner),
+            "lanes": list(state.lanes_of(owner["owner"])),
+            "lives": owner_lives(owner, place, Clock()),
+        }
+        for owner in state.owners
+    ]
 
 
 def _next(how: str, refused: int | None, file: str) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from destinations.deadline import Late
+from origins.batch import JSON
 from runners.clock import ManualClock
 from runners.errors import Fenced, Owned
 from runners.journal import Journal
@@ -50,8 +51,12 @@ class Owner(Process):
         world.clocks.append(self.clock)
         self.tenure = Tenure(self.clock, LEASE)
         journal = self.journal = Journal(SharedLedger(world, world.ledger), self.tenure)
+        self.take(journal, {"host": self.host, "boot": "", "pid": 1, "started": "", "jvm": None})
+
+    def take(self, journal: Journal, who: dict[str, JSON]) -> None:
+        """Take the pipeline, once it may be taken."""
+        world = self.world
         taking = Taking(pipeline="numbers", place=PLACE, lock=StateLock(PLACE.lock), clock=self.clock)
-        who = {"host": self.host, "boot": "", "pid": 1, "started": "", "jvm": None}
         if world.protections.lease:
             journal.acquire({"pipeline": "numbers", **who}, may=taking.may)
         else:

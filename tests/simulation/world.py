@@ -250,14 +250,18 @@ class Process:
             committed={"numbers": world.told} if world.hears else {},
             forget=world.forget,
         )
-        if world.protections.recover:
-            self.dispatcher.recover()
         self.opened = False
         self.over = False
+        self.recover()
 
     def acquire(self) -> None:
         """Become the owner."""
         self.journal.acquire({"pipeline": "numbers"})
+
+    def recover(self) -> None:
+        """Take up where an earlier run ended."""
+        if self.world.protections.recover:
+            self.dispatcher.recover()
 
     @property
     def idle(self) -> bool:

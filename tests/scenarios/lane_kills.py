@@ -1,0 +1,316 @@
+"""Three processes share the six lanes of one pipeline and are killed at random: each row is delivered exactly once.
+
+    python -m tests.scenarios.lane_kills --into FOLDER                30 kills of a process that had lanes
+    python -m tests.scenarios.lane_kills --into FOLDER --seed 7       the same dice as with this seed before
+
+It goes on where an earlier call ended, and writes `lanes.md`: who died where, with which lanes, how soon others had
+them, and what was there in the end. One that ends by itself or is killed is started again; where all is carried before
+the last kill, more files land.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from runners.events import Event
+from runners.pipeline import Pipeline
+from runners.place import Place
+from runners.progress import State, fold_all
+
+DEFINITION = """
+name: orders
+origin:
+  files: {{path: "landing/*.json", format: json, schema: "id long, amount string", lanes: 6}}
+stages:
+  - cast: {{amount: "decimal(10,2)"}}
+destinations:
+  - delta: {{path: tables/orders}}
+dlq: {{window: 0}}
+run: {{assignment: {assignment}, lease: 5s, batch: {{files: 1}}}}
+spark: {{conf: {{spark.driver.memory: 1g}}}}
+"""
+PROCESSES = 3
+ROWS = 20
+"""In each file; in one file of five the last of them is refused."""
+PATIENCE = 120.0
+"""How many seconds one waits for something that must happen."""
+Facts = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kill:
+    """One process, and where it died."""
+
+    last: str
+    """The last event it told of."""
+    lanes: Sequence[str]
+    """The lanes that it had."""
+    open: int
+    """In how many of them a batch was open."""
+    seconds: float
+    """How long it took until others had them all."""
+    takers: int
+    """How many others took them."""
+
+
+@dataclass
+class Member:
+    """A process that runs the pipeline, and what it told."""
+
+    process: subprocess.Popen[str]
+    told: list[str] = field(default_factory=list)
+    heard: threading.Condition = field(default_factory=threading.Condition)
+
+    def listen(self) -> None:
+        """Hear what it tells, in a thread beside."""
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self.heard:
+                self.told.append(line.strip())
+                self.heard.notify_all()
+
+    def await_events(self, count: int) -> bool:
+        """Whether it tells of so many more events before it ends."""
+        wanted = len(self.told) + count
+        with self.heard:
+            while len(self.told) < wanted and self.process.poll() is None:
+                self.heard.wait(0.2)
+        return len(self.told) >= wanted
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has, by itself."""
+        return self.process.poll() is not None
+
+
+@dataclass
+class Trial:
+    """A folder with a pipeline that several processes share."""
+
+    folder: Path
+    assignment: str = "round_robin"
+    members: list[Member] = field(default_factory=list)
+
+    def prepare(self, files: int) -> None:
+        """The definition, and at least so many files."""
+        (self.folder / "landing").mkdir(parents=True, exist_ok=True)
+        self.file.write_text(DEFINITION.format(assignment=self.assignment), encoding="utf-8")
+        self.land(files - self.files)
+
+    def land(self, files: int) -> None:
+        """So many files more."""
+        for number in range(self.files, self.files + max(0, files)):
+            ids = range(number * ROWS, (number + 1) * ROWS)
+            amounts = ["1.50"] * (ROWS - 1) + ["1.50" if number % 5 else "much"]
+            rows = [json.dumps({"id": id_, "amount": amount}) + "\n" for id_, amount in zip(ids, amounts, strict=True)]
+            new = self.folder / f"{number:05}.json"
+            new.write_text("".join(rows), encoding="utf-8")
+            os.replace(new, self.folder / "landing" / new.name)
+
+    @property
+    def file(self) -> Path:
+        """The definition."""
+        return self.folder / "pipeline.yaml"
+
+    @property
+    def files(self) -> int:
+        """How many there are."""
+        return len(list((self.folder / "landing").glob("*.json")))
+
+    def state(self) -> State:
+        """What the ledger says."""
+        return fold_all(Place.of(Pipeline.load(self.file)).ledger(None).read())
+
+    def start(self, *words: str) -> Member:
+        """One more process that runs it."""
+        command = [sys.executable, "-m", "tests.scenarios.lane_kills", "--into", str(self.folder), "--here", *words]
+        with (self.folder / "errors.log").open("a", encoding="utf-8") as errors:
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+        member = Member(process)
+        member.listen()
+        self.members.append(member)
+        return member
+
+    def fill(self) -> None:
+        """As many processes as there should be; one that has failed is no accident."""
+        for member in [member for member in self.members if member.ended]:
+            assert member.process.returncode == 0, (
+                f"it ended by itself: {member.process.returncode}, {member.told[-3:]}"
+            )
+            self.members.remove(member)
+        while len(self.members) < PROCESSES:
+            self.start()
+
+    def lanes_of(self, member: Member) -> Sequence[str]:
+        """The lanes that this process has."""
+        state = self.state()
+        owner = next((each for each in state.owners if each["pid"] == member.process.pid), None)
+        return state.lanes_of(owner["owner"]) if owner else ()
+
+    def kill(self, member: Member) -> tuple[Sequence[str], str]:
+        """Kill it as it is; its lanes then, and its name."""
+        member.process.kill()
+        member.process.wait()
+        self.members.remove(member)
+        state = self.state()
+        owner = next((each for each in state.owners if each["pid"] == member.process.pid), None)
+        return (state.lanes_of(owner["owner"]), owner["owner"]) if owner else ((), "")
+
+    def kill_somebody(self, dice: random.Random) -> Kill | None:
+        """Kill one of them somewhere in its work, and wait until others have its lanes; None if it had none."""
+        self.fill()
+        member = dice.choice(self.members)
+        if not member.await_events(dice.randint(1, 9)):
+            return None
+        time.sleep(dice.random() * 0.3)
+        if not self.lanes_of(member):
+            return None
+        last = member.told[-1]
+        lanes, name = self.kill(member)
+        if not lanes:
+            return None
+        began, state = time.monotonic(), self.state()
+        opened = sum(state.lane(lane).open is not None for lane in lanes)
+        while not all(_passed_on(state := self.state(), lane, name) for lane in lanes):
+            assert time.monotonic() - began < PATIENCE, f"nobody takes {lanes}: {dict(state.held)}"
+            time.sleep(0.05)
+        takers = {state.held[lane].owner for lane in lanes if lane in state.held}
+        took = round(time.monotonic() - began, 2)
+        return Kill(last=last, lanes=lanes, open=opened, seconds=took, takers=len(takers))
+
+    def finish(self) -> Facts:
+        """Let those that are there come to their end, carry what is left, and count what is there."""
+        for member in self.members:
+            member.process.wait(PATIENCE)
+        self.members.clear()
+        last = self.start()
+        assert last.process.wait(PATIENCE) == 0, last.told
+        self.members.clear()
+        return self.counted()
+
+    def end(self) -> None:
+        """Leave no process behind."""
+        for member in self.members:
+            member.process.kill()
+            member.process.wait()
+
+    def counted(self) -> Facts:
+        """Rows and different ids, delivered and refused."""
+        return {
+            "delivered": self._counted(self.folder / "tables" / "orders"),
+            "refused": self._counted(self.folder / ".wherry" / "orders" / "dlq"),
+            "open": len(self.state().open_plans),
+            "audit": [problem["code"] for problem in Pipeline.load(self.file).audit().json()["problems"]],
+        }
+
+    def _counted(self, table: Path) -> list[int]:
+        from deltalake import DeltaTable, QueryBuilder
+
+        asked = "select count(*) n, count(distinct id) ids from t"
+        found = QueryBuilder().register("t", DeltaTable(str(table))).execute(asked).read_all()
+        return [int(found[column][0].as_py()) for column in ("n", "ids")]
+
+    @property
+    def expected(self) -> Facts:
+        """What must be there in the end."""
+        refused = len(range(0, self.files, 5))
+        delivered = self.files * ROWS - refused
+        return {"delivered": [delivered] * 2, "refused": [refused] * 2, "open": 0, "audit": []}
+
+    def carriers(self) -> Counter[str]:
+        """How many batches each owner settled, as far as the ledger has not put its entries together."""
+        entries = Place.of(Pipeline.load(self.file)).ledger(None).read()
+        return Counter(entry.owner for entry in entries if entry.kind == "settle")
+
+
+def _passed_on(state: State, lane: str, name: str) -> bool:
+    """Whether the lane is with somebody else, or done."""
+    return lane in state.done or (lane in state.held and state.held[lane].owner != name)
+
+
+def share(folder: Path, take_over: str) -> None:
+    """One of the processes: it tells of each event."""
+
+    def tell(event: Event) -> None:
+        batch = getattr(event, "batch", None)
+        print(type(event).__name__ + (f" {batch.lane}/{batch.number}" if batch else ""), flush=True)  # noqa: T201
+
+    Pipeline.load(folder / "pipeline.yaml").run(listeners=[tell], take_over=take_over)
+
+
+def table(kills: Sequence[Kill], seed: int, trial: Trial, found: Facts | None) -> str:
+    """What happened, as Markdown."""
+    lines = [
+        f"{trial.files:,} files of {ROWS} rows in 6 lanes, {PROCESSES} processes, seed {seed}",
+        "",
+        "| kill | last event told | lanes it had | batches open | others had them after | how many others |",
+        "|---|---|---|---|---|---|",
+        *(
+            f"| {at} | {kill.last} | {', '.join(kill.lanes)} | {kill.open} | {kill.seconds} s | {kill.takers} |"
+            for at, kill in enumerate(kills, 1)
+        ),
+    ]
+    if found is not None:
+        right = "each row exactly once" if found == trial.expected else f"WRONG, expected {dict(trial.expected)}"
+        lines += ["", f"In the end: {dict(found)}: {right}."]
+    return "\n".join([*lines, ""])
+
+
+def main() -> int:
+    """Kill as often as was asked for, then look."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--into", type=Path, required=True, help="the folder; what is there is gone on with")
+    parser.add_argument("--files", type=int, default=1_500, help="how many there are at first")
+    parser.add_argument("--kills", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--take-over", default="", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.here:
+        share(asked.into, asked.take_over)
+        return 0
+    asked.into.mkdir(parents=True, exist_ok=True)
+    trial, notes = Trial(asked.into), asked.into / "kills.json"
+    kept: dict[str, Any] = {"seed": asked.seed or random.randrange(1 << 32)}
+    if notes.exists():
+        kept = json.loads(notes.read_text())
+    kills = [Kill(**kill) for kill in kept.get("kills", [])]
+    print(f"seed {kept['seed']}, {len(kills)} kills so far", flush=True)  # noqa: T201
+    trial.prepare(asked.files)
+    dice = random.Random(kept["seed"] + len(kills))
+    try:
+        while len(kills) < asked.kills:
+            kill = trial.kill_somebody(dice)
+            if kill is None:
+                trial.land(0 if any(not member.ended for member in trial.members) else 300)
+                continue
+            kills.append(kill)
+            notes.write_text(json.dumps({**kept, "kills": [asdict(each) for each in kills]}), encoding="utf-8")
+            (asked.into / "lanes.md").write_text(table(kills, kept["seed"], trial, None), encoding="utf-8")
+            print(f"{len(kills)}: {kill}", flush=True)  # noqa: T201
+        found = trial.finish()
+    finally:
+        trial.end()
+    said = table(kills, kept["seed"], trial, found)
+    (asked.into / "lanes.md").write_text(said, encoding="utf-8")
+    print(said, flush=True)  # noqa: T201
+    return 0 if found == trial.expected else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

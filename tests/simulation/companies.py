@@ -1,0 +1,223 @@
+"""Several hosts that share the lanes of one pipeline: they come and go, freeze and thaw, die, and take each other's
+lanes. The dispatcher, the journal, the lease and the rules by which lanes change hands are the real ones."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from origins.batch import JSON
+from runners.company import Company
+from runners.entry import Entry, Settled
+from runners.errors import Fenced
+from runners.flight import Rules
+from runners.journal import Journal
+from runners.memory_ledger import MemoryLedger
+from runners.ownership import StateLock
+from runners.progress import State, fold
+from runners.retry import FOR_EVER, Retry
+from runners.taking import Taking
+from tests.simulation.owners import LEASE, PLACE, Owner, Owners
+from tests.simulation.world import Killed
+
+HASH = "definition"
+
+
+class Watched(MemoryLedger):
+    """A ledger in which only who has a lane writes of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known = State()
+        self.moves = 0
+        """How often a lane was given or taken."""
+
+    def append(self, entries: Sequence[Entry], *, after: int) -> list[Entry]:
+        landed = super().append(entries, after=after)
+        for entry in landed:
+            before, self.known = self.known, fold(self.known, entry)
+            self.moves += entry.kind in ("give", "take", "oust")
+            assert not entry.lane or before.held[entry.lane].owner == entry.owner, "of a lane that is another's"
+            assert entry.kind != "take" or not set(entry.body["lanes"]) & before.held.keys(), "taken from its owner"
+        return landed
+
+    def compact(self, snapshot: Entry, settled: Sequence[Settled], *, after: int) -> Entry:
+        landed = super().compact(snapshot, settled, after=after)
+        self.known = fold(self.known, landed)
+        return landed
+
+
+class Partner(Owner):
+    """A process that shares the lanes with others."""
+
+    world: Companies
+
+    def take(self, journal: Journal, who: dict[str, JSON]) -> None:
+        lock = StateLock(PLACE.lock)
+        how: dict[str, JSON] = {"assignment": self.world.assignment, "hash": HASH}
+        taking = Taking(pipeline="numbers", place=PLACE, lock=lock, clock=self.clock, **how)
+        journal.acquire({"pipeline": "numbers", **who, **how}, may=taking.may)
+
+    def recover(self) -> None:
+        self.company = _Company(
+            self,
+            journal=self.journal,
+            tenure=self.tenure,
+            place=PLACE,
+            lanes=self.world.lanes,
+            definition=HASH,
+            frees=self.world.assignment == "round_robin",
+            bury=lambda owner: None,
+        )
+        self.dispatcher.rules = Rules(dlq=self.world.dlq, delivery=self.dispatcher.rules.delivery, shared=True)
+        self.finishing = False
+        self.waits = True
+        """Whether it has to wait until another one has opened the pipeline."""
+
+    def turn(self) -> None:
+        if self.waits:
+            self._comes()
+            return
+        finished, self.crew.finished = self.crew.finished, []
+        if self.dispatcher.turn(finished):
+            return
+        if self.finishing and not self.dispatcher.stopping:
+            self.finishing = False
+            self.dispatcher.company = None
+            self.company.rest()
+            self._opens()
+            return
+        self.over = True
+        status = "failed" if self.dispatcher.errors else "stopped" if self.dispatcher.stopping else "succeeded"
+        self.journal.record(Entry(kind="release", body={"status": status}))
+
+    def _comes(self) -> None:
+        if not self.company.may_open:
+            self.company.look()
+            self.company.change()
+            return
+        self.waits = False
+        if not self.company.alone:
+            self._opens()
+            return
+        self.finishing = True
+        self._begins()
+
+    def _opens(self) -> None:
+        self.opened = True
+        body = {"pipeline": "numbers", "run": "", "hash": HASH}
+        self.journal.record(Entry(kind="open", body=body))
+        self.dispatcher.source = self._source()
+        self._begins()
+
+    def _begins(self) -> None:
+        self.company.begin()
+        self.dispatcher.company = self.company
+
+
+class _Company(Company):
+    """One that can be made not to wait for a word of the others."""
+
+    def __init__(self, partner: Partner, **how: Any) -> None:
+        super().__init__(**how)
+        self.partner = partner
+
+    def _silent(self, now: float) -> Iterator[str]:
+        if self.partner.world.protections.lease:
+            yield from super()._silent(now)
+        else:
+            yield from (owner["owner"] for owner in self.journal.state.owners if owner["owner"] != self.view.me)
+
+
+class Companies(Owners):
+    """Up to three of them, and the time that passes for all."""
+
+    ledger: Watched
+
+    def __init__(self, rng: random.Random, *, assignment: str = "round_robin", most: int = 3, **shape: Any) -> None:
+        super().__init__(rng, **shape)
+        self.ledger = Watched()
+        self.assignment = assignment
+        self.most = most
+        self.partners: list[Partner] = []
+        self.stopped = 0
+
+    def run(self) -> None:
+        """Until everything is carried, and all who had lanes have ended."""
+        for _ in range(40_000):
+            if all(self.ledger.known.lane(lane).offset == self.rows for lane in self.lanes):
+                self._ends_well()
+                return
+            self._goes_on()
+        raise AssertionError("the load never ends")
+
+    def _goes_on(self) -> None:
+        awake = [partner for partner in self.partners if not partner.frozen]
+        frozen = [partner for partner in self.partners if partner.frozen]
+        dice = self.rng.random()
+        if self.orphans and dice < 0.1:
+            self._orphan_ends()
+        elif frozen and dice < 0.12:
+            self._thaws(self.rng.choice(frozen))
+        elif len(awake) < self.most and (not awake or dice < 0.2):
+            self._comes()
+        elif self.faults and dice < 0.3:
+            self.faults -= 1
+            self._goes_wrong(self.rng.choice(awake))
+        else:
+            self._moves(self.rng.choice(awake))
+
+    def _comes(self) -> None:
+        self.alive = True
+        with contextlib.suppress(Killed):
+            self.partners.append(Partner(self, self.definition))
+
+    def _goes_wrong(self, owner: Owner) -> None:
+        what = self.rng.choice(["freeze", "freeze", "sleep", "stop", "kill", "kill"])
+        if what == "freeze":
+            owner.frozen = True
+        elif what == "sleep":
+            self.passes(self.rng.uniform(0, 100 * LEASE))
+        elif what == "stop":
+            self.stopped += 1
+            owner.dispatcher.request_stop("asked")
+        else:
+            self._ends(owner)
+
+    def passes(self, seconds: float) -> None:
+        self.owners = list(self.partners)
+        super().passes(seconds)
+
+    def _moves(self, owner: Owner) -> None:
+        self.passes(self.rng.uniform(0, LEASE / 30))
+        also = ("fenced", "TimeoutError")
+        owner.dispatcher.resting.retry = Retry(attempts=FOR_EVER, most=3, within=float("inf"), also=also)
+        try:
+            if owner.crew.work and self.rng.random() < 0.6:
+                owner.crew.step(self.rng.choice(sorted(owner.crew.work)))
+            else:
+                owner.turn()
+        except Fenced:
+            self.fenced += 1
+            self._ends(owner)
+        except Killed:
+            self._ends(owner)
+        if owner.over:
+            self._ends(owner)
+
+    def _ends(self, owner: Owner) -> None:
+        self.partners = [partner for partner in self.partners if partner is not owner]
+        self.orphans += owner.transactions.values()
+
+    def _ends_well(self) -> None:
+        """The load is carried: all who are there still come to their end, by themselves or as fenced."""
+        self.faults = 0
+        for _ in range(40_000):
+            if not self.partners:
+                break
+            self._thaws(self.rng.choice(self.partners))
+        assert not self.partners, "somebody waits for ever"
+        while self.orphans:
+            self._orphan_ends()

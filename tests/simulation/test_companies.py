@@ -1,0 +1,64 @@
+"""However runs that share the lanes of a pipeline come, go, die and sleep, every row ends in one place."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.simulation.companies import Companies
+from tests.simulation.world import ALL, Protections
+
+SHAPES = st.fixed_dictionaries(
+    {
+        "destinations": st.integers(1, 2),
+        "lanes": st.integers(1, 6),
+        "fickle": st.booleans(),
+        "delivery": st.sampled_from(["after_all", "after_any"]),
+        "hears": st.booleans(),
+        "foresees": st.booleans(),
+        "shares": st.booleans(),
+        "faults": st.integers(0, 12),
+    }
+)
+
+
+@pytest.mark.promise("CN-20", "CN-21", "CN-26", "CN-27")
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(seed=st.integers(0, 2**32), shape=SHAPES)
+def test_runs_that_share_lanes_lose_and_double_nothing(seed: int, shape: dict[str, Any]) -> None:
+    """After any schedule of kills, freezes, sleeps, stops and newcomers; nobody records anything of a lane that is
+    another's, and nobody waits for ever."""
+    world = Companies(random.Random(seed), **shape)
+    world.run()
+    assert world.faults_found() == set()
+
+
+def test_lanes_change_hands_in_these_schedules() -> None:
+    """In a few hundred of them, and owners that were ousted are told so when they thaw."""
+    worlds = [Companies(random.Random(seed), lanes=4, rows=12, faults=10) for seed in range(60)]
+    for world in worlds:
+        world.run()
+    assert sum(world.ledger.moves for world in worlds) > 600
+    assert sum(world.fenced for world in worlds) > 10
+    assert sum(world.stopped for world in worlds) > 10
+
+
+@pytest.mark.parametrize("without", ["deadline", "judged_last", "fence", "conditional", "recover"])
+def test_without_one_rule_rows_of_shared_lanes_are_lost_or_doubled(without: str) -> None:
+    """Among a few thousand schedules some go wrong once a single rule is switched off."""
+    protections = replace(ALL, **{without: False})
+    assert any(_goes_wrong(seed, protections) for seed in range(3_000))
+
+
+def _goes_wrong(seed: int, protections: Protections) -> bool:
+    world = Companies(random.Random(seed), protections=protections, lanes=3, faults=12)
+    try:
+        world.run()
+    except Exception:  # a ledger that contradicts itself is as wrong as a lost row
+        return True
+    return bool(world.faults_found())
