@@ -92,11 +92,13 @@ class Company:
         if now > self.next + LATE * self.every:  # who did not listen, asleep say, cannot tell who was silent
             self._heard.clear()
         self.next = now + self.every
+        self._note(now)
 
     def change(self, busy: Collection[str] = (), exhausted: Collection[str] = ()) -> Sequence[str]:
         """Do what is to be done about the lanes; those that were taken."""
         taken: list[str] = []
         while True:
+            self._note(self.clock.elapsed())
             silent = frozenset(self._silent(self.clock.elapsed()))
             self.view = replace(self.view, silent=silent, busy=frozenset(busy), exhausted=frozenset(exhausted))
             change = next_change(self.journal.state, self.view)
@@ -109,14 +111,16 @@ class Company:
                     log.warning("%s is dead, or said nothing for a whole lease: others take its lanes", named(owner))
                     self.bury(owner)
 
+    def _note(self, now: float) -> None:
+        for owner in self.journal.state.owners:
+            if self._heard.get(owner["owner"], (0, now))[0] != owner["heard"]:
+                self._heard[owner["owner"]] = (owner["heard"], now)
+
     def _silent(self, now: float) -> Iterator[str]:
         for owner in self.journal.state.owners:
-            name, heard = owner["owner"], owner["heard"]
-            if self._heard.get(name, (0, now))[0] != heard:
-                self._heard[name] = (heard, now)
-            over = owner["lease"] is not None and now - self._heard[name][1] >= owner["lease"]
-            if name != self.view.me and (over or is_dead(owner, self.place)):
-                yield name
+            over = owner["lease"] is not None and now - self._heard[owner["owner"]][1] >= owner["lease"]
+            if owner["owner"] != self.view.me and (over or is_dead(owner, self.place)):
+                yield owner["owner"]
 
     def keeps(self) -> Collection[str]:
         """The lanes of which this run may plan a batch: its own, but for those that others wait for."""

@@ -397,13 +397,13 @@ def _without(state: State, gone: set[str]) -> State:
 
 
 def _release(state: State, entry: Entry) -> State:
-    status, owner = entry.body.get("status"), state.owned_by(entry.owner) or state.owner or {}
+    status, owner = entry.body.get("status"), state.owned_by(entry.owner) or {}
     aside = owner.get("replay") is not None or owner.get("finish", False)
     lanes = state.lanes
     if status == "failed":
         mine = state.lanes_of(entry.owner) if state.held else lanes
         lanes = {name: replace(lane, tried=0, since="") if name in mine else lane for name, lane in lanes.items()}
-    left = _without(state, {str(owner.get("owner"))})
+    left = _without(state, {entry.owner})
     return replace(
         left,
         ended={**entry.body, "at": entry.at},

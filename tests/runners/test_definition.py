@@ -255,6 +255,8 @@ def test_options_that_slipped_out_of_their_kind_are_told_to_go_back(refused: Ref
         ("run: {retry: {wait: soon}}", "run.retry.wait: expected a duration such as 500ms"),
         ("run: {lease: 500ms}", "run.lease: expected at least one second, got '500ms'"),
         ("run: {lease: long}", "run.lease: expected a duration such as 500ms"),
+        ("run: {assignment: all}", "run.assignment: expected 'single' or 'round_robin' or 'local_only'"),
+        ("run: {assignment: local_only, ownership: off}", "run.assignment: expected single where run.ownership is off"),
         ("run: {ownership: maybe}", "run.ownership: expected 'on' or 'off', got the text 'maybe'"),
         ("run: {snapshot: 21}", "run.snapshot: expected 0 to 20 rows, got 21"),
         ("run: {snapshot: -1}", "run.snapshot: expected 0 to 20 rows, got -1"),
@@ -632,3 +634,34 @@ def test_what_keeps_the_last_row_gets_one_lane(tmp_path: Path) -> None:
         load(tmp_path / "orders.yaml")
     (tmp_path / "orders.yaml").write_text(text.replace("[id]", "[id], sequence_by: at"))
     assert load(tmp_path / "orders.yaml").pipeline.destinations[0].ordered is False
+
+
+SHARED = """
+name: orders
+origin:
+  files: {path: "landing/*.json", format: json, schema: "id long"%s}
+  read: %s
+destinations:
+  - delta: {path: tables/orders, mode: %s}
+run: {assignment: round_robin}
+"""
+
+
+@pytest.mark.promise("CN-26")
+@pytest.mark.parametrize(
+    ("option", "read", "mode", "said"),
+    [
+        ("", "whole", "append", "origin.read: expected new where run.assignment is round_robin"),
+        (", on_change: {extra: evolve}", "new", "append", "origin: its columns cannot be let change"),
+        ("", "new", "replace", "destinations[0].mode: expected append or merge"),
+    ],
+)
+def test_what_runs_would_take_from_each_other_is_not_for_shared_lanes(
+    tmp_path: Path, option: str, read: str, mode: str, said: str
+) -> None:
+    """Each is told by its place."""
+    file = tmp_path / "orders.yaml"
+    file.write_text(SHARED % (option, read, mode), encoding="utf-8")
+    with pytest.raises(DefinitionError) as caught:
+        load(file)
+    assert [problem for problem in map(str, caught.value.problems) if said in problem]

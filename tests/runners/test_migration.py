@@ -67,3 +67,13 @@ def test_entries_that_did_not_change_keep_their_bodies(kind: str) -> None:
     """They have the format of today and nothing else."""
     entry = migrated(Entry(kind=kind, body={"reason": "x"}, format=1))
     assert (entry.format, entry.body) == (FORMAT, {"reason": "x"})
+
+
+def test_the_owner_of_a_second_format_is_one_of_many() -> None:
+    """It stood by itself in a snapshot, with its last word beside it; no lanes were shared."""
+    body = {**snapshot(State()), "owner": {"owner": "a", "lease": 60}, "heard": [7, "noon"]}
+    for name in ("owners", "held", "done"):
+        del body[name]
+    state = fold_all([migrated(Entry(kind="snapshot", body=body, seq=9, format=2))])
+    assert state.owners == ({"owner": "a", "lease": 60, "heard": 7, "heard_at": "noon"},)
+    assert (state.held, state.done) == ({}, frozenset())

@@ -32,7 +32,8 @@ from runners.progress import State, fold_all
 DEFINITION = """
 name: orders
 origin:
-  files: {{path: "landing/*.json", format: json, schema: "id long, amount string", lanes: 6}}
+  files: {{path: "landing/*.json", format: json, schema: "id long, amount string"}}
+  lanes: 6
 stages:
   - cast: {{amount: "decimal(10,2)"}}
 destinations:
@@ -161,6 +162,13 @@ class Trial:
         state = self.state()
         owner = next((each for each in state.owners if each["pid"] == member.process.pid), None)
         return state.lanes_of(owner["owner"]) if owner else ()
+
+    def await_shares(self, *members: Member) -> None:
+        """Return once each of them has lanes."""
+        until = time.monotonic() + PATIENCE
+        while not all(self.lanes_of(member) for member in members):
+            assert time.monotonic() < until, "somebody gets no lanes"
+            time.sleep(0.1)
 
     def kill(self, member: Member) -> tuple[Sequence[str], str]:
         """Kill it as it is; its lanes then, and its name."""

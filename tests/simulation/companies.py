@@ -135,6 +135,7 @@ class Companies(Owners):
     """Up to three of them, and the time that passes for all."""
 
     ledger: Watched
+    lands = 0.001
 
     def __init__(self, rng: random.Random, *, assignment: str = "round_robin", most: int = 3, **shape: Any) -> None:
         super().__init__(rng, **shape)
@@ -157,9 +158,9 @@ class Companies(Owners):
         awake = [partner for partner in self.partners if not partner.frozen]
         frozen = [partner for partner in self.partners if partner.frozen]
         dice = self.rng.random()
-        if self.orphans and dice < 0.1:
+        if self.orphans and dice < self.lands:
             self._orphan_ends()
-        elif frozen and dice < 0.12:
+        elif frozen and dice < 3 * self.lands:
             self._thaws(self.rng.choice(frozen))
         elif len(awake) < self.most and (not awake or dice < 0.2):
             self._comes()

@@ -94,6 +94,9 @@ class Owner(Process):
 class Owners(World):
     """The hosts, and the time that passes for all of them."""
 
+    lands = 0.1
+    """How likely it is, at each moment, that a write lands whose process is frozen or gone."""
+
     def __init__(self, rng: random.Random, **shape: Any) -> None:
         super().__init__(rng, retries=True, **shape)
         self.now = 0.0
@@ -147,7 +150,7 @@ class Owners(World):
             clock.move(seconds)
         for owner in [owner for owner in self.owners if owner.frozen]:
             for transaction in owner.transactions.values():
-                if self.rng.random() < 0.1:
+                if self.rng.random() < self.lands:
                     transaction.land()
 
     def meanwhile(self) -> None:

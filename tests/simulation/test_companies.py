@@ -48,7 +48,7 @@ def test_lanes_change_hands_in_these_schedules() -> None:
     assert sum(world.stopped for world in worlds) > 10
 
 
-@pytest.mark.parametrize("without", ["deadline", "judged_last", "fence", "conditional", "recover"])
+@pytest.mark.parametrize("without", ["deadline", "judged_last", "fence", "conditional", "lease"])
 def test_without_one_rule_rows_of_shared_lanes_are_lost_or_doubled(without: str) -> None:
     """Among a few thousand schedules some go wrong once a single rule is switched off."""
     protections = replace(ALL, **{without: False})

@@ -1,0 +1,54 @@
+"""Three processes on one pipeline; `python -m tests.scenarios.lane_kills --into FOLDER` is all of it."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.lane_kills import Trial
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> Iterator[Trial]:
+    """Files for six lanes, and nobody who carries them yet."""
+    trial = Trial(tmp_path)
+    yield trial
+    trial.end()
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.promise("CN-26", "CN-27")
+def test_a_killed_process_leaves_its_lanes_to_the_others(trial: Trial, capsys: pytest.CaptureFixture[str]) -> None:
+    """By dice with a seed, which is printed and can be given as WHERRY_SEED; each row is delivered exactly once."""
+    seed = int(os.environ.get("WHERRY_SEED") or random.SystemRandom().randrange(1 << 32))
+    with capsys.disabled():
+        print(f"\nWHERRY_SEED={seed}")  # noqa: T201
+    trial.prepare(120)
+    assert trial.kill_somebody(random.Random(seed)) is not None
+    assert trial.finish() == trial.expected
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.promise("CN-28")
+def test_local_lanes_of_a_killed_process_wait_until_somebody_is_told(trial: Trial) -> None:
+    """The others carry their own and end; a run that is not told is refused, and one that is told carries the rest."""
+    trial.assignment = "local_only"
+    trial.prepare(120)
+    first, second = trial.start(), trial.start()
+    trial.await_shares(first, second)
+    lanes, name = trial.kill(first)
+    assert second.process.wait(120) == 0
+    state = trial.state()
+    assert lanes
+    assert {lane for lane, held in state.held.items() if held.owner == name} == set(lanes)
+    untold = trial.start()
+    assert (untold.process.wait(120), untold.told) == (1, [])
+    told = trial.start("--take-over", "it was killed")
+    assert told.process.wait(120) == 0
+    assert trial.counted() == trial.expected
