@@ -72,6 +72,8 @@ class Company:
             self.clock.wait(min(1.0, self.every))
             self.look()
             self.change()
+            if self.journal.tenure and self.clock.elapsed() >= self.journal.tenure.due:
+                self.journal.renew(busy=False)
 
     def begin(self) -> None:
         """Ask for a share, with the lease of one that is at work."""

@@ -243,14 +243,20 @@ class Dispatcher:
             if self.journal.state.stopping:
                 self._stop(self.journal.state.stopping)
                 return False
-        ends = self.source is not None and self.following is None
-        taken = company.change({*self.flights, *self._busy()}, self.exhausted if ends else ())
+        taken = company.change({*self.flights, *self._busy()}, self._ended())
         for lane in taken:
             self._resume(lane)
         if taken and self.source is not None:
             self.source = company.again(self.source)
             self.exhausted.difference_update(taken)
         return bool(taken)
+
+    def _ended(self) -> Collection[str]:
+        """The lanes of this run in which it has nothing left to carry, if it is to end at all."""
+        if self.source is None or self.following is not None:
+            return ()
+        mine, planned = self.journal.state.lanes_of(self.journal.owner), set(self.source.lanes)
+        return [lane for lane in mine if lane in self.exhausted or lane not in planned]
 
     def _waits(self) -> bool:
         """Whether this run has to wait for lanes of others, though it has nothing left to carry."""

@@ -199,6 +199,17 @@ def test_a_second_one_opens_when_the_first_has_or_is_gone(host: Host) -> None:
     assert waits.may_open
 
 
+def test_who_waits_for_another_to_open_says_so(host: Host) -> None:
+    """Else it would be ousted, for it has nothing."""
+    host.comes(ready=False)
+    second = host.comes(ready=False)
+    began = host.clocks[1].seconds
+    second.await_opening(lambda: host.clocks[1].seconds - began > 590)
+    assert not second.may_open
+    assert second.journal.tenure is not None
+    assert second.journal.tenure.left() > 300
+
+
 def test_who_rests_holds_nothing_and_is_waited_for_longer(host: Host) -> None:
     """While it opens the pipeline it may be silent for long, and others carry its lanes."""
     first = host.comes()

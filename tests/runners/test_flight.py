@@ -425,6 +425,14 @@ def test_a_dlq_that_cannot_be_written_is_not_tried_again() -> None:
     assert (str(step.error), step.again) == ("dlq", None)
 
 
+def test_a_dlq_that_others_may_have_fenced_is_asked_and_tried_again() -> None:
+    """Where lanes are shared, whoever takes some over fences it; what fails for good is told as ever."""
+    flight, shared = decided(TWO, nacked=1), replace(LENIENT, shared=True)
+    step = after(flight, Landed(written={"orders": Written(rows=9)}, failed={DLQ: TimeoutError("dlq")}), shared)
+    assert isinstance(step.again, Ask)
+    assert (step.again.names, step.again.ours, str(step.error)) == ([DLQ], True, "dlq")
+
+
 def test_what_writes_nothing_is_simply_done_again() -> None:
     """Deciding a batch has a folder of its own each time."""
     step = after(begin(TWO, Lane()), Failed(error=TimeoutError()), LENIENT)

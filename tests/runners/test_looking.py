@@ -15,7 +15,9 @@ import pytest
 from runners.delta_ledger import DeltaLedger
 from runners.entry import Entry
 from runners.journal import Journal
-from runners.ownership import host_identity
+from runners.ownership import StateLock, host_identity
+from runners.pipeline import Pipeline
+from runners.place import Place
 from tests.runners.letterbox import letters, post
 from tests.runners.test_cli import ROOT, spent
 from tests.runners.test_progress import plan, settle
@@ -105,3 +107,32 @@ def test_a_state_is_looked_at_without_a_jvm(folder: Path) -> None:
     rows = json.loads(at_once(["dlq", "show", "orders.yaml", "--limit", "2", "--json"], folder))
     assert [row["number"] for row in rows] == [599, 600]
     assert rows[0]["nacked_at"] == "2026-01-01T12:01:00.000+00:00"
+
+
+def test_status_and_offsets_tell_of_runs_that_share_the_lanes(tmp_path: Path) -> None:
+    """Each run with its lanes, and whether it lives; each lane with the epoch under which it was taken."""
+    (tmp_path / "orders.yaml").write_text(DEFINITION)
+    place = Place(directory=tmp_path / ".wherry" / "orders", schema="", name="orders")
+    place.make()
+    lock = StateLock(place.lock.with_name("lock-a"))
+    assert lock.acquire()
+    first, second = Journal(place.ledger(None)), Journal(place.ledger(None))
+    who = {**host_identity(), "pipeline": "orders", "assignment": "round_robin"}
+    first.acquire({**who, "run": "r1", "lock": "lock-a"})
+    second.look()
+    second.acquire({**who, "run": "r2", "lock": "lock-b"}, may=lambda _: True)
+    first.look()
+    for lane, journal in (("0", first), ("1", second)):
+        journal.look()
+        assert journal.attempt(Entry(kind="take", body={"lanes": [lane]}))
+    first.look()
+    named = replace(plan(1), batch=replace(plan(1).batch, lane="0"))
+    first.record(Entry(kind="plan", lane="0", plan="p1", body=named.json()))
+    pipeline = Pipeline.load(tmp_path / "orders.yaml")
+    facts = pipeline.status()
+    assert (facts["state"], facts["owner"]["run"]) == ("running", "r1")
+    told = [(owner["run"], owner["lanes"], owner["lives"]) for owner in facts["owners"]]
+    assert told == [("r1", ["0"], True), ("r2", ["1"], False)]
+    assert pipeline.lanes().lanes["0"]["epoch"] == 3
+    assert first.state.epoch == 4
+    lock.release()

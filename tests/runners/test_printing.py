@@ -110,6 +110,19 @@ def test_a_pipeline_that_never_ran_says_what_to_type() -> None:
     assert printing.status(FACTS) == "orders: never run\n\nnext  wherry run orders.yaml"
 
 
+def test_runs_that_share_a_pipeline_are_told_with_their_lanes() -> None:
+    """And which of them was not heard for longer than its lease."""
+    first = {"host": "a", "process": 7, "since": "noon", "heard": "one", "lanes": ["0", "2"], "lives": True}
+    second = {**first, "process": 8, "lanes": ["1"], "lives": False}
+    third = {**first, "process": 9, "lanes": []}
+    said = printing.status({**FACTS, "state": "running", "owner": first, "owners": [first, second, third]})
+    assert said.splitlines()[2:5] == [
+        "run by  a, process 7, since noon: lanes 0, 2",
+        "        a, process 8, since noon: lanes 1, not heard since one",
+        "        a, process 9, since noon: no lanes yet",
+    ]
+
+
 def test_a_pipeline_is_told_in_a_few_lines() -> None:
     """Who runs it, how the last run ended, how far each lane is, what is open and what was refused."""
     said = printing.status(

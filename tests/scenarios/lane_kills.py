@@ -39,7 +39,7 @@ stages:
 destinations:
   - delta: {{path: tables/orders}}
 dlq: {{window: 0}}
-run: {{assignment: {assignment}, lease: 5s, batch: {{files: 1}}}}
+run: {{assignment: {assignment}, lease: 20s, batch: {{files: 1}}}}
 spark: {{conf: {{spark.driver.memory: 1g}}}}
 """
 PROCESSES = 3
@@ -47,6 +47,8 @@ ROWS = 20
 """In each file; in one file of five the last of them is refused."""
 PATIENCE = 120.0
 """How many seconds one waits for something that must happen."""
+LOAD = 1_800.0
+"""How many seconds the rest of the load may take."""
 Facts = Mapping[str, Any]
 
 
@@ -204,10 +206,10 @@ class Trial:
     def finish(self) -> Facts:
         """Let those that are there come to their end, carry what is left, and count what is there."""
         for member in self.members:
-            member.process.wait(PATIENCE)
+            assert member.process.wait(LOAD) == 0, member.told[-3:]
         self.members.clear()
         last = self.start()
-        assert last.process.wait(PATIENCE) == 0, last.told
+        assert last.process.wait(LOAD) == 0, last.told
         self.members.clear()
         return self.counted()
 
@@ -283,7 +285,7 @@ def main() -> int:
     """Kill as often as was asked for, then look."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--into", type=Path, required=True, help="the folder; what is there is gone on with")
-    parser.add_argument("--files", type=int, default=1_500, help="how many there are at first")
+    parser.add_argument("--files", type=int, default=600, help="how many there are at first")
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)

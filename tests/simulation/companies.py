@@ -23,6 +23,8 @@ from tests.simulation.owners import LEASE, PLACE, Owner, Owners
 from tests.simulation.world import Killed
 
 HASH = "definition"
+UNOPENED = "later/0"
+"""A lane of an origin that cannot be opened yet."""
 
 
 class Watched(MemoryLedger):
@@ -66,7 +68,7 @@ class Partner(Owner):
             journal=self.journal,
             tenure=self.tenure,
             place=PLACE,
-            lanes=self.world.lanes,
+            lanes=[*self.world.lanes, UNOPENED],
             definition=HASH,
             frees=self.world.assignment == "round_robin",
             bury=lambda owner: None,
