@@ -116,9 +116,10 @@ def test_runs_that_share_a_pipeline_are_told_with_their_lanes() -> None:
     second = {**first, "process": 8, "lanes": ["1"], "lives": False}
     third = {**first, "process": 9, "lanes": []}
     said = printing.status({**FACTS, "state": "running", "owner": first, "owners": [first, second, third]})
-    assert said.splitlines()[2:5] == [
+    assert said.splitlines()[2:6] == [
         "run by  a, process 7, since noon: lanes 0, 2",
-        "        a, process 8, since noon: lanes 1, not heard since one",
+        "        a, process 8, since noon: lanes 1, not heard since",
+        "        one",
         "        a, process 9, since noon: no lanes yet",
     ]
 
