@@ -27,6 +27,8 @@ class Journal:
         self.owner = uuid.uuid4().hex
         self._tail: list[Entry] = ledger.read()
         self._before = State()
+        self._lost: Fenced | None = None
+        """Why nothing is recorded through this any more."""
         self._history: dict[str, Settled] | None = None
         """What was settled before the tail, by plan; read when it is asked for, and then kept."""
         self.state = fold_all(self._tail)
@@ -57,6 +59,8 @@ class Journal:
         With them go `plans`, unless somebody has asked to stop meanwhile; whether they went is returned. Raises
         `Fenced`, with nothing recorded, when somebody else has acquired the pipeline.
         """
+        if self._lost is not None:
+            raise self._lost
         asked = self.state.stopping
         while ours := [*entries, *(plans if self.state.stopping == asked else ())]:
             ours = [*self._shortened(ours), *ours]
@@ -100,12 +104,13 @@ class Journal:
                 self.tenure.lose()
             taker, ended = owner or {}, self.state.ended or {}
             who = f"{taker.get('host', 'unknown host')}, process {taker.get('pid', '?')}, at {taker.get('at', '?')}"
-            raise Fenced(
+            self._lost = Fenced(
                 f"Another process took this pipeline over: {who}."
                 if owner
                 else f"Another process took this pipeline over, and has let it go at {ended.get('at', '?')}.",
                 hint="This run stops here. Nothing of it is lost: the other one goes on from the same ledger.",
             )
+            raise self._lost
 
     def compact(self, *, every: int = COMPACT_EVERY) -> None:
         """Put the entries together once there are many; the state stays the same."""

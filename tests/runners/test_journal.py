@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pytest
+
 from runners.entry import Entry, Settled
+from runners.errors import Fenced
 from runners.journal import Journal
 from runners.memory_ledger import MemoryLedger
 from tests.runners.test_progress import PLANNED, settle
@@ -49,3 +52,17 @@ def test_what_somebody_else_compacted_is_read_again() -> None:
     other.compact(every=1)
     journal.record(Entry(kind="stop", body={"reason": "x"}))
     assert [each.plan for each in journal.settled()] == ["p1"]
+
+
+def test_an_owner_that_was_told_that_it_lost_the_pipeline_records_nothing_more() -> None:
+    """Though it has read the end since: it would let the pipeline go for the one who has it now."""
+    ledger = MemoryLedger()
+    first, second = Journal(ledger), Journal(ledger)
+    first.acquire({"pipeline": "orders"})
+    second.look()
+    second.acquire({"pipeline": "orders"})
+    with pytest.raises(Fenced):
+        first.refresh()
+    with pytest.raises(Fenced):
+        first.record(Entry(kind="release", body={"status": "failed"}))
+    second.refresh()
