@@ -189,7 +189,7 @@ def offsets(facts: Mapping[str, JSON]) -> str:
 def move(said: Move) -> str:
     """What will happen when offsets are moved."""
     rows = [
-        [name, f"{lane.batches:,}", f"{lane.rows:,}", f"{_offset(lane.before)} → {_offset(lane.after)}"]
+        [name, _count(lane.batches), _count(lane.rows), f"{_offset(lane.before)} → {_offset(lane.after)}"]
         for name, lane in said.lanes.items()
     ]
     if not rows:
@@ -325,6 +325,10 @@ def _snapshot(kept: Mapping[str, JSON] | None) -> list[str]:
 def _lane(name: str, lane: Mapping[str, JSON]) -> str:
     behind = f", {lane['behind']} waiting" if lane["behind"] else ""
     return f"{name}: batch {lane['number']}, offset {_offset(lane['offset'])}{behind}"
+
+
+def _count(count: int | None) -> str:
+    return "not known" if count is None else f"{count:,}"
 
 
 def _offset(offset: JSON) -> str:
