@@ -7,6 +7,7 @@ import os
 import shutil
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from origins.batch import JSON
@@ -228,18 +229,18 @@ def one_run(found: Mapping[str, JSON]) -> str:
 
 
 def schedule_plan(facts: Mapping[str, JSON]) -> str:
-    """What a scheduler would run when."""
-    named = [(each["pipeline"], [each["when"], *_next_of(each)]) for each in facts["scheduled"]]
-    named += [(name, [f"Has no schedule:  wherry run {file}"]) for name, file in facts["by_hand"].items()]
+    """What a scheduler would run when, what comes first at the top."""
+    rows = [[each["pipeline"], _next_of(each), each["when"]] for each in facts["scheduled"]]
+    rows += [[name, "", f"by hand:  wherry run {file}"] for name, file in facts["by_hand"].items()]
     broken = [f"{file} is broken: {why}" for file, why in facts["broken"].items()]
-    return "\n\n".join([*([sections(named)] if named else []), *broken]) or "There is no definition here."
+    known = [table(["pipeline", "next (UTC)", "runs"], rows)] if rows else []
+    return "\n\n".join([*known, *broken]) or "There is no definition here."
 
 
-def _next_of(scheduled: Mapping[str, JSON]) -> Sequence[str]:
+def _next_of(scheduled: Mapping[str, JSON]) -> str:
     if scheduled["paused"] is not None:
-        return [f"Paused: {scheduled['paused']}"]
-    moments = [moment[:19].replace("T", " ") for moment in scheduled["next"]]
-    return [f"Next, in UTC: {', '.join(moments)}"] if moments else []
+        return f"paused: {scheduled['paused']}"
+    return f"{datetime.fromisoformat(scheduled['next'][0]):%a %Y-%m-%d %H:%M:%S}" if scheduled["next"] else ""
 
 
 def all_kinds(kinds: Sequence[Kind]) -> str:

@@ -90,7 +90,7 @@ def test_a_plan_with_something_broken_ends_with_2(folder: Path, capsys: pytest.C
     assert cli.execute(["schedule", str(folder), "--plan"]) == 2
     said = capsys.readouterr().out
     assert "prices.yaml is broken: schedule.after: there is no pipeline 'order' here" in said
-    assert re.search(r"Next, in UTC: \d{4}-\d\d-\d\d \d\d:\d\d:00, ", said)
+    assert re.search(r"orders    \w{3} \d{4}-\d\d-\d\d \d\d:\d\d:00  every 5m", said)
     assert "odd" in said
 
 
