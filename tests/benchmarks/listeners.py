@@ -22,7 +22,7 @@ from tests.benchmarks.carried import carried, define
 from tests.benchmarks.case import Bar, Case, Taken, in_turns, session
 from tests.benchmarks.landing import SCHEMA, land
 
-BATCHES = 5
+BATCHES = 4
 """Of a run; the first, with all that comes before it, and the last, with all that comes after it, are of the run."""
 ALONE, HEARD = "nobody listens", "everybody listens"
 HOOKS = """hooks:
