@@ -232,7 +232,7 @@ def schedule_plan(facts: Mapping[str, JSON]) -> str:
     """What a scheduler would run when, what comes first at the top."""
     rows = [[each["pipeline"], _next_of(each), each["when"]] for each in facts["scheduled"]]
     rows += [[name, "", f"by hand:  wherry run {file}"] for name, file in facts["by_hand"].items()]
-    broken = [f"{file} is broken: {why}" for file, why in facts["broken"].items()]
+    broken = [f"{file} is broken: {why.removeprefix(f'{file}: ')}" for file, why in facts["broken"].items()]
     known = [table(["pipeline", "next (UTC)", "runs"], rows)] if rows else []
     return "\n\n".join([*known, *broken]) or "There is no definition here."
 

@@ -189,7 +189,7 @@ def test_a_plan_of_a_directory_is_a_table_with_what_comes_first_at_its_top() -> 
         "prices    paused: a move           after each run of orders",
         "odd                                by hand:  wherry run odd.yaml",
         "",
-        "bad.yaml is broken: bad.yaml: 1 problem",
+        "bad.yaml is broken: 1 problem",
         "  line 1",
     ]
     assert printing.schedule_plan({"scheduled": [], "by_hand": {}, "broken": {}}) == "There is no definition here."
