@@ -89,7 +89,7 @@ class Trial:
     @property
     def files(self) -> int:
         """How many files there are; a batch is one."""
-        return 3 if self.cell.lanes == 1 else 6
+        return 3 if self.cell.lanes == 1 else 5
 
     def ids(self, file: int) -> Sequence[int]:
         """The ids of the rows in a file."""

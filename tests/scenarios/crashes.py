@@ -47,7 +47,7 @@ WRITES = ("before-write", "in-write", "after-write", "between-writes", "after-wr
 DECIDED = ("after-prepare", "before-prepared", "after-prepared")
 ALL_DIE = 6
 """Of so many kills one takes the JVM along."""
-ENOUGH = 240.0
+ENOUGH = 600.0
 """After so many seconds a process is taken for hung."""
 
 
