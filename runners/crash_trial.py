@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 BATCHES = 3
 """After so many batches a run stops: what comes later is carried no differently."""
-LATER = ("after-fence", "after-ask", "after-claim")
-"""The points that only a run reaches which comes behind a crash."""
+LATER = {"after-fence": "after-writes", "after-ask": "after-writes", "after-claim": "before-write"}
+"""The points that only a run reaches which comes behind a crash, and where that happens."""
 KILLED = -9
 
 
@@ -50,7 +50,7 @@ class CrashTrial:
 
     def crash(self, point: str) -> bool:
         """Carry in a process of its own, which dies at the point; whether it came there."""
-        if point in LATER and not self._died("after-writes", plan=1):
+        if point in LATER and not self._died(LATER[point], plan=1):
             return False
         return self._died(point, plan=0 if point in LATER else 1)
 
