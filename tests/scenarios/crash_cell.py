@@ -277,7 +277,7 @@ def crash(trial: Trial, spark: Spark, *, first: bool) -> None:
         die()
 
     end: Callable[[], Any] | None = {"kill": die, "kill all": all_of_it, "raise": None}[cell.how]
-    watcher = Crash(LATER.get(cell.point, ""), plan=cell.plan)
+    watcher = Crash("before-write" if cell.plan == 1 else LATER.get(cell.point, ""), plan=cell.plan)
     if not first:
         watcher = Crash(cell.point, end=end, plan=0 if cell.point in LATER else cell.plan)
     said = trial.carry(spark, watcher)
