@@ -49,7 +49,9 @@ class CrashTrial:
         return apart(Pipeline.load(self.file), self.folder)
 
     def crash(self, point: str) -> bool:
-        """Carry in a process of its own, which dies at the point; whether it came there."""
+        """Carry in a process of its own, which dies at the point; whether it came there. Raises `Refusal` when it
+        cannot be carried."""
+        self.pipeline()  # a definition that is wrong says so here
         if point in LATER and not self._died(LATER[point], plan=1):
             return False
         return self._died(point, plan=0 if point in LATER else 1)

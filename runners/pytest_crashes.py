@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,9 +60,17 @@ class CrashPoint(pytest.Item):
             if not trial.crash(self.name):
                 pytest.skip(f"its batches never come to this point: {POINTS[self.name]}")
             report, audit = trial.finish()
-        assert report.status != "failed", report
+        assert report.balanced is not False, report
         assert audit.balanced is True, "\n".join(problem.message for problem in audit.problems)
         assert audit.problems == []
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """What Wherry says of it is enough."""
+        from origins.errors import WherryError
+
+        if isinstance(excinfo.value, WherryError):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, None, str]:
         """As it stands in the list of failures."""

@@ -55,6 +55,15 @@ def test_without_it_a_definition_is_no_test(pytester: pytest.Pytester, orders: P
     pytester.runpytest_subprocess(*PLUGIN).assert_outcomes(passed=1)
 
 
+def test_what_cannot_be_carried_says_why(pytester: pytest.Pytester, orders: Path) -> None:
+    """In the words of a run, and without a trace."""
+    orders.write_text(DEFINITION.replace("- cast:", "- casts:"), encoding="utf-8")
+    result = crash(pytester, "-k", "before-settle")
+    result.assert_outcomes(failed=1)
+    assert any("did you mean 'cast'" in line for line in result.outlines)
+    assert not any("Traceback" in line or ".py:" in line for line in result.outlines if "conftest" not in line)
+
+
 def test_an_installed_wherry_brings_it() -> None:
     """As pytest finds plugins, by the names in the package."""
     text = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
