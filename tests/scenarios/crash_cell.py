@@ -8,7 +8,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,8 +78,6 @@ class Trial:
 
     cell: Cell
     folder: Path
-    landed: dict[str, Sequence[int]] = field(default_factory=dict)
-    """The ids in each file."""
 
     @property
     def schema(self) -> str:
@@ -181,7 +179,7 @@ run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
         again = {key for key, times in Counter(key for key, _ in given).items() if times > 1}
         if len({(key, tuple(sorted(ids))) for key, ids in given}) != len({key for key, _ in given}):
             found.append(f"python was given other rows under the same label: {given}")
-        if len({row for _, ids in given for row in ids}) != len({row for key, ids in given for row in ids}):
+        if len({row for _, ids in given for row in ids}) != len({(key, row) for key, ids in given for row in ids}):
             found.append(f"python was given rows under two labels: {given}")
         if not all(any(plan in key for plan in open_plans) for key in again):
             found.append(f"python was given {again} again, and only {open_plans} were open")
