@@ -25,7 +25,6 @@ from runners.events import BatchPlanned, Event
 from runners.finding import Audit
 from runners.line import named
 from runners.pipeline import Pipeline
-from runners.session import obtain, own
 
 if TYPE_CHECKING:
     from runners.report import Report
@@ -131,7 +130,6 @@ def main(words: Sequence[str]) -> None:
     """Carry, and die at the point."""
     file, folder, point, plan = words
     pipeline = CrashTrial(Path(file), Path(folder)).pipeline()
-    own(obtain(pipeline.spark.conf, pipeline.spark.packages))
     crash = Crash(point, plan=int(plan), steal=lambda: taken_by_another(pipeline, None))
     with watched(crash):
         run(pipeline, crash)
