@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
+from destinations.arrow_rows import python_rows
 from destinations.delta import Delta
 from destinations.delta_table import Table
 from destinations.destination import Destination, DestinationError, Identity, Misfit
@@ -14,7 +15,6 @@ from origins.batch import JSON, Batch
 from origins.names import text
 
 if TYPE_CHECKING:
-    import pyarrow
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -28,7 +28,6 @@ SCHEMA = (
 
 _SHOWN = "id, lane, number, run, stage, destination, delivered_to, code, message, `row`, original, nacked_at, replays"
 _NEWEST = "nacked_at DESC, lane DESC, number DESC, position DESC"
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def schema() -> StructType:
@@ -199,21 +198,7 @@ def _on_this_machine(dlq: Delta, query: str) -> list[dict[str, JSON]] | None:
             f"The dead letter queue at {dlq.folder} cannot be read: {said[:300]}",
             hint="Put the file back from a backup; `wherry audit FILE` says whose rows it holds. Nothing was changed.",
         ) from error
-    return _values(pyarrow.RecordBatchReader.from_stream(told).read_all())
-
-
-def _values(table: pyarrow.Table) -> list[dict[str, JSON]]:
-    """The rows of a table. Times, which are microseconds in Delta, take a way of their own: pyarrow's would import
-    pandas, and a cast `pyarrow.compute`, which take longer than all the rest (and so would `pyarrow.table`)."""
-    import pyarrow
-
-    times = [field.name for field in table.schema if pyarrow.types.is_timestamp(field.type)]
-    for name in times:
-        chunks = [chunk.view(pyarrow.int64()) for chunk in table[name].chunks]
-        counted = pyarrow.chunked_array(chunks, type=pyarrow.int64())
-        table = table.set_column(table.schema.get_field_index(name), name, counted)
-    rows: list[dict[str, JSON]] = table.to_pylist()
-    return [{**row, **{name: _EPOCH + timedelta(microseconds=row[name]) for name in times}} for row in rows]
+    return python_rows(pyarrow.RecordBatchReader.from_stream(told).read_all())
 
 
 def _through_spark(spark: SparkSession, dlq: Delta, query: str) -> list[dict[str, JSON]]:

@@ -34,6 +34,7 @@ from destinations.destination import (
 )
 from destinations.table_lock import alone
 from origins.batch import JSON
+from origins.crash_points import within
 from origins.names import SCHEME, quoted, text
 from stages.stage import Stage
 
@@ -316,6 +317,7 @@ class Delta(Destination):
     def _commit(self, table: Table, rows: DataFrame, labels: Sequence[Label]) -> None:
         deadline = labels[0].deadline
         with contextlib.nullcontext(rows) if deadline is None else deadline.upon(rows) as timed:
+            timed = within("in-write", timed, labels[0].destination)
             if self.mode == "merge":
                 merge = Merge(keys=self.keys, sequence_by=self.sequence_by, deletes=self.apply_as_deletes)
                 merge.run(timed, self.written(rows.schema).names, table.name, tag(labels))

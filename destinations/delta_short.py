@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from origins.batch import JSON
+from origins.crash_points import reached
 
 if TYPE_CHECKING:
     import pyarrow
@@ -115,6 +116,7 @@ class ShortWrite:
                 raise CommitFailedError("The table's metadata changed since the write began.")
             every = int(self._table.metadata().configuration.get("delta.checkpointInterval") or 10)
             cleans = (self._table.version() + 1) % every == 0
+            reached("in-write")
             check()
             write_deltalake(
                 self._table,

@@ -27,6 +27,7 @@ from destinations.destination import (
 from destinations.files_account import account
 from destinations.folders import NOTE, Folders, Taken
 from origins.batch import JSON
+from origins.crash_points import reached, within
 from origins.names import SCHEME
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ class Files(Destination):
             written, ready = attempt / "rows", attempt / "ready"
             written.mkdir()
             (written / NOTE).touch()
-            self._save(rows, str(written))
+            self._save(within("in-write", rows, first.destination), str(written))
             try:
                 written.rename(ready)
                 if not (ready / NOTE).exists():
@@ -172,6 +173,7 @@ class Files(Destination):
         while not folders.claim(_name([label], claims), _note([label], None)):
             claims += 1
         self._held.claims[label.key] = claims + 1
+        reached("after-claim", label.destination)
         return _found(folders, label)
 
     def account(self, spark: Callable[[], SparkSession], pipeline: str) -> Account | None:

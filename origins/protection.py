@@ -24,7 +24,8 @@ _CONDITION = re.compile(r"\[(?!USER_RAISED_EXCEPTION\] (?!stage '))[A-Z][A-Z0-9_
 
 @dataclass(frozen=True)
 class Protection:
-    """The columns of a pipeline whose values nobody is shown, in any case of letters."""
+    """The columns of a pipeline whose values nobody is shown, in any case of letters; `buyer.email` is a field inside
+    of a column, also where that holds a list of such."""
 
     columns: Sequence[str] = ()
 
@@ -52,7 +53,7 @@ class Protection:
         """Why a row is refused, without these values and without what it says of a protected column."""
         said = _without(message, values)
         for name in map(re.escape, self.columns):
-            after = rf"(?i)(\bcolumn {name}: |(?<![\w.]){name} = )"
+            after = rf"(?i)(\bcolumn {name}(?:\.[\w.]+)?: |(?<![\w.]){name}(?:\.[\w.]+)? = )"
             said = re.sub(
                 rf"{after}(?!'?.?\*\*\*)('.*?'(?= is not |; |, |$)|[^';][^;]*?(?=, [^=;]+ = |; |$))", rf"\1{MASK}", said
             )
@@ -68,20 +69,39 @@ class Protection:
         name = re.match(r"[A-Za-z_][\w.$]*(?:Error|Exception)(?=: )", said)
         return f"{name.group() if name else type(error).__name__} (what it says may hold a protected value: not shown)"
 
+    def covers(self, column: str) -> bool:
+        """Whether a protected value may stand in this column or field: it is one, is part of one, or holds one."""
+        name = f"{column.lower()}."
+        return any(name.startswith(f"{each.lower()}.") or f"{each.lower()}.".startswith(name) for each in self.columns)
+
     def _is_protected(self, name: str) -> bool:
         return name.lower() in {column.lower() for column in self.columns}
 
     def _values(self, *rows: JSON) -> list[str]:
         """The texts that stand in protected columns, the longest first."""
-        mappings = [row for row in rows if isinstance(row, Mapping)]
-        held = [value for row in mappings for name, value in row.items() if self._is_protected(name)]
-        return sorted({text for value in held for text in _texts(value)}, key=len, reverse=True)
+        held = [text for row in rows for value in self._held(row) for text in _texts(value)]
+        return sorted(set(held), key=len, reverse=True)
 
-    def _masked(self, row: JSON, values: Sequence[str]) -> JSON:
-        if not isinstance(row, Mapping):
-            return _hidden(row, values)
+    def _held(self, value: JSON, above: str = "") -> Iterator[JSON]:
+        """What stands in protected columns and fields; `above` is where the value stands, with a dot at its end."""
+        if isinstance(value, list):
+            for inner in value:
+                yield from self._held(inner, above)
+        elif isinstance(value, Mapping):
+            for name, inner in value.items():
+                if self._is_protected(above + name):
+                    yield inner
+                else:
+                    yield from self._held(inner, f"{above}{name}.")
+
+    def _masked(self, value: JSON, values: Sequence[str], above: str = "") -> JSON:
+        if isinstance(value, list):
+            return [self._masked(inner, values, above) for inner in value]
+        if not isinstance(value, Mapping):
+            return _hidden(value, values)
         return {
-            name: _mask(value) if self._is_protected(name) else _hidden(value, values) for name, value in row.items()
+            name: _mask(inner) if self._is_protected(above + name) else self._masked(inner, values, f"{above}{name}.")
+            for name, inner in value.items()
         }
 
 
@@ -104,11 +124,7 @@ def _mask(value: JSON) -> JSON:
 
 
 def _hidden(value: JSON, values: Sequence[str]) -> JSON:
-    """The value without these texts in it."""
-    if isinstance(value, Mapping):
-        return {name: _hidden(inner, values) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [_hidden(inner, values) for inner in value]
+    """A single value without these texts in it."""
     if isinstance(value, str):
         return _without(value, values)
     is_number = value is not None and not isinstance(value, bool)

@@ -15,6 +15,7 @@ import click
 from runners.commands import wherry
 from runners.exits import BROKEN_PIPE, BY_CODE, FAILED, INTERRUPTED, WRONG
 from runners.known import KNOWN
+from runners.standard_error import Lines, flush
 
 
 def main() -> None:
@@ -28,7 +29,7 @@ def execute(words: Sequence[str]) -> int:
         with contextlib.suppress(AttributeError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     if not logging.getLogger("wherry").handlers:
-        logging.getLogger("wherry").addHandler(_Lines())
+        logging.getLogger("wherry").addHandler(Lines())
         logging.getLogger("wherry").setLevel(logging.INFO)
     for handler in logging.getLogger("wherry").handlers:
         handler.setFormatter(None)
@@ -49,18 +50,10 @@ def execute(words: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except Exception as error:
+        flush()
         return _told(error)
-
-
-class _Lines(logging.Handler):
-    """Log records as lines of standard error, wherever that is by then: above a progress bar too.
-
-    That nobody reads them any more stops nothing.
-    """
-
-    def emit(self, record: logging.LogRecord) -> None:
-        with contextlib.suppress(OSError):
-            click.echo(self.format(record), err=True)
+    finally:
+        flush()
 
 
 def _told(error: Exception) -> int:

@@ -15,6 +15,7 @@ from datetime import timedelta
 from destinations.destination import Identity
 from destinations.dlq import DLQ
 from origins.batch import Batch, Span
+from origins.crash_points import reached
 from runners.clock import Clock
 from runners.company import Company
 from runners.crew import Crew, Finished
@@ -339,6 +340,7 @@ class Dispatcher:
     def _commit(self, batch: Batch) -> None:
         if batch.origin in self.committed:
             self.committed[batch.origin](batch)
+            reached("after-committed")
 
     def _tell(self, plan: Plan, entry: Entry) -> None:
         if entry.kind == "plan":

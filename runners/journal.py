@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from origins.batch import JSON
+from origins.crash_points import recording
 from runners.entry import Entry, Settled
 from runners.errors import Fenced
 from runners.ledger import Conflict, Ledger, LedgerError
@@ -67,13 +68,15 @@ class Journal:
         while ours := [*entries, *(plans if self.state.stopping == asked else ())]:
             ours = [*self._shortened(ours), *ours]
             owned = [replace(entry, epoch=self.state.epoch, owner=self.owner) for entry in ours]
-            began = self._now()
+            began, kinds = self._now(), [entry.kind for entry in owned]
+            recording("before", kinds)
             try:
                 self._took(self.ledger.append(owned, after=self.state.seq))
             except Conflict:
                 self.refresh()
             else:
                 self._renewed(began)
+                recording("after", kinds)
                 break
         return self.state.stopping == asked
 

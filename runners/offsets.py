@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import getpass
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -24,7 +24,7 @@ from runners.line import named
 from runners.ownership import StateLock
 from runners.pipeline import Pipeline
 from runners.place import Place, check_pipeline
-from runners.progress import State, is_aside
+from runners.progress import Lane, State, is_aside
 from runners.session import obtain
 from runners.taking import Taking
 
@@ -38,9 +38,9 @@ class LaneMove:
 
     before: JSON
     after: JSON
-    batches: int = 0
-    """How many batches that were carried will be carried again."""
-    rows: int = 0
+    batches: int | None = 0
+    """How many batches that were carried will be carried again; None where nobody but the origin can tell."""
+    rows: int | None = 0
     numbers: tuple[int, int] | None = None
     """The first and the last number of these."""
 
@@ -135,8 +135,29 @@ def plan_set(pipeline: Pipeline, lane: str, offset: JSON) -> Move:
         if lane not in known:
             raise Refusal(f"There is no lane '{lane}'; there are: {', '.join(sorted(known))}.")
         _check_offset(pipeline, owner, lane, offset)
-        move = LaneMove(before=state.lane(lane).offset, after=offset)
+        move = _set(state.lane(lane), offset, [settled for settled in journal.settled() if settled.lane == lane])
         return Move(lanes={lane: move}, destinations=_again(pipeline))
+
+
+def _set(lane: Lane, after: JSON, carried: Sequence[Settled]) -> LaneMove:
+    """What comes again is known where one of the batches began with this offset, or none has been carried behind it."""
+    batches = sorted(carried, key=lambda settled: settled.number)
+    starts = [settled.span["start"] for settled in batches]
+    if after == lane.offset or not batches:
+        return LaneMove(before=lane.offset, after=after)
+    if after not in starts:
+        return LaneMove(before=lane.offset, after=after, batches=None, rows=None)
+    return _carried_again(lane, after, batches[starts.index(after) :])
+
+
+def _carried_again(lane: Lane, after: JSON, batches: Sequence[Settled]) -> LaneMove:
+    return LaneMove(
+        before=lane.offset,
+        after=after,
+        batches=len(batches),
+        rows=sum(settled.counts["read"] for settled in batches),
+        numbers=(batches[0].number, lane.number) if batches else None,
+    )
 
 
 def _check_offset(pipeline: Pipeline, owner: Origin | None, lane: str, offset: JSON) -> None:
@@ -207,13 +228,8 @@ def _rewound(
     lanes = {}
     for name in [lane for lane in state.lanes if not is_aside(lane)] if everything else by_lane:
         batches = sorted(by_lane.get(name, []), key=lambda settled: settled.number)
-        lanes[name] = LaneMove(
-            before=state.lane(name).offset,
-            after=None if everything else batches[0].span["start"],
-            batches=len(batches),
-            rows=sum(settled.counts["read"] for settled in batches),
-            numbers=(batches[0].number, state.lane(name).number) if batches else None,
-        )
+        after = None if everything else batches[0].span["start"]
+        lanes[name] = _carried_again(state.lane(name), after, batches)
     return Move(lanes=lanes, destinations=_again(pipeline))
 
 

@@ -16,8 +16,9 @@ from runners.errors import Refusal
 
 _FORMATS = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
 _LOOKED_AT = 200
-_MOST_BAD = 0.1
-"""A column has a type if no larger share of its values is of another: those are what the type is there to refuse."""
+_MOST_BAD, _FEW_BAD, _NEVER_BAD = 0.1, 2, 0.25
+"""A column has a type if no larger share of its values is of another, or so few of them, and never so large a share:
+those are what the type is there to refuse."""
 _CODE = re.compile(r"[+-]?0\d+")
 """A number that begins with 0 is a code, as `007` is; no number has them."""
 _TYPES = {
@@ -112,8 +113,9 @@ def _type(values: list[object]) -> str:
         return ""
     if any(_CODE.fullmatch(value) for value in given):
         return ""
+    most = min(max(_MOST_BAD * len(given), _FEW_BAD), _NEVER_BAD * len(given))
     for kind, looks in _TYPES.items():
-        if sum(not looks.fullmatch(value) for value in given) <= _MOST_BAD * len(given):
+        if sum(not looks.fullmatch(value) for value in given) <= most:
             return kind
     return ""
 

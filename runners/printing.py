@@ -7,6 +7,7 @@ import os
 import shutil
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from origins.batch import JSON
@@ -197,7 +198,7 @@ def offsets(facts: Mapping[str, JSON]) -> str:
 def move(said: Move) -> str:
     """What will happen when offsets are moved."""
     rows = [
-        [name, f"{lane.batches:,}", f"{lane.rows:,}", f"{_offset(lane.before)} → {_offset(lane.after)}"]
+        [name, _count(lane.batches), _count(lane.rows), f"{_offset(lane.before)} → {_offset(lane.after)}"]
         for name, lane in said.lanes.items()
     ]
     if not rows:
@@ -236,18 +237,18 @@ def one_run(found: Mapping[str, JSON]) -> str:
 
 
 def schedule_plan(facts: Mapping[str, JSON]) -> str:
-    """What a scheduler would run when."""
-    named = [(each["pipeline"], [each["when"], *_next_of(each)]) for each in facts["scheduled"]]
-    named += [(name, [f"Has no schedule:  wherry run {file}"]) for name, file in facts["by_hand"].items()]
-    broken = [f"{file} is broken: {why}" for file, why in facts["broken"].items()]
-    return "\n\n".join([*([sections(named)] if named else []), *broken]) or "There is no definition here."
+    """What a scheduler would run when, what comes first at the top."""
+    rows = [[each["pipeline"], _next_of(each), each["when"]] for each in facts["scheduled"]]
+    rows += [[name, "", f"by hand:  wherry run {file}"] for name, file in facts["by_hand"].items()]
+    broken = [f"{file} is broken: {why.removeprefix(f'{file}: ')}" for file, why in facts["broken"].items()]
+    known = [table(["pipeline", "next (UTC)", "runs"], rows)] if rows else []
+    return "\n\n".join([*known, *broken]) or "There is no definition here."
 
 
-def _next_of(scheduled: Mapping[str, JSON]) -> Sequence[str]:
+def _next_of(scheduled: Mapping[str, JSON]) -> str:
     if scheduled["paused"] is not None:
-        return [f"Paused: {scheduled['paused']}"]
-    moments = [moment[:19].replace("T", " ") for moment in scheduled["next"]]
-    return [f"Next, in UTC: {', '.join(moments)}"] if moments else []
+        return f"paused: {scheduled['paused']}"
+    return f"{datetime.fromisoformat(scheduled['next'][0]):%a %Y-%m-%d %H:%M:%S}" if scheduled["next"] else ""
 
 
 def all_kinds(kinds: Sequence[Kind]) -> str:
@@ -333,6 +334,10 @@ def _snapshot(kept: Mapping[str, JSON] | None) -> list[str]:
 def _lane(name: str, lane: Mapping[str, JSON]) -> str:
     behind = f", {lane['behind']} waiting" if lane["behind"] else ""
     return f"{name}: batch {lane['number']}, offset {_offset(lane['offset'])}{behind}"
+
+
+def _count(count: int | None) -> str:
+    return "not known" if count is None else f"{count:,}"
 
 
 def _offset(offset: JSON) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from runners.errors import Refusal
@@ -12,6 +12,7 @@ from runners.problems import nearest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import DataType
 
     from stages.rows import Straight
 
@@ -33,7 +34,7 @@ def check_protected(
 
 
 def _names(spark: SparkSession, line: Line, schema: str) -> list[str]:
-    """The columns as they are read, and behind each stage."""
+    """The columns and their fields as they are read, and behind each stage."""
     from pyspark.sql.types import StructType
 
     from runners.opening import SAMPLE
@@ -42,15 +43,27 @@ def _names(spark: SparkSession, line: Line, schema: str) -> list[str]:
     arriving = StructType.fromJson(json.loads(schema))
     empty = spark.createDataFrame([], arriving)
     rows = Straight.begin(empty, tuple(arriving.names), SAMPLE, lambda frame, _: frame)
-    names = list(rows.names)
+    names = [*_inside(rows.schema)]
 
     def behind(rows: Straight, steps: Sequence[Step]) -> Straight:
         for step in steps:
             rows = passing(rows, [step], {}, checked=True)
-            names.extend(rows.names)
+            names.extend(_inside(rows.schema))
         return rows
 
     common = behind(rows, line.common)
     for steps in line.branches.values():
         behind(common, steps)
     return names
+
+
+def _inside(kind: DataType, above: str = "") -> Iterator[str]:
+    """The names of all that stands in a value of this type, as `buyer.email`."""
+    from pyspark.sql.types import ArrayType, StructType
+
+    if isinstance(kind, ArrayType):
+        yield from _inside(kind.elementType, above)
+    elif isinstance(kind, StructType):
+        for field in kind.fields:
+            yield above + field.name
+            yield from _inside(field.dataType, f"{above}{field.name}.")

@@ -136,6 +136,7 @@ def _notices(report: Mapping[str, JSON]) -> Iterator[str]:
 def _definition(run: Mapping[str, JSON], definition: JSON) -> Iterator[str]:
     if definition is not None:
         said = text(json.dumps(definition, ensure_ascii=False, indent=2))
-        yield f"<h2>Definition</h2><details><summary>{text(run['definition'])}</summary><pre>{said}</pre></details>"
+        summary = f"<summary>all of it ({text(run['definition'])})</summary>"
+        yield f"<h2>Definition</h2><details>{summary}<pre>{said}</pre></details>"
     elif run.get("definition"):
         yield f'<p class="dim">Definition {text(run["definition"])}; the pipeline runs another one by now.</p>'

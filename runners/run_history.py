@@ -14,6 +14,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from destinations.arrow_rows import python_rows
 from origins.batch import JSON
 from runners.entry import as_text
 from runners.report import Report
@@ -147,15 +148,15 @@ class RunHistory:
 
         if not self.path.exists():
             return []
-        tables, found = QueryBuilder().register("kept", DeltaTable(str(self.path))), "kept"
+        tables, source = QueryBuilder().register("kept", DeltaTable(str(self.path))), "kept"
         if archived and self._archived.exists():
             tables = tables.register("archived", DeltaTable(str(self._archived)))
-            found = "(SELECT * FROM kept UNION ALL SELECT * FROM archived)"
-        where = " AND ".join(conditions(found, status=status, since=_moment(since) if since else None, run=run))
+            source = "(SELECT * FROM kept UNION ALL SELECT * FROM archived)"
+        where = " AND ".join(conditions(source, status=status, since=_moment(since) if since else None, run=run))
         names = ", ".join(f'"{each.name}"' for each in fields(RunRow) if report or each.name != "report")
-        query = f"SELECT {names} FROM {found} AS runs WHERE {where} ORDER BY started_at DESC, run LIMIT {limit}"
-        rows: list[dict[str, Any]] = pa.table(tables.execute(query).read_all()).to_pylist()
-        return [shown(row) for row in rows]
+        query = f"SELECT {names} FROM {source} AS runs WHERE {where} ORDER BY started_at DESC, run LIMIT {limit}"
+        found = pa.RecordBatchReader.from_stream(tables.execute(query)).read_all()
+        return [shown(row) for row in python_rows(found)]
 
     @property
     def _archived(self) -> Path:

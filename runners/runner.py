@@ -19,6 +19,7 @@ from destinations.delta import Delta
 from destinations.destination import Destination, Identity, Label, Misfit, Unsure, Written
 from destinations.dlq import DLQ
 from origins.batch import JSON, Batch
+from origins.crash_points import reached
 from origins.errors import OriginError
 from origins.origin import Origin
 from origins.protection import Protection
@@ -205,7 +206,10 @@ class Runner:
         frame, tally = self._described(spark, task, self._straight)
         described = time.monotonic() - began
         try:
+            reached("before-write", name)
             written = self.destinations[name].write(spark, frame, [self._label(task.plan, name)])
+            reached("after-write", name)
+            reached("after-writes")
         except Exception as error:
             if MARK in str(error):
                 return Refused()
@@ -239,7 +243,10 @@ class Runner:
             return Alone()
         took = time.monotonic() - began
         try:
+            reached("before-write", name)
             written = self.destinations[name].write(spark, rows, labels)
+            reached("after-write", name)
+            reached("after-writes")
         except Exception as error:
             if MARK in str(error) or of_a_row(error):
                 return Alone()
@@ -300,6 +307,7 @@ class Runner:
             if not of_a_row(error):
                 raise
             prepared = self._sifted(spark, task.plan)
+        reached("after-prepare")
         return self._coded(spark, prepared) if prepared.nacks and task.codes else prepared
 
     def _sifted(self, spark: SparkSession, plan: Plan) -> Prepared:
@@ -364,6 +372,8 @@ class Runner:
         first, *others = task.names
         started = [(name, self._pool().submit(beside, name)) for name in others]
         ended = {first: deliver(spark, first), **{name: each.result() for name, each in started}}
+        if task.plan.destinations[-1] in task.names:
+            reached("after-writes")
         last = max((moment for name, moment in moments.items() if name != DLQ), default=None)
         return Landed(
             written={name: each for name, each in ended.items() if isinstance(each, Written)},
@@ -372,30 +382,37 @@ class Runner:
         )
 
     def _delivered(self, spark: SparkSession, task: Deliver, name: str) -> Written | Exception:
+        kind = "dlq" if name == DLQ else "write"
+        try:
+            reached(f"before-{kind}", name)
+            written = self._written(spark, task, name)
+            reached(f"after-{kind}", name)
+        except Exception as error:
+            return told([task.plan.batch], error, self.protection)
+        return written
+
+    def _written(self, spark: SparkSession, task: Deliver, name: str) -> Written:
         from destinations.dead_letters import dead_letters, lacking
         from runners.preparing import refused_rows, rows_for
 
         batch, decision = task.plan.batch, task.decision
-        try:
-            count = decision.counts.nacked if name == DLQ else decision.counts.branches[name].expected
-            few = _is_small(batch) and count <= FEW and not decision.again
-            label = Label(batch=batch, destination=name, few=few, deadline=self.deadline)
-            written = self._few_delivered(spark, decision, label) if few and self._named(name).takes_few else None
-            if written is not None:
-                return written
-            if name == DLQ:
-                refused = refused_rows(spark, self.store, decision)
-                rows = dead_letters(
-                    refused, batch, original=self.keep_original, secrets=self.secrets, replayed=_replayed(batch)
-                )
-                if decision.again:
-                    assert isinstance(self.dlq, Delta), "another one could not tell what it has"
-                    rows = lacking(spark, self.dlq, rows, batch)
-            else:
-                rows = rows_for(spark, self.store, decision, name)
-            return self._named(name).write(spark, rows, [label])
-        except Exception as error:
-            return told([batch], error, self.protection)
+        count = decision.counts.nacked if name == DLQ else decision.counts.branches[name].expected
+        few = _is_small(batch) and count <= FEW and not decision.again
+        label = Label(batch=batch, destination=name, few=few, deadline=self.deadline)
+        written = self._few_delivered(spark, decision, label) if few and self._named(name).takes_few else None
+        if written is not None:
+            return written
+        if name == DLQ:
+            refused = refused_rows(spark, self.store, decision)
+            rows = dead_letters(
+                refused, batch, original=self.keep_original, secrets=self.secrets, replayed=_replayed(batch)
+            )
+            if decision.again:
+                assert isinstance(self.dlq, Delta), "another one could not tell what it has"
+                rows = lacking(spark, self.dlq, rows, batch)
+        else:
+            rows = rows_for(spark, self.store, decision, name)
+        return self._named(name).write(spark, rows, [label])
 
     def _few_delivered(self, spark: SparkSession, decision: Decision, label: Label) -> Written | None:
         """Deliver rows that lie in memory; None, with nothing written, where they have to be read by Spark."""
@@ -427,8 +444,10 @@ class Runner:
             destination = self._named(name)
             if destination.remembers and not task.ended:
                 destination.fence(spark, token)
+                reached("after-fence", name)
         for name in task.names:
             written = self._found(spark, Label(batch=task.plan.batch, destination=name), task.identities[name])
+            reached("after-ask", name)
             if written is not None:
                 found[name] = written
         return Answers(found=found)

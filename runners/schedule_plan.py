@@ -12,7 +12,7 @@ from runners.errors import Refusal
 from runners.marks import FolderMarks, Mark, Marks, MemoryMarks
 from runners.problems import nearest
 from runners.roster import Roster
-from runners.schedule_words import due_times, in_words
+from runners.schedule_words import due_times, when
 
 
 def marks_of(directory: Path) -> Marks:
@@ -22,6 +22,8 @@ def marks_of(directory: Path) -> Marks:
 
 def plan(folder: DefinitionsFolder, now: datetime) -> dict[str, JSON]:
     """`{"scheduled": [{"pipeline", "file", "when", "next", "paused"}], "by_hand": {name: file}, "broken": {file: why}}`
+
+    What comes first stands first; `next` are three moments.
 
     Raises `Refusal` where there is no directory.
     """
@@ -37,11 +39,12 @@ def plan(folder: DefinitionsFolder, now: datetime) -> dict[str, JSON]:
             {
                 "pipeline": name,
                 "file": definition.path.name if definition.path else None,
-                "when": in_words(options),
+                "when": when(options),
                 "next": [moment.isoformat() for moment in due],
                 "paused": paused,
             }
         )
+    scheduled.sort(key=lambda each: each["next"][0] if each["next"] else "~")
     return {"scheduled": scheduled, "by_hand": dict(roster.by_hand), "broken": dict(roster.broken)}
 
 

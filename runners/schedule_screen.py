@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
@@ -125,7 +125,9 @@ class Screen:
         table = Table("pipeline", "now", "next (UTC)", "last run", expand=False, box=None, padding=(0, 2, 0, 0))
         for name, row in sorted(dict(board.rows).items(), key=lambda each: self._place(*each)):
             table.add_row(Text(name), *self._cells(name, row, now))
-        broken = [Text(f"{file}: {_first(said)}", "red") for file, said in list(board.broken.items())]
+        broken = [
+            Text(f"{file} is broken: {_first(_beside(file, said))}", "red") for file, said in list(board.broken.items())
+        ]
         drain = [Text(f"{board.draining}: waiting for what runs", "yellow")] if board.draining else []
         return Group(table, *broken, *drain)
 
@@ -149,7 +151,7 @@ class Screen:
             doing = Text(f"runs, {(now - row.since).total_seconds():,.0f} s", "green")
         else:
             doing = Text("" if row.scheduled else row.why, "yellow")
-        comes = Text(due.strftime("%a %H:%M:%S") if due and row.scheduled and not self.board.draining else "")
+        comes = Text(_soon(due, now) if due and row.scheduled and not self.board.draining else "")
         return [doing, comes, _last(row)]
 
 
@@ -168,6 +170,16 @@ def _lasting(event: ScheduleEvent) -> bool:
 
 def _first(message: str) -> str:
     return (message.splitlines() or [""])[0]
+
+
+def _beside(file: str, said: str) -> str:
+    """What is said of a file, without its name at the beginning."""
+    return said.removeprefix(f"{file}: ")
+
+
+def _soon(due: datetime, now: datetime) -> str:
+    """By the weekday where that says which day."""
+    return _clock_time(due) if due - now < timedelta(days=6) else due.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _clock_time(moment: datetime) -> str:

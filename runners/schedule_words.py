@@ -14,11 +14,18 @@ def in_words(options: ScheduleOptions) -> str:
     """When it runs, and what becomes of what it misses."""
     overlap = {"skip": "is left out", "queue": "waits for it"}[options.on_overlap]
     missed = {"none": "are left out", "once": "become one run", "all": "are all carried"}[options.catch_up]
-    later = f", each up to {options.jitter} later" if seconds(options.jitter) else ""
     return (
-        f"`wherry schedule` runs it {_when(options)}{later}. A run that is due while another has not ended {overlap}; "
+        f"`wherry schedule` runs it {when(options)}. A run that is due while another has not ended {overlap}; "
         f"those that were due in a pause {missed}."
     )
+
+
+def when(options: ScheduleOptions) -> str:
+    """When it runs, as `every 5m`."""
+    if options.after is not None:
+        return f"after each run of {options.after} that succeeded"
+    at = f"every {options.every}" if options.every is not None else f"at {options.cron!r} ({options.time_zone})"
+    return f"{at}, each up to {options.jitter} later" if seconds(options.jitter) else at
 
 
 def told(options: ScheduleOptions, due: Sequence[datetime]) -> Sequence[str]:
@@ -31,9 +38,3 @@ def due_times(options: ScheduleOptions, moment: datetime, count: int) -> Sequenc
     """The next so many times; none for a pipeline that waits for another."""
     timetable = timetable_of(options)
     return [] if timetable is None else timetable.following(moment, count)
-
-
-def _when(options: ScheduleOptions) -> str:
-    if options.after is not None:
-        return f"after each run of {options.after} that succeeded"
-    return f"every {options.every}" if options.every is not None else f"at {options.cron!r} ({options.time_zone})"

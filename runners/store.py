@@ -133,18 +133,21 @@ class Tables(Store):
 
     def remove(self, spark: SparkSession, name: str) -> None:
         for table in self._tables(spark):
-            if table.startswith(f"{self.prefix}{name}_"):
+            if table.startswith(self._named(name) + "_"):
                 spark.sql(f"drop table if exists {self.schema}.{quoted(table)}")
 
     def sweep(self, spark: SparkSession, keep: Callable[[], Collection[str]]) -> None:
         found = self._tables(spark)
-        kept = tuple(f"{self.prefix}{name}_" for name in keep())
+        kept = tuple(self._named(name) + "_" for name in keep())
         for table in found:
             if not table.startswith(kept):
                 spark.sql(f"drop table if exists {self.schema}.{quoted(table)}")
 
     def _table(self, name: str) -> str:
-        return f"{self.schema}.{quoted(self.prefix + name.replace('-', '_'))}"
+        return f"{self.schema}.{quoted(self._named(name))}"
+
+    def _named(self, name: str) -> str:
+        return self.prefix + name.replace("-", "_")
 
     def _tables(self, spark: SparkSession) -> list[str]:
         found = spark.sql(f"show tables in {self.schema}").select("tableName").collect()

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from origins.batch import JSON
 from origins.nack import reason, shown
 from origins.names import HIDDEN, quoted
-from origins.protection import MASK
+from origins.protection import MASK, Protection
 from stages import gx
 from stages.expectation import Expectation
 from stages.expectation_columns import Beside
@@ -137,8 +137,8 @@ class Expecting:
 
 def _discreet(rule: Expectation, found: Mapping[str, JSON], protected: Sequence[str]) -> Mapping[str, JSON]:
     """What was found, without values of columns that nobody is shown; a query may ask for any."""
-    hidden = {name.lower() for name in protected}
-    if not hidden & {name.lower() for name in rule.columns} and (not hidden or rule.type != _QUERY):
+    protection = Protection(protected)
+    if not any(map(protection.covers, rule.columns)) and (not protected or rule.type != _QUERY):
         return found
     return {**found, "result": {"observed_value": MASK}, "exception": found["exception"] and MASK}
 

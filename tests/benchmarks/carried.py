@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
 from runners.definition import load
-from runners.events import BatchSettled, Event
+from runners.events import BatchSettled, Event, Listener
 
 Heard = Callable[[BatchSettled], None]
 
@@ -20,9 +20,9 @@ def define(place: Path, text: str) -> Path:
     return file
 
 
-def carried(file: Path, batches: int, heard: Heard | None = None) -> Iterator[float]:
+def carried(file: Path, batches: int, heard: Heard | None = None, *, told: Sequence[Listener] = ()) -> Iterator[float]:
     """A run of the pipeline: what each batch took, the first with all that came before it (the lock, the ledger, the
-    listing, the analysis), the last with all that came after it."""
+    listing, the analysis), the last with all that came after it; `told` are those who hear of it too."""
     times = [time.perf_counter()]
 
     def listen(event: Event) -> None:
@@ -31,7 +31,7 @@ def carried(file: Path, batches: int, heard: Heard | None = None) -> Iterator[fl
             if heard is not None:
                 heard(event)
 
-    report = load(file).pipeline.run(listeners=[listen])
+    report = load(file).pipeline.run(listeners=[listen, *told])
     times[-1] = time.perf_counter()
     if report.batches != batches or not report.balanced:
         raise RuntimeError(f"expected {batches} batches that balance, the run says {report}")

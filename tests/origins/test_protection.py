@@ -103,6 +103,47 @@ def test_nothing_is_shown_of_a_line_that_could_not_be_read() -> None:
     assert (shown["row"], shown["message"]) == ({"raw": "***"}, "no JSON")
 
 
+BUYER = {"id": 7, "buyer": {"email": "anna@x.com", "age": 5, "home": {"zip": "10115"}}}
+
+
+@pytest.mark.parametrize(
+    ("column", "shown"),
+    [
+        ("buyer.email", {"id": 7, "buyer": {"email": "a***", "age": 5, "home": {"zip": "10115"}}}),
+        ("BUYER.Home.Zip", {"id": 7, "buyer": {"email": "anna@x.com", "age": 5, "home": {"zip": "***"}}}),
+        ("buyer.home", {"id": 7, "buyer": {"email": "anna@x.com", "age": 5, "home": "***"}}),
+        ("email", BUYER),
+    ],
+)
+def test_a_field_inside_of_a_column_is_protected_by_its_path(column: str, shown: Any) -> None:
+    """With the names of the columns above it; a field of another place that is called the same is not meant."""
+    assert Protection((column,)).row(BUYER) == shown
+
+
+def test_a_field_is_protected_in_every_item_of_a_list() -> None:
+    """And where its value stands in another column, or is what the whole column is said to be."""
+    lines = Protection(("lines.note",))
+    row = {"lines": [{"note": "for anna", "n": 1}, {"note": None, "n": 2}], "copy": "sent for anna"}
+    said = {"stage": "cast", "message": "column lines.note: 'for anna' is not a date", "row": row}
+    shown = {"lines": [{"note": "f***", "n": 1}, {"note": None, "n": 2}], "copy": "sent f***"}
+    assert lines.nack(said) == {**said, "message": "column lines.note: 'f***' is not a date", "row": shown}
+
+
+def test_a_message_of_a_field_says_nothing_where_its_column_is_protected() -> None:
+    """In whatever form it writes the value."""
+    said = Protection(("buyer",)).nack({"stage": "expect", "message": "column buyer.age: 5.0 is odd", "row": BUYER})
+    assert said["message"] == "column buyer.age: ***"
+
+
+@pytest.mark.parametrize(
+    ("column", "covered"),
+    [("buyer", True), ("buyer.email", True), ("Buyer.Email.Host", True), ("buyers", False), ("buyer.age", False)],
+)
+def test_a_column_is_covered_by_what_is_above_it_or_in_it(column: str, covered: bool) -> None:
+    """What was found of a column may hold the values of its fields."""
+    assert Protection(("buyer.email",)).covers(column) == covered
+
+
 @pytest.mark.parametrize(
     ("error", "said", "shown"),
     [

@@ -10,6 +10,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from runners.offsets import LaneMove, Move
 from runners.pipeline import Pipeline
 from runners.report import Report, RunError
 from runners.ruling import Ruling
+from runners.standard_error import flush
 from tests.runners.test_progress_bar import everything, settled
 from tests.runners.toys import TOYS
 
@@ -445,6 +447,7 @@ def test_log_lines_go_to_stderr_and_a_closed_one_stops_nothing(
     """What the engine has to say of a run that goes on."""
     assert cli.execute(["--version"]) == 0
     logging.getLogger("wherry").info("batch %d is late", 5)
+    flush()
     assert capsys.readouterr().err == "batch 5 is late\n"
 
     def closed(*_: object, **__: object) -> None:
@@ -452,6 +455,30 @@ def test_log_lines_go_to_stderr_and_a_closed_one_stops_nothing(
 
     monkeypatch.setattr("click.echo", closed)
     logging.getLogger("wherry").info("nobody hears this")
+    flush()
+
+
+@pytest.mark.promise("CN-16")
+def test_nobody_waits_for_who_reads_log_lines_too_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What does not fit meanwhile is dropped, and counted when the reader is back."""
+    log, hangs = logging.getLogger("wherry"), threading.Event()
+    written: list[str] = []
+
+    def hang(text: str, *, err: bool) -> None:
+        hangs.wait(60)
+        written.extend(text.splitlines())
+
+    monkeypatch.setattr(log, "handlers", [])
+    monkeypatch.setattr("runners.standard_error.ROOM", 10)
+    assert cli.execute(["--version"]) == 0
+    monkeypatch.setattr("click.echo", hang)
+    for number in range(100):
+        log.info("line %d", number)
+    assert written == []
+    hangs.set()
+    flush()
+    assert written[-1].endswith("log lines were not written: standard error was read too slowly")
+    assert 10 <= len(written) - 1 < 100
 
 
 def spent() -> float:

@@ -14,6 +14,7 @@ from runners import cli
 from runners.clock import ManualClock
 from runners.events import BatchPlanned, BatchResumed, BatchSettled, Event, Noticed, RunEnded, RunStarted, RunStopping
 from runners.log_lines import LogLines, complain, speak
+from runners.standard_error import flush
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +51,7 @@ def test_a_person_reads_a_line_every_ten_seconds_and_what_changes(capsys: pytest
     for event in (settled(2), settled(3), Noticed(origin="files", message="two are empty")):
         listener(event)
     listener(RunStopping(reason="signal SIGTERM"))
+    flush()
     assert capsys.readouterr().err.splitlines() == [
         "orders: run 7f begins",
         "2 batches, 2,000 rows, 2 refused so far",
@@ -65,6 +67,7 @@ def test_a_batch_that_is_taken_up_before_the_run_begins_names_its_pipeline(capsy
     listener(BatchResumed(batch=batch(1)))
     listener(RunStarted(pipeline="orders", run="7f"))
     listener(settled(1))
+    flush()
     said = list(map(json.loads, capsys.readouterr().err.splitlines()))
     assert [(each["pipeline"], each["run"]) for each in said] == [("orders", "r"), ("orders", "7f"), ("orders", "7f")]
 
@@ -82,6 +85,7 @@ def test_a_program_reads_every_event_as_an_object(capsys: pytest.CaptureFixture[
         listener(event)
     complain("no room\nMake some.", code="LEDGER")
     logging.getLogger("wherry").warning("%d are late", 5)
+    flush()
     began, planned, carried, ended, failed, late = map(json.loads, capsys.readouterr().err.splitlines())
     assert datetime.fromisoformat(began["at"]).tzinfo is not None
     assert (began["event"], began["run"], began["level"]) == ("run_started", "7f", "info")

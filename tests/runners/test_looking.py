@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -18,13 +19,14 @@ from runners.journal import Journal
 from runners.ownership import StateLock, host_identity
 from runners.pipeline import Pipeline
 from runners.place import Place
+from runners.run_history import RunHistory, RunRow
 from tests.runners.letterbox import letters, post
 from tests.runners.test_cli import ROOT, spent
 from tests.runners.test_progress import plan, settle
 
 DEFINITION = """
 name: orders
-origin: {files: {path: "landing/*.json", format: json, schema: "id long, amount string"}}
+origin: {generate: {rows: 600}}
 destinations: [{delta: {path: tables/orders}}]
 """
 
@@ -51,6 +53,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     journal.record(Entry(kind="release", body=report))
     for number in range(1, 601, 200):
         post(state / "dlq", [row for n in range(number, number + 200) for row in letters(1, number=n, plan=f"p{n}")])
+    row = RunRow(run="3f9a", pipeline="orders", status="running", started_at=datetime.now(timezone.utc))
+    RunHistory(state / "runs", timedelta(days=90)).write([row])
+    (folder / "sales.csv").write_text("id\n1\n")
     return folder
 
 
@@ -91,7 +96,23 @@ def at_once(words: list[str], folder: Path) -> str:
 
 @pytest.mark.parametrize(
     "words",
-    ["explain WINDOW", "kinds --json-schema", "init shop", "validate orders.yaml", "stop orders.yaml"],
+    [
+        "--help",
+        "explain WINDOW",
+        "kinds",
+        "kinds files",
+        "kinds --json-schema",
+        "init shop",
+        "init mine --from sales.csv",
+        "validate orders.yaml",
+        "stop orders.yaml",
+        "schedule . --plan",
+        "schedule . --example cron",
+        "dlq config get orders.yaml",
+        "runs list orders.yaml",
+        "runs show orders.yaml 3f9a",
+        "report orders.yaml --to report.html",
+    ],
 )
 def test_what_needs_no_jvm_answers_at_once(words: str, folder: Path) -> None:
     """Where there is no Java either."""

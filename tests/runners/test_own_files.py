@@ -51,6 +51,16 @@ def test_columns_get_the_types_that_most_of_their_values_have(tmp_path: Path) ->
     assert Path(origin(pipeline).path).resolve() == tmp_path / "sales.csv"
 
 
+@pytest.mark.parametrize(
+    ("good", "bad", "kind"), [(6, 2, "bigint"), (3, 1, "bigint"), (5, 2, ""), (18, 3, ""), (27, 3, "bigint")]
+)
+def test_of_few_values_two_may_be_bad(tmp_path: Path, good: int, bad: int, kind: str) -> None:
+    """If that is no more than a quarter of them; of many a tenth may be."""
+    lines = [*map(str, range(1, good + 1)), *["sieben"] * bad]
+    (tmp_path / "sales.csv").write_text("amount\n" + "".join(f"{line}\n" for line in lines))
+    assert casts(defined(tmp_path / "sales.csv", tmp_path / "made")).get("amount", "") == kind
+
+
 def test_a_folder_is_read_file_by_file_whatever_stands_between_columns(tmp_path: Path) -> None:
     """A name may hold what YAML and parameters hold for theirs."""
     folder = tmp_path / "in ${HERE}: a #1"

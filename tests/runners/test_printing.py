@@ -183,7 +183,30 @@ def test_a_move_says_what_comes_again_and_what_becomes_of_it() -> None:
         "",
         "orders  the rows will be there twice",
     ]
+    unknown = Move(lanes={"0": LaneMove(before=500, after=250, batches=None, rows=None)})
+    assert "0     not known      not known   500 → 250" in printing.move(unknown)
     assert printing.move(Move(lanes={})) == "There is nothing to move: nothing was carried yet."
+
+
+def test_a_plan_of_a_directory_is_a_table_with_what_comes_first_at_its_top() -> None:
+    """A line for each pipeline, and beneath it what is broken, with why."""
+    orders = {"pipeline": "orders", "next": ["2026-06-01T12:05:00+00:00"] * 3, "paused": None, "when": "every 5m"}
+    prices = {"pipeline": "prices", "next": [], "paused": "a move", "when": "after each run of orders"}
+    facts = {
+        "scheduled": [orders, prices],
+        "by_hand": {"odd": "odd.yaml"},
+        "broken": {"bad.yaml": "bad.yaml: 1 problem\n  line 1"},
+    }
+    assert printing.schedule_plan(facts).splitlines() == [
+        "pipeline  next (UTC)               runs",
+        "orders    Mon 2026-06-01 12:05:00  every 5m",
+        "prices    paused: a move           after each run of orders",
+        "odd                                by hand:  wherry run odd.yaml",
+        "",
+        "bad.yaml is broken: 1 problem",
+        "  line 1",
+    ]
+    assert printing.schedule_plan({"scheduled": [], "by_hand": {}, "broken": {}}) == "There is no definition here."
 
 
 def test_a_refused_row_stands_beneath_its_reason() -> None:

@@ -34,6 +34,7 @@ from runners.marks import FolderMarks
 from runners.pipeline import Pipeline
 from runners.schedule_examples import text_of
 from runners.scheduling import folder_of
+from runners.standard_error import flush
 from tests.runners.test_progress_bar import batch
 from tests.runners.toys import TOYS
 
@@ -90,7 +91,7 @@ def test_a_plan_with_something_broken_ends_with_2(folder: Path, capsys: pytest.C
     assert cli.execute(["schedule", str(folder), "--plan"]) == 2
     said = capsys.readouterr().out
     assert "prices.yaml is broken: schedule.after: there is no pipeline 'order' here" in said
-    assert re.search(r"Next, in UTC: \d{4}-\d\d-\d\d \d\d:\d\d:00, ", said)
+    assert re.search(r"orders    \w{3} \d{4}-\d\d-\d\d \d\d:\d\d:00  every 5m", said)
     assert "odd" in said
 
 
@@ -206,6 +207,7 @@ def test_figures_and_json_lines_of_a_scheduler(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """While it runs, on this machine alone; the events of runs are among both."""
+    FolderMarks(folder / ".wherry" / "schedule").seen("orders", datetime.now(timezone.utc) - timedelta(hours=1))
     asked: list[tuple[int, str]] = []
     said: list[str] = []
 
@@ -213,6 +215,7 @@ def test_figures_and_json_lines_of_a_scheduler(
         def carry(definition: Definition, stoppable: Callable[[Stop], None]) -> Carried:
             for listener in hears(definition):
                 listener(BatchPlanned(batch=batch("0")))
+            flush()
             said.append(capsys.readouterr().err)
             place = said[0].partition("metrics at ")[2].partition("\n")[0].removesuffix("/metrics")
             for page in ("/metrics", "/ready", "/live"):

@@ -31,7 +31,7 @@ def ended(name: str, status: str, message: str = "") -> Ended:
 
 
 def screen(*, terminal: bool, width: int = 120) -> Screen:
-    due = {"orders": LATER, "prices": NOON.replace(minute=2), "runs": LATER}
+    due = {"orders": LATER, "prices": NOON.replace(minute=2), "runs": LATER, "monthly": NOON.replace(day=30)}
     console = Console(file=StringIO(), force_terminal=terminal, width=width)
     return Screen(due.get, clock=ManualClock(time=NOON), console=console)
 
@@ -47,7 +47,7 @@ def drawn(shown: Screen) -> list[list[str]]:
 def test_the_table_shows_what_runs_what_comes_next_and_what_failed() -> None:
     """First what runs, then what comes in its order, then what does not, then what is broken."""
     shown = screen(terminal=True)
-    for name in ("orders", "prices", "runs", "away"):
+    for name in ("orders", "prices", "runs", "away", "monthly"):
         shown.board(Scheduled(name=name, file=f"{name}.yaml"))
     events: list[ScheduleEvent] = [
         Began(name="orders", due=NOON),
@@ -66,8 +66,9 @@ def test_the_table_shows_what_runs_what_comes_next_and_what_failed() -> None:
         ["runs", "runs, 42 s", "Mon 12:05:00"],
         ["prices", "Mon 12:02:00"],
         ["orders", "Mon 12:05:00", "failed at Mon 12:00:00 (2 in a row): the disk is full"],
+        ["monthly", "2026-06-30 12:00:00"],
         ["away", "it is paused: a move"],
-        ["bad.yaml: bad.yaml: 1 problem"],
+        ["bad.yaml is broken: 1 problem"],
     ]
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runners.store import Folders
+from runners.store import Folders, Tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SPARK: Any = None
 """Nobody asks it where the rows lie in folders."""
@@ -47,3 +50,20 @@ def test_nothing_is_swept_where_somebody_else_has_the_pipeline(prepared: Folders
     with pytest.raises(PermissionError):
         prepared.sweep(SPARK, fenced)
     assert len(list(prepared.root.iterdir())) == 2
+
+
+@pytest.mark.spark
+@pytest.mark.promise("CD-22")
+def test_what_an_open_batch_needs_is_kept_in_a_catalog_too(spark: SparkSession) -> None:
+    """Names of tables have no dash, and what was prepared has; what is removed is gone at once."""
+    spark.sql("create schema if not exists wherry_store")
+    store = Tables("wherry_store", "orders_prepared_")
+    for name in ("a1-open-0", "a1-left-0"):
+        store.write(name, spark.range(2))
+    store.sweep(spark, lambda: ["a1-open"])
+    assert store.read(spark, "a1-open-0").count() == 2
+    assert [row["tableName"] for row in spark.sql("show tables in wherry_store").collect()] == [
+        "orders_prepared_a1_open_0"
+    ]
+    store.remove(spark, "a1-open")
+    assert spark.sql("show tables in wherry_store").count() == 0

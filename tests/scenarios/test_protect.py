@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from runners import cli
-from runners.errors import Refusal
+from runners.errors import PipelineFailed, Refusal
 from tests.scenarios.conftest import Place, order
 from tests.scenarios.test_canary import stored
 
@@ -140,3 +140,19 @@ def test_a_name_that_no_row_has_is_refused(shop: Place) -> None:
         "[Email]", "[copy]"
     )
     assert shop.load(between).run().status == "succeeded"
+
+
+def test_a_field_inside_of_a_column_is_protected(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    """By its path; one that no column has is refused with the nearest that there is."""
+    buyer = {"email": CANARY, "country": "DE"}
+    place.land("a.json", [order(1, amount="sieben", buyer=buyer)])
+    text = DEFINITION.replace("amount string", "amount string, buyer struct<email: string, country: string>")
+    text = text[: text.index("hooks:")].replace('  - cast: {email: "int"}\n', "")
+    file = place.define(text.replace("[Email]", "[buyer.email]"))
+    assert cli.execute(["run", str(file)]) == 0
+    capsys.readouterr()
+    assert cli.execute(["dlq", "show", str(file), "--json"]) == 0
+    (shown,) = json.loads(capsys.readouterr().out)
+    assert shown["row"]["buyer"] == {"email": "c***", "country": "DE"}
+    with pytest.raises(PipelineFailed, match=r"no row has a column 'buyer.emial'.*did you mean 'buyer.email'"):
+        place.load(text.replace("[Email]", "[buyer.emial]")).run()

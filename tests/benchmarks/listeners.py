@@ -1,0 +1,109 @@
+"""What it costs to be told: small batches with nobody who listens, and with everybody who can."""
+
+from __future__ import annotations
+
+import logging
+import statistics
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from rich.console import Console
+
+from runners.clock import Clock
+from runners.events import Listener
+from runners.log_lines import JsonLines, LogLines
+from runners.metrics import Metrics
+from runners.progress_bar import ProgressBar
+from tests.benchmarks.carried import carried, define
+from tests.benchmarks.case import Bar, Case, Taken, in_turns, session
+from tests.benchmarks.landing import SCHEMA, land
+
+BATCHES = 4
+"""Of a run; the first, with all that comes before it, and the last, with all that comes after it, are of the run."""
+ALONE, HEARD = "nobody listens", "everybody listens"
+HOOKS = """hooks:
+  - {{on: [start, success], command: ["true"]}}
+  - {{on: [start, success], webhook: "{address}"}}
+  - {{on: [start, success], python: "told:of"}}
+"""
+
+
+def listeners(place: Path, turns: int) -> Taken:
+    """A pair is a run of each kind: what one of its batches takes in the median, and what the whole run takes."""
+    session()
+    whole: dict[str, list[float]] = {ALONE: [], HEARD: []}
+
+    def run(where: Path, turn: int, name: str, options: str, told: Sequence[Listener]) -> Iterator[float]:
+        land(where / "landing", BATCHES, first=turn * BATCHES)
+        origin = f'origin: {{files: {{path: "landing/*.json", format: json, schema: "{SCHEMA}"}}}}\n'
+        file = define(where, f"{origin}destinations: [delta: {{path: tables/orders}}]\n{options}")
+        began = time.perf_counter()
+        times = list(carried(file, BATCHES, told=told))
+        whole[name].append(time.perf_counter() - began)
+        yield statistics.median(times[1:-1])
+
+    def alone(where: Path, turn: int) -> Iterator[float]:
+        yield from run(where, turn, ALONE, "run: {batch: {files: 1}, history: 0s}\n", ())
+
+    def heard(where: Path, turn: int) -> Iterator[float]:
+        (where / "told.py").write_text("def of(facts):\n    pass\n", encoding="utf-8")
+        options = f"run: {{batch: {{files: 1}}}}\n{HOOKS.format(address=address)}"
+        with _everybody() as told:
+            yield from run(where, turn, HEARD, options, told)
+
+    with _somebody_on_the_web() as address:
+        taken = in_turns({ALONE: alone, HEARD: heard}, place, turns)
+    return {**taken, **_whole(whole, turns)}
+
+
+def _whole(whole: Mapping[str, list[float]], turns: int) -> Taken:
+    return {f"the whole run, {name}": times[-turns:] for name, times in whole.items()}
+
+
+@contextmanager
+def _everybody() -> Iterator[Sequence[Listener]]:
+    """A terminal, log lines for programs, and figures; the history, the hooks and the report are of the definition."""
+    with ExitStack() as stack:
+        nowhere = stack.enter_context(Path("/dev/null").open("w", encoding="utf-8"))
+        lines = logging.StreamHandler(nowhere)
+        lines.setFormatter(JsonLines())
+        log = logging.getLogger("wherry")
+        log.addHandler(lines)
+        log.setLevel(logging.INFO)
+        stack.callback(log.removeHandler, lines)
+        bar = ProgressBar("orders", console=Console(file=nowhere, force_terminal=True, width=100))
+        yield [stack.enter_context(bar), LogLines("json"), Metrics(Clock()).of("orders")]
+
+
+@contextmanager
+def _somebody_on_the_web() -> Iterator[str]:
+    """The address of one who answers at once."""
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Nothing is said of what is asked."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+CASES = (
+    Case(
+        name="listeners",
+        says="1,000-row JSON files, one a batch, with all who can listen and with nobody, in alternating runs",
+        measure=listeners,
+        turns=200,
+        bars=(Bar(of=HEARD, to=ALONE, most=1.03),),
+    ),
+)

@@ -1,0 +1,86 @@
+"""When a crash happens, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timezone
+
+import pytest
+
+from origins.batch import Batch, Span
+from runners.crashing import Crash, Raised
+from runners.events import BatchRests, RunStopping
+
+NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+
+def pass_by(crash: Crash, *points: str) -> None:
+    """These points, one after the other; of a write with its destination."""
+    for point in points:
+        name, _, of = point.partition(" ")
+        crash(name, of, None)
+
+
+def raising(point: str, **how: int) -> Crash:
+    return Crash(point, end=None, **how)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("point", "plan", "before"),
+    [
+        ("before-write", 1, ["after-plan"]),
+        ("before-write", 2, ["after-plan", "before-write", "after-write", "after-plan"]),
+        ("before-plan", 2, ["before-plan", "after-plan"]),
+        ("after-ask", 0, ["after-fence"]),
+        ("between-writes", 1, ["after-plan", "before-write a", "after-write a"]),
+        ("in-write", 1, ["after-plan", "before-write"]),
+    ],
+)
+def test_it_happens_to_the_batch_that_was_named(point: str, plan: int, before: Sequence[str]) -> None:
+    """The same points of the batches before pass."""
+    crash = raising(point, plan=plan)
+    pass_by(crash, *before)
+    assert not crash.happened
+    with pytest.raises(Raised):
+        pass_by(crash, "before-write b" if point == "between-writes" else point)
+    assert crash.happened
+
+
+def test_it_ends_the_process_in_the_way_that_was_given() -> None:
+    """Here by an exit."""
+
+    def leave() -> None:
+        raise SystemExit(9)
+
+    crash = Crash("after-plan", end=leave)  # type: ignore[arg-type]
+    with pytest.raises(SystemExit):
+        pass_by(crash, "after-plan")
+
+
+def test_a_batch_is_made_to_rest_by_a_server_that_is_away() -> None:
+    """And then it happens while the batch rests."""
+    crash = raising("resting")
+    pass_by(crash, "after-plan")
+    with pytest.raises(ConnectionError) as away:
+        pass_by(crash, "before-write")
+    span = Span(start=None, end=1)
+    batch = Batch(
+        pipeline="orders", run="", origin="origin", lane="0", number=1, plan="", span=span, schema="{}", time=NOW
+    )
+    with pytest.raises(Raised):
+        crash.hear(BatchRests(batch=batch, error=away.value, tried=1, seconds=1.0))
+
+
+def test_a_stop_that_nobody_asked_for_here_is_none() -> None:
+    """A run that fails stops as well."""
+    crash = raising("draining")
+    crash.hear(RunStopping(reason="failed"))
+    assert not crash.happened
+
+
+def test_the_pipeline_is_taken_once_and_the_run_goes_on() -> None:
+    """How the run ends is for its ledger to say."""
+    taken: list[str] = []
+    crash = Crash("lost-lease", end=None, steal=lambda: taken.append("taken"))
+    pass_by(crash, "after-plan", "before-write", "before-write")
+    assert taken == ["taken"]

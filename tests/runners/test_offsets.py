@@ -1,0 +1,65 @@
+"""Which batches an offset that is set carries again, as far as the ledger can tell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from origins.batch import JSON
+from runners.delta_ledger import DeltaLedger
+from runners.entry import Entry
+from runners.journal import Journal
+from runners.offsets import Move, carry_out, plan_reset, plan_set
+from runners.ownership import host_identity
+from runners.pipeline import Pipeline
+from tests.runners.test_progress import plan, settle
+
+DEFINITION = "name: orders\norigin: {generate: {rows: 6}}\ndestinations: [log: {}]\n"
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> Pipeline:
+    """A pipeline of which three batches were carried, of two orders each."""
+    (tmp_path / "orders.yaml").write_text(DEFINITION)
+    carried(tmp_path, {1: (None, 2), 2: (2, 4), 3: (4, 6)})
+    return Pipeline.load(tmp_path / "orders.yaml")
+
+
+def carried(folder: Path, spans: dict[int, tuple[JSON, int]]) -> None:
+    """A run that carried these batches, without Spark."""
+    (folder / ".wherry" / "orders").mkdir(parents=True, exist_ok=True)
+    journal = Journal(DeltaLedger(folder / ".wherry" / "orders" / "ledger"))
+    journal.acquire({**host_identity(), "pipeline": "orders", "run": "r"})
+    journal.record(Entry(kind="open", body={"pipeline": "orders"}))
+    for number, (start, end) in spans.items():
+        name, counts = f"p{number}", {**settle().body["counts"], "read": 2}
+        planned = plan(number, start=start, end=end)
+        journal.record(Entry(kind="plan", lane="0", plan=name, body=planned.json()))
+        body = {**settle().body, "offset": end, "counts": counts}
+        journal.record(replace(settle(), plan=name, body=body))
+    journal.record(Entry(kind="release", body={"status": "succeeded"}))
+
+
+def again(move: Move) -> tuple[int | None, int | None]:
+    """How many batches and rows come again."""
+    return move.lanes["0"].batches, move.lanes["0"].rows
+
+
+@pytest.mark.parametrize(
+    ("offset", "expected"), [(4, (1, 2)), (2, (2, 4)), (None, (3, 6)), (6, (0, 0)), (3, (None, None))]
+)
+def test_what_comes_again_is_known_where_a_batch_began_with_the_offset(
+    orders: Pipeline, offset: JSON, expected: tuple[int | None, int | None]
+) -> None:
+    """From there on; nothing comes again where the lane is already, and in the middle of a batch nobody can tell."""
+    assert again(plan_set(orders, "0", offset)) == expected
+
+
+def test_a_reset_counts_each_row_once_after_an_offset_was_set(orders: Pipeline, tmp_path: Path) -> None:
+    """What was carried before it and comes again does not count twice."""
+    carry_out(orders, plan_set(orders, "0", 2), reason="again")
+    assert again(plan_reset(orders)) == (1, 2)
+    carried(tmp_path, {4: (2, 4), 5: (4, 6)})
+    assert again(plan_reset(orders)) == (3, 6)

@@ -1,0 +1,297 @@
+"""One cell of the crash matrix: a pipeline in a folder of its own, the process that dies, and the one that goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from destinations.delta_table import Table
+from destinations.destination import Label
+from origins.crash_points import reached, watched
+from runners.crash_trial import LATER
+from runners.crashing import Crash, die, taken_by_another
+from runners.journal import Journal
+from runners.pipeline import Pipeline
+from runners.place import Place
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tests.scenarios.shared_jvm import Spark
+
+OPTIONS = {
+    "append": "delta: {path: tables/append}",
+    "merge": "delta: {path: tables/merge, mode: merge, keys: [id], sequence_by: id}",
+    "replace": "delta: {path: tables/replace, mode: replace}",
+    "files": "files: {path: tables/files}",
+    "python": "python: tests.scenarios.crash_cell:take",
+}
+TAKEN = "WHERRY_TEST_TAKEN"
+"""Where the function that is a destination finds the file into which it writes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """What is crossed."""
+
+    point: str
+    how: str
+    """`kill`: Python alone dies; `kill all`: its JVM dies with it; `raise`."""
+    destinations: str
+    """Their names, with a plus between them."""
+    refused: str
+    delivery: str
+    lanes: int
+    ledger: str
+    spark: str
+    rows: str
+    """`few` may be committed by `deltalake`; `spark`: Spark commits them however few they are."""
+    plan: int
+    """Which batch it happens to, counted as they are planned."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The destinations."""
+        return self.destinations.split("+")
+
+    @property
+    def weaker(self) -> str:
+        """What may be missing or doubled, beyond the promise."""
+        said = []
+        if "python" in self.names:
+            said.append("python may have been given the open batches again, whole and under the same label")
+        if self.delivery == "after_any" and len(self.names) > 1:
+            said.append("until the restart, who owes a settled batch may lack it")
+        return "; ".join(said)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """A cell, in its folder."""
+
+    cell: Cell
+    folder: Path
+
+    @property
+    def schema(self) -> str:
+        """The catalog's schema that holds the state, where Spark writes the ledger."""
+        return "crash_" + "".join(each if each.isalnum() else "_" for each in self.folder.name.lower())
+
+    @property
+    def files(self) -> int:
+        """How many files there are; a batch is one."""
+        return 3 if self.cell.lanes == 1 else 5
+
+    def ids(self, file: int) -> Sequence[int]:
+        """The ids of the rows in a file."""
+        return [3 * file + 1, 3 * file + 2, 3 * file + 3]
+
+    def refused(self, row: int) -> bool:
+        """Whether a row is one that is refused."""
+        return {"none": False, "some": row % 3 == 2, "all": True}[self.cell.refused]
+
+    def prepare(self) -> None:
+        """The files and the definition."""
+        (self.folder / "landing").mkdir(parents=True)
+        for number in range(self.files):
+            rows = [{"id": row, "amount": "x" if self.refused(row) else "1"} for row in self.ids(number)]
+            file = self.folder / "landing" / f"{number}.json"
+            file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+            os.utime(file, (1_700_000_000 + number,) * 2)
+        after = "after: move, " if self.cell.point == "after-committed" else ""
+        state = f"state: {{schema: {self.schema}}}\n" if self.cell.ledger == "spark" else ""
+        destinations = "".join(f"  - {OPTIONS[name]}\n    name: {name}\n" for name in self.cell.names)
+        (self.folder / "pipeline.yaml").write_text(
+            f"""name: orders
+origin:
+  files: {{path: "landing/*.json", format: json, {after}schema: "id long, amount string"}}
+  lanes: {self.cell.lanes}
+stages:
+  - cast: {{amount: int}}
+destinations:
+{destinations}delivery: {self.cell.delivery}
+dlq: {{window: 0}}
+run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
+{state}""",
+            encoding="utf-8",
+        )
+
+    def load(self) -> Pipeline:
+        """The pipeline."""
+        return Pipeline.load(self.folder / "pipeline.yaml")
+
+    def carry(self, spark: Spark, crash: Crash) -> dict[str, Any]:
+        """A run that crashes; how it ended, if this process lives on."""
+        with self._in(spark) as session:
+            crash.steal = lambda: taken_by_another(self.load(), session)
+            with watched(crash):
+                report = self.load().run(check=False, listeners=[crash.hear])
+        code = report.error and report.error.code
+        return {"happened": crash.happened, "status": report.status, "code": code, "said": str(report.error)}
+
+    def finish(self, spark: Spark) -> dict[str, Any]:
+        """Look at what the crash left, run again, and look again."""
+        with self._in(spark) as session:
+            early, open_plans = self._lacking(session)
+            report = self.load().run(check=False)
+            audit = self.load().audit()
+        return {
+            "early": early,
+            "open": open_plans,
+            "status": report.status,
+            "error": str(report.error) if report.error else "",
+            "balanced": audit.balanced,
+            "problems": [f"{each.code} {each.message}" for each in audit.problems],
+        }
+
+    def wrong(self, facts: Mapping[str, Any]) -> list[str]:
+        """All that is not as it must be in the end."""
+        every = [row for file in range(self.files) for row in self.ids(file)]
+        good = [row for row in every if not self.refused(row)]
+        bad = [row for row in every if self.refused(row)]
+        found = [f"before the restart: {each}" for each in facts["early"]]
+        if facts["status"] != "succeeded":
+            found.append(f"the restart {facts['status']}: {facts['error']}")
+        for name in self.cell.names:
+            found += self._compared(name, good, set(facts["open"]))
+        letters = sorted(self.letters())
+        if letters != bad:
+            found.append(f"the dead letter queue has {letters}, expected {bad}")
+        if facts["balanced"] is not True or facts["problems"]:
+            found.append(f"the audit: balanced {facts['balanced']}, {facts['problems']}")
+        return found
+
+    def _compared(self, name: str, good: Sequence[int], open_plans: set[str]) -> list[str]:
+        if name != "python":
+            there = sorted(self.there(name))
+            return [] if there == sorted(good) else [f"{name} has {there}, expected {list(good)}"]
+        given = self._taken()
+        found = []
+        if {row for _, ids in given for row in ids} != set(good):
+            found.append(f"python was given {given}, expected all of {list(good)}")
+        again = {key for key, times in Counter(key for key, _ in given).items() if times > 1}
+        if len({(key, tuple(sorted(ids))) for key, ids in given}) != len({key for key, _ in given}):
+            found.append(f"python was given other rows under the same label: {given}")
+        if len({row for _, ids in given for row in ids}) != len({(key, row) for key, ids in given for row in ids}):
+            found.append(f"python was given rows under two labels: {given}")
+        if not all(any(plan in key for plan in open_plans) for key in again):
+            found.append(f"python was given {again} again, and only {open_plans} were open")
+        return found
+
+    def there(self, name: str) -> list[int]:
+        """The ids that a destination has, twice where they are there twice."""
+        if name == "python":
+            return [row for _, ids in self._taken() for row in ids]
+        if name == "files":
+            from pyarrow import parquet
+
+            files = (self.folder / "tables" / "files").glob("_lane=*/_batch=*/*.parquet")
+            return [row for file in files for row in parquet.ParquetFile(file).read(["id"])["id"].to_pylist()]
+        return self._column(self.folder / "tables" / name, "id")
+
+    def letters(self) -> list[int]:
+        """The ids of the rows in the dead letter queue."""
+        local = self.folder / ".wherry" / "orders" / "dlq"
+        place = self.folder / "warehouse" / "orders_dlq" if self.cell.ledger == "spark" else local
+        return [json.loads(each)["id"] for each in self._column(place, "original")]
+
+    def _column(self, table: Path, name: str) -> list[Any]:
+        from deltalake import DeltaTable, QueryBuilder
+
+        if not (table / "_delta_log").exists():
+            return []
+        rows = QueryBuilder().register("t", DeltaTable(str(table))).execute(f"select {name} from t").read_all()
+        return list(rows[name].to_pylist())
+
+    def _taken(self) -> list[tuple[str, list[int]]]:
+        file = self.folder / "taken"
+        if not file.exists():
+            return []
+        return [(key, ids) for key, ids in map(json.loads, file.read_text(encoding="utf-8").splitlines())]
+
+    def _lacking(self, session: SparkSession) -> tuple[list[str], list[str]]:
+        """What a destination lacks of what is settled although it owes nothing; and the plans that are open."""
+        place = Place.of(self.load())
+        if place.directory is not None and not (place.directory / "ledger").exists():
+            return [], []
+        journal = Journal(place.ledger(session if place.needs_spark else None))
+        planned = {entry.plan: entry.body for entry in journal.tail if entry.kind == "plan"}
+        there = {name: set(self.there(name)) for name in self.cell.names}
+        letters, lacking = set(self.letters()), []
+        for entry in (entry for entry in journal.tail if entry.kind == "settle"):
+            rows = [row for part in planned[entry.plan]["span"]["parts"] for row in self.ids(_file_of(part))]
+            settled = [name for name in self.cell.names if name not in entry.body["owed"]]
+            wanted = {row for row in rows if not self.refused(row)}
+            lacking += [f"{name} lacks rows of {entry.plan}" for name in settled if not wanted <= there[name]]
+            if not {row for row in rows if self.refused(row)} <= letters:
+                lacking.append(f"the dead letter queue lacks rows of {entry.plan}")
+        return lacking, [plan.batch.plan for plan in journal.state.open_plans]
+
+    @contextlib.contextmanager
+    def _in(self, spark: Spark) -> Iterator[SparkSession]:
+        """A process in this folder, with a Spark."""
+        os.environ[TAKEN] = str(self.folder / "taken")
+        os.chdir(self.folder)
+        session = spark.session(connect=self.cell.spark == "connect")
+        if self.cell.ledger == "spark":
+            self._remember(session)
+        if self.cell.rows == "spark":
+            Table.append_few = lambda *_, **__: None  # type: ignore[method-assign]
+        yield session
+
+    def _remember(self, session: SparkSession) -> None:
+        """The catalog forgets its tables when its JVM dies, which one that lasts would not: name them again."""
+        place = self.folder / "warehouse"
+        session.sql(f"create schema if not exists {self.schema} location '{place}'").collect()
+        for log in place.glob("*/_delta_log"):
+            name = f"{self.schema}.`{log.parent.name}`"
+            session.sql(f"create table if not exists {name} using delta location '{log.parent}'").collect()
+
+
+def take(rows: DataFrame, label: Label) -> int:
+    """A destination that remembers nothing: it adds a line to a file."""
+    ids = [row["id"] for row in rows.collect()]
+    reached("in-write", label.destination)
+    with open(os.environ[TAKEN], "a", encoding="utf-8") as file:
+        file.write(json.dumps([label.key, ids]) + "\n")
+    return len(ids)
+
+
+def crash(trial: Trial, spark: Spark, *, first: bool) -> None:
+    """A process that dies; or in which an exception is raised, and which then goes on. The `first` one only leaves a
+    batch open, for a point that a later run reaches."""
+    cell = trial.cell
+
+    def all_of_it() -> None:
+        spark.kill()
+        time.sleep(0.05)
+        die()
+
+    end: Callable[[], Any] | None = {"kill": die, "kill all": all_of_it, "raise": None}[cell.how]
+    watcher = Crash("before-write" if cell.plan == 1 else LATER.get(cell.point, ""), plan=cell.plan)
+    if not first:
+        watcher = Crash(cell.point, end=end, plan=0 if cell.point in LATER else cell.plan)
+    said = trial.carry(spark, watcher)
+    _note(trial, "carried", said)
+    if cell.how == "raise" and not first:
+        _note(trial, "finished", trial.finish(spark))
+
+
+def finish(trial: Trial, spark: Spark) -> None:
+    """A process that goes on."""
+    _note(trial, "finished", trial.finish(spark))
+
+
+def _note(trial: Trial, name: str, facts: Mapping[str, Any]) -> None:
+    (trial.folder / f"{name}.json").write_text(json.dumps({**facts, "cell": asdict(trial.cell)}), encoding="utf-8")
+
+
+def _file_of(part: Any) -> int:
+    return int(Path(str(part[0])).stem)

@@ -1,0 +1,247 @@
+"""Runs that crash at every point, in every way: nothing is lost, and nothing is twice where that is remembered.
+
+    python -m tests.scenarios.crashes --into FOLDER               every cell; goes on where an earlier call ended
+    python -m tests.scenarios.crashes --into FOLDER --most 20     twenty more of them
+    python -m tests.scenarios.crashes --into FOLDER --only 3      the cell of this number, once more
+
+In each cell a process is killed at the point, alone or with its JVM, or an exception is raised there; then another run
+goes on. First come cells in which every two values of all columns meet, then those that are left of every point with
+every way and every destination. It writes `crashes.md`: each cell, and what was wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import random
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from origins.crash_points import POINTS
+from runners.crash_trial import LATER
+from runners.crashing import Raised
+from tests.scenarios.crash_cell import Cell, Trial, crash, finish
+from tests.scenarios.shared_jvm import PROCESSES, Server
+
+SEED = 8
+"""Chooses what is not crossed: which destinations are the three, and which batch it happens to."""
+FACTORS: Mapping[str, Sequence[Any]] = {
+    "point": tuple(POINTS),
+    "how": ("kill", "raise"),
+    "destinations": ("append", "merge", "replace", "files", "python", "three"),
+    "refused": ("none", "some", "all"),
+    "delivery": ("after_all", "after_any"),
+    "lanes": (1, 4),
+    "ledger": ("deltalake", "spark"),
+    "spark": ("classic", "connect"),
+    "rows": ("few", "spark"),
+}
+WEIGHTS = {"lanes": (2, 1), "ledger": (4, 1)}
+"""What costs most is taken less often where nothing asks for it."""
+THREE = ("append+merge+files", "append+replace+files", "merge+files+python", "append+merge+replace")
+WRITES = ("before-write", "in-write", "after-write", "between-writes", "after-writes", "resting", "lost-lease")
+DECIDED = ("after-prepare", "before-prepared", "after-prepared")
+ALL_DIE = 6
+"""Of so many kills one takes the JVM along."""
+ENOUGH = 600.0
+"""After so many seconds a process is taken for hung."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How it went."""
+
+    number: int
+    cell: Cell
+    wrong: list[str]
+    seconds: float
+
+    def line(self) -> str:
+        """As a row of the table."""
+        cell = self.cell
+        values = [cell.point, cell.how, cell.destinations, cell.refused, cell.delivery, cell.lanes, cell.ledger]
+        values += [cell.spark, cell.rows, cell.plan, cell.weaker or "nothing"]
+        said = "; ".join(self.wrong).replace("\n", " ").replace("|", "/")
+        values += [f"{self.seconds:.0f} s", f"WRONG: {said}" if self.wrong else "right"]
+        return f"| {self.number} | {' | '.join(map(str, values))} |"
+
+
+def possible(cell: Mapping[str, Any]) -> bool:
+    """Whether the point is on the way of such a batch; columns that are not chosen yet forbid nothing."""
+    point, destinations, refused = (cell.get(name) for name in ("point", "destinations", "refused"))
+    prepared = destinations in (None, "three", "python") or refused != "none"
+    return not (
+        (point in WRITES and refused == "all")
+        or (point == "between-writes" and destinations not in (None, "three"))
+        or (point in DECIDED and not prepared)
+        or (point in ("before-dlq", "after-dlq") and refused == "none")
+        or (point == "after-claim" and destinations not in (None, "files", "three"))
+        or (point in LATER and refused == "all")
+        or (point == "after-fence" and destinations == "python")
+    )
+
+
+def cells(seed: int = SEED) -> list[Cell]:
+    """All of them, always in the same order: those that cost most come last."""
+    dice = random.Random(seed)
+    chosen = list(_in_pairs(dice))
+    met = {(each["point"], each["how"], each["destinations"]) for each in chosen}
+    for point, how, destinations in itertools.product(*(FACTORS[name] for name in ("point", "how", "destinations"))):
+        fixed = {"point": point, "how": how, "destinations": destinations}
+        if (point, how, destinations) not in met and possible(fixed):
+            chosen.append(_filled(fixed, dice))
+    every = [_cell(number, each, dice) for number, each in enumerate(chosen)]
+    return sorted(every, key=lambda cell: (cell.ledger == "spark", cell.how == "kill all", cell.lanes))
+
+
+def _cell(number: int, chosen: Mapping[str, Any], dice: random.Random) -> Cell:
+    values = dict(chosen)
+    if values["destinations"] == "three":
+        values["destinations"] = dice.choice(
+            [each for each in THREE if "files" in each or values["point"] != "after-claim"]
+        )
+    if values["how"] == "kill" and number % ALL_DIE == 0:
+        values["how"] = "kill all"
+    return Cell(**values, plan=dice.choice([1, 2]))
+
+
+def _in_pairs(dice: random.Random) -> Iterator[dict[str, Any]]:
+    """Cells in which every two values of different columns meet that can."""
+    pairs = {
+        frozenset([(one, a), (other, b)])
+        for one, other in itertools.combinations(FACTORS, 2)
+        for a, b in itertools.product(FACTORS[one], FACTORS[other])
+        if possible({one: a, other: b}) and _can_be_filled({one: a, other: b})
+    }
+    left = sorted(pairs, key=lambda pair: sorted(map(str, pair)))
+    dice.shuffle(left)
+    while left:
+        best = max((_filled(dict(left[0]), dice) for _ in range(20)), key=lambda cell: _covered(cell, left))
+        yield best
+        left = [pair for pair in left if not pair <= best.items()]
+
+
+def _covered(cell: Mapping[str, Any], pairs: Sequence[frozenset[tuple[str, Any]]]) -> int:
+    items = set(cell.items())
+    return sum(pair <= items for pair in pairs)
+
+
+def _can_be_filled(fixed: Mapping[str, Any]) -> bool:
+    free = [name for name in ("point", "destinations", "refused") if name not in fixed]
+    choices = itertools.product(*(FACTORS[name] for name in free))
+    return any(possible({**fixed, **dict(zip(free, choice, strict=True))}) for choice in choices)
+
+
+def _filled(fixed: Mapping[str, Any], dice: random.Random) -> dict[str, Any]:
+    """The cell with the other columns by dice."""
+    while True:
+        free = {name: dice.choices(values, WEIGHTS.get(name))[0] for name, values in FACTORS.items()}
+        cell = {**free, **fixed}
+        if possible(cell):
+            return cell
+
+
+def run(number: int, cell: Cell, folder: Path, server: Server) -> Ended:
+    """Crash it, go on, and look."""
+    began, trial = time.monotonic(), Trial(cell=cell, folder=folder)
+    trial.prepare()
+    wrong = _crashed(trial, server)
+    if not wrong and cell.how != "raise":
+        ended = _ended(finish, trial, server)
+        wrong += [] if ended == 0 else [f"the restart ended with {ended}: {_said(trial)}"]
+    if not wrong:
+        wrong += trial.wrong(json.loads((folder / "finished.json").read_text()))
+    return Ended(number=number, cell=cell, wrong=wrong, seconds=time.monotonic() - began)
+
+
+def _crashed(trial: Trial, server: Server) -> list[str]:
+    """Crash it; what is wrong with that."""
+    cell = trial.cell
+    for first in (True, False) if cell.point in LATER else (False,):
+        ended, expected = _ended(crash, trial, server, first=first), 0 if cell.how == "raise" and not first else -9
+        if ended != expected:
+            return [f"the crash ended with {ended}, expected {expected}: {_said(trial)}"]
+    if cell.how != "raise":
+        return []
+    return _raised(cell, json.loads((trial.folder / "carried.json").read_text()))
+
+
+def _raised(cell: Cell, carried: Mapping[str, Any]) -> list[str]:
+    """What is wrong with how the run told of what was raised. Where lanes share a write, what landed is asked for, and
+    the run goes on."""
+    told = carried["code"] == "FENCED" if cell.point == "lost-lease" else Raised.__name__ in carried["said"]
+    asked = cell.lanes > 1 and cell.point in ("after-write", "after-writes") and carried["status"] == "succeeded"
+    failed = carried["status"] == "failed" and told
+    return [] if carried["happened"] and (failed or asked) else [f"the run said {carried}"]
+
+
+def _said(trial: Trial) -> str:
+    file = trial.folder / "said"
+    return file.read_text(errors="replace")[-500:] if file.exists() else ""
+
+
+def _ended(does: Any, trial: Trial, server: Server, **how: Any) -> int | None:
+    """Do it in a process of its own; how that ended."""
+    process = PROCESSES.Process(target=_quietly, args=[does, trial, server.get()], kwargs=how)
+    process.start()
+    process.join(ENOUGH)
+    if process.exitcode is None:
+        process.kill()
+        process.join()
+        return None
+    return process.exitcode
+
+
+def _quietly(does: Any, trial: Trial, spark: Any, **how: Any) -> None:
+    said = os.open(trial.folder / "said", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    os.dup2(said, 1)
+    os.dup2(said, 2)
+    does(trial, spark, **how)
+
+
+def table(found: Sequence[Ended], of: int) -> str:
+    """What happened, as Markdown."""
+    right = sum(not each.wrong for each in found)
+    head = ["cell", "point", "how", "destinations", "refused", "delivery", "lanes", "ledger", "Spark", "rows", "batch"]
+    head += ["weaker by", "took", ""]
+    lines = [f"{len(found)} of {of} cells were run, {right} are right.", "", f"| {' | '.join(head)} |"]
+    return "\n".join([*lines, "|" + "---|" * len(head), *(each.line() for each in found), ""])
+
+
+def main() -> int:
+    """Every cell that is not there yet."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--into", type=Path, required=True, help="the folder; what is there is gone on with")
+    parser.add_argument("--only", type=int, nargs="*", default=None, help="the numbers of cells, from 0")
+    parser.add_argument("--most", type=int, default=None, help="how many cells this call runs at most")
+    parser.add_argument("--seed", type=int, default=SEED, help="chooses what is not crossed")
+    asked = parser.parse_args()
+    asked.into.mkdir(parents=True, exist_ok=True)
+    every, notes = cells(asked.seed), asked.into / "crashes.json"
+    kept: list[Ended] = []
+    if notes.exists():
+        kept = [Ended(**{**each, "cell": Cell(**each["cell"])}) for each in json.loads(notes.read_text())]
+    kept = [each for each in kept if asked.only is None or each.number not in asked.only]
+    done = {each.number for each in kept}
+    waiting = [number for number in asked.only or range(len(every)) if number not in done][: asked.most]
+    server = Server(asked.into / "jvm")
+    try:
+        for number in waiting:
+            ended = run(number, every[number], asked.into / f"{number}-{time.time_ns()}", server)
+            kept = sorted([*kept, ended], key=lambda each: each.number)
+            notes.write_text(json.dumps([asdict(each) for each in kept]), encoding="utf-8")
+            (asked.into / "crashes.md").write_text(table(kept, len(every)), encoding="utf-8")
+            print(ended.line(), flush=True)  # noqa: T201
+    finally:
+        server.close()
+    return 0 if len(done) + len(waiting) == len(every) and not any(each.wrong for each in kept) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+"""A Spark that outlives the Pythons which use it: `python -m tests.scenarios.shared_jvm FOLDER`.
+
+It serves classic sessions and Spark Connect out of one JVM. It says where, in a line of JSON, and ends with its
+standard input.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import multiprocessing
+import os
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PROCESSES = multiprocessing.get_context("forkserver")
+"""Each process is made from one that has imported what is needed, and done nothing."""
+PROCESSES.set_forkserver_preload(["pyspark.sql", "pyspark.sql.connect.session", "runners.run", "runners.preparing"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spark:
+    """Where it is found."""
+
+    pid: int
+    """Of the JVM."""
+    port: int
+    secret: str
+    connect: str
+
+    @functools.cache  # noqa: B019  (there is one, and it lasts as long as the process)
+    def session(self, *, connect: bool) -> SparkSession:
+        """A session of this process in it, the one that `runners.session.obtain` finds."""
+        if connect:
+            os.environ["SPARK_REMOTE"] = self.connect
+            from pyspark.sql.connect.session import SparkSession as Remote
+
+            return Remote.builder.remote(self.connect).getOrCreate()  # type: ignore[return-value,unused-ignore]
+        os.environ.update(PYSPARK_GATEWAY_PORT=str(self.port), PYSPARK_GATEWAY_SECRET=self.secret)
+        from pyspark import SparkConf, SparkContext
+        from pyspark.java_gateway import launch_gateway
+        from pyspark.sql import SparkSession
+
+        gateway = launch_gateway()  # type: ignore[no-untyped-call]
+        there = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
+        context = gateway.jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(there)
+        conf = SparkConf(_jvm=gateway.jvm, _jconf=context.getConf())
+        return SparkSession(SparkContext(gateway=gateway, jsc=context, conf=conf))
+
+    def kill(self) -> None:
+        """End the JVM."""
+        os.kill(self.pid, signal.SIGKILL)
+
+
+class Server:
+    """One that is started, and started anew where it was killed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.process: subprocess.Popen[str] | None = None
+        self.spark: Spark | None = None
+
+    def get(self) -> Spark:
+        """The Spark, which lives."""
+        if self.spark is not None and Path(f"/proc/{self.spark.pid}/exe").exists():
+            return self.spark
+        self.close()
+        command = [sys.executable, "-m", "tests.scenarios.shared_jvm", str(self.folder)]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        assert self.process.stdout is not None
+        self.spark = Spark(**json.loads(self.process.stdout.readline()))
+        return self.spark
+
+    def close(self) -> None:
+        """End it."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.communicate()
+        self.process = self.spark = None
+
+
+def main(folder: str) -> None:
+    """Serve until nobody is there any more."""
+    from runners.session import start
+
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    spark = start(
+        {
+            "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+            "spark.connect.grpc.binding.port": str(port),
+            "spark.sql.warehouse.dir": f"{folder}/warehouse",
+            "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.driver.memory": "2g",
+        }
+    )
+    gateway: Any = spark.sparkContext._gateway
+    given = gateway.gateway_parameters
+    found = Spark(pid=gateway.proc.pid, port=given.port, secret=given.auth_token, connect=f"sc://localhost:{port}")
+    print(json.dumps(asdict(found)), flush=True)  # noqa: T201
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,95 @@
+"""A cell of the crash matrix finds what is wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from tests.scenarios.crash_cell import Cell, Trial
+
+GOOD = [1, 3, 4, 6, 7, 9]
+BAD = [2, 5, 8]
+FINE: Mapping[str, Any] = {
+    "early": [],
+    "open": [],
+    "status": "succeeded",
+    "error": "",
+    "balanced": True,
+    "problems": [],
+}
+
+
+def trial(folder: Path, destinations: str = "append") -> Trial:
+    cell = Cell(
+        point="after-write",
+        how="kill",
+        destinations=destinations,
+        refused="some",
+        delivery="after_all",
+        lanes=1,
+        ledger="deltalake",
+        spark="classic",
+        rows="few",
+        plan=1,
+    )
+    return Trial(cell=cell, folder=folder)
+
+
+def leave(folder: Path, ids: Sequence[int], letters: Sequence[int]) -> None:
+    """What lies there in the end."""
+    write_deltalake(str(folder / "tables" / "append"), pa.table({"id": pa.array(ids, pa.int64())}))
+    originals = pa.table({"original": [json.dumps({"id": each}) for each in letters]})
+    write_deltalake(str(folder / ".wherry" / "orders" / "dlq"), originals)
+
+
+def test_each_row_once_is_right(tmp_path: Path) -> None:
+    """The good ones in the table, the others in the dead letter queue."""
+    leave(tmp_path, GOOD, BAD)
+    assert trial(tmp_path).wrong(FINE) == []
+
+
+@pytest.mark.parametrize(
+    ("ids", "letters"),
+    [(GOOD[1:], BAD), ([*GOOD, 9], BAD), (GOOD, BAD[1:]), (GOOD, [*BAD, 2]), ([*GOOD, 2], BAD)],
+    ids=["lost", "twice", "letter lost", "letter twice", "refused and delivered"],
+)
+def test_a_row_that_is_lost_or_twice_is_found(tmp_path: Path, ids: Sequence[int], letters: Sequence[int]) -> None:
+    """Wherever it is."""
+    leave(tmp_path, ids, letters)
+    assert len(trial(tmp_path).wrong(FINE)) == 1
+
+
+@pytest.mark.parametrize(
+    "facts", [{"status": "failed"}, {"balanced": False}, {"problems": ["ROWS_GONE"]}, {"early": ["append lacks rows"]}]
+)
+def test_what_the_runs_and_the_audit_say_counts(tmp_path: Path, facts: Mapping[str, Any]) -> None:
+    """Though each row is there once."""
+    leave(tmp_path, GOOD, BAD)
+    assert len(trial(tmp_path).wrong({**FINE, **facts})) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "open_plans", "faults"),
+    [
+        ([("p1/python", GOOD[:2]), ("p2/python", GOOD[2:])], [], 0),
+        ([("p1/python", GOOD[:2]), ("p1/python", GOOD[:2]), ("p2/python", GOOD[2:])], ["p1"], 0),
+        ([("p1/python", GOOD[:2]), ("p1/python", GOOD[:2]), ("p2/python", GOOD[2:])], ["p2"], 1),
+        ([("p1/python", GOOD[:2]), ("p1/python", GOOD[:1]), ("p2/python", GOOD[2:])], ["p1"], 1),
+        ([("p1/python", GOOD[:2]), ("p3/python", GOOD[:2]), ("p2/python", GOOD[2:])], ["p1"], 1),
+        ([("p1/python", GOOD[:2])], [], 1),
+    ],
+    ids=["once", "open twice", "settled twice", "other rows", "another label", "lost"],
+)
+def test_what_remembers_nothing_may_be_given_open_batches_again_and_no_more(
+    tmp_path: Path, given: Sequence[tuple[str, Sequence[int]]], open_plans: Sequence[str], faults: int
+) -> None:
+    """Whole, and under the same label."""
+    leave(tmp_path, [], BAD)
+    (tmp_path / "taken").write_text("".join(json.dumps(each) + "\n" for each in given), encoding="utf-8")
+    assert len(trial(tmp_path, "python").wrong({**FINE, "open": open_plans})) == faults

@@ -1,0 +1,64 @@
+"""A small sample of the long suite: `python -m tests.scenarios.crashes --into FOLDER` is all of it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from origins.crash_points import POINTS
+from tests.scenarios.crashes import FACTORS, cells, possible, run
+from tests.scenarios.shared_jvm import Server
+
+SAMPLE = 3
+"""How many cells are run here."""
+
+
+def test_every_point_meets_every_way_and_every_destination_that_it_can() -> None:
+    """What cannot be is what no batch comes to."""
+    met = {(cell.point, cell.how.split()[0], cell.destinations) for cell in cells()}
+    alone = [each for each in FACTORS["destinations"] if each != "three"]
+    for point, how, name in itertools.product(POINTS, FACTORS["how"], alone):
+        expected = possible({"point": point, "how": how, "destinations": name, "refused": "some"})
+        assert ((point, how, name) in met) is expected, (point, how, name)
+
+
+def test_every_two_values_meet() -> None:
+    """Of all columns but the point and the destinations, of which the test above tells."""
+    others = [name for name in FACTORS if name not in ("point", "destinations", "how")]
+    for one, other in itertools.combinations(others, 2):
+        met = {(getattr(cell, one), getattr(cell, other)) for cell in cells()}
+        assert met == set(itertools.product(FACTORS[one], FACTORS[other]))
+
+
+def test_the_cells_are_the_same_each_time() -> None:
+    """So that a number names one."""
+    assert cells() == cells()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    """A Spark that lives on when a Python dies."""
+    server = Server(tmp_path / "jvm")
+    yield server
+    server.close()
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.promise("CD-22", "CD-27")
+def test_after_a_crash_nothing_is_lost_and_nothing_twice(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At points that are chosen by a seed, which is printed and can be given as WHERRY_SEED."""
+    seed = int(os.environ.get("WHERRY_SEED") or random.SystemRandom().randrange(1 << 32))
+    every = cells()
+    chosen = random.Random(seed).sample(range(len(every)), SAMPLE)
+    with capsys.disabled():
+        print(f"\nWHERRY_SEED={seed}: cells {chosen}")  # noqa: T201
+    ended = [run(number, every[number], tmp_path / str(number), server) for number in chosen]
+    assert [each.wrong for each in ended] == [[]] * SAMPLE

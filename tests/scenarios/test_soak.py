@@ -1,0 +1,32 @@
+"""A small sample of the long suite: `python -m tests.scenarios.soak --into FOLDER` is all of it."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.shared_jvm import Server
+from tests.scenarios.soak import Load
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.promise("CD-22")
+def test_a_load_that_is_killed_again_and_again_is_carried_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By dice with a seed, which is printed and can be given as WHERRY_SEED."""
+    seed = int(os.environ.get("WHERRY_SEED") or random.SystemRandom().randrange(1 << 32))
+    with capsys.disabled():
+        print(f"\nWHERRY_SEED={seed}")  # noqa: T201
+    load, server = Load(tmp_path, rows=400, batches=20), Server(tmp_path / "jvm")
+    load.prepare()
+    try:
+        for kill in range(2):
+            load.kill(random.Random(seed + kill), server)
+        assert load.finish(server) == load.expected
+    finally:
+        server.close()
