@@ -82,10 +82,11 @@ class Member:
 
     def _listen(self) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            with self.heard:
-                self.told.append(line.strip())
-                self.heard.notify_all()
+        with self.process.stdout as lines:
+            for line in lines:
+                with self.heard:
+                    self.told.append(line.strip())
+                    self.heard.notify_all()
 
     def await_events(self, count: int) -> bool:
         """Whether it tells of so many more events before it ends."""

@@ -28,7 +28,7 @@ def test_a_killed_process_leaves_its_lanes_to_the_others(trial: Trial, capsys: p
     seed = int(os.environ.get("WHERRY_SEED") or random.SystemRandom().randrange(1 << 32))
     with capsys.disabled():
         print(f"\nWHERRY_SEED={seed}")  # noqa: T201
-    trial.prepare(120)
+    trial.prepare(60)
     assert trial.kill_somebody(random.Random(seed)) is not None
     assert trial.finish() == trial.expected
 
@@ -39,7 +39,7 @@ def test_a_killed_process_leaves_its_lanes_to_the_others(trial: Trial, capsys: p
 def test_local_lanes_of_a_killed_process_wait_until_somebody_is_told(trial: Trial) -> None:
     """The others carry their own and end; a run that is not told is refused, and one that is told carries the rest."""
     trial.assignment = "local_only"
-    trial.prepare(200)
+    trial.prepare(80)
     first, second = trial.start(), trial.start()
     trial.await_shares(first, second)
     lanes, name = trial.kill(first)
