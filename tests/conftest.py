@@ -25,6 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def spark_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One Spark for all tests, as Wherry starts it."""
     from runners.session import start
+    from tests.serverless import lack_what_serverless_lacks
 
     place = tmp_path_factory.mktemp("spark")
     conf = {
@@ -34,7 +35,7 @@ def spark_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
     connect = request.config.getoption("--spark") == "connect"
     session = start(conf, connect=connect)
     if connect:
-        _refuse_what_serverless_lacks()
+        lack_what_serverless_lacks()
     yield session
     if not connect:  # the server of a Connect session ends with this process
         session.stop()
@@ -46,14 +47,3 @@ def spark(spark_server: SparkSession) -> SparkSession:
     from runners.session import own
 
     return own(spark_server)
-
-
-def _refuse_what_serverless_lacks() -> None:
-    """Databricks serverless keeps no frame; a local Connect server would."""
-    from pyspark.sql.connect.dataframe import DataFrame
-
-    def refused(*_: object) -> None:
-        raise AssertionError("a frame is kept with persist or cache, which serverless does not have")
-
-    for name in ("persist", "cache", "checkpoint", "localCheckpoint"):
-        setattr(DataFrame, name, refused)
