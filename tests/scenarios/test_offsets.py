@@ -2,13 +2,37 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from runners import cli
 from runners.errors import Refusal
 from runners.offsets import carry_out, plan_reset, plan_rewind, plan_set, show
 from tests.scenarios.conftest import ORDERS, Place, order
 
 pytestmark = [pytest.mark.spark]
+
+KINDS = """
+name: orders
+origin:
+  files: {path: "landing/*.json", format: json, schema: "id long, email string, amount string"}
+destinations:
+  - delta: {path: tables/added}
+  - delta: {path: tables/merged, mode: merge, keys: [id], sequence_by: amount}
+  - delta: {path: tables/replaced, mode: replace}
+  - files: {path: out, format: json}
+  - python: "load:write"
+    name: function
+run: {batch: {files: 1}}
+"""
+LOAD = """
+import pathlib
+
+def write(rows, label):
+    with pathlib.Path(__file__).with_name("given.txt").open("a") as file:
+        file.write("".join(f"{row.id} " for row in rows.collect()))
+"""
 
 
 def carried(place: Place) -> None:
@@ -60,3 +84,40 @@ def test_an_offset_that_is_none_is_refused(place: Place, offset: object) -> None
     text = "name: made\norigin: {generate: {rows: 6}}\ndestinations: [log: {}]\n"
     with pytest.raises(Refusal, match="expected a number from 0 to 6"):
         plan_set(place.load(text), "0", offset)
+
+
+@pytest.mark.promise("SS-12")
+@pytest.mark.parametrize(
+    ("words", "ends"),
+    [
+        (["run", "--from-beginning"], []),
+        (["offsets", "reset"], ["run"]),
+        (["offsets", "rewind", "--batches", "2"], ["run"]),
+    ],
+)
+def test_what_is_shown_for_each_kind_of_destination_is_what_happens(
+    place: Place, capsys: pytest.CaptureFixture[str], words: list[str], ends: list[str]
+) -> None:
+    """Twice in a table and in files, merged where there are keys, replaced, and given to a function again."""
+    (place.folder / "load.py").write_text(LOAD)
+    for number in (1, 2):
+        place.land(f"{number}.json", [order(number)])
+    place.load(KINDS).run()
+    file = str(place.folder / "pipeline.yaml")
+    capsys.readouterr()
+    assert cli.execute([*words, file, "--reason", "the prices were wrong", "--yes"]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "0 2 2 " in said
+    for name, what in {
+        "added": "gets the rows again; those that it has will be there twice",
+        "merged": "merges the rows again; each key keeps one row",
+        "replaced": "those of the run's first batch take the place of what is there",
+        "out": "gets the rows again; those that it has will be there twice",
+        "function": "is given the rows again",
+    }.items():
+        assert f"{name} {what}" in said
+    assert [cli.execute([*end.split(), file]) for end in ends] == [0] * len(ends)
+    assert [place.ids(f"tables/{name}") for name in ("added", "merged", "replaced")] == [[1, 1, 2, 2], [1, 2], [1, 2]]
+    lines = [line for part in (place.folder / "out").rglob("*.json") for line in part.read_text().splitlines()]
+    assert sorted(json.loads(line)["id"] for line in lines if '"amount"' in line) == [1, 1, 2, 2]
+    assert (place.folder / "given.txt").read_text().split() == ["1", "2", "1", "2"]
