@@ -111,7 +111,7 @@ def test_what_is_shown_for_each_kind_of_destination_is_what_happens(
     for name, what in {
         "added": "gets the rows again; those that it has will be there twice",
         "merged": "merges the rows again; each key keeps one row",
-        "replaced": "those of the run's first batch take the place of what is there",
+        "replaced": "gets the rows again; those of the run's first batch take the place of what is there",
         "out": "gets the rows again; those that it has will be there twice",
         "function": "is given the rows again",
     }.items():
