@@ -241,7 +241,7 @@ def _delivered(flight: Flight, landed: Landed, rules: Rules) -> Step:
     if refusing and DLQ not in landed.failed:
         if _having(flight):
             return _too_late(flight, refusing, _having(flight))
-        task = _asking(flight, list(landed.failed.values()), list(landed.failed))
+        task = _asking(flight, list(flight.failed.values()), list(flight.failed))
         return Step(flight=replace(flight, task=task, refusing=refusing))
     if landed.failed and (DLQ in landed.failed or rules.delivery == "after_all"):
         final = DLQ in landed.failed and not rules.shared

@@ -1,7 +1,7 @@
 """A sample of what takes long, chosen by a number that is printed, so that the same choice can be run again.
 
 Of the tests marked `long`, most of which kill a process with a Spark of its own, a few are run (`--long all` runs them
-all); of those marked `variant`, each of which shows of one more case what others show, 40 of a hundred (`--variants
+all); of those marked `variant`, each of which shows of one more case what others show, 30 of a hundred (`--variants
 100`). With `--share 30` only so many of a hundred are run of all others, variants or not. Files that are asked for by
 name are run whole.
 """
@@ -19,8 +19,8 @@ T = TypeVar("T")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """How many, and which."""
-    parser.addoption("--long", default="4", help="how many of the tests marked `long` are run: a number, or all")
-    parser.addoption("--variants", type=int, default=40, help="how many of a hundred tests marked `variant` are run")
+    parser.addoption("--long", default="2", help="how many of the tests marked `long` are run: a number, or all")
+    parser.addoption("--variants", type=int, default=30, help="how many of a hundred tests marked `variant` are run")
     parser.addoption("--share", type=int, default=100, help="how many of a hundred others are run")
     parser.addoption("--seed", type=int, help="the number that chooses them; by default another one each time")
 

@@ -35,7 +35,7 @@ def test_a_number_chooses_the_same_ones_again() -> None:
     [
         (["--long", "2", "--seed", "7"], 2 + 2 + 10),
         (["--long", "all"], 6 + 2 + 10),
-        (["--variants", "100"], 4 + 5 + 10),
+        (["--variants", "100"], 2 + 5 + 10),
         (["--long", "1", "--share", "20"], 1 + 1 + 2),
         (["test_many.py"], 6 + 5 + 10),
     ],

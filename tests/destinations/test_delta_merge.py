@@ -30,6 +30,7 @@ KEYS = {"test_values_come_as_they_are": "long", "test_columns_may_have_any_name"
 
 
 @pytest.mark.spark
+@pytest.mark.variant
 @pytest.mark.connect
 class TestMerge(RememberingConformance):
     @pytest.fixture
@@ -63,6 +64,7 @@ CHANGE = "id bigint, at bigint, op string, note string"
 
 
 @pytest.mark.spark
+@pytest.mark.variant
 class TestWhoWins:
     def test_the_highest_in_sequence_wins_against_the_table(self, spark: SparkSession, latest: Delta) -> None:
         """An older row changes nothing, also as a delete; one as old as what is there takes its place."""

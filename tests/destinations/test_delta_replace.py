@@ -16,7 +16,7 @@ from destinations.destination import DestinationError, Label, Misfit, Unsure, Wr
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.variant]
 
 
 @pytest.mark.connect

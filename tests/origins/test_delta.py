@@ -21,7 +21,7 @@ from origins.origin import PLACE, Progress
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.variant]
 NO_SPARK = cast("SparkSession", None)
 
 

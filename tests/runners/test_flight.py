@@ -143,6 +143,15 @@ def test_a_batch_of_which_a_destination_refuses_rows_is_decided_again_if_nobody_
     assert step.flight.task.names == [DLQ, "orders", "latest"]
 
 
+def test_all_whose_write_was_not_seen_to_land_are_asked_before_it_is_decided_again() -> None:
+    """Not only the one that refused: of another the write failed before, and may have landed all the same."""
+    hurried = replace(LENIENT, delivery="after_any")
+    step = after(decided(TWO), Landed(written={}, failed={"orders": RuntimeError("gone")}), hurried)
+    step = after(step.flight, Landed(written={}, failed={"latest": CONSTRAINT}), hurried)
+    assert isinstance(step.flight.task, Ask)
+    assert step.flight.task.names == ["orders", "latest"]
+
+
 def test_a_write_that_landed_though_it_raised_was_no_refusal() -> None:
     """The destination has the batch, so it goes on."""
     step = after(decided(TWO), Landed(written={}, failed={"latest": CONSTRAINT}), LENIENT)

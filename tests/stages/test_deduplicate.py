@@ -21,7 +21,7 @@ from stages.stage import Stage
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.connect]
+pytestmark = [pytest.mark.spark, pytest.mark.connect, pytest.mark.variant]
 
 
 class TestDeduplicateBySequence(StageConformance):

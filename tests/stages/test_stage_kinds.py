@@ -24,7 +24,7 @@ from stages.with_columns import WithColumns
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.connect]
+pytestmark = [pytest.mark.spark, pytest.mark.connect, pytest.mark.variant]
 
 
 class TestWithColumns(StageConformance):
