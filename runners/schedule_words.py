@@ -22,9 +22,9 @@ def in_words(options: ScheduleOptions) -> str:
 
 def when(options: ScheduleOptions) -> str:
     """When it runs, as `every 5m`."""
-    if options.after is not None:
-        return f"after each run of {options.after} that succeeded"
     at = f"every {options.every}" if options.every is not None else f"at {options.cron!r} ({options.time_zone})"
+    if options.after is not None:
+        at = f"after each run of {options.after} that succeeded"
     return f"{at}, each up to {options.jitter} later" if seconds(options.jitter) else at
 
 

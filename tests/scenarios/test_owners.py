@@ -90,7 +90,7 @@ def test_a_run_takes_over_after_the_lease_or_when_it_is_told_to(place: Place, to
     first = owned(file)
     report, clock = run(file, ahead=0 if told else 3_600, take_over="the house burned down" if told else "")
     assert (report.status, place.ids("tables/orders")) == ("succeeded", [1])
-    assert round(clock.waited) == (0 if told else 60)
+    assert clock.waited == 0 if told else 30 < clock.waited <= 60  # of the lease, less what really passed meanwhile
     with pytest.raises(Fenced, match="took this pipeline over, and has let it go"):
         first.renew(busy=True)
 
