@@ -2,26 +2,57 @@
 
 from __future__ import annotations
 
-import json
-import os
-import socket
+import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from runners.document import parse, plain
 from runners.errors import PipelineFailed
 from runners.init import begin
-from tests.scenarios.cells import Widgets, cells, run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+class Widgets:
+    """`dbutils.widgets`, with what the job gives."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self.given = dict(given)
+        self.widgets = self
+
+    def text(self, name: str, default: str) -> None:
+        self.given.setdefault(name, default)
+
+    def get(self, name: str) -> str:
+        return self.given[name]
+
+
+def cells(notebook: Path) -> list[str]:
+    """Its cells, in order; what is Databricks' own stands in comments."""
+    head, *cells = notebook.read_text().split("# COMMAND ----------\n")
+    assert head.startswith("# Databricks notebook source\n")
+    return cells
+
+
+def run(notebook: Path, given: Mapping[str, str]) -> list[object]:
+    """What each cell shows: the value of the expression at its end."""
+    names: dict[str, Any] = {"dbutils": Widgets(given)}
+    shown = []
+    for cell in cells(notebook):
+        tree = ast.parse(cell)
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        exec(compile(tree, "cell", "exec"), names)  # noqa: S102  (it is our own notebook)
+        if isinstance(last, ast.Expr):
+            shown.append(eval(compile(ast.Expression(last.value), "cell", "eval"), names))  # noqa: S307
+    return shown
 
 
 def test_the_job_gives_the_notebook_what_it_asks_for(tmp_path: Path) -> None:
@@ -75,43 +106,3 @@ def test_the_notebook_carries_and_shows_what_it_did(
     (tmp_path / "landing" / "late.csv").write_text("id,email,amount,at\n" + "1,a@b,x,\n" * 100)
     with pytest.raises(PipelineFailed):
         run(tmp_path / "notebook.py", given)
-
-
-@pytest.fixture
-def elsewhere(tmp_path: Path) -> Iterator[str]:
-    """The address of a Spark Connect server in another process."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
-    command = [sys.executable, "-m", "tests.scenarios.connect_server", port, str(tmp_path)]
-    with subprocess.Popen(
-        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=_no_spark()
-    ) as server:
-        assert server.stdout is not None
-        assert server.stdin is not None
-        assert server.stdout.readline() == "ready\n"
-        yield f"sc://127.0.0.1:{port}"
-        server.stdin.close()
-
-
-@pytest.mark.spark
-@pytest.mark.long
-def test_the_notebook_does_so_where_there_is_what_serverless_has(tmp_path: Path, elsewhere: str) -> None:
-    """On a Spark of another process, without a `sparkContext`, frames that are kept, JARs and relative paths."""
-    place = tmp_path / "notebook"
-    begin(place, "shop", example="databricks")
-    given = {"landing": str(place / "landing"), "table": "serverless.shop", "state": "serverless"}
-    command = [sys.executable, "-m", "tests.scenarios.on_serverless", json.dumps(given)]
-    environment = {**_no_spark(), "SPARK_REMOTE": elsewhere, "PYTHONPATH": str(ROOT)}
-    ended = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False, env=environment)
-    assert ended.returncode == 0, ended.stderr
-    facts = json.loads(ended.stdout)
-    assert facts["refused"] == ["sparkContext", "persist", "a JAR", "a static setting", "a relative path"]
-    assert (facts["report"]["read"], facts["report"]["nacked"], facts["report"]["balanced"]) == (10, 3, True)
-    assert (facts["rows"], facts["dead"], facts["failed"]) == (6, 3, "WINDOW")
-    assert {"shop", "shop_dlq", "shop_ledger", "shop_runs"} <= set(facts["tables"])
-    assert not (place / ".wherry").exists()
-
-
-def _no_spark() -> dict[str, str]:
-    """This environment without what says which Spark it has."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
