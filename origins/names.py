@@ -39,7 +39,7 @@ def below(root: str, path: str) -> str:
 def path_told(path: str) -> str:
     """SQL for a file's path as people write it, from the URL that Spark's `_metadata` has."""
     told = f"url_decode(replace({path}, '+', '%2B'))"  # which would make a space of a plus sign
-    return f"if(contains({path}, '%'), {told}, {path})"  # most have nothing to decode, which costs more than the rest
+    return f"if(contains({path}, '%'), {told}, {path})"  # decoding is dear, and seldom needed
 
 
 def no_such_table(error: Exception) -> bool:
