@@ -64,6 +64,22 @@ def function_of(value: str | Callable[..., Any]) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
+def by_value(function: Callable[..., Any]) -> None:
+    """See to it that a function reaches Spark's workers with all of its package that it uses, unless that is
+    installed: then they have it."""
+    from pyspark import cloudpickle
+
+    module = sys.modules.get(str(getattr(function, "__module__", "")).partition(".")[0])
+    place = Path(getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), os.__file__))
+    if module is not None and not _installed(place):
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+
+
+def _installed(place: Path) -> bool:
+    """Whether a file of a module came with Python or by its package installer."""
+    return bool({"site-packages", "dist-packages"} & {*place.parts}) or place.is_relative_to(Path(os.__file__).parent)
+
+
 def _from(file: Path, module: str) -> ModuleType:
     """The module in a file, under a name that no other file has; functions in it, and in what it
     imports from beside it, reach Spark's workers by value."""

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 import warnings
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -261,7 +262,10 @@ def check_java() -> str:
 
 def _cloned(spark: SparkSession) -> SparkSession:
     spark.conf.get("spark.sql.ansi.enabled")  # a server knows no session that has asked it for nothing yet
-    return spark.cloneSession()  # type: ignore[attr-defined,no-any-return,unused-ignore]
+    session = spark.cloneSession()  # type: ignore[attr-defined,unused-ignore]
+    # A channel that is still open when Python has ended its other threads waits for one of them for ever.
+    weakref.finalize(session, session.client.close)
+    return session  # type: ignore[no-any-return,unused-ignore]
 
 
 def _insist(session: SparkSession, key: str, value: str) -> None:

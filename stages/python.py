@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from origins.functions import check_function, function_of, short_name
+from origins.functions import by_value, check_function, function_of, short_name
 from origins.names import HIDDEN
 from origins.quantities import seconds
 from stages.expressions import check_row_expressions
@@ -84,6 +84,7 @@ class Handler(Stage):
 
         function, name = function_of(self.function), short_name(self.function)
         send()
+        by_value(function)
         takes = takes_of(function, name)
         call = Call(
             function=function, name=name, takes=takes, concurrency=self.concurrency, seconds=seconds(self.timeout)

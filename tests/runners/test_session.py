@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -62,3 +64,22 @@ def test_python_functions_run_in_the_python_that_runs_us(spark: SparkSession) ->
             yield pyarrow.RecordBatch.from_pydict({"who": [sys.prefix]})
 
     assert spark.range(1).mapInArrow(who, "who string").collect()[0]["who"] == sys.prefix
+
+
+ENDS = """
+from runners.session import obtain, own
+
+session = own(obtain())
+print(session.range(3).count())
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+def test_a_program_with_a_session_of_its_own_ends(spark: SparkSession) -> None:
+    """Also where it is a Connect client, whose channels wait for a thread that Python has ended before them."""
+    if "connect" not in type(spark).__module__:
+        pytest.skip("another Spark to start; what is shown is about clients of a server")
+    given = {**os.environ, "SPARK_REMOTE": "sc://localhost:15002", "PYTHONPATH": os.getcwd()}
+    ran = subprocess.run([sys.executable, "-c", ENDS], env=given, capture_output=True, text=True, timeout=120, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "3\n"), ran.stderr
