@@ -81,5 +81,6 @@ def test_a_program_with_a_session_of_its_own_ends(spark: SparkSession) -> None:
     if "connect" not in type(spark).__module__:
         pytest.skip("another Spark to start; what is shown is about clients of a server")
     given = {**os.environ, "SPARK_REMOTE": "sc://localhost:15002", "PYTHONPATH": os.getcwd()}
-    ran = subprocess.run([sys.executable, "-c", ENDS], env=given, capture_output=True, text=True, timeout=120, check=False)
+    ends = [sys.executable, "-c", ENDS]
+    ran = subprocess.run(ends, env=given, capture_output=True, text=True, timeout=120, check=False)
     assert (ran.returncode, ran.stdout) == (0, "3\n"), ran.stderr
