@@ -74,7 +74,12 @@ def next_change(state: State, view: View) -> Change:
 
 def unfinished(state: State, view: View) -> bool:
     """Whether there is a lane that may come to this run still: one that is not done, of somebody who does not go on
-    for ever by himself."""
+    for ever by himself, and who gives it back now or whenever he ends or dies."""
     endless = {owner["owner"] for owner in state.owners if owner.get("follow") and owner["owner"] not in view.silent}
-    left = [lane for lane in every_lane(state, view.lanes) if lane not in state.done]
-    return view.frees and any(lane not in state.held or state.held[lane].owner not in endless for lane in left)
+    fair = shares(state, view)
+    left = [
+        lane
+        for lane in every_lane(state, view.lanes)
+        if lane not in state.done and (view.frees or fair.get(lane) == view.me)
+    ]
+    return any(lane not in state.held or state.held[lane].owner not in endless for lane in left)

@@ -216,7 +216,7 @@ def test_a_lane_with_an_open_batch_is_kept_and_dealt_out_though_the_definition_h
 
 @pytest.mark.parametrize("frees", [True, False])
 def test_a_run_that_ends_waits_for_lanes_that_it_may_get(frees: bool) -> None:
-    """Where lanes stay local it has none to wait for."""
+    """Where lanes stay local it has none to wait for but its own."""
     game = Game(frees=frees)
     game.joins("a", "b")
     game.settles()
@@ -224,6 +224,21 @@ def test_a_run_that_ends_waits_for_lanes_that_it_may_get(frees: bool) -> None:
     assert unfinished(game.state, game.view("a")) is frees
     game.turn("b", exhausted=SIX)
     assert not unfinished(game.state, game.view("a"))
+
+
+def test_who_joins_waits_for_its_share_of_local_lanes_unless_their_owner_dies_with_them() -> None:
+    """They are given back one by one, as their batches end."""
+    game = Game(frees=False)
+    game.joins("a")
+    game.settles()
+    game.joins("b")
+    assert unfinished(game.state, game.view("b"))
+    game.turn("a", busy=["0", "1", "2", "3", "4"])
+    game.turn("b")
+    assert game.state.lanes_of("b") == ("5",)
+    game.silent.add("a")
+    game.turn("b", exhausted=["5"])
+    assert not unfinished(game.state, game.view("b"))
 
 
 def test_nobody_waits_for_a_run_that_goes_on_for_ever() -> None:

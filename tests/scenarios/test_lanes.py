@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenarios.lane_kills import Trial
+from tests.scenarios.lane_kills import LOAD, Trial
 
 
 @pytest.fixture
@@ -31,3 +31,24 @@ def test_a_killed_process_leaves_its_lanes_to_the_others(trial: Trial, capsys: p
     trial.prepare(60)
     assert trial.kill_somebody(random.Random(seed)) is not None
     assert trial.finish() == trial.expected
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.promise("CN-28")
+def test_local_lanes_of_a_killed_process_wait_until_somebody_is_told(trial: Trial) -> None:
+    """The others carry their own and end; a run that is not told is refused, and one that is told carries the rest."""
+    trial.assignment = "local_only"
+    trial.prepare(200)
+    first, second = trial.start(), trial.start()
+    trial.await_shares(first, second)
+    lanes, name = trial.kill(first)
+    assert second.process.wait(LOAD) == 0
+    state = trial.state()
+    assert lanes
+    assert {lane for lane, held in state.held.items() if held.owner == name} == set(lanes)
+    untold = trial.start()
+    assert (untold.process.wait(LOAD), untold.told) == (1, [])
+    told = trial.start("--take-over", "it was killed")
+    assert told.process.wait(LOAD) == 0
+    assert trial.counted() == trial.expected
