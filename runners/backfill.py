@@ -11,9 +11,9 @@ from typing import TypeAlias
 
 from origins.batch import JSON, Limits, Span
 from origins.origin import Backlog
-from runners.entry import Entry, Settled
 from runners.errors import Refusal
 from runners.journal import Journal
+from runners.ledgers.entry import Entry, Settled
 from runners.pipeline import Pipeline
 from runners.progress import BACKFILL, is_aside
 from runners.source import Feed, Source

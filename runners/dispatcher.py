@@ -17,9 +17,7 @@ from destinations.dlq import DLQ
 from origins.batch import Batch, Span
 from origins.crash_points import reached
 from runners.clock import Clock
-from runners.company import Company
 from runners.crew import Crew, Finished
-from runners.entry import Entry
 from runners.events import (
     BatchCancelled,
     BatchDecided,
@@ -34,9 +32,11 @@ from runners.events import (
 from runners.flight import Flight, Rules, Step, after, begin, resume
 from runners.following import Following
 from runners.journal import Journal
-from runners.ledger import LedgerError
+from runners.ledgers.entry import Entry
+from runners.ledgers.ledger import LedgerError
 from runners.limits import changed
 from runners.outcome import Ask, Carry, Failed, Outcome, Prepare, Task
+from runners.owners.company import Company
 from runners.pace import Pace
 from runners.progress import Lane, Plan, State, is_replay
 from runners.resting import Resting

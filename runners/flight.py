@@ -12,8 +12,8 @@ from origins.batch import JSON
 from runners.blame import of_a_row
 from runners.causes import unanswered
 from runners.counts import Branch, Counts
-from runners.entry import Entry
 from runners.errors import LimitTripped, RefusedLate, StageStopped, Unbalanced, WindowTripped
+from runners.ledgers.entry import Entry
 from runners.limits import judged
 from runners.outcome import (
     Alone,

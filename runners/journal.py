@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from origins.batch import JSON
 from origins.crash_points import recording
-from runners.entry import Entry, Settled
 from runners.errors import Fenced
-from runners.ledger import Conflict, Ledger, LedgerError
+from runners.ledgers.entry import Entry, Settled
+from runners.ledgers.ledger import Conflict, Ledger, LedgerError
+from runners.owners.tenure import Tenure
 from runners.progress import State, fold_all, settled_among, snapshot
-from runners.tenure import Tenure
 
 COMPACT_EVERY = 200
 """How many entries lie in the ledger before they are put together."""

@@ -32,11 +32,11 @@ class Lanes:
         return {"lanes": dict(self.lanes), "open": list(self.open)}
 
     def __str__(self) -> str:
-        from runners.printing import offsets
+        from runners.command_line.printing import offsets
 
         return offsets(self.json())
 
     def _repr_html_(self) -> str:
-        from runners.notebook import lanes
+        from runners.reports.notebook import lanes
 
         return lanes(self)

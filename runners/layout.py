@@ -8,14 +8,14 @@ from destinations.destination import Destination
 from destinations.dlq import DLQ
 from origins.batch import JSON
 from origins.origin import Origin
-from runners.entry import Entry
+from runners.definitions.secrets import without
 from runners.errors import Refusal
 from runners.journal import Journal
-from runners.ledger import LedgerError
+from runners.ledgers.entry import Entry
+from runners.ledgers.ledger import LedgerError
 from runners.pipeline import Pipeline
 from runners.progress import Plan, State, fold_all
 from runners.ruling import Ruling
-from runners.secrets import without
 
 
 def check_layout(pipeline: Pipeline, destinations: Mapping[str, Destination], state: State, ruling: Ruling) -> None:

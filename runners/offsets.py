@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING
 from origins.batch import JSON
 from origins.origin import Origin
 from runners.clock import Clock
-from runners.entry import Entry, Settled
 from runners.errors import Owned, Refusal
 from runners.journal import Journal
-from runners.ledger import Conflict
+from runners.ledgers.entry import Entry, Settled
+from runners.ledgers.ledger import Conflict
 from runners.line import named
-from runners.ownership import StateLock
+from runners.owners.ownership import StateLock
+from runners.owners.taking import Taking
 from runners.pipeline import Pipeline
 from runners.place import Place, check_pipeline
 from runners.progress import Lane, State, is_aside
 from runners.session import obtain
-from runners.taking import Taking
 
 if TYPE_CHECKING:
     from runners.backfill import Backfill

@@ -14,14 +14,14 @@ from origins.batch import JSON, Limits
 from origins.origin import Backlog, Origin, Progress
 from origins.quantities import seconds, size
 from origins.schema import ddl
-from runners.entry import Entry
+from runners.definitions.secrets import without
 from runners.journal import Journal
 from runners.layout import check_newest
+from runners.ledgers.entry import Entry
 from runners.line import Line, passing
 from runners.pipeline import BatchOptions, Pipeline
 from runners.protected import check_protected
 from runners.ruling import Ruling
-from runners.secrets import without
 from runners.source import Feed, Source
 from stages.door import answers_again
 

@@ -14,21 +14,21 @@ from destinations.dlq import Dlq
 from origins.batch import JSON
 from origins.origin import Origin
 from origins.protection import Protection
-from runners.hook import Hook
+from runners.listeners.hook import Hook
 from stages.stage import Stage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from runners.audits.finding import Audit
+    from runners.audits.repairing import Repaired
     from runners.backfill import Backfill
+    from runners.dlq.letters import Decided
+    from runners.dlq.replay import Choice
+    from runners.dlq.replaying import Replay
     from runners.events import Listener
-    from runners.finding import Audit
     from runners.lanes import Lanes
-    from runners.letters import Decided
-    from runners.preview import Preview
-    from runners.repairing import Repaired
-    from runners.replay import Choice
-    from runners.replaying import Replay
+    from runners.previews.preview import Preview
     from runners.report import Report
     from runners.ruling import Ruling
 
@@ -188,7 +188,7 @@ class Pipeline:
 
         Raises `DefinitionError` with all that is wrong with it.
         """
-        from runners.definition import load
+        from runners.definitions.definition import load
 
         return load(path, variables=variables, overrides=overrides, secrets=secrets).pipeline
 
@@ -213,9 +213,9 @@ class Pipeline:
         return self._carried(check, follow=follow, listeners=listeners, take_over=take_over, ruling=ruling or Ruling())
 
     def _carried(self, check: bool, **how: Any) -> Report:
-        from runners.definition import of
+        from runners.definitions.definition import of
         from runners.errors import PipelineFailed
-        from runners.reports import beside
+        from runners.reports.reports import beside
         from runners.run import Run
 
         definition = of(self)
@@ -248,16 +248,16 @@ class Pipeline:
     def discard_dead_letters(self, choice: Choice | None = None, *, reason: str) -> int:
         """Throw rows of the DLQ away on purpose, by default all that wait; how many there were. They stay in the table,
         and no replay takes them. Raises `Owned` while a replay is under way."""
-        from runners.definition import of
-        from runners.discarding import discard
-        from runners.replay import Choice
+        from runners.definitions.definition import of
+        from runners.dlq.discarding import discard
+        from runners.dlq.replay import Choice
 
         return discard(of(self).pipeline, choice or Choice(), reason=reason)
 
     def dead_letter_causes(self) -> list[dict[str, JSON]]:
         """Why rows were refused: by cause how many, how many of them wait, the first and the last, and an example."""
-        from runners.definition import of
-        from runners.dlq_summary import summary
+        from runners.definitions.definition import of
+        from runners.dlq.dlq_summary import summary
 
         protection = of(self).pipeline.protection
         causes = summary(*self._dead_letters())
@@ -280,8 +280,8 @@ class Pipeline:
         run failed, or else the first that has something. A Python function in front of a stage that changes rows is
         called twice. Raises `StageError` where a stage does not fit the rows that reach it.
         """
-        from runners.definition import of
-        from runners.previews import preview
+        from runners.definitions.definition import of
+        from runners.previews.previews import preview
 
         return preview(of(self), rows=rows, shown=shown, lane=lane, from_beginning=from_beginning)
 
@@ -293,7 +293,7 @@ class Pipeline:
         does so when that time is over. Whether anybody was there to ask.
         """
         from origins.quantities import seconds
-        from runners.definition import of
+        from runners.definitions.definition import of
         from runners.place import Place
         from runners.session import obtain
         from runners.stopping import ask_to_stop
@@ -306,7 +306,7 @@ class Pipeline:
 
     def status(self) -> dict[str, JSON]:
         """How the pipeline is, as its state says."""
-        from runners.definition import of
+        from runners.definitions.definition import of
         from runners.status import status
 
         return status(of(self).pipeline)
@@ -314,16 +314,16 @@ class Pipeline:
     def audit(self) -> Audit:
         """Whether every row that was read can be shown to be where it should be, by the destinations' own history and
         rows and by the DLQ. Changes nothing."""
-        from runners.auditing import audit
-        from runners.definition import of
+        from runners.audits.auditing import audit
+        from runners.definitions.definition import of
 
         return audit(of(self).pipeline)
 
     def repair(self, *, reason: str, accept: Sequence[str] = ()) -> Repaired:
         """Mend what an audit finds and what can be mended without guessing; `accept` are the ids of findings that are
         right as they are. Each is kept in the ledger. Raises `Owned` while the pipeline is run."""
-        from runners.definition import of
-        from runners.repairing import repair
+        from runners.audits.repairing import repair
+        from runners.definitions.definition import of
 
         return repair(of(self).pipeline, reason=reason, accept=accept)
 
@@ -342,7 +342,7 @@ class Pipeline:
 
         Raises `Refusal` where no run history is kept.
         """
-        from runners.definition import of
+        from runners.definitions.definition import of
         from runners.errors import Refusal
         from runners.place import Place
         from runners.session import obtain, own
@@ -357,7 +357,7 @@ class Pipeline:
 
     def lanes(self) -> Lanes:
         """How far every lane is, and what is open; in a notebook a table."""
-        from runners.definition import of
+        from runners.definitions.definition import of
         from runners.lanes import Lanes
 
         return Lanes.of(of(self).pipeline)
@@ -368,7 +368,7 @@ class Pipeline:
         Raises `DestinationError` for a DLQ that cannot be read again.
         """
         from destinations.dead_letters import read_dead_letters
-        from runners.definition import of
+        from runners.definitions.definition import of
 
         dlq, spark, known = self._dead_letters()
         rows = read_dead_letters(dlq, spark, limit=limit, replayed=known.replayed, discarded=known.discarded)
@@ -376,9 +376,9 @@ class Pipeline:
 
     def _dead_letters(self) -> tuple[Destination, Callable[[], SparkSession], Decided]:
         """The DLQ, a Spark to ask it with, and what was decided of its rows."""
-        from runners.definition import of
+        from runners.definitions.definition import of
+        from runners.dlq.letters import decided
         from runners.journal import Journal
-        from runners.letters import decided
         from runners.place import Place
         from runners.session import obtain
 

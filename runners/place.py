@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from destinations.destination import Destination
 from origins.quantities import seconds
 from runners.errors import Refusal
-from runners.ledger import Ledger
-from runners.ownership import lock_path
+from runners.ledgers.ledger import Ledger
+from runners.owners.ownership import lock_path
 from runners.pipeline import Pipeline, SchemaState
 from runners.store import Folders, Store, Tables
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from runners.progress import State
-    from runners.run_history import History
+    from runners.reports.run_history import History
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,10 +69,10 @@ class Place:
     def ledger(self, spark: SparkSession | None) -> Ledger:
         """The ledger; through Spark only where it is a table of a catalog."""
         if self.directory is not None:
-            from runners.delta_ledger import DeltaLedger
+            from runners.ledgers.delta_ledger import DeltaLedger
 
             return DeltaLedger(self.directory / "ledger")
-        from runners.spark_ledger import SparkLedger
+        from runners.ledgers.spark_ledger import SparkLedger
 
         assert spark is not None
         return SparkLedger(spark, f"{self.schema}.{self.name}_ledger")
@@ -85,8 +85,8 @@ class Place:
 
     def history(self, pipeline: Pipeline, spark: Callable[[], SparkSession]) -> History | None:
         """Which runs there were; None where that is not kept. `spark` is asked only where there is no other way."""
-        from runners.run_history import RunHistory
-        from runners.spark_run_history import SparkRunHistory
+        from runners.reports.run_history import RunHistory
+        from runners.reports.spark_run_history import SparkRunHistory
 
         kept = timedelta(seconds=seconds(pipeline.run_options.history))
         if not kept:

@@ -9,8 +9,8 @@ from datetime import datetime
 from destinations.destination import Identity
 from origins.batch import JSON, Batch, Span
 from runners.counts import Counts
-from runners.entry import FORMAT, Entry, Settled
-from runners.ledger import LedgerError
+from runners.ledgers.entry import FORMAT, Entry, Settled
+from runners.ledgers.ledger import LedgerError
 from runners.nack_window import NackWindow
 
 BACKFILL = "backfill-"

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from runners.definitions.problems import nearest
 from runners.errors import Refusal
 from runners.line import Line, Step, passing
-from runners.problems import nearest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

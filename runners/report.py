@@ -9,9 +9,9 @@ from typing import Any
 from origins.batch import JSON, Batch
 from origins.errors import WherryError
 from origins.protection import Protection
+from runners.definitions.secrets import without
 from runners.events import BatchRests, BatchSettled, Event, Noticed, rested
 from runners.quality import Quality, Suites
-from runners.secrets import without
 from runners.session import in_short
 from runners.watch import PHASES, added
 
@@ -159,7 +159,7 @@ class Report:
         }
 
     def _repr_html_(self) -> str:
-        from runners.report_page import cell
+        from runners.reports.report_page import cell
 
         facts = {**self.json(), "timeline": self.timeline}
         beside = self.beside() if self.beside else Beside(hash="", definition=None, samples=())

@@ -9,8 +9,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from runners.clock import Clock
-from runners.entry import Entry
 from runners.flight import Flight, Step, rested
+from runners.ledgers.entry import Entry
 from runners.outcome import Ask
 from runners.progress import Lane
 from runners.retry import Retry

@@ -21,43 +21,43 @@ from origins.quantities import seconds
 from runners.backfill import Backfill
 from runners.causes import is_cancelled
 from runners.clock import Clock
-from runners.company import Company
 from runners.crew import Threads
-from runners.dead_letter_rows import DeadLetterRows
+from runners.definitions.secrets import discreet, without
 from runners.dispatcher import Dispatcher
-from runners.entry import Entry
+from runners.dlq.dead_letter_rows import DeadLetterRows
+from runners.dlq.letters import decided
+from runners.dlq.replaying import Replay
+from runners.dlq.retention import tidy
 from runners.events import BatchRests, Event, Listener, Noticed, RunEnded, RunStarted, rested
 from runners.flight import Rules
 from runners.following import Following
-from runners.herald import Herald
-from runners.hook import facts_of_end, facts_of_start
 from runners.journal import Journal
 from runners.layout import check_layout, resolved, start_over, waive
-from runners.letters import decided
+from runners.ledgers.entry import Entry
 from runners.line import named
+from runners.listeners.herald import Herald
+from runners.listeners.hook import facts_of_end, facts_of_start
+from runners.listeners.scribe import Scribe
 from runners.opening import Opening
-from runners.ownership import StateLock, end_orphan, host_identity, process_identity, sweep_locks
+from runners.owners.company import Company
+from runners.owners.ownership import StateLock, end_orphan, host_identity, process_identity, sweep_locks
+from runners.owners.taking import Taking
+from runners.owners.tenure import Tenure
 from runners.pace import Pace
 from runners.pipeline import Pipeline
 from runners.place import Place, check_pipeline
 from runners.progress import REPLAY
-from runners.replaying import Replay
 from runners.report import Bookkeeper, Report, RunError
-from runners.retention import tidy
+from runners.reports.run_history import RunRow, scribe_of, told
+from runners.reports.timeline import Timeline
 from runners.retry import policy
 from runners.ruling import Ruling
-from runners.run_history import RunRow, scribe_of, told
 from runners.runner import Runner
-from runners.scribe import Scribe
-from runners.secrets import discreet, without
 from runners.session import ahead, answers, is_connect, jvm_process, obtain, own
 from runners.snapshot import snapshot
 from runners.source import Source, notices_of
 from runners.stopping import forced_in_time, signals_stop
 from runners.suites import suites_of
-from runners.taking import Taking
-from runners.tenure import Tenure
-from runners.timeline import Timeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

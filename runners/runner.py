@@ -24,6 +24,7 @@ from origins.errors import OriginError
 from origins.origin import Origin
 from origins.protection import Protection
 from runners.blame import of_a_row
+from runners.definitions.secrets import without
 from runners.demanding import demanded_now, refuses
 from runners.line import Line, labels_of, passing
 from runners.nack_window import NackWindow
@@ -52,7 +53,6 @@ from runners.outcome import (
     Together,
 )
 from runners.progress import REPLAY, Decision, Plan, is_replay
-from runners.secrets import without
 from runners.session import cancel, in_short, named_work
 from runners.session import own as own_session
 from runners.store import Store

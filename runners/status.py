@@ -9,14 +9,14 @@ from destinations.dead_letters import asked, count_dead_letters
 from destinations.destination import Destination
 from origins.batch import JSON
 from runners.clock import Clock
+from runners.dlq.letters import decided
 from runners.journal import Journal
-from runners.letters import decided
 from runners.offsets import open_plan
+from runners.owners.taking import lives, owner_lives
 from runners.pipeline import Pipeline
 from runners.place import Place, check_pipeline
 from runners.progress import State, is_aside
 from runners.session import obtain
-from runners.taking import lives, owner_lives
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,8 +15,8 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from origins.errors import WherryError
-from runners.entry import Entry
-from runners.ledger import Conflict, Ledger
+from runners.ledgers.entry import Entry
+from runners.ledgers.ledger import Conflict, Ledger
 from runners.progress import State, fold_all
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ import pytest
 from click.testing import CliRunner
 
 from origins.errors import WherryError
-from runners.commands import wherry
-from runners.definition import load
-from runners.demo import make
-from runners.hook import Hook
-from runners.kinds import CONTRACTS, Role, ours
-from runners.options import options_of
+from runners.command_line.commands import wherry
+from runners.definitions.definition import load
+from runners.definitions.demo import make
+from runners.definitions.kinds import CONTRACTS, Role, ours
+from runners.definitions.options import options_of
+from runners.listeners.hook import Hook
 from runners.pipeline import BatchOptions, RetryOptions, RunOptions, ScheduleOptions
 
 ROOT = Path(__file__).parents[1]

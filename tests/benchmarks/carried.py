@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from runners.definition import load
+from runners.definitions.definition import load
 from runners.events import BatchSettled, Event, Listener
 
 Heard = Callable[[BatchSettled], None]

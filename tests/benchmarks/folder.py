@@ -11,7 +11,7 @@ from origins import csv_rows, file_rows
 from origins.batch import Limits
 from origins.files import Files
 from origins.origin import Progress
-from runners.definition import load
+from runners.definitions.definition import load
 from tests.benchmarks.carried import carried, define
 from tests.benchmarks.case import Bar, Case, Taken, Way, in_turns, session
 from tests.benchmarks.landing import SCHEMA, land

@@ -6,7 +6,7 @@ import os
 import threading
 from pathlib import Path
 
-from runners.definition import load
+from runners.definitions.definition import load
 from runners.events import BatchSettled, Event, RunStarted
 from runners.session import jvm_process
 from tests.benchmarks.carried import define

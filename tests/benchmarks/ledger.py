@@ -11,16 +11,16 @@ import sys
 import time
 from pathlib import Path
 
-from runners.delta_ledger import DeltaLedger
-from runners.entry import Entry, Settled
 from runners.journal import COMPACT_EVERY
+from runners.ledgers.delta_ledger import DeltaLedger
+from runners.ledgers.entry import Entry, Settled
 from tests.benchmarks.case import Bar, Case, Taken
 
 BATCHES = 100_000
 OPENING = """
 import sys, time
 begun = time.perf_counter()
-from runners.delta_ledger import DeltaLedger
+from runners.ledgers.delta_ledger import DeltaLedger
 imported = time.perf_counter()
 ledger = DeltaLedger(sys.argv[1])
 entries = ledger.read()

@@ -21,7 +21,7 @@ sys.stdin.read()
 """
 RUN = """
 import sys
-from runners.definition import load
+from runners.definitions.definition import load
 from runners.events import BatchPlanned, BatchSettled
 planned = set()
 def listen(event):

@@ -25,9 +25,9 @@ from destinations.destination import DestinationError, Identity, Misfit, Unsure,
 from destinations.files import Files
 from destinations.folders import Folders
 from origins.memory import Memory
-from runners.definition import of
+from runners.definitions.definition import of
+from runners.definitions.validation import explain
 from runners.pipeline import Pipeline
-from runners.validation import explain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

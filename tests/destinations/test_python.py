@@ -12,7 +12,7 @@ from destinations.conformance import DestinationConformance, Row, label
 from destinations.destination import DestinationError, Label
 from destinations.python import Python
 from origins.functions import FunctionMissing
-from runners.definition import load
+from runners.definitions.definition import load
 from tests.scenarios.conftest import ORDERS
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from origins.changes import STOPS, Changes, SchemaChanged, stopped
 from origins.csv_header import Header, in_order
 from origins.files import Files
 from origins.protection import Protection
-from runners.definition import load
+from runners.definitions.definition import load
 
 
 def files(**options: Any) -> Files:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from runners.delta_ledger import DeltaLedger
-from runners.entry import Entry, Settled
-from runners.ledger import Conflict
+from runners.ledgers.delta_ledger import DeltaLedger
+from runners.ledgers.entry import Entry, Settled
+from runners.ledgers.ledger import Conflict
 
 
 def main(path: str, name: str, turns: int, compact_every: int) -> None:

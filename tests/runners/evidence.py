@@ -18,10 +18,10 @@ from destinations.destination import Destination, Label
 from origins.batch import Batch, Span
 from origins.memory import Memory
 from runners.counts import Branch, Counts
-from runners.delta_ledger import DeltaLedger
-from runners.entry import Entry
 from runners.journal import Journal
-from runners.ownership import host_identity
+from runners.ledgers.delta_ledger import DeltaLedger
+from runners.ledgers.entry import Entry
+from runners.owners.ownership import host_identity
 from runners.pipeline import Pipeline
 from runners.progress import Plan
 from tests.runners.letterbox import letters, post

@@ -8,13 +8,13 @@ from datetime import datetime, timedelta, timezone, tzinfo
 from pathlib import Path
 from typing import Any
 
-from runners.carriers import Carried, Carriers
 from runners.clock import ManualClock
-from runners.definition import Definition, load
-from runners.definitions_folder import DefinitionsFolder
-from runners.marks import Marks, MemoryMarks
-from runners.schedule_events import ScheduleEvent
-from runners.scheduler import Scheduler
+from runners.definitions.definition import Definition, load
+from runners.schedules.carriers import Carried, Carriers
+from runners.schedules.definitions_folder import DefinitionsFolder
+from runners.schedules.marks import Marks, MemoryMarks
+from runners.schedules.schedule_events import ScheduleEvent
+from runners.schedules.scheduler import Scheduler
 from tests.runners.toys import TOYS
 
 BODY = "origin: {folder: {path: landing}}\ndestinations: [{table: {table: main.orders}}]\n"

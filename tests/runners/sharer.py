@@ -15,20 +15,20 @@ from destinations.destination import Written
 from origins.batch import JSON, Limits, Span
 from origins.origin import Backlog
 from runners.clock import Clock
-from runners.company import Company
 from runners.counts import Branch, Counts
 from runners.crew import Threads
 from runners.dispatcher import Dispatcher
-from runners.entry import Entry
 from runners.events import Event
 from runners.flight import Rules
 from runners.journal import Journal
+from runners.ledgers.entry import Entry
 from runners.outcome import Answers, Ask, Carry, Count, Counted, Landed, Outcome, Task
-from runners.ownership import StateLock, host_identity
+from runners.owners.company import Company
+from runners.owners.ownership import StateLock, host_identity
+from runners.owners.taking import Taking
+from runners.owners.tenure import Tenure
 from runners.place import Place
 from runners.source import Feed, Source
-from runners.taking import Taking
-from runners.tenure import Tenure
 
 LANES = ("0", "1", "2", "3", "4", "5")
 ROWS = 300

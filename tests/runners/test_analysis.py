@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from origins.errors import OriginError
-from runners.definition import load
+from runners.definitions.definition import load
+from runners.definitions.validation import analyse
 from runners.errors import StageError
-from runners.validation import analyse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

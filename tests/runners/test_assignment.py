@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runners.assignment import Change, View, dealt, next_change, unfinished
-from runners.entry import Entry
+from runners.ledgers.entry import Entry
+from runners.owners.assignment import Change, View, dealt, next_change, unfinished
 from runners.progress import State, fold
 from tests.runners.test_progress import plan
 

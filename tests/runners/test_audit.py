@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from destinations.account import Account, Brought, Loss
-from runners.audit import audited
-from runners.audit_letters import Held, Queue
-from runners.entry import Settled
-from runners.finding import FOUND, Audit, Finding
+from runners.audits.audit import audited
+from runners.audits.audit_letters import Held, Queue
+from runners.audits.finding import FOUND, Audit, Finding
+from runners.audits.said import Said
+from runners.ledgers.entry import Settled
 from runners.progress import Lane, Plan, State
-from runners.said import Said
 from tests.runners.evidence import batch
 
 NAMES = ("orders", "copy")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from runners import cli
+from runners.command_line import cli
 from tests.runners.evidence import Carried
 from tests.runners.test_looking import answer
 

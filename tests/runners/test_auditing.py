@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from destinations.destination import Label
-from runners.finding import Audit
+from runners.audits.finding import Audit
 from tests.runners.evidence import Carried, append, batch, other, several
 from tests.runners.letterbox import letters, post
 
@@ -326,7 +326,7 @@ def test_spans_that_overlap(carried: Carried) -> None:
 
 def test_an_offset_that_was_set_is_no_gap(carried: Carried) -> None:
     """Somebody set it, and said why; also when the entries were put together."""
-    from runners.entry import Entry
+    from runners.ledgers.entry import Entry
 
     carried.journal.record(Entry(kind="set", body={"lanes": {"0": {"offset": 40}}, "reason": "skipped"}))
     carried.carry(4, start=40, end=50)
@@ -337,7 +337,7 @@ def test_an_offset_that_was_set_is_no_gap(carried: Carried) -> None:
 
 def test_what_was_rewound_and_carried_again_is_whole(carried: Carried) -> None:
     """The batches that do not count any more are neither counted nor missed, though the ledger still knows them."""
-    from runners.entry import Entry
+    from runners.ledgers.entry import Entry
 
     body = {"lanes": {"0": {"offset": 10}}, "forgotten": [["0", 2, 3]], "reason": "again"}
     carried.journal.record(Entry(kind="set", body=body))

@@ -10,10 +10,10 @@ from destinations.memory import Memory
 from origins.batch import Limits
 from origins.generate import Generate
 from runners.backfill import Backfill, Bound, bound
-from runners.entry import Entry, Settled
 from runners.errors import Refusal
 from runners.journal import Journal
-from runners.memory_ledger import MemoryLedger
+from runners.ledgers.entry import Entry, Settled
+from runners.ledgers.memory_ledger import MemoryLedger
 from runners.pace import Pace
 from runners.pipeline import Pipeline
 from runners.source import Feed, Source

@@ -12,12 +12,12 @@ import pytest
 from deltalake import DeltaTable
 
 from origins.batch import Span
-from runners.bodies import LARGEST
-from runners.delta_ledger import DeltaLedger
-from runners.entry import Entry
 from runners.journal import Journal
-from runners.ledger import LedgerError
-from runners.local_table import LocalTable
+from runners.ledgers.bodies import LARGEST
+from runners.ledgers.delta_ledger import DeltaLedger
+from runners.ledgers.entry import Entry
+from runners.ledgers.ledger import LedgerError
+from runners.ledgers.local_table import LocalTable
 from tests.runners.test_progress import COUNTS, plan
 
 LARGE = {"parts": list(range(10_000))}

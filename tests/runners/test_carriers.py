@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from runners.carriers import Carried, CarrierThreads, Stop
-from runners.definition import Definition
+from runners.definitions.definition import Definition
 from runners.errors import Refusal
 from runners.pipeline import Pipeline, SparkOptions
-from runners.scheduled_run import session_for
+from runners.schedules.carriers import Carried, CarrierThreads, Stop
+from runners.schedules.scheduled_run import session_for
 from tests.runners.toys import Folder, Table
 
 
@@ -87,6 +87,8 @@ def test_definitions_that_want_a_setting_to_be_two_things_cannot_share_a_spark()
 def test_one_spark_has_what_each_definition_wants(monkeypatch: pytest.MonkeyPatch) -> None:
     """Settings and packages of all of them."""
     wanted: list[object] = []
-    monkeypatch.setattr("runners.scheduled_run.obtain", lambda conf, packages: wanted.append((conf, packages)))
+    monkeypatch.setattr(
+        "runners.schedules.scheduled_run.obtain", lambda conf, packages: wanted.append((conf, packages))
+    )
     session_for([definition("orders", **{"spark.x": "1"}), definition("prices", **{"spark.y": "2", "spark.x": "1"})])
     assert wanted == [({"spark.x": "1", "spark.y": "2"}, ())]

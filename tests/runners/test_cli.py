@@ -21,22 +21,22 @@ import pytest
 import destinations
 import origins
 import stages
-from runners import cli
-from runners.commands import wherry
+from runners.command_line import cli
+from runners.command_line.commands import wherry
+from runners.definitions.kinds import ours
+from runners.definitions.known import KNOWN
 from runners.errors import Owned, Refusal
 from runners.events import Listener, RunStarted
-from runners.kinds import ours
-from runners.known import KNOWN
+from runners.listeners.standard_error import flush
 from runners.offsets import LaneMove, Move
 from runners.pipeline import Pipeline
 from runners.report import Report, RunError
 from runners.ruling import Ruling
-from runners.standard_error import flush
 from tests.runners.test_progress_bar import everything, settled
 from tests.runners.toys import TOYS
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMAND = [sys.executable, "-c", "from runners.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from runners.command_line.cli import main; main()"]
 SMALLEST = "name: orders\norigin: {folder: {path: landing}}\ndestinations: [{table: {table: main.orders}}]\n"
 
 
@@ -58,7 +58,7 @@ def fails(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("runners.validation.explain", fail)
+    monkeypatch.setattr("runners.definitions.validation.explain", fail)
 
 
 def test_validate_prints_what_will_happen_to_stdout(file: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -469,7 +469,7 @@ def test_nobody_waits_for_who_reads_log_lines_too_slowly(monkeypatch: pytest.Mon
         written.extend(text.splitlines())
 
     monkeypatch.setattr(log, "handlers", [])
-    monkeypatch.setattr("runners.standard_error.ROOM", 10)
+    monkeypatch.setattr("runners.listeners.standard_error.ROOM", 10)
     assert cli.execute(["--version"]) == 0
     monkeypatch.setattr("click.echo", hang)
     for number in range(100):

@@ -16,9 +16,9 @@ import origins
 import runners
 import stages
 from origins.errors import WherryError
-from runners import cli
+from runners.audits.finding import FOUND
 from runners.codes import codes
-from runners.finding import FOUND
+from runners.command_line import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = (origins, stages, destinations, runners)
@@ -93,7 +93,7 @@ def test_an_unknown_code_may_be_the_name_of_a_rule(capsys: pytest.CaptureFixture
 
 def test_the_commands_in_the_explanations_are_commands() -> None:
     """With options that they have."""
-    from runners.commands import wherry
+    from runners.command_line.commands import wherry
 
     for typed in re.findall(r"`wherry ([^`]+)`", " ".join(codes().values())):
         name, *words = typed.split()

@@ -10,15 +10,15 @@ import pytest
 
 from origins.batch import JSON
 from runners.clock import ManualClock
-from runners.company import Company
-from runners.entry import Entry
 from runners.errors import Fenced, Owned
 from runners.journal import Journal
-from runners.memory_ledger import MemoryLedger
-from runners.ownership import StateLock, host_identity
+from runners.ledgers.entry import Entry
+from runners.ledgers.memory_ledger import MemoryLedger
+from runners.owners.company import Company
+from runners.owners.ownership import StateLock, host_identity
+from runners.owners.taking import Taking
+from runners.owners.tenure import Tenure
 from runners.place import Place
-from runners.taking import Taking
-from runners.tenure import Tenure
 
 LANES = ("0", "1", "2", "3")
 ELSEWHERE = {"host": "elsewhere", "boot": "b", "pid": 7, "started": "1", "jvm": None, "lock": "lock-x"}

@@ -16,9 +16,9 @@ from destinations.python import Python
 from origins.batch import Batch
 from origins.files import Files as FilesRead
 from origins.memory import Memory
-from runners.crash_trial import apart
+from runners.crashes.crash_trial import apart
 from runners.errors import Refusal
-from runners.hook import Hook
+from runners.listeners.hook import Hook
 from runners.pipeline import Pipeline
 from stages.filter import Filter
 

@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 import pytest
 
 from origins.batch import Batch, Span
-from runners.crashing import Crash, Raised
+from runners.crashes.crashing import Crash, Raised
 from runners.events import BatchRests, RunStopping
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)

@@ -6,7 +6,7 @@ from datetime import date, timedelta
 
 import pytest
 
-from runners.cron import parse
+from runners.schedules.cron import parse
 
 MONDAY = date(2026, 6, 1)
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from destinations.destination import DestinationError
-from runners.delta_ledger import DeltaLedger
-from runners.entry import Entry
 from runners.errors import Refusal
 from runners.journal import Journal, settled_ever
-from runners.ledger import LedgerError
+from runners.ledgers.delta_ledger import DeltaLedger
+from runners.ledgers.entry import Entry
+from runners.ledgers.ledger import LedgerError
 from runners.place import Place
 from tests.runners.evidence import Carried
 from tests.small_disk import SmallDisk

@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from destinations.dlq import Dlq
-from runners.definition import Definition, load, of
-from runners.options import options_of
+from runners.definitions.definition import Definition, load, of
+from runners.definitions.options import options_of
+from runners.definitions.problems import DefinitionError
 from runners.pipeline import BatchOptions, Pipeline, RunOptions, ScheduleOptions, SchemaState, SparkOptions
-from runners.problems import DefinitionError
 from tests.runners.toys import TOYS, Call, Choose, Convert, Folder, Keep, Say, Table
 
 SMALLEST = "name: orders\norigin: {folder: {path: landing}}\ndestinations: [{table: {path: tables/orders}}]\n"

@@ -16,14 +16,14 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
-from runners import local_table
-from runners.conformance import LedgerConformance
-from runners.delta_ledger import DeltaLedger
-from runners.entry import FORMAT, Entry, Settled
-from runners.ledger import Conflict, Ledger, LedgerError
-from runners.ledger_rows import ENTRIES
-from runners.local_table import CHECKPOINT_EVERY, LocalTable
-from runners.tidying import FILES
+from runners.ledgers import local_table
+from runners.ledgers.conformance import LedgerConformance
+from runners.ledgers.delta_ledger import DeltaLedger
+from runners.ledgers.entry import FORMAT, Entry, Settled
+from runners.ledgers.ledger import Conflict, Ledger, LedgerError
+from runners.ledgers.ledger_rows import ENTRIES
+from runners.ledgers.local_table import CHECKPOINT_EVERY, LocalTable
+from runners.ledgers.tidying import FILES
 
 ROOT = Path(__file__).parents[2]
 APPENDER = [sys.executable, str(Path(__file__).with_name("appender.py"))]

@@ -10,16 +10,16 @@ import pytest
 
 from destinations.memory import Memory
 from origins.memory import Memory as Rows
-from runners import cli
-from runners.entry import Entry
+from runners.command_line import cli
+from runners.dlq.letters import decided
+from runners.dlq.replay import Choice
 from runners.errors import Owned, Refusal
 from runners.journal import Journal
-from runners.letters import decided
-from runners.ownership import StateLock, host_identity
+from runners.ledgers.entry import Entry
+from runners.owners.ownership import StateLock, host_identity
 from runners.pipeline import Pipeline
 from runners.place import Place
 from runners.progress import State
-from runners.replay import Choice
 from tests.runners.letterbox import letters, post
 from tests.runners.test_progress import plan
 

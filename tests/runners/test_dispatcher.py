@@ -13,13 +13,13 @@ from origins.batch import JSON, Batch, Limits, Span
 from origins.origin import Backlog
 from runners.clock import ManualClock
 from runners.dispatcher import Dispatcher
-from runners.entry import Entry
 from runners.errors import Fenced, WindowTripped
 from runners.events import BatchPlanned, BatchRests, BatchSettled, Event
 from runners.flight import Rules
 from runners.following import Following
 from runners.journal import Journal
-from runners.memory_ledger import MemoryLedger
+from runners.ledgers.entry import Entry
+from runners.ledgers.memory_ledger import MemoryLedger
 from runners.outcome import Alone, Answers, Ask, Carry, Failed, Landed, Task, Tick, Ticked, Together
 from runners.outcome import Shared as SharedOutcome
 from runners.pace import Pace

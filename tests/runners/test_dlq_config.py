@@ -10,11 +10,11 @@ import pytest
 from destinations.dlq import Dlq
 from destinations.memory import Memory
 from origins.memory import Memory as Rows
-from runners import cli
-from runners.dlq_config import get, put
-from runners.entry import Entry
+from runners.command_line import cli
+from runners.dlq.dlq_config import get, put
 from runners.errors import Refusal
 from runners.journal import Journal
+from runners.ledgers.entry import Entry
 from runners.outcome import Explain, Prepare, Prepared, Refused
 from runners.pipeline import Pipeline
 from runners.place import Place

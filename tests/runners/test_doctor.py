@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runners import doctor
+from runners.command_line import doctor
 from runners.session import DELTA
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -163,7 +163,7 @@ def test_a_foreign_package_that_hides_ours_is_found(tmp_path: Path, name: str) -
     (tmp_path / name).mkdir()
     (tmp_path / name / "__init__.py").write_text("raise RuntimeError('not ours')")
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
-    command = [sys.executable, "-c", "from runners.cli import main; main()"]
+    command = [sys.executable, "-c", "from runners.command_line.cli import main; main()"]
     found = subprocess.run(
         [*command, "doctor"], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
     )

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.document import DEEPEST, LARGEST, MOST, Fields, decoded, parse, plain
-from runners.problems import DefinitionError
+from runners.definitions.document import DEEPEST, LARGEST, MOST, Fields, decoded, parse, plain
+from runners.definitions.problems import DefinitionError
 
 
 def values(text: str) -> Any:

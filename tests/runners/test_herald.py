@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from runners.definition import DefinitionError, load
-from runners.herald import ROOM, Herald
-from runners.hook import Hook, facts_of_end, facts_of_start
+from runners.definitions.definition import DefinitionError, load
+from runners.listeners.herald import ROOM, Herald
+from runners.listeners.hook import Hook, facts_of_end, facts_of_start
 from runners.report import Report, RunError
 
 START = facts_of_start("orders", "7f", "2026-01-01T00:00:00+00:00")

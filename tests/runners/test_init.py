@@ -10,10 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from origins.errors import WherryError
-from runners import cli
-from runners.commands import wherry
-from runners.definition import load
-from runners.init import EXAMPLES, begin
+from runners.command_line import cli
+from runners.command_line.commands import wherry
+from runners.definitions.definition import load
+from runners.definitions.init import EXAMPLES, begin
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -81,12 +81,12 @@ def test_databricks_gets_a_bundle_and_a_notebook(tmp_path: Path, capsys: pytest.
 def test_one_question_is_asked_and_only_of_a_person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it is called; nobody is asked where a directory is named, or where nobody sits."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("runners.init_command.asks", lambda: True)
+    monkeypatch.setattr("runners.command_line.init_command.asks", lambda: True)
     result = CliRunner().invoke(wherry, ["init"], input="till\n", standalone_mode=False)
     assert "What is the pipeline called? [orders]" in result.stderr
     assert "wherry run till/till.yaml" in result.stdout
     assert CliRunner().invoke(wherry, ["init", "shop"], standalone_mode=False).stderr == ""
-    monkeypatch.setattr("runners.init_command.asks", lambda: False)
+    monkeypatch.setattr("runners.command_line.init_command.asks", lambda: False)
     assert cli.execute(["init"]) == 0
     assert sorted(place.name for place in tmp_path.iterdir()) == ["orders", "shop", "till"]
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from runners.entry import Entry, Settled
 from runners.errors import Fenced
 from runners.journal import Journal
-from runners.memory_ledger import MemoryLedger
+from runners.ledgers.entry import Entry, Settled
+from runners.ledgers.memory_ledger import MemoryLedger
 from tests.runners.test_progress import PLANNED, settle
 
 

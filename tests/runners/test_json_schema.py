@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from runners import cli
-from runners.demo import DEFINITION
-from runners.document import parse, plain
-from runners.json_schema import json_schema
+from runners.command_line import cli
+from runners.definitions.demo import DEFINITION
+from runners.definitions.document import parse, plain
+from runners.definitions.json_schema import json_schema
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = json_schema()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runners.kinds import KindMissing, described, every, kind_of
-from runners.options import options_of
+from runners.definitions.kinds import KindMissing, described, every, kind_of
+from runners.definitions.options import options_of
 from tests.runners.toys import TOYS, Call, Folder, Keep, Table
 
 

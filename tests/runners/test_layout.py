@@ -16,13 +16,13 @@ from origins.batch import Batch, Span
 from origins.files import Files
 from origins.generate import Generate
 from runners.counts import Counts
-from runners.entry import Entry
 from runners.errors import Refusal
 from runners.journal import Journal
 from runners.layout import check_layout, check_newest, resolved, start_over, waive
-from runners.ledger import LedgerError
+from runners.ledgers.entry import Entry
+from runners.ledgers.ledger import LedgerError
+from runners.ledgers.memory_ledger import MemoryLedger
 from runners.line import named
-from runners.memory_ledger import MemoryLedger
 from runners.nack_window import NackWindow
 from runners.pipeline import Pipeline
 from runners.progress import Decision, Plan

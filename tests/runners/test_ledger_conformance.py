@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from runners.conformance import LedgerConformance
-from runners.entry import FORMAT, Entry, Settled
-from runners.ledger import Conflict, Ledger
-from runners.memory_ledger import MemoryLedger
+from runners.ledgers.conformance import LedgerConformance
+from runners.ledgers.entry import FORMAT, Entry, Settled
+from runners.ledgers.ledger import Conflict, Ledger
+from runners.ledgers.memory_ledger import MemoryLedger
 
 CHECKS = [name for name in vars(LedgerConformance) if name.startswith("test_")]
 

@@ -10,11 +10,11 @@ from datetime import datetime, timezone
 import pytest
 
 from origins.batch import Batch, Span
-from runners import cli
 from runners.clock import ManualClock
+from runners.command_line import cli
 from runners.events import BatchPlanned, BatchResumed, BatchSettled, Event, Noticed, RunEnded, RunStarted, RunStopping
-from runners.log_lines import LogLines, complain, speak
-from runners.standard_error import flush
+from runners.listeners.log_lines import LogLines, complain, speak
+from runners.listeners.standard_error import flush
 
 
 @pytest.fixture(autouse=True)

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from runners.delta_ledger import DeltaLedger
-from runners.entry import Entry
 from runners.journal import Journal
-from runners.ownership import StateLock, host_identity
+from runners.ledgers.delta_ledger import DeltaLedger
+from runners.ledgers.entry import Entry
+from runners.owners.ownership import StateLock, host_identity
 from runners.pipeline import Pipeline
 from runners.place import Place
-from runners.run_history import RunHistory, RunRow
+from runners.reports.run_history import RunHistory, RunRow
 from tests.runners.letterbox import letters, post
 from tests.runners.test_cli import ROOT, spent
 from tests.runners.test_progress import plan, settle
@@ -64,7 +64,7 @@ def answer(words: list[str], folder: Path) -> tuple[float, str]:
     and what it prints. It must not import pyspark."""
     program = (
         "import atexit, sys; atexit.register(lambda: print('pyspark' in sys.modules, file=sys.stderr)); "
-        "from runners.cli import main; main()"
+        "from runners.command_line.cli import main; main()"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": "", "JAVA_HOME": "/nowhere"}
     before, began = spent(), time.monotonic()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from runners.errors import Refusal
-from runners.marks import FolderMarks, Mark, Marks, MemoryMarks
+from runners.schedules.marks import FolderMarks, Mark, Marks, MemoryMarks
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=timezone.utc)
 LAST = NOON + timedelta(minutes=199)
@@ -19,7 +19,7 @@ CLAIM = """
 import sys
 from datetime import datetime, timedelta
 from pathlib import Path
-from runners.marks import FolderMarks
+from runners.schedules.marks import FolderMarks
 marks = FolderMarks(Path(sys.argv[1]))
 noon = datetime.fromisoformat(sys.argv[2])
 print(sum(marks.claim("orders", noon + timedelta(minutes=number)) for number in range(200)))

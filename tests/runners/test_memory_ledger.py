@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from runners.conformance import LedgerConformance
-from runners.entry import Entry
-from runners.ledger import Ledger
-from runners.memory_ledger import MemoryLedger
+from runners.ledgers.conformance import LedgerConformance
+from runners.ledgers.entry import Entry
+from runners.ledgers.ledger import Ledger
+from runners.ledgers.memory_ledger import MemoryLedger
 
 
 @pytest.mark.promise("CN-06", "HP-13")

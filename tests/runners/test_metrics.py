@@ -16,15 +16,15 @@ from urllib.error import HTTPError
 
 import pytest
 
-from runners import cli
 from runners.clock import ManualClock
+from runners.command_line import cli
 from runners.errors import Refusal
 from runners.events import BatchCancelled, BatchPlanned, BatchRests, BatchSettled, Noticed
-from runners.log_lines import JsonLines
-from runners.metrics import METRICS, Metrics
-from runners.metrics_server import MetricsServer
-from runners.schedule_events import Began, Broken, Draining, Ended, LeftOut, Mended
-from runners.schedule_log import ScheduleLog
+from runners.listeners.log_lines import JsonLines
+from runners.listeners.metrics import METRICS, Metrics
+from runners.listeners.metrics_server import MetricsServer
+from runners.schedules.schedule_events import Began, Broken, Draining, Ended, LeftOut, Mended
+from runners.schedules.schedule_log import ScheduleLog
 from tests.runners.test_progress_bar import batch
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from runners.entry import FORMAT, Entry
-from runners.ledger_rows import entries_of, row_of
-from runners.migration import migrated
+from runners.ledgers.entry import FORMAT, Entry
+from runners.ledgers.ledger_rows import entries_of, row_of
+from runners.ledgers.migration import migrated
 from runners.progress import State, fold_all, snapshot
 from tests.runners.test_progress import PLANNED, PREPARED, numbered, plan, settle
 

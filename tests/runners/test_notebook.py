@@ -9,7 +9,7 @@ import pytest
 
 from runners.counts import StageCount
 from runners.lanes import Lanes
-from runners.preview import BatchPreview, Preview, Seen, StagePreview
+from runners.previews.preview import BatchPreview, Preview, Seen, StagePreview
 from runners.report import Beside, DestinationReport, Report, RunError
 from tests.runners.test_looking import DEFINITION
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from origins.batch import JSON
-from runners.delta_ledger import DeltaLedger
-from runners.entry import Entry
 from runners.journal import Journal
+from runners.ledgers.delta_ledger import DeltaLedger
+from runners.ledgers.entry import Entry
 from runners.offsets import Move, carry_out, plan_reset, plan_set
-from runners.ownership import host_identity
+from runners.owners.ownership import host_identity
 from runners.pipeline import Pipeline
 from tests.runners.test_progress import plan, settle
 

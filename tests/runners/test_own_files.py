@@ -10,9 +10,9 @@ import pytest
 
 from origins.errors import WherryError
 from origins.files import Files
-from runners import cli
-from runners.definition import load
-from runners.init import begin
+from runners.command_line import cli
+from runners.definitions.definition import load
+from runners.definitions.init import begin
 from runners.pipeline import Pipeline
 from stages.cast import Cast
 

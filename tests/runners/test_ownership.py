@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.ownership import (
+from runners.owners.ownership import (
     LockError,
     StateLock,
     end_orphan,
@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 HOLDER = """
 import sys, subprocess
 from pathlib import Path
-from runners.ownership import StateLock
+from runners.owners.ownership import StateLock
 assert StateLock(Path(sys.argv[1])).acquire()
 child = subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL) if sys.argv[2] == "with a child" else None
 print(child.pid if child else 0, flush=True)
@@ -39,7 +39,7 @@ sys.stdin.read()
 FORKING = """
 import os, sys
 from pathlib import Path
-from runners.ownership import StateLock
+from runners.owners.ownership import StateLock
 path = Path(sys.argv[1])
 lock, (asked, ask), (told, tell) = StateLock(path), os.pipe(), os.pipe()
 lock.acquire()

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.document import Scalar, parse, plain
-from runners.parameters import Parameters, overridden, variables_in
-from runners.problems import DefinitionError
+from runners.definitions.document import Scalar, parse, plain
+from runners.definitions.parameters import Parameters, overridden, variables_in
+from runners.definitions.problems import DefinitionError
 
 
 def put_in(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from origins.errors import WherryError
-from runners import printing
+from runners.command_line import printing
 from runners.offsets import LaneMove, Move
 from runners.report import DestinationReport, Report, RunError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from runners.counts import StageCount
-from runners.preview import BatchPreview, Preview, Seen, StagePreview
+from runners.previews.preview import BatchPreview, Preview, Seen, StagePreview
 
 
 def test_a_preview_reads_from_what_was_read_to_what_arrives() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runners.problems import DefinitionError, Problem, nearest, shortened
+from runners.definitions.problems import DefinitionError, Problem, nearest, shortened
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runners import cli
+from runners.command_line import cli
 from stages.expectation_suite import of_suite
 from tests.scenarios.conftest import ORDERS, Place, order, place
 from tests.stages.nasty import ROWS, SCHEMA

@@ -10,8 +10,8 @@ import pytest
 
 from origins.batch import Batch, Span
 from runners.counts import Branch, Counts
-from runners.entry import Entry, Settled
-from runners.ledger import LedgerError
+from runners.ledgers.entry import Entry, Settled
+from runners.ledgers.ledger import LedgerError
 from runners.nack_window import NackWindow
 from runners.progress import Decision, Plan, State, fold, fold_all, settled_among, snapshot
 

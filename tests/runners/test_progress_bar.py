@@ -15,8 +15,8 @@ from rich.text import Text
 
 from origins.batch import Batch, Span
 from runners.clock import ManualClock
+from runners.command_line.progress_bar import MOST_LANES, ProgressBar
 from runners.events import BatchPlanned, BatchRests, BatchSettled, Event, RunEnded, RunStarted, RunStopping
-from runners.progress_bar import MOST_LANES, ProgressBar
 
 
 class Terminal:

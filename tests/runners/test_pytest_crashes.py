@@ -41,7 +41,7 @@ def orders(pytester: pytest.Pytester) -> Path:
 
 
 INSTALLED = bool(entry_points(group="pytest11", name="wherry"))
-PLUGIN = () if INSTALLED else ("-p", "runners.pytest_crashes")
+PLUGIN = () if INSTALLED else ("-p", "runners.crashes.pytest_crashes")
 
 
 def crash(pytester: pytest.Pytester, *words: str) -> pytest.RunResult:
@@ -72,7 +72,7 @@ def test_what_cannot_be_carried_says_why(pytester: pytest.Pytester, orders: Path
 def test_an_installed_wherry_brings_it() -> None:
     """As pytest finds plugins, by the names in the package."""
     text = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
-    assert re.search(r'\[project.entry-points.pytest11\]\nwherry = "runners.pytest_crashes"', text)
+    assert re.search(r'\[project.entry-points.pytest11\]\nwherry = "runners.crashes.pytest_crashes"', text)
 
 
 @pytest.mark.long

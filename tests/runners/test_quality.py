@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from origins.batch import JSON, Batch, Span
-from runners import cli
-from runners.printing_quality import percent, trend_table
+from runners.command_line import cli
+from runners.command_line.printing_quality import percent, trend_table
 from runners.quality import MOST_VALIDATIONS, Quality, trends
 from runners.report import Report
-from runners.report_quality import plot, quality
-from runners.run_history import RunHistory
+from runners.reports.report_quality import plot, quality
+from runners.reports.run_history import RunHistory
 from stages import gx
 from stages.expectation import expectation
 from stages.validation_result import VERSION, validation_result

@@ -12,9 +12,9 @@ from destinations.delta import Delta
 from destinations.memory import Memory
 from origins.batch import Limits
 from origins.nack import RAW
+from runners.dlq.replay import MOST, Choice, Letter, Queue, sort
 from runners.errors import Refusal
 from runners.line import Line
-from runners.replay import MOST, Choice, Letter, Queue, sort
 from stages.filter import Filter
 from stages.sql import Sql
 from tests.runners.letterbox import READ, letters, post

@@ -14,20 +14,20 @@ from destinations.memory import Memory
 from origins.generate import Generate
 from origins.memory import Memory as Rows
 from runners.clock import ManualClock
-from runners.entry import Entry
+from runners.dlq.letters import decided
+from runners.dlq.replay import Choice
+from runners.dlq.replaying import Replay, planned
 from runners.errors import Refusal
 from runners.flight import Rules, after, begin
 from runners.journal import Journal
-from runners.letters import decided
+from runners.ledgers.entry import Entry
+from runners.ledgers.memory_ledger import MemoryLedger
 from runners.line import Line
-from runners.memory_ledger import MemoryLedger
 from runners.nack_window import NackWindow
 from runners.outcome import Prepared
 from runners.pace import Pace
 from runners.pipeline import Pipeline
 from runners.progress import Lane
-from runners.replay import Choice
-from runners.replaying import Replay, planned
 from runners.runner import Runner
 from runners.source import Feed, Source
 from tests.runners.letterbox import letters, post

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from runners.report_index import index
-from runners.report_page import cell, page
+from runners.reports.report_index import index
+from runners.reports.report_page import cell, page
 from tests.runners.browser import Page, browser, opened
 from tests.runners.test_report_page import HOSTILE, REPORT, RUN, SAMPLES, full_of_html, timeline_of
 

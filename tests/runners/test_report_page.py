@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from runners import cli
 from runners.clock import ManualClock
-from runners.report_page import page
-from runners.run_history import RunHistory
-from runners.timeline import Timeline
+from runners.command_line import cli
+from runners.reports.report_page import page
+from runners.reports.run_history import RunHistory
+from runners.reports.timeline import Timeline
 from tests.runners.test_progress_bar import settled
 from tests.runners.test_run_history import ORDERS, history
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from runners import cli
-from runners.run_history import RunHistory
+from runners.command_line import cli
+from runners.reports.run_history import RunHistory
 from tests.runners.test_report_page import Seen
 from tests.runners.test_run_history import ORDERS, began, over
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from runners.definition import load
-from runners.roster import Roster
+from runners.definitions.definition import load
+from runners.schedules.roster import Roster
 from tests.runners.toys import TOYS
 
 BODY = "origin: {folder: {path: landing}}\ndestinations: [{table: {table: main.orders}}]\n"

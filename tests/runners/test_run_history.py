@@ -14,10 +14,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from runners import cli, printing, run_history
+from runners.command_line import cli, printing
+from runners.listeners.scribe import Scribe
 from runners.report import DestinationReport, Report, RunError
-from runners.run_history import RunHistory, RunRow, told
-from runners.scribe import Scribe
+from runners.reports import run_history
+from runners.reports.run_history import RunHistory, RunRow, told
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=timezone.utc)
 ORDERS = "name: orders\norigin: {generate: {rows: 1}}\ndestinations: [{delta: {path: tables/orders}}]\n"

@@ -23,18 +23,19 @@ import pytest
 import destinations
 import origins
 import stages
-from runners import cli, schedule_examples
-from runners.carriers import Carried, Carry, Stop
-from runners.commands import wherry
-from runners.definition import Definition
+from runners.command_line import cli
+from runners.command_line.commands import wherry
+from runners.definitions.definition import Definition
+from runners.definitions.kinds import ours
 from runners.errors import Owned
 from runners.events import BatchPlanned, Listener
-from runners.kinds import ours
-from runners.marks import FolderMarks
+from runners.listeners.standard_error import flush
 from runners.pipeline import Pipeline
-from runners.schedule_examples import text_of
-from runners.scheduling import folder_of
-from runners.standard_error import flush
+from runners.schedules import schedule_examples
+from runners.schedules.carriers import Carried, Carry, Stop
+from runners.schedules.marks import FolderMarks
+from runners.schedules.schedule_examples import text_of
+from runners.schedules.scheduling import folder_of
 from tests.runners.test_progress_bar import batch
 from tests.runners.toys import TOYS
 
@@ -189,8 +190,8 @@ def test_a_signal_ends_it_and_the_exit_code_says_how(
             assert stopped.acquire(timeout=30)
         return Carried(name="orders", status="failed" if gone else "stopped", message="no answer", spark_is_gone=gone)
 
-    monkeypatch.setattr("runners.scheduling.session_for", lambda definitions: None)
-    monkeypatch.setattr("runners.scheduling.carrying", lambda spark, hears: carry)
+    monkeypatch.setattr("runners.schedules.scheduling.session_for", lambda definitions: None)
+    monkeypatch.setattr("runners.schedules.scheduling.carrying", lambda spark, hears: carry)
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     assert cli.execute(["schedule", str(folder)]) == code
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
@@ -226,8 +227,8 @@ def test_figures_and_json_lines_of_a_scheduler(
 
         return carry
 
-    monkeypatch.setattr("runners.scheduling.session_for", lambda definitions: None)
-    monkeypatch.setattr("runners.scheduling.carrying", carrying)
+    monkeypatch.setattr("runners.schedules.scheduling.session_for", lambda definitions: None)
+    monkeypatch.setattr("runners.schedules.scheduling.carrying", carrying)
     words = ["schedule", str(folder), "--metrics-port", "0", "--log-format", "json", "--at-once", "1"]
     assert cli.execute(words) == 0
     assert [status for status, _ in asked[:3]] == [200] * 3
@@ -243,7 +244,7 @@ def test_figures_and_json_lines_of_a_scheduler(
 
 def test_the_lines_for_cron_are_commands_that_there_are(folder: Path) -> None:
     """Five fields that cron knows, then a call that `wherry` understands."""
-    from runners.cron import parse
+    from runners.schedules.cron import parse
 
     lines = [line for line in text_of("cron", folder).splitlines() if line[:1] in "*0123456789"]
     assert len(lines) == 2

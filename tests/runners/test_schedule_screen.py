@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from runners.clock import ManualClock
-from runners.schedule_events import (
+from runners.schedules.schedule_events import (
     Began,
     Broken,
     Draining,
@@ -20,7 +20,7 @@ from runners.schedule_events import (
     ScheduleEvent,
     Unscheduled,
 )
-from runners.schedule_screen import Screen, lines_of
+from runners.schedules.schedule_screen import Screen, lines_of
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=timezone.utc)
 LATER = NOON.replace(minute=5)

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from runners.carriers import Carried
-from runners.definition import Definition
-from runners.marks import FolderMarks
-from runners.schedule_events import Began, Broken, Draining, Ended, LeftOut, Mended, Scheduled, Unscheduled
-from runners.scheduler import Scheduler
+from runners.definitions.definition import Definition
+from runners.schedules.carriers import Carried
+from runners.schedules.marks import FolderMarks
+from runners.schedules.schedule_events import Began, Broken, Draining, Ended, LeftOut, Mended, Scheduled, Unscheduled
+from runners.schedules.scheduler import Scheduler
 from tests.runners.pretend import World, moved, utc
 
 Start = Callable[[str], World]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from runners.scribe import Scribe
+from runners.listeners.scribe import Scribe
 
 
 def test_what_is_put_is_written_in_its_order() -> None:

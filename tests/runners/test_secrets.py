@@ -9,10 +9,10 @@ import pytest
 from destinations.memory import Memory as Kept
 from origins.errors import WherryError
 from origins.memory import Memory
-from runners.definition import of
+from runners.definitions.definition import of
+from runners.definitions.secrets import discreet, hidden, without
 from runners.pipeline import Pipeline
 from runners.report import RunError
-from runners.secrets import discreet, hidden, without
 from stages.mask import Mask
 
 SECRETS = {"hunter2": "${secret:A}", "hunter2!\n": "${secret:B}"}

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runners import catalog_table
-from runners.catalog_table import CatalogTable, in_sql
-from runners.conformance import LedgerConformance
-from runners.entry import FORMAT, Entry, Settled
-from runners.ledger import Conflict, Ledger, LedgerError
+from runners.ledgers import catalog_table
+from runners.ledgers.catalog_table import CatalogTable, in_sql
+from runners.ledgers.conformance import LedgerConformance
+from runners.ledgers.entry import FORMAT, Entry, Settled
+from runners.ledgers.ledger import Conflict, Ledger, LedgerError
+from runners.ledgers.spark_ledger import SparkLedger
 from runners.session import own
-from runners.spark_ledger import SparkLedger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -171,7 +171,7 @@ def test_no_entry_is_larger_than_16_kib(spark: SparkSession, table: str) -> None
 
 def test_the_history_is_put_together(spark: SparkSession, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small files become one, and nothing is lost."""
-    monkeypatch.setattr("runners.tidying.FILES", 1)
+    monkeypatch.setattr("runners.ledgers.tidying.FILES", 1)
     ledger = SparkLedger(spark, table)
     ledger.append(entries("a"), after=0)
     ledger.compact(Entry(kind="snapshot"), [settled("p", 1)], after=1)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runners import spark_run_history
-from runners.spark_run_history import SparkRunHistory
+from runners.reports import spark_run_history
+from runners.reports.spark_run_history import SparkRunHistory
 from tests.runners.test_run_history import NOON, began, names, over
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from runners.clock import ManualClock
-from runners.entry import Entry
-from runners.ledger import LedgerError
-from runners.memory_ledger import MemoryLedger
+from runners.ledgers.entry import Entry
+from runners.ledgers.ledger import LedgerError
+from runners.ledgers.memory_ledger import MemoryLedger
 from runners.stopping import ask_to_stop, forced_in_time
 from tests.runners.test_dispatcher import Bench, Going, Resting
 

@@ -14,15 +14,15 @@ import pytest
 
 from origins.batch import JSON
 from runners.clock import Clock, ManualClock
-from runners.delta_ledger import DeltaLedger
-from runners.entry import Entry
 from runners.errors import Fenced, Owned
 from runners.journal import Journal
-from runners.memory_ledger import MemoryLedger
-from runners.ownership import StateLock, host_identity, lock_path
+from runners.ledgers.delta_ledger import DeltaLedger
+from runners.ledgers.entry import Entry
+from runners.ledgers.memory_ledger import MemoryLedger
+from runners.owners.ownership import StateLock, host_identity, lock_path
+from runners.owners.taking import Taking, lives
+from runners.owners.tenure import Tenure
 from runners.place import Place
-from runners.taking import Taking, lives
-from runners.tenure import Tenure
 
 ELSEWHERE = {"host": "elsewhere", "boot": "b", "pid": 7, "started": "1", "jvm": None, "lock": "lock"}
 ROOT = Path(__file__).parents[2]
@@ -30,11 +30,11 @@ OWNER = """
 import sys, time
 from pathlib import Path
 from runners.clock import Clock
-from runners.delta_ledger import DeltaLedger
+from runners.ledgers.delta_ledger import DeltaLedger
 from runners.errors import Fenced
 from runners.journal import Journal
-from runners.ownership import StateLock, host_identity
-from runners.tenure import Tenure
+from runners.owners.ownership import StateLock, host_identity
+from runners.owners.tenure import Tenure
 
 folder = Path(sys.argv[1])
 lock = StateLock(folder / "lock")

@@ -10,11 +10,11 @@ import pytest
 
 from destinations.deadline import Late
 from runners.clock import Clock, ManualClock
-from runners.entry import Entry
 from runners.errors import Fenced
 from runners.journal import Journal
-from runners.memory_ledger import MemoryLedger
-from runners.tenure import Tenure
+from runners.ledgers.entry import Entry
+from runners.ledgers.memory_ledger import MemoryLedger
+from runners.owners.tenure import Tenure
 from tests.runners.test_dispatcher import Bench, Going
 
 LEASE = 60.0

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from runners.clock import ManualClock
-from runners.timeline import MOST_LANES, MOST_PARTS, Timeline
+from runners.reports.timeline import MOST_LANES, MOST_PARTS, Timeline
 from tests.runners.test_progress_bar import settled
 
 

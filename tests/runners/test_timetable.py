@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from runners.pipeline import ScheduleOptions
-from runners.timetable import Timetable, timetable_of
+from runners.schedules.timetable import Timetable, timetable_of
 
 MINUTE = timedelta(minutes=1)
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from runners.clock import ManualClock
-from runners.entry import Entry
 from runners.events import BatchRests
 from runners.journal import Journal
+from runners.ledgers.entry import Entry
 from runners.outcome import Carry
 from runners.progress import State, fold_all, snapshot
 from runners.retry import FOR_EVER, Retry

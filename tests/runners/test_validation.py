@@ -11,10 +11,10 @@ import pytest
 from destinations.delta import Delta
 from origins.files import Files
 from runners.clock import Clock, ManualClock
-from runners.definition import DefinitionError, load, of
+from runners.command_line.printing import explanation
+from runners.definitions.definition import DefinitionError, load, of
+from runners.definitions.validation import Explanation, explain
 from runners.pipeline import Pipeline
-from runners.printing import explanation
-from runners.validation import Explanation, explain
 from stages.deduplicate import Deduplicate
 from stages.pinned_table import PinnedTable
 from tests.runners.toys import TOYS

@@ -10,9 +10,9 @@ import pytest
 from destinations.dlq import DLQ
 from runners.clock import ManualClock
 from runners.counts import Counts
-from runners.entry import Entry
 from runners.events import BatchPlanned, BatchSettled
-from runners.memory_ledger import MemoryLedger
+from runners.ledgers.entry import Entry
+from runners.ledgers.memory_ledger import MemoryLedger
 from runners.outcome import Carry, Deliver, Landed, Outcome, Prepare, Prepared, Refused, Task
 from runners.progress import Decision, Plan
 from runners.report import Bookkeeper

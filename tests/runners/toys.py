@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from destinations.destination import Destination, Label, Written
 from origins.batch import JSON, Batch
 from origins.origin import Backlog, Origin, Progress
-from runners.kinds import Kinds
+from runners.definitions.kinds import Kinds
 from stages.stage import Stage
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from destinations.delta_table import Table
 from destinations.destination import Label
 from origins.crash_points import reached, watched
-from runners.crash_trial import LATER
-from runners.crashing import Crash, die, taken_by_another
+from runners.crashes.crash_trial import LATER
+from runners.crashes.crashing import Crash, die, taken_by_another
 from runners.journal import Journal
 from runners.pipeline import Pipeline
 from runners.place import Place

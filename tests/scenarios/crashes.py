@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from origins.crash_points import POINTS
-from runners.crash_trial import LATER
-from runners.crashing import Raised
+from runners.crashes.crash_trial import LATER
+from runners.crashes.crashing import Raised
 from tests.scenarios.crash_cell import Cell, Trial, crash, finish
 from tests.scenarios.shared_jvm import PROCESSES, Server
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from destinations.delta import Delta
 from destinations.destination import Label
+from runners.dlq.replaying import Replay
 from runners.events import Event
 from runners.pipeline import Pipeline
 from runners.progress import Plan
-from runners.replaying import Replay
 from runners.runner import Runner
 from runners.sifting import Sieve
 

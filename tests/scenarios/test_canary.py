@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 from deltalake import DeltaTable
 
-from runners import cli
-from runners.commands import wherry
+from runners.command_line import cli
+from runners.command_line.commands import wherry
 from runners.pipeline import Pipeline
 from tests.scenarios.conftest import Place, order
 

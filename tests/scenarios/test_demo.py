@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from rich.console import Console
 from rich.text import Text
 
-from runners.commands import wherry
+from runners.command_line.commands import wherry
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,7 +25,9 @@ def test_the_demo_carries_its_orders_and_says_where_they_are(
     """With a progress bar on a terminal; what it prints is what lies in the table, the DLQ and the files. A second one
     carries nothing twice."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("runners.progress_bar.Console", lambda **how: Console(**how, force_terminal=True, width=120))
+    monkeypatch.setattr(
+        "runners.command_line.progress_bar.Console", lambda **how: Console(**how, force_terminal=True, width=120)
+    )
     result = CliRunner().invoke(wherry, ["demo", "here"], standalone_mode=False)
     assert (result.exception, result.return_value) == (None, 0)
     assert "20/20 batches" in Text.from_ansi(result.stderr).plain

@@ -14,12 +14,12 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from runners import demo
-from runners.commands import wherry
-from runners.definition import load
-from runners.entry import Entry
+from runners.command_line.commands import wherry
+from runners.definitions import demo
+from runners.definitions.definition import load
 from runners.journal import Journal
-from runners.ownership import host_identity
+from runners.ledgers.entry import Entry
+from runners.owners.ownership import host_identity
 from runners.place import Place
 from tests.runners.test_cli import every_command
 
@@ -86,7 +86,7 @@ def typed(words: tuple[str, ...]) -> list[str]:
 def test_all_examples_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: object) -> None:
     """In the order in which the commands are listed, but for one, one after the other."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("runners.demo.make", functools.partial(demo.make, files=1, rows=50))
+    monkeypatch.setattr("runners.definitions.demo.make", functools.partial(demo.make, files=1, rows=50))
     (tmp_path / "orders.yaml").write_text(DEFINITION)
     (tmp_path / "pipelines").mkdir()
     (tmp_path / "pipelines" / "orders.yaml").write_text(f"{DEFINITION}schedule: {{every: 5m}}\n")

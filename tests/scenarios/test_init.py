@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
-from runners.commands import wherry
+from runners.command_line.commands import wherry
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

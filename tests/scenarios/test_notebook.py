@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runners.document import parse, plain
+from runners.definitions.document import parse, plain
+from runners.definitions.init import begin
 from runners.errors import PipelineFailed
-from runners.init import begin
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

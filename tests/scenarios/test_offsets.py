@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from runners import cli
+from runners.command_line import cli
 from runners.errors import Refusal
 from runners.offsets import carry_out, plan_reset, plan_rewind, plan_set, show
 from tests.scenarios.conftest import ORDERS, Place, order

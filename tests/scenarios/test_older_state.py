@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from runners.delta_ledger import DeltaLedger
-from runners.entry import FORMAT
 from runners.journal import Journal, settled_ever
+from runners.ledgers.delta_ledger import DeltaLedger
+from runners.ledgers.entry import FORMAT
 from runners.pipeline import Pipeline
 from runners.ruling import Ruling
 from tests.scenarios.conftest import Place, order

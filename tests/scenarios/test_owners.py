@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from runners import cli
 from runners.clock import Clock, ManualClock
-from runners.definition import load
-from runners.entry import Entry
+from runners.command_line import cli
+from runners.definitions.definition import load
 from runners.errors import Fenced
 from runners.journal import Journal
-from runners.ownership import StateLock
+from runners.ledgers.entry import Entry
+from runners.owners.ownership import StateLock
+from runners.owners.tenure import Tenure
 from runners.place import Place as State
 from runners.report import Report
 from runners.run import Run
-from runners.tenure import Tenure
 from tests.scenarios.conftest import ORDERS, Place, order
 
 ELSEWHERE = {"host": "elsewhere", "boot": "b", "pid": 7, "started": "1", "jvm": None, "lock": "lock"}

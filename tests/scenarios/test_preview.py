@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from runners.commands import wherry
+from runners.command_line.commands import wherry
 from runners.errors import StageError
-from runners.preview import BatchPreview
+from runners.previews.preview import BatchPreview
 from tests.scenarios.conftest import ORDERS, Place, order
 
 pytestmark = pytest.mark.spark

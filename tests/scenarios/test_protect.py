@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from runners import cli
+from runners.command_line import cli
 from runners.errors import PipelineFailed, Refusal
 from tests.scenarios.conftest import Place, order
 from tests.scenarios.test_canary import stored

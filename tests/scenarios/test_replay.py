@@ -10,9 +10,9 @@ import pytest
 
 from destinations.delta import Delta
 from origins.batch import Batch, Span
-from runners.dead_letter_rows import DeadLetterRows
-from runners.replay import Choice
-from runners.replaying import Replay
+from runners.dlq.dead_letter_rows import DeadLetterRows
+from runners.dlq.replay import Choice
+from runners.dlq.replaying import Replay
 from tests.scenarios.conftest import ORDERS, Place, order
 
 pytestmark = pytest.mark.spark

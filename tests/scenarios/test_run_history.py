@@ -8,12 +8,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from runners import herald, run, run_history
+from runners import run
 from runners.clock import Clock
-from runners.hook import Hook
-from runners.metrics import Metrics
-from runners.run_history import RunRow
-from runners.scribe import Scribe
+from runners.listeners import herald
+from runners.listeners.hook import Hook
+from runners.listeners.metrics import Metrics
+from runners.listeners.scribe import Scribe
+from runners.reports import run_history
+from runners.reports.run_history import RunRow
 from tests.runners.test_metrics import figures
 from tests.scenarios.conftest import ORDERS, Place, order
 

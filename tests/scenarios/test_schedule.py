@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from runners.carriers import Carried, CarrierThreads
 from runners.clock import ManualClock
-from runners.definition import load
-from runners.definitions_folder import DefinitionsFolder
-from runners.marks import MemoryMarks
-from runners.ownership import StateLock
-from runners.schedule_events import Began, Ended, ScheduleEvent, ScheduleListener
-from runners.scheduled_run import carrying
-from runners.scheduler import Scheduler
+from runners.definitions.definition import load
+from runners.owners.ownership import StateLock
+from runners.schedules.carriers import Carried, CarrierThreads
+from runners.schedules.definitions_folder import DefinitionsFolder
+from runners.schedules.marks import MemoryMarks
+from runners.schedules.schedule_events import Began, Ended, ScheduleEvent, ScheduleListener
+from runners.schedules.scheduled_run import carrying
+from runners.schedules.scheduler import Scheduler
 from runners.session import is_connect
 from tests.runners.pretend import moved
 from tests.scenarios.conftest import ORDERS, Place, order

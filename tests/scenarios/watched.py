@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from runners import cli
+from runners.command_line import cli
 
 
 def processes(word: str) -> Iterator[str]:

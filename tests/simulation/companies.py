@@ -9,16 +9,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from origins.batch import JSON
-from runners.company import Company
-from runners.entry import Entry, Settled
 from runners.errors import Fenced
 from runners.flight import Rules
 from runners.journal import Journal
-from runners.memory_ledger import MemoryLedger
-from runners.ownership import StateLock
+from runners.ledgers.entry import Entry, Settled
+from runners.ledgers.memory_ledger import MemoryLedger
+from runners.owners.company import Company
+from runners.owners.ownership import StateLock
+from runners.owners.taking import Taking
 from runners.progress import State, fold
 from runners.retry import FOR_EVER, Retry
-from runners.taking import Taking
 from tests.simulation.owners import LEASE, PLACE, Owner, Owners
 from tests.simulation.world import Killed
 

@@ -14,11 +14,11 @@ from origins.batch import JSON
 from runners.clock import ManualClock
 from runners.errors import Fenced, Owned
 from runners.journal import Journal
-from runners.ownership import StateLock
+from runners.owners.ownership import StateLock
+from runners.owners.taking import Taking
+from runners.owners.tenure import Tenure
 from runners.place import Place
 from runners.retry import FOR_EVER, Retry
-from runners.taking import Taking
-from runners.tenure import Tenure
 from tests.simulation.world import Broken, Killed, Process, SharedLedger, Transaction, World
 
 LEASE = 10.0

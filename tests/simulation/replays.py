@@ -9,11 +9,11 @@ from typing import Any
 from destinations.dlq import DLQ
 from destinations.memory import Memory
 from origins.batch import Batch
+from runners.dlq.letters import decided
+from runners.dlq.replay import Letter, Queue, sort
 from runners.journal import Journal
-from runners.letters import decided
 from runners.line import Line
 from runners.progress import is_replay
-from runners.replay import Letter, Queue, sort
 from runners.source import Feed, Source
 from tests.simulation.world import Process, World
 

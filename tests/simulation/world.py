@@ -19,13 +19,13 @@ from runners.clock import ManualClock
 from runners.counts import Branch, Counts
 from runners.crew import Crew, Finished
 from runners.dispatcher import Dispatcher
-from runners.entry import Entry, Settled
 from runners.errors import Fenced, WindowTripped
 from runners.flight import Rules
 from runners.following import Following
 from runners.journal import Journal
-from runners.ledger import Ledger
-from runners.memory_ledger import MemoryLedger
+from runners.ledgers.entry import Entry, Settled
+from runners.ledgers.ledger import Ledger
+from runners.ledgers.memory_ledger import MemoryLedger
 from runners.outcome import (
     Alone,
     Answers,

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from runners.definition import load
-from runners.problems import DefinitionError
+from runners.definitions.definition import load
+from runners.definitions.problems import DefinitionError
 from stages import gx
 from stages.expect import Expect
 

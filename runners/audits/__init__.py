@@ -1,0 +1,1 @@
+"""What the ledger says, against what is there; and mending what can be mended."""

@@ -1,0 +1,123 @@
+"""What commands are given: a definition file, and what is put into it for this call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from runners.definitions.definition import Definition
+    from runners.pipeline import Pipeline
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def with_definition(command: F) -> F:
+    """A command over a definition file: what is put into it."""
+    change = click.option(
+        "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a field for this once."
+    )
+    return click.argument("file", type=click.Path(path_type=Path))(with_variables(change(command)))
+
+
+def with_variables(command: F) -> F:
+    """A command that reads definitions: what is put into them."""
+    file = click.option("--vars", "variable_file", type=click.Path(path_type=Path), help="A YAML file of such values.")
+    one = click.option("--var", "variables", multiple=True, metavar="NAME=VALUE", help="Put VALUE in for ${NAME}.")
+    secrets = click.option(
+        "--secrets", "secret_file", type=click.Path(path_type=Path), help="A YAML file of values for ${secret:NAME}."
+    )
+    return one(file(secrets(command)))
+
+
+def variables_given(variables: Sequence[str], variable_file: Path | None) -> dict[str, str]:
+    """The values that were given for `${NAME}`; one that stands on the command line wins."""
+    from runners.definitions.parameters import variables_in
+
+    given = variables_in(variable_file) if variable_file else {}
+    return {**given, **dict(_pair(each, "--var", "NAME=VALUE") for each in variables)}
+
+
+def moves(command: F) -> F:
+    """A command that moves offsets: why, and without asking."""
+    command = click.option("--yes", is_flag=True, help="Do not ask.")(command)
+    return click.option("--reason", default="", metavar="TEXT", help="Why; it is kept in the ledger.")(command)
+
+
+def carries(command: F) -> F:
+    """A command that carries: what it says meanwhile, and what it does where another run does."""
+    given = [
+        click.option("--quiet", is_flag=True, help="No progress."),
+        click.option(
+            "--if-running",
+            type=click.Choice(["fail", "skip"]),
+            default="fail",
+            help="What to do where another run has the pipeline: exit with 4, or with 0.",
+        ),
+        click.option(
+            "--log-format", type=click.Choice(["text", "json"]), default="text", help="How standard error is written."
+        ),
+    ]
+    for each in reversed(given):
+        command = each(command)
+    return command
+
+
+as_json = click.option("--json", "json", is_flag=True, help="Print JSON for a program.")
+
+
+def kinds_that_begin(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The kinds whose names begin like this, for a shell that completes them."""
+    from runners.definitions.kinds import CONTRACTS, ours
+
+    return sorted({name for role in CONTRACTS for name in ours().of(role) if name.startswith(incomplete)})
+
+
+def codes_that_begin(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The codes that begin like this."""
+    from runners.codes import codes
+
+    return [code for code in codes() if code.startswith(incomplete.upper())]
+
+
+class InOrder(click.Group):
+    """Commands in the order in which a person needs them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+def looked_at(**given: Any) -> Pipeline:
+    """The pipeline of a definition whose state is looked at, for which no secret is needed."""
+    return loaded(needs_secrets=False, **given).pipeline
+
+
+def loaded(
+    file: Path,
+    variables: Sequence[str],
+    variable_file: Path | None,
+    overrides: Sequence[str],
+    secret_file: Path | None = None,
+    needs_secrets: bool = True,
+) -> Definition:
+    """The definition, with what was put into it."""
+    from runners.definitions.definition import load
+    from runners.definitions.parameters import variables_in
+
+    return load(
+        file,
+        variables=variables_given(variables, variable_file),
+        overrides=dict(_pair(each, "--set", "PATH=VALUE") for each in overrides),
+        secrets=variables_in(secret_file) if secret_file else {},
+        needs_secrets=needs_secrets,
+    )
+
+
+def _pair(text: str, option: str, shape: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.BadParameter(f"expected {shape}, got '{text}'", param_hint=option)
+    return name, value

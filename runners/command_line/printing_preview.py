@@ -1,0 +1,42 @@
+"""A preview as a person reads it on a terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from runners.command_line.printing import here
+from runners.previews.preview import BatchPreview, Preview, Seen, StagePreview
+
+
+def preview(said: Preview) -> str:
+    """Every stage with what it does to the batch, and some of the rows."""
+    if not said.batches:
+        return f"Nothing waits for {said.pipeline}. What was carried already:  --from-beginning"
+    return "\n\n".join(line for batch in said.batches for line in _batch(batch))
+
+
+def _batch(batch: BatchPreview) -> Iterator[str]:
+    label = f" ({here(batch.label)})" if batch.label else ""
+    yield f"Batch {batch.number} of lane {batch.lane}{label}, tried out: {_rows(batch.read)}. Nothing is written."
+    for stage in batch.stages:
+        yield "\n".join([_counts(stage), *map(_row, stage.rows)])
+    yield "\n".join(f"{name} would get {_rows(rows)}." for name, rows in batch.destinations.items())
+
+
+def _counts(stage: StagePreview) -> str:
+    counts = stage.counts
+    into = counts.left + counts.filtered + counts.nacked
+    changed = f" in, {counts.left:,} out" if into != counts.entered else ""
+    lost = [f"{counts.filtered:,} filtered"] if counts.filtered else []
+    lost += [f"{counts.nacked:,} refused"] if counts.nacked else []
+    return f"{counts.stage}: {_rows(counts.entered)}{changed}{', '.join(['', *lost])}"
+
+
+def _row(seen: Seen) -> str:
+    row = json.dumps(seen.row, ensure_ascii=False)
+    return f"  {seen.outcome:<9} {row}" + (f"\n{'':<12}{seen.message}" if seen.message else "")
+
+
+def _rows(number: int) -> str:
+    return f"{number:,} row" if number == 1 else f"{number:,} rows"

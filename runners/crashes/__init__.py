@@ -1,0 +1,1 @@
+"""A crash at a point by name, for tests."""

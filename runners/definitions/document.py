@@ -1,0 +1,281 @@
+"""A YAML 1.2 document as a tree in which everything knows its line.
+
+Text is text unless YAML 1.2 itself says otherwise: `no`, `off` and dates are text. Tags, duplicate keys, and
+aliases that expand without end are refused; nothing in a document can make an object.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
+
+from runners.definitions.problems import DefinitionError, Problem, shortened
+
+if TYPE_CHECKING:
+    from ruamel.yaml.events import AliasEvent, Event
+
+LARGEST = 1 << 20
+"""The most bytes of a definition."""
+MOST = 100_000
+"""The most values of a definition, each alias counted as what it stands for."""
+DEEPEST = 50
+"""The most levels of a definition."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Placed:
+    line: int | None = None
+    column: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Scalar(_Placed):
+    """One value that has nothing inside."""
+
+    text: str
+    plain: bool = False
+    """Without quotes, so that YAML gives it a type."""
+    loose: bool = False
+    """From a parameter or the command line, so that it takes the type of its option."""
+    shown: str | None = None
+    """The text as messages show it, where that differs: a secret as its reference."""
+
+    @property
+    def printable(self) -> str:
+        """The text, without what is secret."""
+        return self.text if self.shown is None else self.shown
+
+    @property
+    def content(self) -> str | int | float | bool | None:
+        """The value that YAML 1.2 gives to the text."""
+        return _typed(self.text) if self.plain else self.text
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Items(_Placed):
+    """A list."""
+
+    items: Sequence[Node]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Fields(_Placed):
+    """A mapping; its keys are text, as they are written."""
+
+    fields: Mapping[str, Node]
+    keys: Mapping[str, Scalar] = field(default_factory=dict)
+    """Where each key stands."""
+
+
+Node: TypeAlias = "Scalar | Items | Fields"
+
+
+def parse(text: str, name: str) -> Node:
+    """The one document of the text. Raises DefinitionError with line and column, `name` being the file's."""
+    return _Document(text, name).node
+
+
+def decoded(content: bytes, name: str) -> str:
+    """The text of a definition file. Raises DefinitionError for what is too large or not UTF-8."""
+    if len(content) > LARGEST:
+        raise DefinitionError(name, [Problem(path="", message=f"expected at most 1 MiB, got {len(content)} bytes")])
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        message = f"expected UTF-8 text, got the byte 0x{content[error.start]:02x}; save the file as UTF-8"
+        raise DefinitionError(name, [Problem(path="", message=message, line=line)]) from error
+
+
+def whole(text: str) -> bool:
+    """Whether the text can be written as UTF-8: it has no half of a surrogate pair."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def plain(node: Node) -> Any:
+    """The tree as values."""
+    if isinstance(node, Fields):
+        return {key: plain(value) for key, value in node.fields.items()}
+    return [plain(item) for item in node.items] if isinstance(node, Items) else node.content
+
+
+class _Document:
+    """Builds the tree from the parser's events, and stops before it grows past its bounds."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self._name = name
+        self._text = text
+        self._problems: list[Problem] = []
+        self._anchors: dict[str, tuple[Node, int] | None] = {}
+        self._size = 0
+        self._events = self._parsed()
+        self.node = self._document()
+        if self._problems:
+            raise DefinitionError(name, self._problems)
+
+    def _parsed(self) -> Iterator[Event]:
+        from ruamel.yaml import YAML
+        from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+        try:
+            yield from YAML(typ="safe", pure=True).parse(self._text)
+        except MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            said = " ".join(part for part in (error.context, error.problem) if part)
+            raise self._not_yaml(said, mark.line + 1, mark.column + 1) from error
+        except (YAMLError, ValueError, OverflowError) as error:
+            raise self._not_yaml(str(error).splitlines()[0], None, None) from error
+
+    def _not_yaml(self, said: str, line: int | None, column: int | None) -> DefinitionError:
+        where = f" (line {line}, column {column})" if line else ""
+        problem = Problem(path="", message=f"this is not YAML{where}: {said}", line=line, column=column)
+        written = self._text.splitlines()[line - 1 : line] if line else []
+        hint = ""
+        if written and "${" in written[0]:
+            hint = 'Between brackets and braces a parameter stands in quotes: "${NAME}".'
+        elif "mapping values are not allowed" in said:
+            hint = "Text with a colon and a space in it stands in quotes; nested options stand further to the right."
+        elif "'\\t'" in said:
+            hint = "YAML is indented by spaces, not by tabs."
+        elif "cannot start any token" in said:
+            hint = "Text that begins with one of @ ` % | > stands in quotes."
+        return DefinitionError(self._name, [problem], hint=hint)
+
+    def _document(self) -> Node:
+        from ruamel.yaml import events
+
+        next(self._events)
+        if not isinstance(next(self._events), events.DocumentStartEvent):
+            raise DefinitionError(self._name, [Problem(path="", message="the definition is empty")])
+        node = self._node(next(self._events), "", 0)
+        next(self._events)
+        after = next(self._events)
+        if isinstance(after, events.DocumentStartEvent):
+            self._add(after, "", "expected one YAML document, found a second one; remove the line of three dashes")
+        return node
+
+    def _node(self, event: Event, path: str, depth: int) -> Node:
+        from ruamel.yaml import events
+
+        if isinstance(event, events.AliasEvent):
+            return self._alias(event, path)
+        assert isinstance(event, events.ScalarEvent | events.CollectionStartEvent)
+        before = self._size
+        self._grow(event, path, 1)
+        if depth > DEEPEST:
+            raise self._stop(event, "", f"expected at most {DEEPEST} levels, one inside the other")
+        if event.tag is not None:
+            tag = str(event.tag).replace("tag:yaml.org,2002:", "!!")
+            self._add(event, path, f"a definition has no tags, found {shortened(tag)}; remove it")
+        if isinstance(event, events.ScalarEvent) and not whole(event.value):
+            raise self._stop(event, path, f"expected whole characters, got half of one: {shortened(event.value)}")
+        if event.anchor is not None:
+            self._anchors[event.anchor] = None
+        node: Node
+        if isinstance(event, events.ScalarEvent):
+            node = Scalar(text=event.value, plain=event.style is None, **_place(event))
+        elif isinstance(event, events.SequenceStartEvent):
+            node = self._items(event, path, depth)
+        else:
+            node = self._fields(event, path, depth)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = (node, self._size - before)
+        return node
+
+    def _items(self, event: Event, path: str, depth: int) -> Items:
+        from ruamel.yaml import events
+
+        items: list[Node] = []
+        while not isinstance(inner := next(self._events), events.SequenceEndEvent):
+            items.append(self._node(inner, f"{path}[{len(items)}]", depth + 1))
+        return Items(items=items, **_place(event))
+
+    def _fields(self, event: Event, path: str, depth: int) -> Fields:
+        from ruamel.yaml import events
+
+        fields: dict[str, Node] = {}
+        keys: dict[str, Scalar] = {}
+        merged: list[Fields] = []
+        while not isinstance(inner := next(self._events), events.MappingEndEvent):
+            key = self._node(inner, path, depth + 1)
+            name = key.text if isinstance(key, Scalar) else ""
+            below = below_key(path, name)
+            value = self._node(next(self._events), below, depth + 1)
+            if not isinstance(key, Scalar) or not name:
+                self._add(inner, path, "expected a name before the colon")
+            elif name == "<<" and key.plain:
+                merged.extend(self._merged(inner, below, value))
+            elif name in keys:
+                self._add(inner, below, f"stands twice, first in line {keys[name].line}; one must go")
+            else:
+                fields[name], keys[name] = value, key
+        for other in merged:
+            fields.update({name: value for name, value in other.fields.items() if name not in fields})
+            keys.update({name: key for name, key in other.keys.items() if name not in keys})
+        return Fields(fields=fields, keys=keys, **_place(event))
+
+    def _merged(self, event: Event, path: str, value: Node) -> list[Fields]:
+        given = value.items if isinstance(value, Items) else [value]
+        mappings = [one for one in given if isinstance(one, Fields)]
+        if len(mappings) < len(given):
+            self._add(event, path, "expected the alias of a mapping, or a list of such")
+        return mappings
+
+    def _alias(self, event: AliasEvent, path: str) -> Node:
+        if event.anchor not in self._anchors:
+            raise self._stop(event, path, f"no anchor &{event.anchor} stands before this alias")
+        known = self._anchors[event.anchor]
+        if known is None:
+            raise self._stop(event, path, f"the alias *{event.anchor} stands inside of what it stands for")
+        self._grow(event, path, known[1])
+        return known[0]
+
+    def _grow(self, event: Event, path: str, by: int) -> None:
+        self._size += by
+        if self._size > MOST:
+            raise self._stop(event, path, f"the definition holds more than {MOST:,} values once its aliases are put in")
+
+    def _add(self, event: Event, path: str, message: str) -> None:
+        self._problems.append(Problem(path=path, message=message, **_place(event)))
+
+    def _stop(self, event: Event, path: str, message: str) -> DefinitionError:
+        self._add(event, path, message)
+        return DefinitionError(self._name, self._problems)
+
+
+def below_key(path: str, key: str) -> str:
+    """The path of what stands under a key."""
+    shown = key if _SIMPLE.fullmatch(key) else shortened(key)
+    return f"{path}.{shown}" if path else shown
+
+
+class _Place(TypedDict):
+    line: int
+    column: int
+
+
+def _place(event: Event) -> _Place:
+    return {"line": event.start_mark.line + 1, "column": event.start_mark.column + 1}
+
+
+_SIMPLE = re.compile(r"[\w-]+")
+_NULL = ("", "~", "null", "Null", "NULL")
+_BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+_INT = re.compile(r"[-+]?[0-9]{1,100}|0o[0-7]{1,100}|0x[0-9a-fA-F]{1,100}", re.ASCII)
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]{1,100}|[0-9]{1,100}(?:\.[0-9]{0,100})?)(?:[eE][-+]?[0-9]{1,3})?", re.ASCII)
+
+
+def _typed(text: str) -> str | int | float | bool | None:
+    """YAML 1.2's core schema, less its infinities and what is no number: those are text."""
+    if text in _NULL:
+        return None
+    if text in _BOOL:
+        return _BOOL[text]
+    if _INT.fullmatch(text):
+        return int(text, 0) if text.startswith("0") and text[1:2] in ("o", "x") else int(text)
+    if _FLOAT.fullmatch(text):
+        number = float(text)
+        return number if abs(number) != float("inf") else text
+    return text

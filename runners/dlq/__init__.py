@@ -1,0 +1,1 @@
+"""The refused rows: carried again, thrown away, summed up."""

@@ -1,0 +1,160 @@
+"""Figures of runs as Prometheus reads them, from events alone; nobody waits for whoever reads them."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from runners.clock import Clock
+from runners.events import (
+    BatchCancelled,
+    BatchPlanned,
+    BatchRests,
+    BatchResumed,
+    BatchSettled,
+    Event,
+    Listener,
+    Noticed,
+)
+from runners.schedules.schedule_events import Began, Broken, Draining, Ended, LeftOut, Mended, ScheduleEvent
+
+METRICS: Mapping[str, tuple[str, str]] = {
+    "wherry_batches_total": ("counter", "Batches that every destination has."),
+    "wherry_batches_in_flight": ("gauge", "Batches that are planned and not finished."),
+    "wherry_batches_retried_total": ("counter", "How often a batch was put aside to be tried again."),
+    "wherry_batches_cancelled_total": ("counter", "Batches that delivered nothing, whose rows are planned again."),
+    "wherry_batch_seconds_total": ("counter", "Where the batches' time went."),
+    "wherry_rows_read_total": ("counter", "Rows that were read."),
+    "wherry_rows_delivered_total": ("counter", "Rows that a destination took."),
+    "wherry_rows_filtered_total": ("counter", "Rows that were filtered on the way to a destination."),
+    "wherry_rows_refused_total": ("counter", "Rows that were refused, by the stage that did."),
+    "wherry_rows_discarded_total": ("counter", "Refused rows that were thrown away on purpose."),
+    "wherry_dlq_rows_total": ("counter", "Rows that went to the dead letter queue."),
+    "wherry_dlq_bytes_total": ("counter", "Bytes that the dead letter queue says it wrote."),
+    "wherry_dlq_seconds_total": ("counter", "Seconds for which the dead letter queue outlasted its neighbours."),
+    "wherry_unbalanced_batches_total": ("counter", "Batches whose counts do not add up, or could not be had."),
+    "wherry_notices_total": ("counter", "What was found at an origin and not read."),
+    "wherry_runs_total": ("counter", "Runs that have ended, by how."),
+    "wherry_run_seconds_total": ("counter", "Seconds that runs took."),
+    "wherry_run_under_way": ("gauge", "1 while a run is under way."),
+    "wherry_last_run_timestamp_seconds": ("gauge", "When the last run ended in this way."),
+    "wherry_runs_left_out_total": ("counter", "Runs that were due and did not take place."),
+    "wherry_definitions_broken": ("gauge", "Files of the directory that are broken."),
+}
+"""Every metric with its type and what it says."""
+
+Labels = tuple[tuple[str, str], ...]
+
+
+class Metrics:
+    """The figures of one process. For any number of threads; a figure costs a lock and an addition."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.ready = False
+        """Whether runs begin: Spark is there, and nobody has asked to end."""
+        self._lock = threading.Lock()
+        self._figures: dict[str, dict[Labels, float]] = defaultdict(lambda: defaultdict(float))
+        self._broken: set[str] = set()
+
+    def of(self, pipeline: str) -> Listener:
+        """Listens to the runs of a pipeline."""
+
+        def listener(event: Event) -> None:
+            with self._lock:
+                self._heard(pipeline, event)
+
+        return listener
+
+    def __call__(self, event: ScheduleEvent) -> None:
+        """Listens to a scheduler."""
+        with self._lock:
+            self._scheduled(event)
+
+    def text(self) -> str:
+        """All figures, as Prometheus reads them."""
+        with self._lock:
+            figures = {name: dict(self._figures.get(name, {})) for name in METRICS}
+        return "".join(line for name, values in figures.items() for line in _lines(name, values))
+
+    def readiness(self) -> tuple[int, str]:
+        """As HTTP answers who asks whether runs begin."""
+        return (200, "ready\n") if self.ready else (503, "not ready: it is being started, or ends\n")
+
+    def _heard(self, pipeline: str, event: Event) -> None:
+        if isinstance(event, BatchSettled):
+            if not event.owed:
+                self._settled(pipeline, event)
+        elif isinstance(event, BatchPlanned | BatchResumed):
+            self._add("wherry_batches_in_flight", 1, pipeline=pipeline)
+        elif isinstance(event, BatchCancelled):
+            self._add("wherry_batches_in_flight", -1, pipeline=pipeline)
+            self._add("wherry_batches_cancelled_total", 1, pipeline=pipeline, lane=event.batch.lane)
+        elif isinstance(event, BatchRests):
+            self._add("wherry_batches_retried_total", 1, pipeline=pipeline, lane=event.batch.lane)
+        elif isinstance(event, Noticed):
+            self._add("wherry_notices_total", 1, pipeline=pipeline)
+
+    def _settled(self, pipeline: str, event: BatchSettled) -> None:
+        counts, lane = event.counts, event.batch.lane
+        self._add("wherry_batches_in_flight", -1, pipeline=pipeline)
+        self._add("wherry_batches_total", 1, pipeline=pipeline, lane=lane)
+        self._add("wherry_rows_read_total", counts["read"], pipeline=pipeline, lane=lane)
+        for name, rows in counts["delivered"].items():
+            self._add("wherry_rows_delivered_total", rows or 0, pipeline=pipeline, destination=name)
+            filtered = counts["branches"][name]["filtered"]
+            self._add("wherry_rows_filtered_total", filtered, pipeline=pipeline, destination=name)
+        refused = {each["stage"]: each["nacked"] for each in counts["stages"] if each["nacked"]}
+        unread = counts["nacked"] - sum(refused.values())
+        for stage, rows in {**refused, **({"origin": unread} if unread > 0 else {})}.items():
+            self._add("wherry_rows_refused_total", rows, pipeline=pipeline, stage=stage)
+        self._add("wherry_rows_discarded_total", counts["discarded"], pipeline=pipeline)
+        self._add("wherry_dlq_rows_total", counts["nacked"] - counts["discarded"], pipeline=pipeline)
+        self._add("wherry_dlq_bytes_total", counts.get("dlq_bytes") or 0, pipeline=pipeline)
+        self._add("wherry_dlq_seconds_total", event.seconds.get("dlq", 0.0), pipeline=pipeline)
+        if counts["balanced"] is not True:
+            self._add("wherry_unbalanced_batches_total", 1, pipeline=pipeline)
+        for phase, seconds in event.seconds.items():
+            self._add("wherry_batch_seconds_total", seconds, pipeline=pipeline, phase=phase)
+
+    def _scheduled(self, event: ScheduleEvent) -> None:
+        if isinstance(event, Began):
+            self._set("wherry_run_under_way", 1, pipeline=event.name)
+        elif isinstance(event, Ended):
+            self._set("wherry_run_under_way", 0, pipeline=event.name)
+            self._set("wherry_batches_in_flight", 0, pipeline=event.name)
+            self._add("wherry_runs_total", 1, pipeline=event.name, status=event.status)
+            self._add("wherry_run_seconds_total", event.seconds, pipeline=event.name)
+            now = self.clock.now().timestamp()
+            self._set("wherry_last_run_timestamp_seconds", now, pipeline=event.name, status=event.status)
+        elif isinstance(event, LeftOut):
+            self._add("wherry_runs_left_out_total", len(event.due), pipeline=event.name)
+        elif isinstance(event, Broken | Mended):
+            (self._broken.add if isinstance(event, Broken) else self._broken.discard)(event.file)
+            self._set("wherry_definitions_broken", len(self._broken))
+        elif isinstance(event, Draining):
+            self.ready = False
+
+    def _add(self, name: str, by: float, **labels: str) -> None:
+        self._figures[name][tuple(labels.items())] += by
+
+    def _set(self, name: str, value: float, **labels: str) -> None:
+        self._figures[name][tuple(labels.items())] = value
+
+
+def _lines(name: str, values: Mapping[Labels, float]) -> Iterator[str]:
+    kind, said = METRICS[name]
+    yield f"# HELP {name} {said}\n# TYPE {name} {kind}\n"
+    for labels, value in sorted(values.items()):
+        inside = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels)
+        yield f"{name}{{{inside}}} {_number(value)}\n" if inside else f"{name} {_number(value)}\n"
+
+
+def _escaped(text: Any) -> str:
+    return str(text).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(round(value, 6))

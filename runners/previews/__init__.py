@@ -1,0 +1,1 @@
+"""What would become of the rows that wait; nothing is written."""

@@ -1,0 +1,1 @@
+"""Which runs there were, and pages about them."""

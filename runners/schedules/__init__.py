@@ -1,0 +1,1 @@
+"""Pipelines run when they are due."""

@@ -1,0 +1,186 @@
+"""What a scheduler does, as a person sees it: a table that is drawn again on a terminal, lines anywhere else."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from types import TracebackType
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from runners.clock import Clock
+from runners.schedules.schedule_events import (
+    Began,
+    Broken,
+    Draining,
+    Ended,
+    LeftOut,
+    Mended,
+    Scheduled,
+    ScheduleEvent,
+    Unscheduled,
+)
+
+
+@dataclass
+class Row:
+    """What is shown of a pipeline."""
+
+    scheduled: bool = True
+    why: str = ""
+    """Why it is not."""
+    since: datetime | None = None
+    """When the run began that is under way."""
+    last: Ended | None = None
+    at: datetime | None = None
+    """When that ended."""
+    failed: int = 0
+    """How many runs failed since one went well."""
+
+
+@dataclass
+class Board:
+    """What is known of all pipelines, from events alone."""
+
+    clock: Clock
+    rows: dict[str, Row] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)
+    draining: str = ""
+
+    def __call__(self, event: ScheduleEvent) -> None:
+        if isinstance(event, Scheduled):
+            row = self.rows.setdefault(event.name, Row())
+            row.scheduled, row.why = True, ""
+        elif isinstance(event, Unscheduled):
+            row = self.rows.setdefault(event.name, Row())
+            row.scheduled, row.why = False, event.why
+        elif isinstance(event, Broken):
+            self.broken[event.file] = event.message
+        elif isinstance(event, Mended):
+            self.broken.pop(event.file, None)
+        elif isinstance(event, Began):
+            self.rows[event.name].since = self.clock.now()
+        elif isinstance(event, Ended):
+            row = self.rows[event.name]
+            row.since, row.last, row.at = None, event, self.clock.now()
+            row.failed = row.failed + 1 if event.status == "failed" else 0
+        elif isinstance(event, Draining):
+            self.draining = event.reason
+
+
+def lines_of(event: ScheduleEvent) -> list[str]:
+    """An event as lines of a log."""
+    if isinstance(event, Scheduled):
+        return [f"{event.name} is scheduled ({event.file})"]
+    if isinstance(event, Unscheduled):
+        return [f"{event.name} is not scheduled any more: {event.why}"]
+    if isinstance(event, Broken):
+        return [f"{event.file} is left out:", *event.message.splitlines()]
+    if isinstance(event, Mended):
+        return [f"{event.file} is not broken any more"]
+    if isinstance(event, Began):
+        return [f"{event.name} began (due {_clock_time(event.due)})"]
+    if isinstance(event, Ended):
+        said, *more = event.message.splitlines() or [""]
+        how = "did not begin" if event.status == "owned" else f"{event.status} after {event.seconds:,.1f} s"
+        return [f"{event.name} {how}: {said}", *(f"  {line}" for line in more)]
+    if isinstance(event, LeftOut):
+        first, count = _clock_time(event.due[0]), len(event.due)
+        runs = f"the run of {first} is" if count == 1 else f"{count:,} runs since {first} are"
+        return [f"{event.name}: {runs} left out, for {event.why}"]
+    return [f"{event.reason}: nothing begins any more, what runs finishes its batches in flight"]
+
+
+class Screen:
+    """A listener that draws what runs, what comes next and what failed; on anything but a terminal it writes lines."""
+
+    def __init__(self, next_of: Callable[[str], datetime | None], *, clock: Clock, console: Console) -> None:
+        self.board = Board(clock)
+        self._next_of = next_of
+        self._clock = clock
+        self._console = console
+        self._live = Live(get_renderable=self.drawn, console=console, refresh_per_second=2, transient=True)
+
+    def __call__(self, event: ScheduleEvent) -> None:
+        self.board(event)
+        if self._console.is_terminal and not _lasting(event):
+            return
+        stamp = self._clock.now().strftime("%Y-%m-%d %H:%M:%S")
+        lines = [f"{stamp}  {line}" for line in lines_of(event)]
+        if self._console.is_terminal:
+            self._console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+            return
+        with contextlib.suppress(OSError):  # that nobody reads it any more stops nothing
+            self._console.file.write("".join(f"{line}\n" for line in lines))
+            self._console.file.flush()
+
+    def drawn(self) -> RenderableType:
+        """What runs, then what comes in the order in which it comes, then what does not."""
+        board, now = self.board, self._clock.now()
+        table = Table("pipeline", "now", "next (UTC)", "last run", expand=False, box=None, padding=(0, 2, 0, 0))
+        for name, row in sorted(dict(board.rows).items(), key=lambda each: self._place(*each)):
+            table.add_row(Text(name), *self._cells(name, row, now))
+        broken = [
+            Text(f"{file} is broken: {_first(_beside(file, said))}", "red") for file, said in list(board.broken.items())
+        ]
+        drain = [Text(f"{board.draining}: waiting for what runs", "yellow")] if board.draining else []
+        return Group(table, *broken, *drain)
+
+    def __enter__(self) -> Screen:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def _place(self, name: str, row: Row) -> tuple[int, str, str]:
+        due = self._next_of(name)
+        return (0 if row.since else 1 if row.scheduled else 2, due.isoformat() if due else "~", name)
+
+    def _cells(self, name: str, row: Row, now: datetime) -> list[Text]:
+        due = self._next_of(name)
+        if row.since is not None:
+            doing = Text(f"runs, {(now - row.since).total_seconds():,.0f} s", "green")
+        else:
+            doing = Text("" if row.scheduled else row.why, "yellow")
+        comes = Text(_soon(due, now) if due and row.scheduled and not self.board.draining else "")
+        return [doing, comes, _last(row)]
+
+
+def _last(row: Row) -> Text:
+    if row.last is None or row.at is None:
+        return Text("")
+    often = f" ({row.failed} in a row)" if row.failed > 1 else ""
+    said = f"{row.last.status} at {_clock_time(row.at)}{often}: {_first(row.last.message)}"
+    return Text(said, "red" if row.last.status == "failed" else "")
+
+
+def _lasting(event: ScheduleEvent) -> bool:
+    """Whether it stays above the table: what a person has to know who looks later."""
+    return isinstance(event, Broken | Unscheduled | LeftOut) or (isinstance(event, Ended) and event.status == "failed")
+
+
+def _first(message: str) -> str:
+    return (message.splitlines() or [""])[0]
+
+
+def _beside(file: str, said: str) -> str:
+    """What is said of a file, without its name at the beginning."""
+    return said.removeprefix(f"{file}: ")
+
+
+def _soon(due: datetime, now: datetime) -> str:
+    """By the weekday where that says which day."""
+    return _clock_time(due) if due - now < timedelta(days=6) else due.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _clock_time(moment: datetime) -> str:
+    return moment.strftime("%a %H:%M:%S")
