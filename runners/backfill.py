@@ -15,8 +15,8 @@ from runners.errors import Refusal
 from runners.journal import Journal
 from runners.ledgers.entry import Entry, Settled
 from runners.pipeline import Pipeline
-from runners.progress import BACKFILL, is_aside
 from runners.source import Feed, Source
+from runners.state import BACKFILL, is_aside
 
 Bound: TypeAlias = "int | datetime"
 """A batch's number in its lane, or when its offset was committed."""

@@ -38,11 +38,12 @@ from runners.limits import changed
 from runners.outcome import Ask, Carry, Failed, Outcome, Prepare, Task
 from runners.owners.company import Company
 from runners.pace import Pace
-from runners.progress import Lane, Plan, State, is_replay
+from runners.plan import Plan
 from runners.resting import Resting
 from runners.retry import NEVER, Retry
 from runners.sharing import grouped, joined, may_share, parted
 from runners.source import Source
+from runners.state import Lane, State, is_replay
 from runners.watch import Watch
 
 STALE = timedelta(seconds=10)

@@ -37,7 +37,8 @@ from runners.outcome import (
     Task,
     Ticked,
 )
-from runners.progress import CLEAN, Decision, Lane, Plan, is_replay
+from runners.plan import Decision, Plan
+from runners.state import CLEAN, Lane, is_replay
 
 
 @dataclass(frozen=True, kw_only=True)

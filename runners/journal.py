@@ -12,7 +12,8 @@ from runners.errors import Fenced
 from runners.ledgers.entry import Entry, Settled
 from runners.ledgers.ledger import Conflict, Ledger, LedgerError
 from runners.owners.tenure import Tenure
-from runners.progress import State, fold_all, settled_among, snapshot
+from runners.progress import fold_all, settled_among
+from runners.state import State
 
 COMPACT_EVERY = 200
 """How many entries lie in the ledger before they are put together."""
@@ -146,7 +147,7 @@ class Journal:
         """Put the entries together once there are many; the state stays the same."""
         if len(self._tail) < every:
             return
-        entry = Entry(kind="snapshot", epoch=self.state.epoch, owner=self.owner, body=snapshot(self.state))
+        entry = Entry(kind="snapshot", epoch=self.state.epoch, owner=self.owner, body=self.state.json())
         settled = list(settled_among(self._tail, self._before))
         try:
             landed = self.ledger.compact(entry, settled, after=self.state.seq)

@@ -14,8 +14,10 @@ from runners.journal import Journal
 from runners.ledgers.entry import Entry
 from runners.ledgers.ledger import LedgerError
 from runners.pipeline import Pipeline
-from runners.progress import Plan, State, fold_all
+from runners.plan import Plan
+from runners.progress import fold_all
 from runners.ruling import Ruling
+from runners.state import State
 
 
 def check_layout(pipeline: Pipeline, destinations: Mapping[str, Destination], state: State, ruling: Ruling) -> None:

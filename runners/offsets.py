@@ -25,8 +25,8 @@ from runners.owners.ownership import StateLock
 from runners.owners.taking import Taking
 from runners.pipeline import Pipeline
 from runners.place import Place, check_pipeline
-from runners.progress import Lane, State, is_aside
 from runners.session import obtain
+from runners.state import Lane, State, is_aside
 
 if TYPE_CHECKING:
     from runners.backfill import Backfill

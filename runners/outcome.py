@@ -9,7 +9,7 @@ from typing import TypeAlias
 from destinations.destination import Identity, Written
 from origins.batch import JSON, Batch
 from runners.counts import Counts
-from runners.progress import Decision, Plan
+from runners.plan import Decision, Plan
 
 
 @dataclass(frozen=True, kw_only=True)

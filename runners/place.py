@@ -19,8 +19,8 @@ from runners.store import Folders, Store, Tables
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from runners.progress import State
     from runners.reports.run_history import History
+    from runners.state import State
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ from stages.rows import NOTE, ORIGINAL, POISON, REFUSED_BY_ORIGIN, STATE, VERDIC
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from runners.progress import Decision
+    from runners.plan import Decision
     from runners.store import Store
 
 NACKED = "nack"

@@ -12,8 +12,8 @@ from runners.clock import Clock
 from runners.flight import Flight, Step, rested
 from runners.ledgers.entry import Entry
 from runners.outcome import Ask
-from runners.progress import Lane
 from runners.retry import Retry
+from runners.state import Lane
 
 LISTEN = 5.0
 """How many seconds a stop through the ledger may go unheard while a batch rests."""

@@ -46,7 +46,6 @@ from runners.owners.tenure import Tenure
 from runners.pace import Pace
 from runners.pipeline import Pipeline
 from runners.place import Place, check_pipeline
-from runners.progress import REPLAY
 from runners.report import Bookkeeper, Report, RunError
 from runners.reports.run_history import RunRow, scribe_of, told
 from runners.reports.timeline import Timeline
@@ -56,6 +55,7 @@ from runners.runner import Runner
 from runners.session import ahead, answers, is_connect, jvm_process, obtain, own
 from runners.snapshot import snapshot
 from runners.source import Source, notices_of
+from runners.state import REPLAY
 from runners.stopping import forced_in_time, signals_stop
 from runners.suites import suites_of
 

@@ -52,9 +52,10 @@ from runners.outcome import (
     Ticked,
     Together,
 )
-from runners.progress import REPLAY, Decision, Plan, is_replay
+from runners.plan import Decision, Plan
 from runners.session import cancel, in_short, named_work
 from runners.session import own as own_session
+from runners.state import REPLAY, is_replay
 from runners.store import Store
 from runners.telling import told
 from runners.upkeep import Upkeep

@@ -12,7 +12,8 @@ from origins.origin import Backlog
 from runners.clock import Clock
 from runners.outcome import Tick
 from runners.pace import Pace
-from runners.progress import Lane, Plan
+from runners.plan import Plan
+from runners.state import Lane
 
 NO_LIMITS = Limits()
 BLINK = 0.02

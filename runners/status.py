@@ -15,8 +15,8 @@ from runners.offsets import open_plan
 from runners.owners.taking import lives, owner_lives
 from runners.pipeline import Pipeline
 from runners.place import Place, check_pipeline
-from runners.progress import State, is_aside
 from runners.session import obtain
+from runners.state import State, is_aside
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from origins.errors import WherryError
 from runners.ledgers.entry import Entry
 from runners.ledgers.ledger import Conflict, Ledger
-from runners.progress import State, fold_all
+from runners.progress import fold_all
+from runners.state import State
 
 if TYPE_CHECKING:
     from runners.dispatcher import Dispatcher

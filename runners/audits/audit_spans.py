@@ -10,7 +10,7 @@ from origins.batch import JSON
 from runners.audits.finding import Finding
 from runners.audits.said import Said
 from runners.ledgers.entry import Settled
-from runners.progress import is_aside
+from runners.state import is_aside
 
 _GAP = (
     "Nobody set the offset there, so the ledger was changed or put together from two states. See where it is with "

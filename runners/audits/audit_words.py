@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from destinations.account import Brought, Loss
 from runners.audits.finding import ACCEPT, Finding
 from runners.ledgers.entry import Settled
-from runners.progress import is_aside
+from runners.state import is_aside
 
 _BACK = 'They can be put back as they were while their files are there:  wherry repair FILE --reason "…"\nElse: '
 

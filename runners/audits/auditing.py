@@ -20,8 +20,8 @@ from runners.line import named
 from runners.owners.taking import lives
 from runners.pipeline import Pipeline
 from runners.place import Place, check_pipeline
-from runners.progress import is_aside
 from runners.session import obtain
+from runners.state import is_aside
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,7 +10,8 @@ from functools import cached_property
 from origins.batch import JSON
 from runners.dlq.letters import decided_in
 from runners.ledgers.entry import Settled
-from runners.progress import BACKFILL, Plan, State
+from runners.plan import Plan
+from runners.state import BACKFILL, State
 
 
 @dataclass(frozen=True)

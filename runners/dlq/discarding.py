@@ -20,8 +20,9 @@ from runners.ledgers.ledger import Conflict
 from runners.owners.taking import lives
 from runners.pipeline import Pipeline
 from runners.place import Place, check_pipeline
-from runners.progress import REPLAY, Plan, State, is_replay
+from runners.plan import Plan
 from runners.session import obtain
+from runners.state import REPLAY, State, is_replay
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from runners.journal import Journal
 from runners.ledgers.entry import Settled
-from runners.progress import is_replay
+from runners.state import is_replay
 
 DISCARDS = "discards"
 """What the counts of a plan have that carried its rows nowhere: why, and who said so."""

@@ -16,10 +16,10 @@ from runners.line import Line, named
 from runners.opening import line_of
 from runners.pipeline import Pipeline
 from runners.place import Place, check_pipeline
-from runners.progress import REPLAY
 from runners.report import Report
 from runners.session import obtain
 from runners.source import Feed, Source
+from runners.state import REPLAY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

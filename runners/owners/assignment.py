@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from runners.progress import State
+from runners.state import State
 
 
 @dataclass(frozen=True, kw_only=True)

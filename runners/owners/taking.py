@@ -18,7 +18,7 @@ from runners.errors import Owned
 from runners.journal import Journal
 from runners.owners.ownership import StateLock, host_identity, process_alive
 from runners.place import Place
-from runners.progress import State
+from runners.state import State
 
 PAUSE = 1.0
 """How long one waits between two looks for a word of the owner, in seconds."""

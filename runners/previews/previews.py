@@ -21,13 +21,14 @@ from runners.line import Line, labels_of, named, passing
 from runners.opening import analysed, limits_of, line_of, recorded_schema, schema_of, surveyed
 from runners.pace import Pace
 from runners.place import Place, check_pipeline
+from runners.plan import Plan
 from runners.previews.preview import BatchPreview, Preview
-from runners.progress import Lane, Plan
 from runners.protected import check_protected
 from runners.runner import columns, own
 from runners.session import in_short, obtain
 from runners.session import own as own_session
 from runners.source import Feed, Source
+from runners.state import Lane
 from runners.store import Kept
 
 if TYPE_CHECKING:

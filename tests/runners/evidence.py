@@ -23,7 +23,7 @@ from runners.ledgers.delta_ledger import DeltaLedger
 from runners.ledgers.entry import Entry
 from runners.owners.ownership import host_identity
 from runners.pipeline import Pipeline
-from runners.progress import Plan
+from runners.plan import Plan
 from tests.runners.letterbox import letters, post
 
 

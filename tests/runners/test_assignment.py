@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from runners.ledgers.entry import Entry
 from runners.owners.assignment import Change, View, dealt, next_change, unfinished
-from runners.progress import State, fold
+from runners.progress import fold
+from runners.state import State
 from tests.runners.test_progress import plan
 
 SIX = ("0", "1", "2", "3", "4", "5")

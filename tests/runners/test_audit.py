@@ -16,7 +16,8 @@ from runners.audits.audit_letters import Held, Queue
 from runners.audits.finding import FOUND, Audit, Finding
 from runners.audits.said import Said
 from runners.ledgers.entry import Settled
-from runners.progress import Lane, Plan, State
+from runners.plan import Plan
+from runners.state import Lane, State
 from tests.runners.evidence import batch
 
 NAMES = ("orders", "copy")

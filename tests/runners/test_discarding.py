@@ -19,7 +19,7 @@ from runners.ledgers.entry import Entry
 from runners.owners.ownership import StateLock, host_identity
 from runners.pipeline import Pipeline
 from runners.place import Place
-from runners.progress import State
+from runners.state import State
 from tests.runners.letterbox import letters, post
 from tests.runners.test_progress import plan
 

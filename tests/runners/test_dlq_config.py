@@ -18,7 +18,7 @@ from runners.ledgers.entry import Entry
 from runners.outcome import Explain, Prepare, Prepared, Refused
 from runners.pipeline import Pipeline
 from runners.place import Place
-from runners.progress import fold_all, snapshot
+from runners.progress import fold_all
 from tests.runners.test_discarding import acquired
 from tests.runners.test_dispatcher import Bench
 from tests.runners.test_flight import counts
@@ -68,7 +68,7 @@ def test_what_was_changed_lasts_as_long_as_the_run() -> None:
     config = Entry(kind="config", body={"dlq": {"window": 0}})
     bench.journal.record(config, Entry(kind="config", body={"dlq": {"threshold": 7}}))
     assert bench.journal.state.config == {"window": 0, "threshold": 7}
-    kept = fold_all([Entry(kind="snapshot", seq=9, body=snapshot(bench.journal.state))])
+    kept = fold_all([Entry(kind="snapshot", seq=9, body=bench.journal.state.json())])
     assert kept.config == {"window": 0, "threshold": 7}
     bench.journal.acquire({"pipeline": "orders"})
     assert bench.journal.state.config == {}

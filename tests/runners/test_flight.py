@@ -32,7 +32,8 @@ from runners.outcome import (
     Prepared,
     Refused,
 )
-from runners.progress import Decision, Lane, Plan
+from runners.plan import Decision, Plan
+from runners.state import Lane
 
 BATCH = Batch(
     pipeline="orders",

@@ -25,7 +25,7 @@ from runners.ledgers.memory_ledger import MemoryLedger
 from runners.line import named
 from runners.nack_window import NackWindow
 from runners.pipeline import Pipeline
-from runners.progress import Decision, Plan
+from runners.plan import Decision, Plan
 from runners.ruling import Ruling
 
 

@@ -12,7 +12,7 @@ from runners.flight import Rules, after, begin
 from runners.limits import Tripped, judged
 from runners.nack_window import NackWindow
 from runners.outcome import Explain, Explained, Prepared
-from runners.progress import Lane
+from runners.state import Lane
 from tests.runners.test_flight import TWO, counts
 
 CODES = [(1, "CAST"), (3, "PARSE"), (4, "CAST"), (9, "CAST")]

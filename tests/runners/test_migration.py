@@ -10,7 +10,8 @@ import pytest
 from runners.ledgers.entry import FORMAT, Entry
 from runners.ledgers.ledger_rows import entries_of, row_of
 from runners.ledgers.migration import migrated
-from runners.progress import State, fold_all, snapshot
+from runners.progress import fold_all
+from runners.state import State
 from tests.runners.test_progress import PLANNED, PREPARED, numbered, plan, settle
 
 OPENED: Mapping[str, Any] = {
@@ -46,7 +47,7 @@ def test_a_ledger_of_the_first_version_folds_to_the_same_state() -> None:
     state = fold_all(entries_of("here", rows))
     assert (state.lane("0").offset, [each.batch.number for each in state.open_plans]) == (10, [2])
     assert state.opened["origins"] == {"files": {"lanes": ["0"], "place": "/landing", "schema": "{}"}}
-    body = dict(snapshot(state))
+    body = dict(state.json())
     for name in ("midway", "backfills", "jumps", "accepted", "config"):
         del body[name]
     for lane in body["lanes"].values():
@@ -59,7 +60,7 @@ def test_a_repaired_ledger_is_refused_by_an_older_wherry() -> None:
     """What it does not know has a format that it does not read."""
     assert Entry(kind="repair", body={"accepted": []}).format == FORMAT > 1
     state = fold_all(numbered(Entry(kind="repair", body={"accepted": ["a"]})), State())
-    assert fold_all([Entry(kind="snapshot", body=snapshot(state), seq=2)]).accepted == {"a"}
+    assert fold_all([Entry(kind="snapshot", body=state.json(), seq=2)]).accepted == {"a"}
 
 
 @pytest.mark.parametrize("kind", ["acquire", "release", "cancel", "set", "stop"])
@@ -71,7 +72,7 @@ def test_entries_that_did_not_change_keep_their_bodies(kind: str) -> None:
 
 def test_the_owner_of_a_second_format_is_one_of_many() -> None:
     """It stood by itself in a snapshot, with its last word beside it; no lanes were shared."""
-    body = {**snapshot(State()), "owner": {"owner": "a", "lease": 60}, "heard": [7, "noon"]}
+    body = {**State().json(), "owner": {"owner": "a", "lease": 60}, "heard": [7, "noon"]}
     for name in ("owners", "held", "done"):
         del body[name]
     state = fold_all([migrated(Entry(kind="snapshot", body=body, seq=9, format=2))])

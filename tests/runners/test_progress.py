@@ -13,7 +13,9 @@ from runners.counts import Branch, Counts
 from runners.ledgers.entry import Entry, Settled
 from runners.ledgers.ledger import LedgerError
 from runners.nack_window import NackWindow
-from runners.progress import Decision, Plan, State, fold, fold_all, settled_among, snapshot
+from runners.plan import Decision, Plan
+from runners.progress import fold, fold_all, settled_among
+from runners.state import State
 
 
 def plan(number: int, *, start: object = None, end: object = 10) -> Plan:
@@ -108,7 +110,7 @@ def test_a_batch_that_was_rewound_does_not_count_as_carried() -> None:
 def test_a_snapshot_stands_for_all_before_it(entries: list[Entry]) -> None:
     """The state that is folded from it, by way of JSON, is the state that it was taken of."""
     state = fold_all(numbered(*entries, Entry(kind="acquire", epoch=3, owner="me", body={"host": "h"})))
-    body = json.loads(json.dumps(snapshot(state)))
+    body = json.loads(json.dumps(state.json()))
     again = fold(State(), Entry(kind="snapshot", seq=state.seq + 1, body=body))
     assert replace(again, seq=state.seq) == state
 
@@ -152,4 +154,4 @@ def test_a_load_ends_when_a_run_has_carried_all_that_it_found(entries: list[Entr
     """Until then the next run goes on with it; a batch that came to nothing begins none."""
     state = fold_all(numbered(OPENED, *entries))
     assert state.midway is midway
-    assert fold(State(), Entry(kind="snapshot", seq=1, body=snapshot(state))).midway is midway
+    assert fold(State(), Entry(kind="snapshot", seq=1, body=state.json())).midway is midway

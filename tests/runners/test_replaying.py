@@ -27,9 +27,9 @@ from runners.nack_window import NackWindow
 from runners.outcome import Prepared
 from runners.pace import Pace
 from runners.pipeline import Pipeline
-from runners.progress import Lane
 from runners.runner import Runner
 from runners.source import Feed, Source
+from runners.state import Lane
 from tests.runners.letterbox import letters, post
 from tests.runners.test_dispatcher import Bench
 from tests.runners.test_flight import TWO, counts, landed

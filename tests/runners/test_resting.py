@@ -9,9 +9,9 @@ import pytest
 
 from runners.flight import Flight, Step, begin
 from runners.outcome import Ask, Carry
-from runners.progress import Lane
 from runners.resting import LISTEN, Resting
 from runners.retry import Retry
+from runners.state import Lane
 from tests.runners.test_flight import STRAIGHT
 
 AWAY = TimeoutError("away")

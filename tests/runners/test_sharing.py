@@ -7,9 +7,10 @@ import pytest
 from origins.batch import Batch, Span
 from runners.flight import Flight, begin
 from runners.outcome import Alone, Carry, Failed, Prepare, Refused, Shared, Together
-from runners.progress import Lane, Plan
+from runners.plan import Plan
 from runners.sharing import MOST, grouped, joined, may_share, parted
 from runners.source import Feed, Source
+from runners.state import Lane
 from tests.runners.test_dispatcher import Rows
 
 

@@ -11,8 +11,9 @@ from runners.events import BatchRests
 from runners.journal import Journal
 from runners.ledgers.entry import Entry
 from runners.outcome import Carry
-from runners.progress import State, fold_all, snapshot
+from runners.progress import fold_all
 from runners.retry import FOR_EVER, Retry
+from runners.state import State
 from tests.runners.test_dispatcher import Resting
 
 THOUSAND_YEARS = 365_000 * 86_400.0
@@ -92,7 +93,7 @@ def test_the_ledger_knows_it_before_anybody_is_told() -> None:
     rests(bench)
     lane = bench.journal.state.lane("0")
     assert (lane.tried, lane.since) == (1, "2026-01-01T00:00:00.000+00:00")
-    kept = fold_all([Entry(kind="snapshot", seq=9, body=snapshot(bench.journal.state))], State())
+    kept = fold_all([Entry(kind="snapshot", seq=9, body=bench.journal.state.json())], State())
     assert replace(kept, seq=0) == replace(bench.journal.state, seq=0)
 
 

@@ -14,7 +14,7 @@ from runners.events import BatchPlanned, BatchSettled
 from runners.ledgers.entry import Entry
 from runners.ledgers.memory_ledger import MemoryLedger
 from runners.outcome import Carry, Deliver, Landed, Outcome, Prepare, Prepared, Refused, Task
-from runners.progress import Decision, Plan
+from runners.plan import Decision, Plan
 from runners.report import Bookkeeper
 from runners.watch import PHASES, Watch
 from tests.runners.test_dispatcher import Bench

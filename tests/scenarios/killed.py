@@ -17,7 +17,7 @@ from destinations.destination import Label
 from runners.dlq.replaying import Replay
 from runners.events import Event
 from runners.pipeline import Pipeline
-from runners.progress import Plan
+from runners.plan import Plan
 from runners.runner import Runner
 from runners.sifting import Sieve
 

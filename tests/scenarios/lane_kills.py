@@ -27,7 +27,8 @@ from typing import Any
 from runners.events import Event
 from runners.pipeline import Pipeline
 from runners.place import Place
-from runners.progress import State, fold_all
+from runners.progress import fold_all
+from runners.state import State
 
 DEFINITION = """
 name: orders

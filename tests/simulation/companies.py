@@ -17,8 +17,9 @@ from runners.ledgers.memory_ledger import MemoryLedger
 from runners.owners.company import Company
 from runners.owners.ownership import StateLock
 from runners.owners.taking import Taking
-from runners.progress import State, fold
+from runners.progress import fold
 from runners.retry import FOR_EVER, Retry
+from runners.state import State
 from tests.simulation.owners import LEASE, PLACE, Owner, Owners
 from tests.simulation.world import Killed
 

@@ -13,8 +13,8 @@ from runners.dlq.letters import decided
 from runners.dlq.replay import Letter, Queue, sort
 from runners.journal import Journal
 from runners.line import Line
-from runners.progress import is_replay
 from runners.source import Feed, Source
+from runners.state import is_replay
 from tests.simulation.world import Process, World
 
 LANE = "dlq/numbers"

@@ -48,7 +48,7 @@ from runners.outcome import (
     Tick,
     Together,
 )
-from runners.progress import Plan
+from runners.plan import Plan
 from runners.retry import FOR_EVER, NEVER, Retry
 from runners.source import Feed, Source
 
