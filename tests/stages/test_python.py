@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 
-from origins.functions import FunctionMissing
+from origins.functions import FunctionMissing, by_value
 from stages.answer import discard, keep, nack
 from stages.conformance import StageConformance, begin, decided
 from stages.python import Handler, send
@@ -56,29 +58,37 @@ print([each["fate"] for each in told.to_pylist()])
 """
 
 
-def test_what_is_sent_to_sparks_workers_needs_nothing_of_ours_there() -> None:
-    """All of it goes by value, with what a function says of rows."""
-    from pyspark import cloudpickle
-    from pyspark.sql.types import IntegerType, StructField, StructType
-
-    from stages.answering import Answering, answers_with
-    from stages.calling import Call
-
-    def function(rows: pd.DataFrame) -> Any:
-        return rows, [keep, nack("no"), discard]
-
-    send()
-    call = Call(function=function, name="f", takes="pandas", concurrency=1, seconds=9.0)
-    schema = StructType([StructField("x", IntegerType())]).json()
-    sent = cloudpickle.dumps(answers_with(Answering(call=call, schema=schema, rows=9)))  # type: ignore[no-untyped-call]
-    ran = subprocess.run([sys.executable, "-c", ELSEWHERE], input=sent, capture_output=True, check=False, cwd="/")
-    assert (ran.stdout.decode(), ran.stderr.decode()) == ("['go', 'nack', 'discard']\n", "")
-
-
 def score(rows: list[dict[str, Any]]) -> list[Any]:
     """One of each."""
     answers = {1: keep, 2: discard, 3: nack("three")}
     return [answers[row["x"]] if row["x"] in answers else {"score": row["x"] or -1, "y": "new"} for row in rows]
+
+
+def test_what_is_sent_to_sparks_workers_needs_nothing_of_ours_there() -> None:
+    """All of it goes by value: the function of a module that is not installed, and what it says of rows."""
+    from pyspark import cloudpickle
+    from pyspark.sql.types import DoubleType, IntegerType, StringType, StructField, StructType
+
+    from stages.answering import Answering, answers_with
+    from stages.calling import Call
+
+    send()
+    by_value(score)
+    call = Call(function=score, name="score", takes="dicts", concurrency=1, seconds=9.0)
+    types = {"x": IntegerType(), "y": StringType(), "score": DoubleType()}
+    schema = StructType([StructField(name, kind) for name, kind in types.items()]).json()
+    sent = cloudpickle.dumps(answers_with(Answering(call=call, schema=schema, rows=9)))  # type: ignore[no-untyped-call]
+    ran = subprocess.run([sys.executable, "-c", ELSEWHERE], input=sent, capture_output=True, check=False, cwd="/")
+    assert (ran.stdout.decode(), ran.stderr.decode()) == ("['go', 'discard', 'nack']\n", "")
+
+
+@pytest.mark.parametrize("installed", [len, json.dumps, pa.array])
+def test_a_function_that_is_installed_is_sent_by_its_name(installed: Callable[..., Any]) -> None:
+    """Spark's workers have its module."""
+    from pyspark import cloudpickle
+
+    by_value(installed)
+    assert len(cloudpickle.dumps(installed)) < 100  # type: ignore[no-untyped-call]
 
 
 @pytest.mark.spark
@@ -107,7 +117,6 @@ select 1 as i, 2L as l, 1.5D as d, cast(1.25 as decimal(20,2)) as m, true as b, 
 @pytest.mark.parametrize("takes", ["dicts", "pandas", "arrow"])
 def test_values_of_every_type_come_back_as_they_went(spark: SparkSession, takes: str) -> None:
     """In whichever way rows are given."""
-    import pyarrow as pa
 
     def dicts(rows: list[dict[str, Any]]) -> list[Any]:
         return [dict(row) for row in rows]
