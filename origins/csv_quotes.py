@@ -1,8 +1,8 @@
 """Quotes that are opened on a line of CSV and not closed there, and bytes that are no text.
 
 Spark's parser closes such a quote where the line ends, or with `multiLine` where the file ends, without a word: half a
-value, or all the lines behind it in one. Bytes that are no text become question marks. A few small files on this
-machine are looked at without Spark.
+value, or all the lines behind it in one. Bytes that are no text become question marks. Small files on this machine, and
+larger ones without a quote, are looked at without Spark.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from origins.look import SMALL, is_moderate, is_small, pieces
 from origins.names import text
 
-SMALL = 1 << 20
-"""Up to so many bytes it is quicker to look at files here than to have Spark scan them."""
 _LARGE = 16 << 20
 OPEN = "a quote is opened that is not closed; with options: {multiLine: true} a field in quotes may go over lines"
 NO_TEXT = "some bytes are no text in UTF-8; options: {encoding: …} says what they are"
@@ -35,9 +34,11 @@ def none_is_open(files: Sequence[Path], options: Mapping[str, str]) -> bool:
     """Whether a look at these files shows that every quote is closed and every byte is text; it does not look at
     large ones."""
     try:
-        if sum(file.stat().st_size for file in files) > SMALL:
+        if not is_moderate(files):
             return False
-        return all(_is_clean(file.read_bytes().decode(encoding_of(options)), options) for file in files)
+        small = is_small(files)
+        contents = pieces(files, encoding_of(options))
+        return all(_has_no_quote(content, options) or (small and _is_clean(content, options)) for content in contents)
     except (ValueError, LookupError, OSError):
         return False
 
@@ -81,10 +82,13 @@ def _count(file: Path, what: bytes) -> int:
     return found
 
 
+def _has_no_quote(content: str, options: Mapping[str, str]) -> bool:
+    quote = options.get("quote", '"')
+    return not quote or quote not in content
+
+
 def _is_clean(content: str, options: Mapping[str, str]) -> bool:
     quote = options.get("quote", '"')
-    if not quote or quote not in content:
-        return True
     lines = [content] if is_whole(options) else re.split(r"\r\n|\r|\n", content)
     return not any(quote in line and _is_open(line, options) for line in lines)
 

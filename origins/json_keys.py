@@ -1,4 +1,4 @@
-"""The keys of a JSON object beside a schema: as SQL over a line, and as a look at small files without Spark."""
+"""The keys of a JSON object beside a schema: as SQL over a line, and as a look at files without Spark."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from origins.bad_lines import as_map
+from origins.look import is_moderate, is_small, pieces
 from origins.names import quoted, text
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-SMALL = 1 << 20
-"""Up to so many bytes it is quicker to look at files here than to have Spark scan them."""
 _NONE = "cast(array() as array<string>)"
 _MAP = text("map<string,string>")
 
@@ -27,13 +26,14 @@ def none_differs(files: Sequence[Path], schema: StructType, *, extra: bool, miss
     line has not count with `missing`.
     """
     try:
-        if sum(file.stat().st_size for file in files) > SMALL:
+        if not is_moderate(files):
             return False
-        shape, names = _shape(schema), {*names_in(schema)}
-        for file in files:
-            content = file.read_text(encoding="utf-8-sig")
+        small, shape, names = is_small(files), _shape(schema), {*names_in(schema)}
+        for content in pieces(files, "utf-8-sig"):
             if not extra and not missing and _has_no_other_letters(content, names):
                 continue
+            if not small:
+                return False
             lines = [content] if whole_file else content.split("\n")
             values = (json.loads(line) for line in lines if line.strip())
             objects = (each for value in values for each in (value if isinstance(value, list) else [value]))

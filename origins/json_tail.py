@@ -1,8 +1,8 @@
 """What stands behind the value on a line of JSON. Spark's parser stops there, and never sees the rest.
 
 A line is looked at as text. One whose first closing brace is its last character is clean; a pattern knows most of the
-others. What it does not know is parsed once more, inside brackets that anything behind the value would break. A few
-small files on this machine are looked at without Spark.
+others. What it does not know is parsed once more, inside brackets that anything behind the value would break. Files on
+this machine that are not large are looked at without Spark.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from origins.look import is_moderate, is_small, pieces
 from origins.names import text
 
-_SMALL = 1 << 20
-"""Up to so many bytes it is quicker to look at files here than to have Spark scan them."""
 _DEEPEST = 5
 """Objects inside objects, as many as the pattern follows."""
 _BLANK = r"[ \t\r\n]*+"
@@ -50,12 +49,23 @@ def is_array(value: str) -> str:
 def none_has_tail(files: Sequence[Path], *, whole_file: bool) -> bool:
     """Whether a look at these files shows that no value has a tail; it does not look at large ones, or at odd JSON."""
     try:
-        if sum(file.stat().st_size for file in files) > _SMALL:
+        if not is_moderate(files):
             return False
-        # Read as text, lines end here as in Spark: at every line feed and at every carriage return.
-        return all(_is_clean(file.read_text(encoding="utf-8-sig"), whole_file) for file in files)
+        small = is_small(files)
+        flat = _all_flat if not whole_file else lambda _: False
+        contents = pieces(files, "utf-8-sig")
+        return all(flat(content) or (small and _is_clean(content, whole_file)) for content in contents)
     except (ValueError, RecursionError, OSError):
         return False
+
+
+def _all_flat(content: str) -> bool:
+    """Whether on every line an object begins that can only end at its end, as numbers of what stands there show: each
+    line begins with an opening brace, each closing one ends a line, and there are as many of these as lines."""
+    lines = content.count("\n") + (not content.endswith("\n"))
+    begins = content.startswith("{") + content.count("\n{")
+    ends = content.endswith("}") + content.count("}\n")
+    return begins == lines == ends == content.count("}")
 
 
 def _is_clean(content: str, whole_file: bool) -> bool:

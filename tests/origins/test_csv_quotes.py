@@ -52,9 +52,16 @@ def test_with_multi_line_only_the_end_of_the_file_counts(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("content", "encoding", "clean"),
-    [(b"1,\xff\n", "UTF-8", False), (b"1,\xff\n", "latin-1", True), (b"x" * 2**21, "UTF-8", False)],
+    [
+        (b"1,\xff\n", "UTF-8", False),
+        (b"1,\xff\n", "latin-1", True),
+        (b"x" * 2**21, "UTF-8", True),
+        (b"x" * 2**21 + b"\xff", "UTF-8", False),
+        (b'"x",1\n' * 2**18, "UTF-8", False),
+    ],
+    ids=lambda value: str(value)[:12],
 )
-def test_bytes_that_are_no_text_and_large_files_are_not_taken_for_clean(
+def test_bytes_that_are_no_text_and_quotes_in_large_files_are_not_taken_for_clean(
     tmp_path: Path, content: bytes, encoding: str, clean: bool
 ) -> None:
     """Spark has to look at them."""

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from origins import json_keys
+from origins import look
 from origins.changes import Changes
 from origins.growth import grown, is_wider
 from origins.json_keys import none_differs
@@ -131,7 +131,7 @@ def test_what_is_not_looked_at_is_not_called_clean(tmp_path: Path, monkeypatch: 
     assert none_differs([file], SCHEMA, extra=True, missing=False, whole_file=False) is False
     file.write_text('{"id": 1}\n')
     assert none_differs([file], SCHEMA, extra=False, missing=False, whole_file=False) is True
-    monkeypatch.setattr(json_keys, "SMALL", 1)
+    monkeypatch.setattr(look, "MODERATE", 1)
     assert none_differs([file], SCHEMA, extra=False, missing=False, whole_file=False) is False
 
 

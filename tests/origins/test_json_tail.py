@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from origins.json_tail import none_has_tail
+from origins import look
+from origins.json_tail import _all_flat, none_has_tail
 
 
 @pytest.mark.parametrize(
@@ -25,8 +28,12 @@ from origins.json_tail import none_has_tail
         ("{'id': 1}", True),
         ("{'id': 1}{'id': 2}", False),
         ('{"id":' * 9_000, False),
-        ('{"id": "' + "x" * (1 << 20) + '"}', False),
+        ('{"id": "' + "x" * (1 << 20) + '"}', True),
+        ('{"id": 12345}\r\n' * 100_000, True),
+        ('{"id": {"s": 1}}\n' * 100_000, False),
+        ('{"id": 12345}\n' * 100_000 + '{"id": 1}{"id": 2}\n', False),
     ],
+    ids=lambda value: str(value)[:20],
 )
 def test_a_look_at_small_files_shows_lines_of_one_object(tmp_path: Path, content: str, clean: bool) -> None:
     """What is not plainly clean, or too large to be looked at here, is left to Spark. So is JSON that only Spark knows,
@@ -49,3 +56,38 @@ def test_a_whole_file_is_one_value(tmp_path: Path, content: str, clean: bool) ->
     """An object or an array."""
     (tmp_path / "a").write_text(content)
     assert none_has_tail([tmp_path / "a"], whole_file=True) is clean
+
+
+def test_a_large_file_is_read_in_pieces_of_whole_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever a piece ends, no line is looked at in two parts; what is larger still is left to Spark."""
+    monkeypatch.setattr(look, "SMALL", 0)
+    (tmp_path / "a").write_bytes(b'{"id": 1}\r\n{"id": 22}\n{"id": 333}\n')
+    (tmp_path / "b").write_text("")
+    for piece in range(1, 40):
+        monkeypatch.setattr(look, "_PIECE", piece)
+        found = list(look.pieces([tmp_path / "a"], "utf-8-sig"))
+        assert "".join(found) == '{"id": 1}\n{"id": 22}\n{"id": 333}\n'
+        assert all(each.endswith("\n") for each in found)
+        assert none_has_tail([tmp_path / "a"], whole_file=False)
+    assert list(look.pieces([tmp_path / "b"], "utf-8-sig")) == [""]
+    monkeypatch.setattr(look, "MODERATE", 20)
+    assert not none_has_tail([tmp_path / "a"], whole_file=False)
+
+
+LINES = st.lists(st.sampled_from(["{a}", "{", "}", "{}{}", "{{}}", "", " ", "{a} ", "[{a}]", "a"]), max_size=5)
+
+
+@given(lines=LINES, end=st.sampled_from(["", "\n"]))
+def test_what_is_counted_shows_what_a_look_at_each_line_would(lines: list[str], end: str) -> None:
+    """No line has anything behind its only closing brace, or before its opening one."""
+    content = "\n".join(lines) + end
+    if _all_flat(content):
+        found = content.removesuffix("\n").split("\n")
+        assert all(line.startswith("{") and line.index("}") == len(line) - 1 for line in found)
+
+
+def test_lines_of_flat_objects_are_known_by_counting() -> None:
+    """With and without a line feed at the end."""
+    assert _all_flat("{a}\n{b}")
+    assert _all_flat("{a}\n{b}\n")
+    assert not _all_flat("{a}\n\n{b}\n")

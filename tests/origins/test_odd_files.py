@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from origins import csv_quotes, json_tail
+from origins import look
 from origins.batch import Batch, Limits
 from origins.errors import OriginError
 from origins.files import Files
@@ -108,8 +108,7 @@ def test_nothing_of_an_odd_file_is_lost(
 ) -> None:
     """Its lines are rows or refused as they were found, in order; also where Spark has to look at them."""
     if not looked_at:
-        monkeypatch.setattr(csv_quotes, "SMALL", 0)
-        monkeypatch.setattr(json_tail, "_SMALL", 0)
+        monkeypatch.setattr(look, "MODERATE", 0)
     content, options, expected = ODD[kind][what]
     (tmp_path / "odd").write_bytes(content)
     files = Files(path=str(tmp_path), format=kind, schema=SCHEMA, options=options)
@@ -224,8 +223,7 @@ def test_every_line_of_anything_is_a_row_or_refused(
 ) -> None:
     """Once, in its place, with its file and its raw content; and no file with a refused line is taken for clean."""
     if not looked_at:
-        monkeypatch.setattr(csv_quotes, "SMALL", 0)
-        monkeypatch.setattr(json_tail, "_SMALL", 0)
+        monkeypatch.setattr(look, "MODERATE", 0)
         spark.conf.set("spark.sql.files.maxPartitionBytes", "700")
         spark.conf.set("spark.sql.files.openCostInBytes", "1")
     chance = random.Random(f"{kind} {looked_at}")

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from origins import csv_quotes, json_keys, json_tail
+from origins import look
 from origins.batch import Batch, Limits
 from origins.changes import STOPS, SchemaChanged
 from origins.files import Files
@@ -162,8 +162,7 @@ def test_large_files_are_looked_through_as_small_ones_are(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By Spark, and with the same end; a file in which nothing is wrong is read as it is."""
-    monkeypatch.setattr(json_tail, "_SMALL", 0)
-    monkeypatch.setattr(json_keys, "SMALL", 0)
+    monkeypatch.setattr(look, "MODERATE", 0)
     for names in (["fits", "case"], ["fits", "extra", "inside"], ["fits", "fits"]):
         files = lines(tmp_path, names, on_change={"extra": "nack"})
         expected = {"fits": (1, "a", 1)}
@@ -267,7 +266,7 @@ def test_rescued_lines_of_large_csv_come_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One with an open quote as well, also where nobody looks at files before."""
-    monkeypatch.setattr(csv_quotes, "SMALL", 0)
+    monkeypatch.setattr(look, "MODERATE", 0)
     (tmp_path / "a.csv").write_text('id,note\n1,a\n2,"b\n')
     files = Files(path=str(tmp_path), format="csv", schema="id int, note string", on_change={"corrupt": "rescue"})
     assert [told(row) for row in both_ways(spark, files)] == [(1, "a"), (None, None, {"_line": '2,"b'})]
