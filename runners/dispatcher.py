@@ -100,6 +100,8 @@ class Dispatcher:
         self.rests: dict[str, BatchRests] = {}
         """What is told of batches that begin to rest, once that is recorded; by their plans."""
         self.exhausted: set[str] = set()
+        self.unseen: set[str] = set()
+        """Lanes that were another run's, or that somebody shares who may have seen more."""
         self.ticking: set[str] = set()
         """The lanes in which an empty batch is being shown."""
         self.served: dict[str, int] = {}
@@ -180,6 +182,7 @@ class Dispatcher:
         if self.forced:
             return False
         self._look()
+        self._let_go()
         steps = [
             self._decide(lane, each)
             for first, outcome in finished
@@ -234,6 +237,14 @@ class Dispatcher:
         self.source = self.following.look(self.source, offsets, self.clock)
         self.exhausted.clear()
 
+    def _let_go(self) -> None:
+        """Wait for more no longer in lanes that are another's, or, behind a stop, that would have to be looked at."""
+        if self.company is None or self.following is None:
+            return
+        mine, unseen = self.company.keeps(), self._unseen() if self.stopping else ()
+        for lane in [lane for lane in self.following.gathering if lane not in mine or lane in unseen]:
+            self.following.planned(lane)
+
     def _share(self) -> bool:
         """Give lanes to those whose they should be, and take ours, with the batches that are open in them; whether any
         were taken."""
@@ -248,17 +259,40 @@ class Dispatcher:
         taken = company.change({*self.flights, *self._busy()}, self._ended())
         for lane in taken:
             self._resume(lane)
-        if taken and self.source is not None:
-            self.source = company.again(self.source)
-            self.exhausted.difference_update(taken)
-        return bool(taken)
+        self.unseen.update(taken)
+        if company.strangers:
+            company.surveys()
+            self.unseen.update(() if self.following else self.journal.state.lanes_of(self.journal.owner))
+        return self._survey(company) or bool(taken)
+
+    def _survey(self, company: Company) -> bool:
+        """Look at what waits where it has to be looked at again, as soon as nothing of that origin is in flight here:
+        what is in flight stands in no ledger. Whether anything was looked at."""
+        source = self.source
+        if source is None:
+            return False
+        flying = self.flights.keys() | self._busy()
+        due = [
+            feed for feed in source.feeds if not self.unseen.isdisjoint(feed.lanes) and flying.isdisjoint(feed.lanes)
+        ]
+        lanes = {lane for feed in due for lane in feed.lanes}
+        self.unseen &= set(source.lanes) - lanes
+        self.exhausted -= lanes
+        if due:
+            self.source = company.again(source, [feed.origin for feed in due])
+        return bool(due)
+
+    def _unseen(self) -> Collection[str]:
+        """The lanes of which nothing is planned before they were looked at again: all of an origin."""
+        feeds = self.source.feeds if self.source else ()
+        return {lane for feed in feeds if not self.unseen.isdisjoint(feed.lanes) for lane in feed.lanes}
 
     def _ended(self) -> Collection[str]:
         """The lanes of this run in which it has nothing left to carry, if it is to end at all."""
         if self.source is None or self.following is not None:
             return ()
         mine, planned = self.journal.state.lanes_of(self.journal.owner), set(self.source.lanes)
-        return [lane for lane in mine if lane in self.exhausted or lane not in planned]
+        return [lane for lane in mine if (lane in self.exhausted or lane not in planned) and lane not in self.unseen]
 
     def _waits(self) -> bool:
         """Whether this run has to wait for lanes of others, though it has nothing left to carry."""
@@ -402,8 +436,8 @@ class Dispatcher:
         if self.stopping:
             lanes = tuple(self.following.gathering) if self.following else ()
         if self.company is not None:
-            mine = self.company.keeps()
-            lanes = [lane for lane in lanes if lane in mine]
+            mine, unseen = self.company.keeps(), self._unseen()
+            lanes = [lane for lane in lanes if lane in mine and lane not in unseen]
         busy = self.flights.keys() | self._busy() | self.exhausted
         return [lane for lane in lanes if lane not in busy]
 

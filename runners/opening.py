@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
@@ -108,13 +108,7 @@ class Opening:
         self, source: Source | None, offsets: Mapping[str, JSON], journal: Journal, spark: SparkSession
     ) -> Source | None:
         """What waits now, behind these offsets; an origin that had no schema yet is opened once it has one."""
-        feeds = {feed.origin: feed for feed in source.feeds} if source else {}
-        unopened = {
-            name: surveyed(self.pipeline, origin, journal, spark)
-            for name, origin in self._origins.items()
-            if name not in feeds
-        }
-        if source is None or self._schemas(journal, spark, unopened):
+        if source is None:
             return self.source(journal, spark)
 
         def now(feed: Feed) -> Feed:
@@ -122,22 +116,27 @@ class Opening:
             return replace(feed, backlog=feed.backlog.again(spark, own))
 
         source = replace(source, feeds=[now(feed) for feed in source.feeds])
-        if not any(self._origins[feed.origin].evolves for feed in source.feeds):
-            return source
         backlogs = {feed.origin: feed.backlog for feed in source.feeds}
+        unopened = [name for name in self._origins if name not in backlogs]
+        if not unopened and not any(self._origins[name].evolves for name in backlogs):
+            return source
+        backlogs |= {name: surveyed(self.pipeline, self._origins[name], journal, spark) for name in unopened}
         schemas = self._schemas(journal, spark, backlogs)
         whole = {name: self._origins[name].completed(schema) for name, schema in schemas.items()}
         if whole == {feed.origin: feed.schema for feed in source.feeds}:
             return source
         return self._source(journal, spark, backlogs, schemas)
 
-    def anew(self, source: Source, journal: Journal, spark: SparkSession) -> Source:
-        """The same with what waits now by the ledger's word, for lanes in which another run was before."""
-        feeds = [
-            replace(feed, backlog=surveyed(self.pipeline, self._origins[feed.origin], journal, spark))
-            for feed in source.feeds
-        ]
-        return replace(source, feeds=feeds)
+    def anew(self, source: Source, origins: Collection[str], journal: Journal, spark: SparkSession) -> Source:
+        """The same with what waits at these origins now by the ledger's word, for lanes in which another run was
+        before. Nothing of them may be in flight here."""
+
+        def now(feed: Feed) -> Feed:
+            if feed.origin not in origins:
+                return feed
+            return replace(feed, backlog=surveyed(self.pipeline, self._origins[feed.origin], journal, spark))
+
+        return replace(source, feeds=[now(feed) for feed in source.feeds])
 
     @property
     def _origins(self) -> Mapping[str, Origin]:

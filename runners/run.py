@@ -41,7 +41,7 @@ from runners.listeners.scribe import Scribe
 from runners.opening import Opening
 from runners.owners.company import Company
 from runners.owners.ownership import StateLock, end_orphan, host_identity, process_identity, sweep_locks
-from runners.owners.taking import Taking
+from runners.owners.taking import Taking, kept
 from runners.owners.tenure import Tenure
 from runners.pace import Pace
 from runners.pipeline import Pipeline
@@ -204,7 +204,7 @@ class Run:
             "follow": self.follow,
         }
         before = journal.acquire(body, may=taking.may) if taking else journal.acquire(body)
-        sweep_locks(self.place.lock)
+        sweep_locks(self.place.lock, named=[str(owner.get("lock")) for owner in journal.state.owners])
         for owner in before:
             end_orphan(owner)
 
@@ -302,8 +302,12 @@ class Run:
             with runner.planning():
                 return opened(opening.again(source, offsets, journal, spark))
 
-        with runner.planning():
-            source = opened(opening.source(journal, spark))
+        source = None
+        if company is not None:
+            company.surveys()
+        if company is None or company.may_open:
+            with runner.planning():
+                source = opened(opening.source(journal, spark))
         if source is not None and self.backfill is not None:
             source = self.backfill.source(source, self.pipeline, journal)
         if source is not None and self.replay is not None:
@@ -311,7 +315,7 @@ class Run:
                 source = opened(self.replay.source(source, opening.lines, self.destinations, self.dlq, journal, spark))
         dispatcher.source = source
         if company is not None:
-            company.again = lambda source: opening.anew(source, journal, spark)
+            company.again = lambda source, origins: opening.anew(source, origins, journal, spark)
             company.begin()
             dispatcher.company = company
         if self.follow:
@@ -319,6 +323,8 @@ class Run:
             dispatcher.following = Following(every=every, again=again, now=self.clock.elapsed())
         self._say(RunStarted(pipeline=self.pipeline.name, run=self.id, waiting=self._waiting(journal, source)))
         dispatcher.run()
+        if company is not None and not dispatcher.stopping and company.left is not None:
+            raise kept(self.pipeline.name, journal.state, company.left)
 
     def _company(self, journal: Journal) -> Company | None:
         """The others with whom the lanes are shared."""
@@ -331,6 +337,7 @@ class Run:
             lanes=[lane for origin in self.pipeline.every_origin for lane in self.pipeline.lanes_of(origin)],
             definition=self.hash,
             frees=self.assignment == "round_robin" or bool(self.take_over),
+            follows=self.follow,
         )
 
     def _finish_open(
@@ -353,7 +360,7 @@ class Run:
             company.begin()
             dispatcher.company = company
         dispatcher.run()
-        if company is not None:
+        if company is not None and not dispatcher.forced:  # then a write may be under way until runners are closed
             dispatcher.company = None
             company.rest()
 

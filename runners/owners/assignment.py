@@ -23,6 +23,8 @@ class View:
     """The lanes in which it has carried all that there was."""
     frees: bool = True
     """Whether the lanes of an owner that is silent are taken from it."""
+    follows: bool = False
+    """Whether it goes on for ever, so that no lane is ever done for it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +71,7 @@ def next_change(state: State, view: View) -> Change:
     done = tuple(lane for lane in idle if lane in view.exhausted)
     give = tuple(lane for lane in idle if lane not in done and fair.get(lane, view.me) != view.me)
     free = [lane for lane, owner in fair.items() if owner == view.me and lane not in state.held]
-    return Change(done=done, give=give, take=tuple(lane for lane in free if lane not in state.done))
+    return Change(done=done, give=give, take=tuple(lane for lane in free if view.follows or lane not in state.done))
 
 
 def unfinished(state: State, view: View) -> bool:

@@ -37,6 +37,7 @@ class Company:
         lanes: Sequence[str],
         definition: str = "",
         frees: bool = True,
+        follows: bool = False,
         bury: Callable[[Mapping[str, JSON]], None] = end_orphan,
     ) -> None:
         self.journal = journal
@@ -46,12 +47,14 @@ class Company:
         """The hash of the definition, which is that of all of them."""
         self.bury = bury
         """Ends what an owner that is ousted may have left running."""
-        self.again: Callable[[Source], Source] = lambda source: source
-        """The same to plan from as it is now, for lanes that were another run's."""
-        self.view = View(me=journal.owner, lanes=lanes, frees=frees)
+        self.again: Callable[[Source, Collection[str]], Source] = lambda source, _: source
+        """The same to plan from, with what waits at these origins now, for lanes that were another run's."""
+        self.view = View(me=journal.owner, lanes=lanes, frees=frees, follows=follows)
         self.every = tenure.busy / LOOKS
         self.next = self.clock.elapsed()
         """When it is time to look."""
+        self._met: frozenset[str] = frozenset()
+        """Who was there when this run looked at what waits."""
         self._heard: dict[str, tuple[int, float]] = {}
         """The last word of each of the others, and when it was first seen, by the clock."""
 
@@ -61,14 +64,36 @@ class Company:
         return len(self.journal.state.owners) == 1
 
     @property
+    def strangers(self) -> bool:
+        """Whether somebody came since this run looked at what waits: he may have seen more."""
+        return any(owner["owner"] not in self._met for owner in self.journal.state.owners)
+
+    def surveys(self) -> None:
+        """What is looked at from now on is what all see who are here now."""
+        self._met = frozenset(owner["owner"] for owner in self.journal.state.owners)
+
+    @property
+    def left(self) -> Mapping[str, JSON] | None:
+        """An owner that says nothing any more and keeps its lanes all the same; None if there is none."""
+        state = self.journal.state
+        kept = (state.owned_by(name) for name in self.view.silent if not self.view.frees and state.lanes_of(name))
+        return next(kept, None)
+
+    @property
+    def has_nothing_to_open(self) -> bool:
+        """Whether who came first follows, and has seen nothing yet from which a schema could be told."""
+        owner = self.journal.state.owner or {}
+        return not self.may_open and bool(owner.get("follow") and owner.get("ready"))
+
+    @property
     def may_open(self) -> bool:
         """Whether this run may open the pipeline: the others have, with the same definition, or it came first."""
         owner = self.journal.state.owner or {}
         return owner.get("owner") == self.view.me or self.journal.state.opened.get("hash") == self.definition
 
     def await_opening(self, ends: Callable[[], bool]) -> None:
-        """Return once this run may open the pipeline, or `ends` says that it is not to."""
-        while not (ends() or self.may_open):
+        """Return once this run may open the pipeline, or there is nothing to open, or `ends` says that it is not to."""
+        while not (ends() or self.may_open or self.has_nothing_to_open):
             self.clock.wait(min(1.0, self.every))
             self.look()
             self.change()
@@ -102,7 +127,8 @@ class Company:
         while True:
             self._note(self.clock.elapsed())
             silent = frozenset(self._silent(self.clock.elapsed()))
-            self.view = replace(self.view, silent=silent, busy=frozenset(busy), exhausted=frozenset(exhausted))
+            over = frozenset() if self.strangers else frozenset(exhausted)
+            self.view = replace(self.view, silent=silent, busy=frozenset(busy), exhausted=over)
             change = next_change(self.journal.state, self.view)
             gone = [owner for owner in self.journal.state.owners if owner["owner"] in change.oust]
             if not change:

@@ -10,7 +10,8 @@ import select
 import signal
 import socket
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from origins.batch import JSON
@@ -56,11 +57,15 @@ class StateLock:
             os.close(self._file)
             self._file = None
 
-    def held(self) -> bool:
-        """Whether somebody has the lock now. Changes nothing, and gets in nobody's way."""
-        if not self.path.exists():
-            return False
-        file = _opened(self.path)
+    def held(self) -> bool | None:
+        """Whether somebody has the lock now; None where there is no such file. Changes nothing, and gets in nobody's
+        way."""
+        try:
+            file = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _unusable(self.path, error) from error
         try:
             return not _locks(file, fcntl.LOCK_SH)
         finally:
@@ -73,11 +78,14 @@ def lock_path(place: str) -> Path:
     return Path(tempfile.gettempdir()) / f"wherry-{name}.lock"
 
 
-def sweep_locks(path: Path) -> None:
-    """Remove what runs that died have left beside this lock: files of their own that nobody has locked."""
+def sweep_locks(path: Path, *, named: Collection[str] = (), older: float = 3_600) -> None:
+    """Remove what runs that died have left beside this lock: files of their own that nobody has locked, and that have
+    been there for so many seconds. Those that owners are known by stay: they prove whether their owners live."""
     for file in path.parent.glob(f"{path.name}-*"):
-        if not StateLock(file).held():
-            file.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            old = time.time() - file.stat().st_mtime >= older
+            if old and file.name not in named and not StateLock(file).held():
+                file.unlink(missing_ok=True)
 
 
 def host_identity() -> dict[str, JSON]:
@@ -158,10 +166,14 @@ def _opened(path: Path) -> int:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
         return os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     except OSError as error:
-        raise LockError(
-            f"The lock file {path} cannot be opened: {error.strerror}.",
-            hint="It keeps two runs of one pipeline apart; its folder must be writable.",
-        ) from error
+        raise _unusable(path, error) from error
+
+
+def _unusable(path: Path, error: OSError) -> LockError:
+    return LockError(
+        f"The lock file {path} cannot be opened: {error.strerror}.",
+        hint="It keeps two runs of one pipeline apart; its folder must be writable.",
+    )
 
 
 def _locks(file: int, how: int) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -49,7 +49,7 @@ class Taking:
         """Return once it may be taken, or is to be joined, which is true then; waits for a word of each owner, up to a
         lease. Raises `Owned` as soon as one that cannot be joined is seen to live."""
         owners = journal.state.owners
-        if self._joins(owners):
+        if self._joins(journal.state):
             return True
         if not owners and self.assignment == "single" and self.lock.path != self.place.lock:
             raise Owned(f"{self.pipeline} is being run already, on this host.", hint="Wait for it, or stop it first.")
@@ -57,17 +57,19 @@ class Taking:
             self._outlast(journal, owner)
         return False
 
-    def _joins(self, owners: Sequence[Mapping[str, JSON]]) -> bool:
-        """Whether all who have it share its lanes as this run would, and somebody may be alive."""
-        alike = all((each.get("assignment"), each.get("hash")) == (self.assignment, self.hash) for each in owners)
-        alive = any(not is_dead(each, self.place, self.lock) for each in owners)
-        return self.assignment != "single" and alike and alive
+    def _joins(self, state: State) -> bool:
+        """Whether all who have it share its lanes as this run would, nobody asked them to stop, and somebody may be
+        alive."""
+        who = state.owners
+        alike = all((each.get("assignment"), each.get("hash")) == (self.assignment, self.hash) for each in who)
+        alive = any(not is_dead(each, self.place, self.lock) for each in who)
+        return self.assignment != "single" and not state.stopping and alike and alive
 
     def _outlast(self, journal: Journal, owner: Mapping[str, JSON]) -> None:
         """Return once this owner is not waited for any more."""
         name = owner["owner"]
         if owner.get("assignment") == "local_only" and not self.take_over and journal.state.lanes_of(name):
-            raise self._kept(journal.state, owner)
+            raise kept(self.pipeline, journal.state, owner)
         if self._is_free(owner) or self._outlasted.get(name) == owner["heard"]:
             return
         strange = bool(self._present) and (name not in self._present or name in self._outlasted)
@@ -108,14 +110,6 @@ class Taking:
                 return False
         return True
 
-    def _kept(self, state: State, owner: Mapping[str, JSON]) -> Owned:
-        lanes = ", ".join(state.lanes_of(owner["owner"]))
-        return Owned(
-            f"Lanes {lanes} of {self.pipeline} belong to {named(owner)}, since {owner['at']}; run.assignment is "
-            f"local_only, so nobody takes them over until told. Its last word is of {owner['heard_at']}.",
-            hint='Wait for it, or stop it first. If that run is surely gone:  --take-over "why you know"',
-        )
-
     def _owned(self, owner: Mapping[str, JSON]) -> Owned:
         if owner["host"] == socket.gethostname():
             return Owned(
@@ -128,6 +122,16 @@ class Taking:
             f"its last word is of {owner['heard_at']}.",
             hint='Wait for it, or stop it first. If that run is surely gone:  --take-over "why you know"',
         )
+
+
+def kept(pipeline: str, state: State, owner: Mapping[str, JSON]) -> Owned:
+    """What is said of an owner whose lanes stay its own."""
+    lanes = ", ".join(state.lanes_of(owner["owner"]))
+    return Owned(
+        f"Lanes {lanes} of {pipeline} belong to {named(owner)}, since {owner['at']}; run.assignment is "
+        f"local_only, so nobody takes them over until told. Its last word is of {owner['heard_at']}.",
+        hint='Wait for it, or stop it first. If that run is surely gone:  --take-over "why you know"',
+    )
 
 
 def lives(state: State, place: Place, clock: Clock) -> bool:
@@ -157,15 +161,15 @@ def seems_alive(owner: Mapping[str, JSON], clock: Clock) -> bool:
 def is_dead(owner: Mapping[str, JSON], place: Place, mine: StateLock | None = None) -> bool:
     """Whether the owner is surely dead: it ran on this host, and nobody but `mine` has the lock that it had.
 
-    Of a state elsewhere the lock lies in a folder for temporary files: there another host of this name has another one,
-    and a file that is missing was cleaned away.
+    A file that is missing proves nothing. Of a state elsewhere the lock lies in a folder for temporary files: there
+    another host of this name has another one.
     """
     if owner["host"] != socket.gethostname() or owner.get("ownership") == "off":
         return False
     file = place.lock.with_name(str(owner.get("lock") or place.lock.name))
-    if place.directory is None and (owner["boot"] != host_identity()["boot"] or not file.exists()):
+    if place.directory is None and owner["boot"] != host_identity()["boot"]:
         return False
-    return (mine is not None and mine.path == file) or not StateLock(file).held()
+    return (mine is not None and mine.path == file) or StateLock(file).held() is False
 
 
 def named(owner: Mapping[str, JSON]) -> str:

@@ -258,6 +258,7 @@ def test_local_lanes_of_the_dead_are_refused_to_a_run_that_is_not_told(host: Hos
     """It says whose they are, and what to do."""
     local = {"assignment": "local_only"}
     dead = Journal(host.ledger, Tenure(ManualClock(), 60))
+    host.place.lock.with_name("lock-x").touch()
     dead.acquire({**ELSEWHERE, **host_identity(), "pipeline": "orders", **local, "hash": "h"})
     dead.record(Entry(kind="take", body={"lanes": ["0", "3"]}))
     clock = ManualClock()

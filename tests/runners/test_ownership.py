@@ -210,14 +210,23 @@ def test_a_lock_file_is_not_followed_elsewhere(tmp_path: Path) -> None:
 
 
 def test_what_dead_runs_left_beside_a_lock_is_swept(tmp_path: Path) -> None:
-    """Files of their own that nobody has locked; all others stay."""
-    for name in ("lock", "lock-dead", "lock-lives", "ledger"):
+    """Files of their own that nobody has locked, after an hour; but for those that owners are known by."""
+    for name in ("lock", "lock-dead", "lock-lives", "lock-owner", "lock-new", "ledger"):
         (tmp_path / name).touch()
+        if name != "lock-new":
+            os.utime(tmp_path / name, (0, 0))
     lives = StateLock(tmp_path / "lock-lives")
     assert lives.acquire()
-    sweep_locks(tmp_path / "lock")
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["ledger", "lock", "lock-lives"]
+    sweep_locks(tmp_path / "lock", named=["lock-owner"])
+    left = ["ledger", "lock", "lock-lives", "lock-new", "lock-owner"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == left
     lives.release()
+
+
+def test_a_lock_file_that_is_not_there_says_nothing(tmp_path: Path) -> None:
+    """It is not made by looking."""
+    assert StateLock(tmp_path / "lock").held() is None
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_states_of_other_names_have_other_lock_files() -> None:

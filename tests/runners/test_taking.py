@@ -337,6 +337,7 @@ def test_a_frozen_process_loses_its_lease_to_another_one_and_can_record_nothing(
         ({}, 59, True),
         ({}, 61, False),
         ({**host_identity(), "lock": "lock"}, 0, False),
+        ({**host_identity(), "lock": "lock-swept"}, 0, True),
         ({"ownership": "off"}, 10_000, True),
         ({**host_identity(), "ownership": "off", "started": "1"}, 0, False),
         ({**host_identity(), "ownership": "off"}, 10_000, True),
@@ -347,5 +348,6 @@ def test_whether_somebody_runs_it_can_be_told_without_waiting(
 ) -> None:
     """By its lock, its process or its last word; that is for people to read, and not to take anything by."""
     journal = shop.owner(**who)
+    shop.place.lock.touch()
     shop.clock.move(silent)
     assert lives(journal.state, shop.place, shop.clock) is alive
