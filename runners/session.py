@@ -130,12 +130,19 @@ def start(conf: Mapping[str, str], packages: Sequence[str] = (), *, connect: boo
 
 def _launch(settings: Mapping[str, str]) -> None:
     """Start the JVM with these settings; Spark starts in it later. What it is started with stands in everybody's list
-    of processes, where no secret among the other settings belongs."""
-    from pyspark import SparkConf, SparkContext
+    of processes, where no secret among the other settings belongs.
 
-    conf = SparkConf(loadDefaults=False, _jvm=None)
-    conf.setAll(list(settings.items()))
-    SparkContext._ensure_initialized(conf=conf)
+    A signal for all of our process group, as a terminal and `timeout` send it, is not for the JVM: it has to live until
+    what is in flight has finished. It ends with us, when its standard input does.
+    """
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is None:
+        conf = SparkConf(loadDefaults=False, _jvm=None)
+        conf.setAll(list(settings.items()))
+        gateway = launch_gateway(conf, {"start_new_session": True})  # type: ignore[no-untyped-call]
+        SparkContext._ensure_initialized(gateway=gateway)
 
 
 def _memory() -> int:
