@@ -421,10 +421,14 @@ def test_a_run_from_the_beginning_moves_the_offsets_first(
     assert "nobody can be asked here" in capsys.readouterr().err
     assert (moves, calls) == ([], [])
     assert cli.execute(["run", file, "--from-beginning", "--reason", "again", "--yes"]) == 0
-    assert "5 → the beginning" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "5 → the beginning" in said
+    assert "Done." not in said
     assert (moves, len(calls)) == (["again"], 1)
     assert cli.execute(["offsets", "reset", file, "--reason", "once more", "--yes", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["lanes"]["0"]["rows"] == 9
+    out, said = capsys.readouterr()
+    assert json.loads(out)["lanes"]["0"]["rows"] == 9
+    assert said.endswith("\nDone. The next run goes on from there:  wherry run orders.yaml\n")
     assert moves == ["again", "once more"]
 
 
