@@ -464,7 +464,7 @@ def _told(pipeline: Pipeline, log_format: str) -> Iterator[Listener]:
 
 def _not_begun(pipeline: Pipeline) -> int:
     """Say so, and give the exit code."""
-    from runners.log_lines import complain
+    from runners.listeners.log_lines import complain
 
     complain(f"{pipeline.name} was stopped before it began to carry.")
     return STOPPED

@@ -112,7 +112,7 @@ def report(said: Report, file: str) -> str:
 
 def _took_part(said: Report, each: DestinationReport) -> bool:
     """Whether a destination was to get any of it; a backfill may be for others alone."""
-    from runners.progress import is_aside
+    from runners.state import is_aside
 
     again = bool(said.lanes) and all(map(is_aside, said.lanes))
     return not again or any(vars(each).values())

@@ -47,7 +47,7 @@ state: {schema: default}
 def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """A command in a process with a Spark of its own."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
-    program = [sys.executable, "-c", "from runners.cli import main; main()", *words]
+    program = [sys.executable, "-c", "from runners.command_line.cli import main; main()", *words]
     return subprocess.run(
         program,
         cwd=folder,

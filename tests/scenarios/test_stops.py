@@ -157,7 +157,7 @@ def test_a_group_that_is_terminated_finishes_what_is_in_flight(place: Place) -> 
     four_files(place)
     (place.folder / "calls.py").write_text(TERMINATES)
     file = place.define(ORDERS.replace("destinations:", '  - python: "calls:terminate"\ndestinations:'))
-    command = [sys.executable, "-c", "from runners.cli import main; main()", "run", file.name, "--json"]
+    command = [sys.executable, "-c", "from runners.command_line.cli import main; main()", "run", file.name, "--json"]
     program = ["sh", "-c", 'export GROUP=$$; exec "$@"', "sh", *command]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
     ended = subprocess.run(
