@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
 
 from origins.errors import OriginError
@@ -26,6 +26,12 @@ class SchemaChanged(OriginError):
     """Files are not as their schema says, and the policy for that is `stop`."""
 
     code = "SCHEMA"
+
+
+def ways_on(kinds: Collection[str]) -> str:
+    """What may be done about such changes, at the end of a sentence."""
+    let, refuse = (", ".join(f"{kind}: {policy}" for kind in kinds) for policy in ("evolve", "nack"))
+    return f"say in the definition: `on_change: {{{let}}}` lets it come, `on_change: {{{refuse}}}` refuses its rows"
 
 
 @dataclass(frozen=True, kw_only=True)

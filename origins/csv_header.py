@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
-from origins.changes import Changes, SchemaChanged
+from origins.changes import Changes, SchemaChanged, ways_on
 from origins.csv_quotes import encoding_of
 from origins.errors import OriginError
 from origins.listing import Place, literally
@@ -81,13 +81,16 @@ def in_order(
     differs = {"missing": [name for name in columns if name.lower() not in keys], "extra": extra}
     said = {"missing": "has no column {}", "extra": "has the column {}, which the schema has not"}
     told = {kind: said[kind].format(", ".join(names)) for kind, names in differs.items() if names}
-    stops = [told[kind] for kind in told if getattr(changes, kind) == "stop"]
+    stopping = [kind for kind in told if getattr(changes, kind) == "stop"]
+    stops = [told[kind] for kind in stopping]
     if twice:
         stops.append(f"has the column {', '.join(twice)} more than once")
     if stops:
         raise SchemaChanged(
             f"{path} {' and '.join(stops)}. Its header is: {', '.join(found)}",
-            hint="Correct the file, move it out of the path, or say with on_change what is to be done.",
+            hint="Correct the file, or move it out of the path."
+            if twice
+            else f"Correct the file, move it out of the path, or {ways_on(stopping)}.",
         )
     nacks = [told[kind] for kind in told if (kind, getattr(changes, kind)) in _NACKS]
     ours = {index: f"{HIDDEN}other_{index}" for index, key in enumerate(keys) if key not in wanted}

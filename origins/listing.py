@@ -7,6 +7,7 @@ its own name.
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -51,12 +52,17 @@ class Place:
         """The paths of files as Spark's readers take them: patterns which only these files fit."""
         return [literally(self.full(name)) for name in names]
 
+    @property
+    def is_there(self) -> bool:
+        """Whether this machine has the root; of what only Spark can see nobody knows, and it is taken to be there."""
+        return not self.local or os.path.isdir(without_scheme(self.root))
+
     def files(self, spark: SparkSession) -> list[File]:
         """What is there now, in order. Raises `OriginError` when the root is not there."""
         if self.local:
-            root = without_scheme(self.root)
-            if not os.path.isdir(root):
+            if not self.is_there:
                 raise _missing(self.root)
+            root = without_scheme(self.root)
             found = _found(root, self.segments, "")
             once = set(found) if "**" in self.segments else found
             return sorted(once, key=tuple)
@@ -202,7 +208,17 @@ def _is_hidden(name: str) -> bool:
 
 
 def _missing(path: str) -> OriginError:
+    near = _near(without_scheme(path)) if is_local(path) else ""
     return OriginError(
         f"There is nothing at {path}.",
-        hint="Make the folder (an empty one is fine), or correct the origin's path.",
+        hint=f"{near}Make the folder (an empty one is fine), or correct the origin's path.",
     )
+
+
+def _near(path: str) -> str:
+    """What there is of nearly the same name."""
+    folder, name = os.path.split(path)
+    while not os.path.isdir(folder):
+        folder, name = os.path.split(folder)
+    near = difflib.get_close_matches(name, os.listdir(folder), n=1)
+    return f"There is {os.path.join(folder, near[0])}. " if near else ""

@@ -8,7 +8,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from origins.bad_lines import Verdict
-from origins.changes import RESCUED, Changes, SchemaChanged
+from origins.changes import RESCUED, Changes, SchemaChanged, ways_on
 from origins.json_keys import paths_in
 from origins.listing import Place, without_scheme
 from origins.names import HIDDEN, quoted, text
@@ -72,11 +72,11 @@ class ParquetRows:
         }
         said = {"missing": "has no column {}", "extra": "has the column {}, which the schema has not"}
         told = {kind: said[kind].format(", ".join(_topmost(paths))) for kind, paths in differs.items() if paths}
-        stops = [what for kind, what in told.items() if getattr(self._changes, kind) == "stop"]
+        stops = {kind: what for kind, what in told.items() if getattr(self._changes, kind) == "stop"}
         if stops:
             raise SchemaChanged(
-                f"{self.files.place.full(name)} {' and '.join(stops)}.",
-                hint="Put another file in its place, move it away, or say with on_change what is to be done.",
+                f"{self.files.place.full(name)} {' and '.join(stops.values())}.",
+                hint=f"Put another file in its place, move it away, or {ways_on(stops)}.",
             )
         extra = tuple(column for column in found.names if column in differs["extra"])
         kept = extra if self._changes.extra == "rescue" else ()

@@ -8,12 +8,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from destinations.delta import Delta
 from destinations.destination import Destination
 from origins.quantities import seconds
 from runners.errors import Refusal
 from runners.ledgers.ledger import Ledger
 from runners.owners.ownership import lock_path
 from runners.pipeline import Pipeline, SchemaState
+from runners.session import forgotten
 from runners.store import Folders, Store, Tables
 
 if TYPE_CHECKING:
@@ -110,4 +112,21 @@ def check_pipeline(pipeline: Pipeline, place: Place, state: State) -> None:
         raise Refusal(
             f"This state belongs to {state.pipeline}, and the definition is called {pipeline.name}: {place}.",
             hint="Give the pipeline its old name back, or a state of its own (`state:`).",
+        )
+
+
+def check_lasting(pipeline: Pipeline, spark: SparkSession) -> None:
+    """Raises `Refusal`, and ends this Spark, which was started for this run, where it would forget the pipeline's
+    tables at its end."""
+    delta = [each for each in (*pipeline.destinations, pipeline.dlq.destination) if isinstance(each, Delta)]
+    place = Place.of(pipeline)
+    state = [f"{place.schema}.{place.name}_ledger"] if place.schema else []
+    tables = [*state, *(each.table for each in delta if each.table)]
+    gone = forgotten(spark, tables) if tables else []
+    if gone:
+        spark.stop()
+        raise Refusal(
+            f"Spark's catalog is in its memory, and the next run would not find {' and '.join(gone)}.",
+            hint="Name folders, with `path` and `state`, or give Spark a catalog that lasts, with "
+            "`spark: {conf: …}`; runners/README.md says how.",
         )

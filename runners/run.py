@@ -45,14 +45,14 @@ from runners.owners.taking import Taking, kept
 from runners.owners.tenure import Tenure
 from runners.pace import Pace
 from runners.pipeline import Pipeline
-from runners.place import Place, check_pipeline
+from runners.place import Place, check_lasting, check_pipeline
 from runners.report import Bookkeeper, Report, RunError
 from runners.reports.run_history import RunRow, scribe_of, told
 from runners.reports.timeline import Timeline
 from runners.retry import policy
 from runners.ruling import Ruling
 from runners.runner import Runner
-from runners.session import ahead, answers, is_connect, jvm_process, obtain, own
+from runners.session import ahead, answers, is_connect, is_given, jvm_process, obtain, own
 from runners.snapshot import snapshot
 from runners.source import Source, notices_of
 from runners.state import REPLAY
@@ -121,7 +121,10 @@ class Run:
         with self._locked() as taking, discreet(self.pipeline.secrets):
             journal = None if self.place.needs_spark else self._journal(None, taking)
             options = self.pipeline.spark
+            starts = self.spark is None and not is_given()
             given = self.spark or obtain(options.conf, options.packages)
+            if starts:
+                check_lasting(self.pipeline, given)
             spark = own(given, self.pipeline.run_options.time_zone)
             journal = journal or self._journal(spark, taking)
             self._acquire(journal, spark, taking)

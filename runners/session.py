@@ -95,6 +95,27 @@ def obtain(conf: Mapping[str, str] | None = None, packages: Sequence[str] = ()) 
     return start(conf or {}, packages)
 
 
+def is_given() -> bool:
+    """Whether there is a Spark to use, so that none is started."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        return False
+    named = os.environ.get("SPARK_REMOTE") or "PYSPARK_GATEWAY_PORT" in os.environ
+    return bool(named) or SparkSession.getActiveSession() is not None
+
+
+def forgotten(spark: SparkSession, tables: Sequence[str]) -> list[str]:
+    """Those of these tables that this Spark does not know any more when it is started anew: its own catalog is in its
+    memory."""
+    default = spark.conf.get("spark.sql.defaultCatalog", "spark_catalog")
+    kept = spark.conf.get("spark.sql.catalogImplementation", "in-memory") != "in-memory"
+    ours = spark.conf.get("spark.sql.catalog.spark_catalog", "") == _LOCAL["spark.sql.catalog.spark_catalog"]
+    if kept or not ours:
+        return []
+    return [each for each in tables if (each.split(".")[0] if each.count(".") > 1 else default) == "spark_catalog"]
+
+
 def start(conf: Mapping[str, str], packages: Sequence[str] = (), *, connect: bool = False) -> SparkSession:
     """A local session tuned for one machine. Its own noise goes to a log file that an error names."""
     check_java()
@@ -130,12 +151,19 @@ def start(conf: Mapping[str, str], packages: Sequence[str] = (), *, connect: boo
 
 def _launch(settings: Mapping[str, str]) -> None:
     """Start the JVM with these settings; Spark starts in it later. What it is started with stands in everybody's list
-    of processes, where no secret among the other settings belongs."""
-    from pyspark import SparkConf, SparkContext
+    of processes, where no secret among the other settings belongs.
 
-    conf = SparkConf(loadDefaults=False, _jvm=None)
-    conf.setAll(list(settings.items()))
-    SparkContext._ensure_initialized(conf=conf)
+    A signal for all of our process group, as a terminal and `timeout` send it, is not for the JVM: it has to live until
+    what is in flight has finished. It ends with us, when its standard input does.
+    """
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is None:
+        conf = SparkConf(loadDefaults=False, _jvm=None)
+        conf.setAll(list(settings.items()))
+        gateway = launch_gateway(conf, {"start_new_session": True})  # type: ignore[no-untyped-call]
+        SparkContext._ensure_initialized(gateway=gateway)
 
 
 def _memory() -> int:

@@ -9,6 +9,7 @@ import contextlib
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -418,16 +419,16 @@ def _carried(
     from runners.errors import Owned
     from runners.listeners.log_lines import complain
 
+    heard: list[int] = []
     try:
         with (
             hidden(pipeline.secrets),
-            _termination_interrupts(),
+            _signals_interrupt(heard),
             contextlib.nullcontext() if quiet else _told(pipeline, log_format) as listener,
         ):
             report = carry([listener] if listener else [])
     except KeyboardInterrupt:
-        complain(f"{pipeline.name} was stopped before it began to carry.")
-        return STOPPED
+        return _not_begun(pipeline)
     except Owned as error:
         if not skips:
             raise
@@ -436,6 +437,10 @@ def _carried(
         if json:
             click.echo(printing.as_json({"pipeline": pipeline.name, "status": "skipped", "reason": error.message}))
         return 0
+    except Exception:
+        if not heard:
+            raise
+        return _not_begun(pipeline)
     if report.error is not None:
         complain(without(pipeline.secrets, printing.failure(report, file)), code=report.error.code)
     facts = without(pipeline.secrets, report.json())
@@ -457,11 +462,26 @@ def _told(pipeline: Pipeline, log_format: str) -> Iterator[Listener]:
             yield bar
 
 
+def _not_begun(pipeline: Pipeline) -> int:
+    """Say so, and give the exit code."""
+    from runners.listeners.log_lines import complain
+
+    complain(f"{pipeline.name} was stopped before it began to carry.")
+    return STOPPED
+
+
 @contextlib.contextmanager
-def _termination_interrupts() -> Iterator[None]:
-    """Until the engine listens itself, being terminated ends as being interrupted does."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+def _signals_interrupt(heard: list[int]) -> Iterator[None]:
+    """Until the engine listens itself, being terminated ends as being interrupted does. Those that were `heard` explain
+    what is raised: a Spark that is interrupted while it starts ends with errors of its own."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        heard.append(number)
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -54,7 +54,7 @@ def set_offset(lane: str, offset: str, reason: str, yes: bool, json: bool, **giv
     except JSONDecodeError as error:
         raise click.BadParameter(f"expected JSON, got {offset!r}: {error.msg}", param_hint="--offset") from error
     pipeline = looked_at(**given)
-    move_offsets(pipeline, plan_set(pipeline, lane, parsed), reason=reason, yes=yes, json=json)
+    move_offsets(pipeline, plan_set(pipeline, lane, parsed), reason=reason, yes=yes, json=json, file=str(given["file"]))
 
 
 @offsets.command("rewind")
@@ -79,7 +79,14 @@ def rewind_offsets(batches: int | None, moment: str | None, reason: str, yes: bo
             f"expected a time such as 2026-01-31T06:00, got {moment!r}", param_hint="--to"
         ) from error
     pipeline = looked_at(**given)
-    move_offsets(pipeline, plan_rewind(pipeline, batches=batches, to=to), reason=reason, yes=yes, json=json)
+    move_offsets(
+        pipeline,
+        plan_rewind(pipeline, batches=batches, to=to),
+        reason=reason,
+        yes=yes,
+        json=json,
+        file=str(given["file"]),
+    )
 
 
 @offsets.command("reset")
@@ -94,11 +101,12 @@ def reset_offsets(reason: str, yes: bool, json: bool, **given: Any) -> None:
     from runners.offsets import plan_reset
 
     pipeline = looked_at(**given)
-    move_offsets(pipeline, plan_reset(pipeline), reason=reason, yes=yes, json=json)
+    move_offsets(pipeline, plan_reset(pipeline), reason=reason, yes=yes, json=json, file=str(given["file"]))
 
 
-def move_offsets(pipeline: Pipeline, move: Move, *, reason: str, yes: bool, json: bool = False) -> None:
-    """Say what a move will do, ask whether to do it, and do it."""
+def move_offsets(pipeline: Pipeline, move: Move, *, reason: str, yes: bool, json: bool = False, file: str = "") -> None:
+    """Say what a move will do, ask whether to do it, and do it; where the definition's `file` is named, also what to
+    type next."""
     from runners.command_line import printing
     from runners.errors import Refusal
     from runners.offsets import carry_out
@@ -109,6 +117,8 @@ def move_offsets(pipeline: Pipeline, move: Move, *, reason: str, yes: bool, json
             raise Refusal("Nothing was moved: it needs a reason, which the ledger keeps.", hint='Add --reason "…".')
         sure(yes=yes)
         carry_out(pipeline, move, reason=reason)
+        if file:
+            click.echo(f"Done. The next run goes on from there:  wherry run {file}", err=True)
     if json:
         click.echo(printing.as_json(move.json()))
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from runners.definitions.validation import Explanation
     from runners.offsets import Move
     from runners.pipeline import Pipeline
-    from runners.report import Report
+    from runners.report import DestinationReport, Report
 
 _WIDEST = 110
 _KEPT = "\0"
@@ -98,6 +98,7 @@ def report(said: Report, file: str) -> str:
     rows = [
         [name, *(f"{count:,}" for count in (said.read, each.delivered, each.filtered, each.nacked))]
         for name, each in said.destinations.items()
+        if _took_part(said, each)
     ]
     parts = [began, table(["to", "read", "delivered", "filtered", "refused"], rows)]
     if said.balanced is not True:
@@ -107,6 +108,14 @@ def report(said: Report, file: str) -> str:
     if said.nacked > said.discarded:
         parts.append(f"The refused rows:  wherry dlq show {file}")
     return "\n".join([*parts, *notices])
+
+
+def _took_part(said: Report, each: DestinationReport) -> bool:
+    """Whether a destination was to get any of it; a backfill may be for others alone."""
+    from runners.state import is_aside
+
+    again = bool(said.lanes) and all(map(is_aside, said.lanes))
+    return not again or any(vars(each).values())
 
 
 def _spent(seconds: Mapping[str, float]) -> str:

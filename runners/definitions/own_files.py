@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import itertools
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from origins.names import quoted
 from runners.errors import Refusal
 
 _FORMATS = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
@@ -28,6 +30,25 @@ _TYPES = {
     "date": re.compile(r"\d{4}-\d\d-\d\d"),
     "timestamp": re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?"),
 }
+
+_WRITTEN_OTHERWISE = {
+    "decimal(18,2)": (
+        re.compile(r"[+-]?(\d{1,3}(\.\d{3})+|\d+)(,\d{1,2})?"),
+        "replace(regexp_replace({}, '[.](?=[0-9]{{3}}(?![0-9]))', ''), ',', '.')",
+    ),
+    "date": (
+        re.compile(r"\d\d\.\d\d\.\d{4}"),
+        "regexp_replace({}, '^([0-9]{{2}})[.]([0-9]{{2}})[.]([0-9]{{4}})$', '$3-$2-$1')",
+    ),
+}
+"""`1.234,56` and `31.01.2026`, and how they are put so that a cast takes them; anything else stays for it to refuse."""
+_LOOKS = [
+    *((kind, looks, "") for kind, looks in _TYPES.items()),
+    *((kind, looks, put) for kind, (looks, put) in _WRITTEN_OTHERWISE.items()),
+]
+_BYTES = 1 << 20
+"""So much of a file shows whether it is UTF-8."""
+_LATIN = "ISO-8859-1"
 
 
 def definition_for(place: Path, directory: Path, name: str) -> str:
@@ -46,8 +67,13 @@ def definition_for(place: Path, directory: Path, name: str) -> str:
         options, rows = _sample(files[0], kind)
     except (OSError, ValueError) as error:
         raise Refusal(f"{files[0]} cannot be read as {kind}: {error}.") from error
-    types = _types(rows)
-    cast = f"stages:\n  - cast: {_flow(types)}  # as the first rows look; refuses what does not fit\n" if types else ""
+    types, written = _types(rows)
+    put = f"  - with_columns: {_flow(written)}  # from 1.234,56 and 31.01.2026\n" if written else ""
+    cast = (
+        f"stages:\n{put}  - cast: {_flow(types)}  # as the first rows look; refuses what does not fit\n"
+        if types
+        else ""
+    )
     return (
         f"name: {name}\n"
         "origin:\n"
@@ -72,22 +98,39 @@ def _suffix(file: Path) -> str:
     return Path(file.stem if file.suffix == ".gz" else file.name).suffix
 
 
-def _sample(file: Path, kind: str) -> tuple[Mapping[str, str], list[Mapping[str, object]]]:
+def _sample(file: Path, kind: str) -> tuple[Mapping[str, str], Sequence[Mapping[str, object]]]:
     """The reader's options that the file needs, and its first rows."""
     if kind == "parquet":
         return {}, []
-    with _opened(file) as lines:
-        if kind == "json":
+    if kind == "json":
+        with _opened(file) as lines:
             return {}, list(_objects(itertools.islice(lines, _LOOKED_AT)))
+    encoding = {} if _is_utf8(_start(file)) else {"encoding": _LATIN}
+    with _opened(file, **encoding) as lines:
         header = next(lines, "")
         separator = max(",;\t|", key=header.count)
         read = csv.DictReader(itertools.chain([header], lines), delimiter=separator)
-        return {} if separator == "," else {"sep": separator}, list(itertools.islice(read, _LOOKED_AT))
+        rows = list(itertools.islice(read, _LOOKED_AT))
+    return {**({} if separator == "," else {"sep": separator}), **encoding}, rows
 
 
-def _opened(file: Path) -> IO[str]:
-    how = {"encoding": "utf-8-sig", "errors": "replace"}
+def _opened(file: Path, encoding: str = "utf-8-sig") -> IO[str]:
+    how = {"encoding": encoding, "errors": "replace"}
     return gzip.open(file, "rt", **how) if file.suffix == ".gz" else file.open("r", **how)  # type: ignore[call-overload,no-any-return]
+
+
+def _start(file: Path) -> bytes:
+    with gzip.open(file, "rb") if file.suffix == ".gz" else file.open("rb") as stream:
+        return stream.read(_BYTES)
+
+
+def _is_utf8(start: bytes) -> bool:
+    """Whether a file that begins so is meant to be UTF-8, also with bytes in it that are none."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(start)
+    except UnicodeDecodeError:
+        return any("\x7f" < char < "\ud800" for char in start.decode("utf-8", errors="surrogateescape"))
+    return True
 
 
 def _objects(lines: Iterable[str]) -> Iterator[Mapping[str, object]]:
@@ -100,24 +143,26 @@ def _objects(lines: Iterable[str]) -> Iterator[Mapping[str, object]]:
             yield row
 
 
-def _types(rows: list[Mapping[str, object]]) -> dict[str, str]:
-    """The types of the columns whose values are text that looks like something else."""
+def _types(rows: Sequence[Mapping[str, object]]) -> tuple[dict[str, str], dict[str, str]]:
+    """The types of the columns whose values are text that looks like something else, and for those whose values a cast
+    does not take as they are written, the expressions that put them so."""
     names = dict.fromkeys(name for row in rows for name in row if isinstance(name, str) and name)
     found = {name: _type([row.get(name) for row in rows]) for name in names}
-    return {name: kind for name, kind in found.items() if kind}
+    types = {name: kind for name, (kind, _) in found.items() if kind}
+    return types, {name: put.format(quoted(name)) for name, (_, put) in found.items() if put}
 
 
-def _type(values: list[object]) -> str:
+def _type(values: list[object]) -> tuple[str, str]:
     given = [value.strip() for value in values if isinstance(value, str) and value.strip()]
     if not given or any(not isinstance(value, str) for value in values if value is not None):
-        return ""
+        return "", ""
     if any(_CODE.fullmatch(value) for value in given):
-        return ""
+        return "", ""
     most = min(max(_MOST_BAD * len(given), _FEW_BAD), _NEVER_BAD * len(given))
-    for kind, looks in _TYPES.items():
+    for kind, looks, put in _LOOKS:
         if sum(not looks.fullmatch(value) for value in given) <= most:
-            return kind
-    return ""
+            return kind, put
+    return "", ""
 
 
 def _flow(values: Mapping[str, str]) -> str:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from destinations.destination import Destination
 from destinations.discard import Discard
 from origins.batch import JSON
+from origins.files import Files
+from origins.listing import place_of
 from origins.origin import Origin, Progress
 from origins.quantities import seconds
 from runners.clock import Clock
@@ -242,6 +244,9 @@ def _notes(pipeline: Pipeline) -> Iterator[str]:
         yield f"run.runners is {run.runners}, but a lane has one batch at a time, and there {_are(lanes, 'lane')}."
     if run.runners and run.max_in_flight and run.runners > run.max_in_flight:
         yield f"run.runners is {run.runners}, but run.max_in_flight lets only {run.max_in_flight} of them work."
+    for origin in pipeline.every_origin:
+        if isinstance(origin, Files) and not place_of(origin.path).is_there:
+            yield f"There is nothing at {place_of(origin.path).root} yet; a run fails until there is."
     local = [each.name for each in pipeline.destinations if each.remembers and _is_local_table(each)]
     if local:
         names = " and ".join(map(str, local))

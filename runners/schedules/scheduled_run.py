@@ -10,10 +10,11 @@ from runners.definitions.definition import Definition
 from runners.definitions.secrets import without
 from runners.errors import Owned, Refusal
 from runners.events import Listener
+from runners.place import check_lasting
 from runners.report import Report
 from runners.run import Run
 from runners.schedules.carriers import Carried, Carry, Stop
-from runners.session import in_short, is_alive, named_work, obtain
+from runners.session import in_short, is_alive, is_given, named_work, obtain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,7 +38,12 @@ def session_for(definitions: Sequence[Definition]) -> SparkSession:
                 )
             said.setdefault(key, name)
     packages = dict.fromkeys(each for definition in definitions for each in definition.pipeline.spark.packages)
-    return obtain(conf, tuple(packages))
+    starts = not is_given()
+    spark = obtain(conf, tuple(packages))
+    if starts:
+        for definition in definitions:
+            check_lasting(definition.pipeline, spark)
+    return spark
 
 
 def carrying(spark: SparkSession, hears: Callable[[Definition], Sequence[Listener]] = lambda _: ()) -> Carry:

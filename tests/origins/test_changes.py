@@ -127,6 +127,21 @@ def test_a_header_stops_the_run_by_default(found: list[str], said: str) -> None:
     assert (caught.value.message[: len(said)], caught.value.code) == (said, "SCHEMA")
 
 
+@pytest.mark.parametrize(
+    ("found", "ways"),
+    [
+        (["id"], ["on_change: {missing: evolve}", "on_change: {missing: nack}"]),
+        (["id", "x"], ["on_change: {missing: evolve, extra: evolve}", "on_change: {missing: nack, extra: nack}"]),
+        (["id", "note", "Id"], []),
+    ],
+)
+def test_a_header_that_stops_the_run_says_what_to_write(found: list[str], ways: list[str]) -> None:
+    """Of a column that is there twice nothing can be said in a definition."""
+    with pytest.raises(SchemaChanged) as caught:
+        in_order(found, ["id", "note"], "a.csv", Changes())
+    assert re.findall("`(.*?)`", caught.value.hint) == ways
+
+
 def test_two_unknown_columns_of_one_name_are_both_kept() -> None:
     """Each under a name of its own."""
     header = in_order(["id", "x", "x"], ["id"], "a.csv", Changes(extra="rescue"))

@@ -119,6 +119,16 @@ def test_a_path_that_does_not_exist_is_an_error(tmp_path: Path, path: str) -> No
     assert "an empty one is fine" in error.value.hint
 
 
+@pytest.mark.parametrize(("path", "near"), [("salez.csv", "sales.csv"), ("lading/2026/*.csv", "landing"), ("x", "")])
+def test_what_is_called_nearly_so_is_named(tmp_path: Path, path: str, near: str) -> None:
+    """In the last folder of the path that is there."""
+    (tmp_path / "landing").mkdir()
+    (tmp_path / "sales.csv").touch()
+    with pytest.raises(OriginError, match="There is nothing at") as error:
+        place_of(str(tmp_path / path)).files(NOBODY)
+    assert error.value.hint.startswith(f"There is {tmp_path / near}. Make" if near else "Make")
+
+
 @pytest.mark.spark
 def test_a_path_that_spark_does_not_find_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
     """Where only Spark can look, the message is the same."""

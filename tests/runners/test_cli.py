@@ -277,6 +277,54 @@ def test_a_run_that_is_stopped_before_it_carries_is_3(
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+JAVA = """#!/bin/sh
+case "$*" in *-version*) echo 'openjdk version "17.0.1" 2021-10-19' >&2; exit;; esac
+kill -TERM -"$GROUP"
+cat > /dev/null
+echo ended > "$GROUP.ended"
+"""
+"""A JVM in the middle of whose start all of the process group is terminated, as `timeout` does it; it ends with its
+standard input."""
+
+
+@pytest.mark.promise("CD-32")
+def test_a_run_that_is_terminated_with_its_group_while_spark_starts_is_3(tmp_path: Path) -> None:
+    """It says that it was stopped and nothing else; the JVM is not in the group."""
+    java = tmp_path / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(JAVA)
+    java.chmod(0o755)
+    (tmp_path / "orders.yaml").write_text(
+        "name: orders\norigin: {generate: {rows: 6}}\ndestinations: [{delta: {path: tables/orders}}]\n"
+    )
+    program = ["sh", "-c", 'export GROUP=$$; exec "$@"', "sh", *COMMAND, "run", "orders.yaml"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAVA_HOME": str(tmp_path / "java")}
+    run = subprocess.Popen(
+        program, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    )
+    out, err = run.communicate(timeout=120)
+    assert (run.returncode, out, err) == (3, b"", b"orders was stopped before it began to carry.\n")
+    assert (tmp_path / f"{run.pid}.ended").exists()
+
+
+def test_an_error_of_a_spark_that_was_interrupted_is_the_stop(
+    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is raised where nobody was interrupted is an error as ever."""
+
+    def run(_: Pipeline, **__: Any) -> Report:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            raise ConnectionRefusedError("nobody listens")
+
+    monkeypatch.setattr(Pipeline, "run", run)
+    assert cli.execute(["run", file]) == 3
+    assert capsys.readouterr().err == "orders was stopped before it began to carry.\n"
+    fails(monkeypatch, ConnectionRefusedError("nobody listens"))
+    assert cli.execute(["validate", file]) == 1
+
+
 def test_a_run_that_another_one_has_is_4_or_passed_over(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -373,10 +421,14 @@ def test_a_run_from_the_beginning_moves_the_offsets_first(
     assert "nobody can be asked here" in capsys.readouterr().err
     assert (moves, calls) == ([], [])
     assert cli.execute(["run", file, "--from-beginning", "--reason", "again", "--yes"]) == 0
-    assert "5 → the beginning" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "5 → the beginning" in said
+    assert "Done." not in said
     assert (moves, len(calls)) == (["again"], 1)
     assert cli.execute(["offsets", "reset", file, "--reason", "once more", "--yes", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["lanes"]["0"]["rows"] == 9
+    out, said = capsys.readouterr()
+    assert json.loads(out)["lanes"]["0"]["rows"] == 9
+    assert said.endswith("\nDone. The next run goes on from there:  wherry run orders.yaml\n")
     assert moves == ["again", "once more"]
 
 

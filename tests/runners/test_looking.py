@@ -1,9 +1,10 @@
-"""Commands that need no JVM: they answer within a second, and do not even import pyspark."""
+"""Commands that need no JVM: they answer within a second, and import neither pyspark nor pandas."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -59,11 +60,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def answer(words: list[str], folder: Path) -> tuple[float, str]:
+def answer(words: list[str], folder: Path, code: int = 0) -> tuple[float, str]:
     """The seconds that the command takes in a process of its own, by the clock or of processor, whichever are fewer,
-    and what it prints. It must not import pyspark."""
+    and what it prints. It must import neither pyspark nor pandas, each of which takes half a second."""
     program = (
-        "import atexit, sys; atexit.register(lambda: print('pyspark' in sys.modules, file=sys.stderr)); "
+        "import atexit, sys; atexit.register(lambda: print({'pyspark', 'pandas'} & {*sys.modules}, file=sys.stderr)); "
         "from runners.command_line.cli import main; main()"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": "", "JAVA_HOME": "/nowhere"}
@@ -77,17 +78,17 @@ def answer(words: list[str], folder: Path) -> tuple[float, str]:
         check=False,
     )
     seconds = min(spent() - before, time.monotonic() - began)
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stderr.splitlines()[-1] == "False"
+    assert ended.returncode == code, ended.stderr
+    assert ended.stderr.splitlines()[-1] == "set()"
     return seconds, ended.stdout
 
 
-def at_once(words: list[str], folder: Path) -> str:
+def at_once(words: list[str], folder: Path, code: int = 0) -> str:
     """What the command prints. It takes less than a second: of five tries one may say so, for what else goes on at a
     machine makes it slower, and never quicker."""
     took = []
     for _ in range(5):
-        seconds, said = answer(words, folder)
+        seconds, said = answer(words, folder, code)
         took.append(seconds)
         if seconds < 1:
             return said
@@ -112,11 +113,28 @@ def at_once(words: list[str], folder: Path) -> str:
         "runs list orders.yaml",
         "runs show orders.yaml 3f9a",
         "report orders.yaml --to report.html",
+        "quality orders.yaml",
     ],
 )
 def test_what_needs_no_jvm_answers_at_once(words: str, folder: Path) -> None:
     """Where there is no Java either."""
     at_once(words.split(), folder)
+
+
+@pytest.mark.parametrize("words", ["doctor", "audit orders.yaml"])
+def test_what_finds_something_does_so_at_once(words: str, folder: Path) -> None:
+    """That there is no Java; that none of 600 batches is in its table."""
+    at_once(words.split(), folder, code=1)
+
+
+@pytest.mark.parametrize("words", ["set --lane 0 --offset 500", "rewind --batches 2", "reset"])
+def test_offsets_are_moved_at_once(words: str, folder: Path, tmp_path: Path) -> None:
+    """With what comes again counted, and the ledger written."""
+    there = shutil.copytree(folder, tmp_path / "orders")
+    how, *options = words.split()
+    at_once(["offsets", how, "orders.yaml", *options, "--reason", "again", "--yes"], there)
+    lane = json.loads(at_once(["offsets", "show", "orders.yaml", "--json"], there))["lanes"]["0"]
+    assert lane["offset"] == {"set": 500, "rewind": 598, "reset": None}[how]
 
 
 def test_a_state_is_looked_at_without_a_jvm(folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,6 +16,10 @@ from runners.definitions.definition import load
 from runners.definitions.init import begin
 from runners.pipeline import Pipeline
 from stages.cast import Cast
+from stages.with_columns import WithColumns
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def defined(files: Path, directory: Path) -> Pipeline:
@@ -72,6 +77,61 @@ def test_a_folder_is_read_file_by_file_whatever_stands_between_columns(tmp_path:
     assert dict(origin(pipeline).options) == {"sep": ";"}
     assert casts(pipeline) == {"id": "bigint", 'a "b": c': "bigint"}
     assert Path(origin(pipeline).path).resolve() == folder / "*.csv.gz"
+
+
+def test_numbers_and_days_as_they_are_written_in_europe_are_put_as_a_cast_takes_them(tmp_path: Path) -> None:
+    """By a stage of their own in front of it; a number with a point in it, which some columns have, stays as it is."""
+    lines = [f"{n},10;1.23{n},50;0{n}.01.2026;{n}.5\n" for n in range(1, 10)]
+    (tmp_path / "sales.csv").write_text("".join(["a b;sum;day;share\n", *lines]))
+    pipeline = defined(tmp_path / "sales.csv", tmp_path / "made")
+    assert casts(pipeline) == {"a b": "decimal(18,2)", "sum": "decimal(18,2)", "day": "date", "share": "decimal(18,2)"}
+    (put,) = [stage for stage in pipeline.stages if isinstance(stage, WithColumns)]
+    assert [*put.columns] == ["a b", "sum", "day"]
+
+
+@pytest.mark.spark
+@pytest.mark.variant
+@pytest.mark.parametrize(
+    ("column", "text", "put"),
+    [
+        ("sum", "1.234.567,80", "1234567.80"),
+        ("sum", "1.250", "1250"),
+        ("sum", "12.50", "12.50"),
+        ("sum", "-3,5", "-3.5"),
+        ("sum", "1,234.56", "1.234.56"),
+        ("sum", "sieben", "sieben"),
+        ("day", "31.12.2026", "2026-12-31"),
+        ("day", "2026-12-31", "2026-12-31"),
+        ("day", "31.12.26", "31.12.26"),
+    ],
+)
+def test_what_is_not_written_so_is_left_for_the_cast(
+    tmp_path: Path, spark: SparkSession, column: str, text: str, put: str
+) -> None:
+    """No other number comes out of it than was meant."""
+    lines = [f"1.23{n},50;0{n}.01.2026\n" for n in range(1, 10)]
+    (tmp_path / "sales.csv").write_text("".join(["sum;day\n", *lines]))
+    pipeline = defined(tmp_path / "sales.csv", tmp_path / "made")
+    (stage,) = [stage for stage in pipeline.stages if isinstance(stage, WithColumns)]
+    rows = spark.createDataFrame([(text,)], f"`{column}` string").selectExpr(stage.columns[column])
+    assert rows.collect()[0][0] == put
+
+
+@pytest.mark.parametrize(
+    ("content", "options"),
+    [
+        ("id,name\n1,Müller\n".encode("latin-1"), {"encoding": "ISO-8859-1"}),
+        ("id,name\n1,Müller\n".encode(), {}),
+        ("id,name\n1,Müller\n".encode() + b"2,M\xfcller\n", {}),
+        ("id;größe\n1;2\n".encode("latin-1"), {"sep": ";", "encoding": "ISO-8859-1"}),
+    ],
+)
+def test_a_file_that_is_not_utf_8_is_read_as_latin_1(tmp_path: Path, content: bytes, options: dict[str, str]) -> None:
+    """In one that is UTF-8 but for a few bytes, these are left to be refused."""
+    (tmp_path / "sales.csv").write_bytes(content)
+    pipeline = defined(tmp_path / "sales.csv", tmp_path / "made")
+    assert dict(origin(pipeline).options) == options
+    assert casts(pipeline) == ({"id": "bigint", "größe": "bigint"} if "sep" in options else {"id": "bigint"})
 
 
 def test_json_has_types_of_its_own_but_for_numbers_in_text(tmp_path: Path) -> None:

@@ -45,6 +45,15 @@ def test_a_run_is_told_with_its_equation() -> None:
     ]
 
 
+@pytest.mark.parametrize(("lane", "shown"), [("0", ["orders", "latest"]), ("backfill-6c17/0", ["latest"])])
+def test_a_destination_that_a_backfill_passes_over_is_not_told(lane: str, shown: list[str]) -> None:
+    """Its equation would not hold; one that gets nothing of what waits is told, with its zeros."""
+    counts = {"orders": DestinationReport(), "latest": DestinationReport(delivered=1_200)}
+    report = carried(nacked=0, destinations=counts, lanes={lane: {"offset": 1, "batches": 2}})
+    lines = printing.report(report, "orders.yaml").splitlines()
+    assert [line.split()[0] for line in lines[2:]] == shown
+
+
 def test_a_run_without_anything_new_says_so() -> None:
     """It is no failure."""
     said = printing.report(carried(batches=0, seconds=123.4), "orders.yaml")

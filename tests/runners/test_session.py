@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runners.session import in_short
+from runners.session import forgotten, in_short
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -50,6 +50,14 @@ Caused by: java.io.IOException: No space left on device
 def test_an_error_is_said_in_one_line(error: Exception, said: str | None) -> None:
     """In the words of its cause, without Java's stack and without Spark's number for it."""
     assert in_short(error) == (said or "[CAST_INVALID_INPUT] The value 'x' is no INT.")
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+def test_tables_of_a_catalog_in_memory_are_forgotten(spark: SparkSession) -> None:
+    """Those of Spark's own; another catalog keeps what it has."""
+    tables = ["default.orders", "spark_catalog.default.orders", "main.default.orders"]
+    assert forgotten(spark, tables) == tables[:2]
 
 
 @pytest.mark.spark

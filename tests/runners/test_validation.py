@@ -313,3 +313,20 @@ def test_the_next_times_are_printed(explained: Explained) -> None:
     said = explained("schedule: {every: 6h}\n", clock=AT_NOON)
     assert "Next: Fri 2026-03-27 18:00:00 +0000, Sat 2026-03-28 00:00:00 +0000" in explanation(said, "orders.yaml")
     assert "schedule" not in explanation(explained(), "orders.yaml")
+
+
+def test_an_origin_at_which_there_is_nothing_is_noted(tmp_path: Path) -> None:
+    """Until somebody makes the folder; one that is empty is fine, and what only Spark can see is not looked for."""
+
+    def notes(path: str) -> tuple[str, ...]:
+        pipeline = Pipeline(
+            name="orders",
+            origin=Files(path=path, format="csv", schema="id long"),
+            destinations=[Delta(table="main.orders")],
+        )
+        return explain(of(pipeline, directory=tmp_path)).notes
+
+    landing = tmp_path / "landing"
+    assert notes(f"{landing}/*.csv") == (f"There is nothing at {landing} yet; a run fails until there is.",)
+    landing.mkdir()
+    assert notes(f"{landing}/*.csv") == notes("s3a://bucket/landing/*.csv") == ()

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from tests.scenarios.conftest import ORDERS, Place, order
 
-pytestmark = [pytest.mark.spark, pytest.mark.connect]
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = [pytest.mark.spark]
 
 
+@pytest.mark.connect
 @pytest.mark.promise("CN-04", "CN-06", "CN-15")
 def test_ledger_dlq_history_and_what_is_prepared_are_tables(place: Place) -> None:
     """Refused rows are in `orders_dlq`, a second run has nothing to do, and nothing that was prepared stays."""
@@ -24,3 +34,50 @@ def test_ledger_dlq_history_and_what_is_prepared_are_tables(place: Place) -> Non
     assert [table for table in tables if "prepared" in table] == []
     assert place.spark.table("wherry_state.orders_dlq").count() == 1
     assert not (place.folder / ".wherry").exists()
+
+
+SHOP = """
+name: orders
+origin: {files: {path: "landing/*.json", format: json, schema: "id long, email string, amount string"}}
+destinations: [delta: {table: default.orders}]
+state: {schema: default}
+"""
+
+
+def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """A command in a process with a Spark of its own."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+    program = [sys.executable, "-c", "from runners.command_line.cli import main; main()", *words]
+    return subprocess.run(
+        program,
+        cwd=folder,
+        env={**environment, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.long
+def test_a_catalog_that_a_spark_of_ours_would_forget_is_refused(place: Place) -> None:
+    """Before anything is written; the next run would find neither ledger nor table."""
+    place.land("a.json", [order(1)])
+    place.define(SHOP)
+    refused = command(place.folder, "run", "pipeline.yaml")
+    assert refused.returncode == 2
+    assert "the next run would not find default.orders_ledger and default.orders." in refused.stderr
+    assert sorted(file.name for file in place.folder.iterdir()) == ["landing", "pipeline.yaml"]
+
+
+@pytest.mark.long
+def test_a_catalog_of_this_machine_lasts_as_the_readme_says(place: Place) -> None:
+    """The settings there, with another folder; a second process finds what the first one left."""
+    said = (ROOT / "runners" / "README.md").read_text(encoding="utf-8")
+    (settings,) = re.findall(r"```yaml\n(spark:\n  conf:\n.*?)```", said, re.DOTALL)
+    place.land("a.json", [order(1), order(2)])
+    place.define(SHOP + settings.replace("/srv/shop", str(place.folder)))
+    first = command(place.folder, "run", "pipeline.yaml", "--json")
+    assert first.returncode == 0, first.stderr
+    place.land("b.json", [order(3)])
+    again = command(place.folder, "run", "pipeline.yaml", "--json")
+    assert [json.loads(run.stdout)["read"] for run in (first, again)] == [2, 1], again.stderr

@@ -2,57 +2,26 @@
 
 from __future__ import annotations
 
-import ast
+import json
+import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from runners.definitions.document import parse, plain
 from runners.definitions.init import begin
 from runners.errors import PipelineFailed
+from tests.scenarios.cells import Widgets, cells, run
+from tests.scenarios.shared_jvm import Server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-class Widgets:
-    """`dbutils.widgets`, with what the job gives."""
-
-    def __init__(self, given: Mapping[str, str]) -> None:
-        self.given = dict(given)
-        self.widgets = self
-
-    def text(self, name: str, default: str) -> None:
-        self.given.setdefault(name, default)
-
-    def get(self, name: str) -> str:
-        return self.given[name]
-
-
-def cells(notebook: Path) -> list[str]:
-    """Its cells, in order; what is Databricks' own stands in comments."""
-    head, *cells = notebook.read_text().split("# COMMAND ----------\n")
-    assert head.startswith("# Databricks notebook source\n")
-    return cells
-
-
-def run(notebook: Path, given: Mapping[str, str]) -> list[object]:
-    """What each cell shows: the value of the expression at its end."""
-    names: dict[str, Any] = {"dbutils": Widgets(given)}
-    shown = []
-    for cell in cells(notebook):
-        tree = ast.parse(cell)
-        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-        exec(compile(tree, "cell", "exec"), names)  # noqa: S102  (it is our own notebook)
-        if isinstance(last, ast.Expr):
-            shown.append(eval(compile(ast.Expression(last.value), "cell", "eval"), names))  # noqa: S307
-    return shown
 
 
 def test_the_job_gives_the_notebook_what_it_asks_for(tmp_path: Path) -> None:
@@ -106,3 +75,53 @@ def test_the_notebook_carries_and_shows_what_it_did(
     (tmp_path / "landing" / "late.csv").write_text("id,email,amount,at\n" + "1,a@b,x,\n" * 100)
     with pytest.raises(PipelineFailed):
         run(tmp_path / "notebook.py", given)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    """A Spark Connect server in another process."""
+    server = Server(tmp_path / "jvm")
+    yield server
+    server.close()
+
+
+HANDLER = """
+def shown(rows: list[dict]) -> list:
+    return [{"shown": f"{row['id']}: {row['amount']}"} for row in rows]
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_the_notebook_does_so_where_there_is_what_serverless_has(tmp_path: Path, server: Server) -> None:
+    """On a Spark of another process, without a `sparkContext`, frames that are kept, JARs and relative paths; a Python
+    function beside the definition is called there."""
+    place = tmp_path / "notebook"
+    begin(place, "shop", example="databricks")
+    (place / "show.py").write_text(HANDLER)
+    definition = place / "shop.yaml"
+    stage = '  - python: {function: "show:shown", columns: {shown: string}}\n'
+    definition.write_text(definition.read_text().replace("destinations:\n", f"{stage}destinations:\n"))
+    given = {"landing": str(place / "landing"), "table": "serverless.shop", "state": "serverless"}
+    command = [sys.executable, "-m", "tests.scenarios.on_serverless", json.dumps(given)]
+    elsewhere = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+    environment = {**elsewhere, "SPARK_REMOTE": server.get().connect, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(
+        command, cwd=place, capture_output=True, text=True, check=False, env=environment, timeout=300
+    )
+    assert ended.returncode == 0, ended.stderr
+    facts = json.loads(ended.stdout)
+    assert facts["refused"] == ["sparkContext", "persist", "a JAR", "a static setting", "a relative path"]
+    assert facts["shown"] == [True] * 3
+    assert (facts["report"]["read"], facts["report"]["nacked"], facts["report"]["balanced"]) == (10, 3, True)
+    assert facts["rows"] == [
+        [1, "1: 12.50"],
+        [2, "2: 3.20"],
+        [5, "5: 99.90"],
+        [7, "7: 1.05"],
+        [9, "9: 250.00"],
+        [10, "10: 42.00"],
+    ]
+    assert (facts["dead"], facts["failed"]) == (3, "WINDOW")
+    assert {"shop", "shop_dlq", "shop_ledger", "shop_runs"} <= set(facts["tables"])
+    assert not (place / ".wherry").exists()

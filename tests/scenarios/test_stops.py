@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from runners.errors import Owned
 from runners.events import BatchPlanned, BatchSettled, Event
 from tests.scenarios.conftest import ORDERS, Place, order
+
+ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = [pytest.mark.spark]
 
@@ -131,3 +138,38 @@ def test_a_run_is_stopped_through_its_ledger(place: Place) -> None:
     assert (stopped.status, stopped.reason, stopped.batches) == ("stopped", "the night begins", 2)
     assert place.load().run().batches == 2
     assert place.ids("tables/orders") == [1, 2, 3, 4]
+
+
+TERMINATES = """
+import os, signal
+
+def terminate(rows: list[dict]) -> list:
+    if any(row["id"] == 1 for row in rows):
+        os.killpg(int(os.environ["GROUP"]), signal.SIGTERM)
+    return [{} for _ in rows]
+"""
+
+
+@pytest.mark.long
+@pytest.mark.promise("CD-32")
+def test_a_group_that_is_terminated_finishes_what_is_in_flight(place: Place) -> None:
+    """As `timeout` terminates a command with all that it started: the JVM lives until the batch is committed."""
+    four_files(place)
+    (place.folder / "calls.py").write_text(TERMINATES)
+    file = place.define(ORDERS.replace("destinations:", '  - python: "calls:terminate"\ndestinations:'))
+    command = [sys.executable, "-c", "from runners.command_line.cli import main; main()", "run", file.name, "--json"]
+    program = ["sh", "-c", 'export GROUP=$$; exec "$@"', "sh", *command]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+    ended = subprocess.run(
+        program,
+        cwd=place.folder,
+        env={**environment, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        start_new_session=True,
+    )
+    assert ended.returncode == 3, ended.stderr
+    report = json.loads(ended.stdout)
+    assert (report["status"], report["reason"], report["batches"]) == ("stopped", "signal SIGTERM", 1)
+    assert place.ids("tables/orders") == [1]
