@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -268,3 +269,40 @@ def test_local_lanes_of_the_dead_are_refused_to_a_run_that_is_not_told(host: Hos
     taker = Journal(host.ledger)
     assert len(taker.acquire(SHARED, may=host.taking(clock, **local, take_over="it burned").may)) == 1
     assert taker.state.held == {}
+
+
+def test_nobody_joins_those_who_are_asked_to_stop(host: Host) -> None:
+    """They are waited for; one that is silent for a lease is not, and what comes then is not asked to stop."""
+    asked = host.comes()
+    asked.journal.record(Entry(kind="stop", body={"reason": "enough"}))
+    clock = ManualClock()
+    with pytest.raises(Owned, match="is run by another host"):
+        Journal(host.ledger).acquire(SHARED, may=host.taking(clock).may)
+    clock = ManualClock(time=datetime.now(timezone.utc) + timedelta(minutes=2))
+    taker = Journal(host.ledger)
+    assert len(taker.acquire({**ELSEWHERE, **SHARED}, may=host.taking(clock).may)) == 1
+    assert (taker.state.stopping, len(taker.state.owners)) == ("", 1)
+
+
+def test_an_owner_that_keeps_its_lanes_though_it_is_silent_is_known(host: Host) -> None:
+    """So that who ends without these lanes can say so."""
+    silent, other = host.comes(frees=False), host.comes(frees=False, host="third")
+    silent.change()
+    other.look()
+    other.change()
+    assert other.left is None
+    host.passes(61, listening=other)
+    other.change()
+    assert other.left is not None
+    assert other.left["owner"] == silent.journal.owner
+
+
+def test_nobody_waits_for_one_that_follows_and_has_nothing_to_open(host: Host) -> None:
+    """It opens the pipeline when something comes, and carries that."""
+    first = host.comes(ready=False, follow=True)
+    second = host.comes(host="third")
+    assert not second.has_nothing_to_open
+    first.begin()
+    second.await_opening(lambda: host.clocks[-1].elapsed() > 2_000)
+    assert second.has_nothing_to_open
+    assert host.clocks[-1].elapsed() < 2_000

@@ -1,0 +1,275 @@
+"""Runs that share lanes plan from what is there by then, and end when they should."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from destinations.destination import Written
+from origins.batch import JSON, Limits, Span
+from runners.clock import ManualClock
+from runners.counts import Branch, Counts
+from runners.crew import Crew, Finished
+from runners.dispatcher import Dispatcher
+from runners.flight import Rules
+from runners.following import Following
+from runners.journal import Journal
+from runners.ledgers.entry import Entry
+from runners.ledgers.memory_ledger import MemoryLedger
+from runners.outcome import Answers, Ask, Carry, Counted, Landed, Outcome, Task
+from runners.owners.company import Company
+from runners.owners.ownership import StateLock
+from runners.owners.taking import Taking
+from runners.owners.tenure import Tenure
+from runners.place import Place
+from runners.source import Feed, Source
+
+LANES = ("0", "1")
+
+
+@dataclass
+class World:
+    """A ledger, an origin in which rows arrive, and a table."""
+
+    folder: Path
+    ledger: MemoryLedger = field(default_factory=MemoryLedger)
+    clock: ManualClock = field(default_factory=ManualClock)
+    rows: dict[str, int] = field(default_factory=lambda: dict.fromkeys(LANES, 3))
+    """How many there are in each lane."""
+    table: list[str] = field(default_factory=list)
+    """The plans whose rows are there."""
+    spans: list[str] = field(default_factory=list)
+
+
+class Seen:
+    """What was there when somebody looked."""
+
+    notices: Sequence[str] = ()
+
+    def __init__(self, rows: dict[str, int]) -> None:
+        self.rows = dict(rows)
+
+    def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
+        """All that was seen behind the offset."""
+        begun, end = start or 0, self.rows[lane]
+        return Span(start=start, end=end, label=f"{lane}: {begun + 1} to {end}", full=False) if begun < end else None
+
+
+class Hands(Crew):
+    """Runners whose tasks end when they are told to."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.size = 8
+        self.tasks: dict[str, Task] = {}
+        self.over: list[Finished] = []
+
+    def start(self, lane: str, task: Task) -> None:
+        self.tasks[lane] = task
+
+    def wait(self, _: float | None) -> Sequence[Finished]:
+        over, self.over = self.over, []
+        return over
+
+    def wake(self) -> None:
+        """Nobody sleeps."""
+
+    def close(self) -> None:
+        """There are no threads."""
+
+    def finish(self, *lanes: str) -> None:
+        """The tasks of these lanes; by default of all."""
+        for lane in lanes or tuple(self.tasks):
+            self.over.append((lane, self._done(self.tasks.pop(lane))))
+
+    def _done(self, task: Task) -> Outcome:
+        if isinstance(task, Ask):
+            there = task.plan.batch.plan in self.world.table
+            return Answers(found={"out": Written(rows=1)} if there else {})
+        if not isinstance(task, Carry):
+            return Counted(read=1, left=1)
+        self.land(task)
+        counts = Counts(read=1, branches={"out": Branch(expected=1)})
+        return Landed(written={"out": Written(rows=1)}, counts=counts)
+
+    def land(self, task: Carry) -> None:
+        """Its rows, whatever is heard of it."""
+        self.world.table.append(task.plan.batch.plan)
+        self.world.spans.append(task.plan.batch.span.label)
+
+
+class Partner:
+    """One of the runs, on a host of its own."""
+
+    def __init__(self, world: World, host: str, *, follow: bool = False, wait: float = 0.0) -> None:
+        self.world, self.surveys = world, 0
+        place = Place(directory=world.folder, schema="", name="orders")
+        self.journal = Journal(world.ledger, Tenure(world.clock, 60))
+        lock = StateLock(place.lock.with_name(f"lock-{host}"))
+        how: dict[str, Any] = {"assignment": "round_robin", "hash": "h"}
+        who = {"host": host, "boot": host, "pid": 1, "started": "1", "jvm": None, "lock": lock.path.name}
+        taking = Taking(pipeline="orders", place=place, lock=lock, clock=world.clock, **how)
+        self.journal.acquire({"pipeline": "orders", **who, **how, "follow": follow}, may=taking.may)
+        assert self.journal.tenure is not None
+        self.company = Company(
+            journal=self.journal,
+            tenure=self.journal.tenure,
+            place=place,
+            lanes=LANES,
+            definition="h",
+            follows=follow,
+            bury=lambda _: None,
+        )
+        self.crew = Hands(world)
+        self.dispatcher = Dispatcher(
+            journal=self.journal,
+            crew=self.crew,
+            clock=world.clock,
+            rules=Rules(shared=True),
+            max_in_flight=len(LANES),
+            committed={},
+            forget=lambda _: None,
+        )
+        self.company.surveys()
+        self.company.again = self._again
+        self.dispatcher.source = self._source(wait)
+        self.journal.record(Entry(kind="open", body={"pipeline": "orders", "run": "", "hash": "h"}))
+        self.company.begin()
+        self.dispatcher.company = self.company
+        if follow:
+            self.dispatcher.following = Following(every=1, again=self._look, now=world.clock.elapsed())
+
+    def _source(self, wait: float = 0.0) -> Source:
+        lanes = {lane: lane for lane in LANES}
+        feed = Feed(origin="rows", lanes=lanes, schema="", backlog=Seen(self.world.rows), straight=True)  # type: ignore[arg-type]
+        return Source(pipeline="orders", run="", definition="h", destinations=("out",), feeds=[feed], wait=wait)
+
+    def _again(self, source: Source, origins: Collection[str]) -> Source:
+        assert list(origins) == ["rows"]
+        assert not self.dispatcher.flights, "what is in flight stands in no ledger"
+        self.surveys += 1
+        return replace(source, feeds=self._source().feeds)
+
+    def _look(self, source: Source | None, _: object) -> Source:
+        assert source is not None
+        return replace(source, feeds=self._source().feeds)
+
+    @property
+    def lanes(self) -> Sequence[str]:
+        """Those that it has."""
+        return self.journal.state.lanes_of(self.journal.owner)
+
+    def turn(self) -> bool:
+        """One turn with what has finished."""
+        return self.dispatcher.turn(self.crew.wait(None))
+
+    def goes_on(self, times: int = 40) -> bool:
+        """Whether it does so still, after so many turns in which whatever it starts succeeds."""
+        for _ in range(times):
+            self.crew.finish()
+            if not self.turn():
+                self.journal.record(Entry(kind="release", body={"status": "succeeded"}))
+                return False
+            self.world.clock.move(2)
+        return True
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_what_waits_is_looked_at_behind_a_batch_that_somebody_left_open(world: World) -> None:
+    """His rows had landed; only then is it told what is new."""
+    dead = Partner(world, "a")
+    dead.turn()
+    dead.turn()
+    task = dead.crew.tasks["0"]
+    assert isinstance(task, Carry)
+    dead.crew.land(task)
+    heir = Partner(world, "b")
+    world.clock.move(61)
+    heir.turn()
+    world.clock.move(61)
+    world.rows["0"] = 9
+    assert not heir.goes_on()
+    assert sorted(world.spans) == ["0: 1 to 3", "0: 4 to 9", "1: 1 to 3"]
+    assert heir.surveys
+
+
+def test_nothing_is_planned_of_an_origin_that_has_to_be_looked_at_again(world: World) -> None:
+    """Until all that is in flight of it is settled; then there is no end to it."""
+    first = Partner(world, "a")
+    second = Partner(world, "b")
+    first.turn()
+    world.clock.move(7)
+    first.turn()
+    assert first.lanes == ("0",)
+    second.turn()
+    second.turn()
+    assert second.lanes == ("1",)
+    second.journal.record(Entry(kind="release", body={"status": "stopped"}))
+    world.clock.move(7)
+    surveys = first.surveys
+    first.turn()
+    assert set(first.lanes) == {*LANES}
+    assert list(first.dispatcher.flights) == ["0", "1"]
+    first.crew.finish("0")
+    first.turn()
+    assert (list(first.dispatcher.flights), first.surveys) == (["1"], surveys)
+    assert not first.goes_on()
+    assert first.surveys > surveys
+    assert sorted(world.spans) == ["0: 1 to 3", "1: 1 to 3"]
+
+
+def test_who_joins_gets_what_he_saw_carried(world: World) -> None:
+    """Whoever does it: a lane is not done by the word of one who has looked before."""
+    early = Partner(world, "a")
+    early.turn()
+    early.turn()
+    world.rows.update(dict.fromkeys(LANES, 9))
+    late = Partner(world, "b")
+    for _ in range(4):
+        world.clock.move(2)
+        late.turn()
+    here = [early, late]
+    for _ in range(20):
+        here = [partner for partner in here if partner.goes_on(1)]
+    assert here == []
+    assert {lane: late.journal.state.lane(lane).offset for lane in LANES} == dict.fromkeys(LANES, 9)
+
+
+def test_a_run_that_follows_takes_what_one_that_ended_had_done(world: World) -> None:
+    """For it no lane is ever done."""
+    service = Partner(world, "a", follow=True)
+    service.turn()
+    by_hand = Partner(world, "b")
+    for _ in range(20):
+        world.clock.move(2)
+        service.goes_on(1)
+        if by_hand.journal.state.owned_by(by_hand.journal.owner) is not None:
+            by_hand.goes_on(1)
+    assert by_hand.journal.state.owned_by(by_hand.journal.owner) is None
+    world.rows.update(dict.fromkeys(LANES, 9))
+    assert service.goes_on(20)
+    assert {lane: service.journal.state.lane(lane).offset for lane in LANES} == dict.fromkeys(LANES, 9)
+
+
+def test_a_lane_that_is_given_away_is_waited_for_no_longer(world: World) -> None:
+    """Neither by a run that goes on, nor by one that is asked to stop."""
+    first = Partner(world, "a", follow=True, wait=10)
+    first.turn()
+    first.turn()
+    assert first.dispatcher.following is not None
+    assert set(first.dispatcher.following.gathering) == {*LANES}
+    Partner(world, "b", follow=True, wait=10)
+    world.clock.move(7)
+    first.turn()
+    first.turn()
+    assert set(first.dispatcher.following.gathering) == set(first.lanes) != {*LANES}
+    first.dispatcher.request_stop("enough")
+    assert not first.goes_on()
