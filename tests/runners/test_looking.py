@@ -21,8 +21,8 @@ from runners.owners.ownership import StateLock, host_identity
 from runners.pipeline import Pipeline
 from runners.place import Place
 from runners.reports.run_history import RunHistory, RunRow
-from tests.runners.letterbox import letters, post
-from tests.runners.test_cli import ROOT, spent
+from tests.runners.command_line.test_cli import ROOT, spent
+from tests.runners.dlq.letterbox import letters, post
 from tests.runners.test_progress import plan, settle
 
 DEFINITION = """

@@ -20,7 +20,7 @@ from runners.reports.run_history import RunHistory
 from stages import gx
 from stages.expectation import expectation
 from stages.validation_result import VERSION, validation_result
-from tests.runners.test_run_history import ORDERS, began
+from tests.runners.reports.test_run_history import ORDERS, began
 
 BETWEEN = expectation("expect_column_values_to_be_between", {"column": "a", "min_value": 0, "mostly": 0.9})
 COUNT = expectation("expect_table_row_count_to_equal", {"value": 10, "severity": "warning"})

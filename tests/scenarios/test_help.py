@@ -21,7 +21,7 @@ from runners.journal import Journal
 from runners.ledgers.entry import Entry
 from runners.owners.ownership import host_identity
 from runners.place import Place
-from tests.runners.test_cli import every_command
+from tests.runners.command_line.test_cli import every_command
 
 DEFINITION = """
 name: orders

@@ -16,7 +16,7 @@ from runners.listeners.metrics import Metrics
 from runners.listeners.scribe import Scribe
 from runners.reports import run_history
 from runners.reports.run_history import RunRow
-from tests.runners.test_metrics import figures
+from tests.runners.listeners.test_metrics import figures
 from tests.scenarios.conftest import ORDERS, Place, order
 
 pytestmark = pytest.mark.spark

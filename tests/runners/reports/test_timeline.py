@@ -9,7 +9,7 @@ import pytest
 
 from runners.clock import ManualClock
 from runners.reports.timeline import MOST_LANES, MOST_PARTS, Timeline
-from tests.runners.test_progress_bar import settled
+from tests.runners.command_line.test_progress_bar import settled
 
 
 def test_a_part_is_a_batch_from_its_plan_to_its_settle() -> None:

@@ -25,7 +25,7 @@ from runners.ledgers.ledger_rows import ENTRIES
 from runners.ledgers.local_table import CHECKPOINT_EVERY, LocalTable
 from runners.ledgers.tidying import FILES
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 APPENDER = [sys.executable, str(Path(__file__).with_name("appender.py"))]
 
 Write = Callable[..., None]

@@ -15,7 +15,7 @@ from runners.ledgers.delta_ledger import DeltaLedger
 from runners.ledgers.entry import Entry
 from runners.ledgers.ledger import LedgerError
 from runners.place import Place
-from tests.runners.evidence import Carried
+from tests.runners.audits.evidence import Carried
 from tests.small_disk import SmallDisk
 
 

@@ -18,7 +18,7 @@ from runners.audits.said import Said
 from runners.ledgers.entry import Settled
 from runners.plan import Plan
 from runners.state import Lane, State
-from tests.runners.evidence import batch
+from tests.runners.audits.evidence import batch
 
 NAMES = ("orders", "copy")
 

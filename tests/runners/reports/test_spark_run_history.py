@@ -10,7 +10,7 @@ import pytest
 
 from runners.reports import spark_run_history
 from runners.reports.spark_run_history import SparkRunHistory
-from tests.runners.test_run_history import NOON, began, names, over
+from tests.runners.reports.test_run_history import NOON, began, names, over
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,7 +17,7 @@ from runners.errors import Refusal
 from runners.line import Line
 from stages.filter import Filter
 from stages.sql import Sql
-from tests.runners.letterbox import READ, letters, post
+from tests.runners.dlq.letterbox import READ, letters, post
 
 LINES = {"origin": Line.of([Filter("id > 1")], {"a": Memory(name="a"), "b": Memory(name="b")})}
 

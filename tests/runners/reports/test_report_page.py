@@ -15,8 +15,8 @@ from runners.command_line import cli
 from runners.reports.report_page import page
 from runners.reports.run_history import RunHistory
 from runners.reports.timeline import Timeline
-from tests.runners.test_progress_bar import settled
-from tests.runners.test_run_history import ORDERS, history
+from tests.runners.command_line.test_progress_bar import settled
+from tests.runners.reports.test_run_history import ORDERS, history
 
 __all__ = ["history"]
 

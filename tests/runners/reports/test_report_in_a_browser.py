@@ -11,8 +11,8 @@ import pytest
 
 from runners.reports.report_index import index
 from runners.reports.report_page import cell, page
-from tests.runners.browser import Page, browser, opened
-from tests.runners.test_report_page import HOSTILE, REPORT, RUN, SAMPLES, full_of_html, timeline_of
+from tests.runners.reports.browser import Page, browser, opened
+from tests.runners.reports.test_report_page import HOSTILE, REPORT, RUN, SAMPLES, full_of_html, timeline_of
 
 FAILED = {
     "code": "WINDOW",

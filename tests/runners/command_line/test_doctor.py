@@ -12,7 +12,7 @@ import pytest
 from runners.command_line import doctor
 from runners.session import DELTA
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 FITS = {"pyspark": "4.2.0", "delta-spark": "4.4.0", "pandas": "2.3.3"}
 
 

@@ -71,7 +71,7 @@ def test_what_cannot_be_carried_says_why(pytester: pytest.Pytester, orders: Path
 
 def test_an_installed_wherry_brings_it() -> None:
     """As pytest finds plugins, by the names in the package."""
-    text = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8")
     assert re.search(r'\[project.entry-points.pytest11\]\nwherry = "runners.crashes.pytest_crashes"', text)
 
 

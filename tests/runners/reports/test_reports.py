@@ -10,8 +10,8 @@ import pytest
 
 from runners.command_line import cli
 from runners.reports.run_history import RunHistory
-from tests.runners.test_report_page import Seen
-from tests.runners.test_run_history import ORDERS, began, over
+from tests.runners.reports.test_report_page import Seen
+from tests.runners.reports.test_run_history import ORDERS, began, over
 
 
 @pytest.fixture

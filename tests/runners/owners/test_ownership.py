@@ -26,7 +26,7 @@ from runners.owners.ownership import (
     sweep_locks,
 )
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 HOLDER = """
 import sys, subprocess
 from pathlib import Path

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from runners.progress import fold_all
-from tests.runners.sharer import LANES, ROWS, place_in
+from tests.runners.owners.sharer import LANES, ROWS, place_in
 
 KILLS = 4
 
@@ -27,7 +27,7 @@ class Sharers:
 
     def started(self) -> subprocess.Popen[str]:
         """One more."""
-        command = [sys.executable, "-m", "tests.runners.sharer", str(self.folder)]
+        command = [sys.executable, "-m", "tests.runners.owners.sharer", str(self.folder)]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     def kill_one(self, dice: random.Random) -> None:

@@ -12,8 +12,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from destinations.destination import Label
 from runners.audits.finding import Audit
-from tests.runners.evidence import Carried, append, batch, other, several
-from tests.runners.letterbox import letters, post
+from tests.runners.audits.evidence import Carried, append, batch, other, several
+from tests.runners.dlq.letterbox import letters, post
 
 
 @pytest.fixture(scope="module")

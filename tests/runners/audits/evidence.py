@@ -24,7 +24,7 @@ from runners.ledgers.entry import Entry
 from runners.owners.ownership import host_identity
 from runners.pipeline import Pipeline
 from runners.plan import Plan
-from tests.runners.letterbox import letters, post
+from tests.runners.dlq.letterbox import letters, post
 
 
 def batch(number: int, *, lane: str = "0", start: Any = None, end: Any = None, plan: str = "") -> Batch:

@@ -1,4 +1,4 @@
-"""A process that shares six lanes of numbers with others, without Spark: `python -m tests.runners.sharer FOLDER`.
+"""A process that shares six lanes of numbers, without Spark: `python -m tests.runners.owners.sharer FOLDER`.
 
 The ledger, the locks, the dispatcher and the company are the real ones. A batch is delivered by a file that is called
 by its plan; each event is told in a line.

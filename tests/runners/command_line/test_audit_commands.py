@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from runners.command_line import cli
-from tests.runners.evidence import Carried
+from tests.runners.audits.evidence import Carried
 from tests.runners.test_looking import answer
 
 DEFINITION = """

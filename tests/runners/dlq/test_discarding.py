@@ -20,7 +20,7 @@ from runners.owners.ownership import StateLock, host_identity
 from runners.pipeline import Pipeline
 from runners.place import Place
 from runners.state import State
-from tests.runners.letterbox import letters, post
+from tests.runners.dlq.letterbox import letters, post
 from tests.runners.test_progress import plan
 
 

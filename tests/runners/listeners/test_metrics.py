@@ -25,7 +25,7 @@ from runners.listeners.metrics import METRICS, Metrics
 from runners.listeners.metrics_server import MetricsServer
 from runners.schedules.schedule_events import Began, Broken, Draining, Ended, LeftOut, Mended
 from runners.schedules.schedule_log import ScheduleLog
-from tests.runners.test_progress_bar import batch
+from tests.runners.command_line.test_progress_bar import batch
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 COUNTS: dict[str, Any] = {
@@ -133,7 +133,7 @@ def test_a_name_with_quotes_and_line_breaks_is_one_label() -> None:
 def test_every_metric_says_what_it_is_and_stands_in_the_readme() -> None:
     """Its type and a sentence, before its figures; counters end as Prometheus expects."""
     text = Metrics(ManualClock()).text()
-    readme = (Path(__file__).parents[2] / "runners" / "README.md").read_text()
+    readme = (Path(__file__).parents[3] / "runners" / "README.md").read_text()
     for name, (kind, said) in METRICS.items():
         assert f"# HELP {name} {said}\n# TYPE {name} {kind}\n" in text
         assert (kind == "counter") == name.endswith("_total")

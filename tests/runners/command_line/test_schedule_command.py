@@ -36,7 +36,7 @@ from runners.schedules.carriers import Carried, Carry, Stop
 from runners.schedules.marks import FolderMarks
 from runners.schedules.schedule_examples import text_of
 from runners.schedules.scheduling import folder_of
-from tests.runners.test_progress_bar import batch
+from tests.runners.command_line.test_progress_bar import batch
 from tests.runners.toys import TOYS
 
 BODY = "origin: {folder: {path: landing}}\ndestinations: [{table: {table: main.orders}}]\n"

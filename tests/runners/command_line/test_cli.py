@@ -32,10 +32,10 @@ from runners.offsets import LaneMove, Move
 from runners.pipeline import Pipeline
 from runners.report import Report, RunError
 from runners.ruling import Ruling
-from tests.runners.test_progress_bar import everything, settled
+from tests.runners.command_line.test_progress_bar import everything, settled
 from tests.runners.toys import TOYS
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 COMMAND = [sys.executable, "-c", "from runners.command_line.cli import main; main()"]
 SMALLEST = "name: orders\norigin: {folder: {path: landing}}\ndestinations: [{table: {table: main.orders}}]\n"
 

@@ -15,7 +15,7 @@ from runners.command_line.commands import wherry
 from runners.definitions.definition import load
 from runners.definitions.init import EXAMPLES, begin
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_a_pipeline_is_called_as_its_directory(tmp_path: Path) -> None:

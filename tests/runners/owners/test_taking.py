@@ -25,7 +25,7 @@ from runners.owners.tenure import Tenure
 from runners.place import Place
 
 ELSEWHERE = {"host": "elsewhere", "boot": "b", "pid": 7, "started": "1", "jvm": None, "lock": "lock"}
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 OWNER = """
 import sys, time
 from pathlib import Path

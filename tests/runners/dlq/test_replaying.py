@@ -30,7 +30,7 @@ from runners.pipeline import Pipeline
 from runners.runner import Runner
 from runners.source import Feed, Source
 from runners.state import Lane
-from tests.runners.letterbox import letters, post
+from tests.runners.dlq.letterbox import letters, post
 from tests.runners.test_dispatcher import Bench
 from tests.runners.test_flight import TWO, counts, landed
 from tests.runners.test_progress import plan, settle

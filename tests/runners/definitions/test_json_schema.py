@@ -15,7 +15,7 @@ from runners.definitions.demo import DEFINITION
 from runners.definitions.document import parse, plain
 from runners.definitions.json_schema import json_schema
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SCHEMA = json_schema()
 NAMES = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None)}
 

@@ -19,7 +19,7 @@ from runners.outcome import Explain, Prepare, Prepared, Refused
 from runners.pipeline import Pipeline
 from runners.place import Place
 from runners.progress import fold_all
-from tests.runners.test_discarding import acquired
+from tests.runners.dlq.test_discarding import acquired
 from tests.runners.test_dispatcher import Bench
 from tests.runners.test_flight import counts
 
