@@ -155,6 +155,7 @@ def test_status_and_offsets_tell_of_runs_that_share_the_lanes(tmp_path: Path) ->
     place.make()
     lock = StateLock(place.lock.with_name("lock-a"))
     assert lock.acquire()
+    place.lock.with_name("lock-b").touch()
     first, second = Journal(place.ledger(None)), Journal(place.ledger(None))
     who = {**host_identity(), "pipeline": "orders", "assignment": "round_robin"}
     first.acquire({**who, "run": "r1", "lock": "lock-a"})

@@ -37,14 +37,17 @@ def test_a_killed_process_leaves_its_lanes_to_the_others(trial: Trial, capsys: p
 @pytest.mark.spark
 @pytest.mark.promise("CN-28")
 def test_local_lanes_of_a_killed_process_wait_until_somebody_is_told(trial: Trial) -> None:
-    """The others carry their own and end; a run that is not told is refused, and one that is told carries the rest."""
+    """The others carry their own and say whose are left; a run that is not told is refused, and one that is told carries
+    the rest."""
     trial.assignment = "local_only"
     trial.prepare(200)
     first, second = trial.start(), trial.start()
     trial.await_shares(first, second)
     lanes, name = trial.kill(first)
-    assert second.process.wait(LOAD) == 0
+    assert second.process.wait(LOAD) == 1
+    assert "nobody takes them over until told" in (trial.folder / "errors.log").read_text()
     state = trial.state()
+    assert len(state.done) + len(lanes) == 6
     assert lanes
     assert {lane for lane, held in state.held.items() if held.owner == name} == set(lanes)
     untold = trial.start()
