@@ -37,7 +37,7 @@ def test_a_killed_process_leaves_its_lanes_to_the_others(trial: Trial, capsys: p
 @pytest.mark.spark
 @pytest.mark.promise("CN-28")
 def test_local_lanes_of_a_killed_process_wait_until_somebody_is_told(trial: Trial) -> None:
-    """The others carry their own and say whose are left; a run that is not told is refused, and one that is told carries
+    """The others carry their own and say whose are left; a run that is not told is refused, one that is told carries
     the rest."""
     trial.assignment = "local_only"
     trial.prepare(200)
