@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from destinations.delta import Delta
 from destinations.destination import Written
 from origins.batch import JSON, Limits, Span
+from origins.files import Files
 from runners.clock import ManualClock
 from runners.counts import Branch, Counts
 from runners.crew import Crew, Finished
@@ -25,8 +27,13 @@ from runners.owners.company import Company
 from runners.owners.ownership import StateLock
 from runners.owners.taking import Taking
 from runners.owners.tenure import Tenure
+from runners.pipeline import Pipeline, RunOptions
 from runners.place import Place
+from runners.run import Run
 from runners.source import Feed, Source
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 LANES = ("0", "1")
 
@@ -273,3 +280,18 @@ def test_a_lane_that_is_given_away_is_waited_for_no_longer(world: World) -> None
     assert set(first.dispatcher.following.gathering) == set(first.lanes) != {*LANES}
     first.dispatcher.request_stop("enough")
     assert not first.goes_on()
+
+
+def test_a_forced_stop_keeps_its_lanes_while_writes_may_be_under_way(world: World) -> None:
+    """They are given back when its runners have ended."""
+    options = RunOptions(assignment="round_robin")
+    origin, table = Files(path=str(world.folder), format="text"), Delta(path=str(world.folder / "t"), name="out")
+    pipeline = Pipeline(
+        name="orders", origin=origin, destinations=[table], state=str(world.folder / "state"), run_options=options
+    )
+    run = Run(pipeline=pipeline, text="", hash="h", clock=world.clock)
+    partner = Partner(world, "a")
+    partner.turn()
+    partner.dispatcher.request_stop("the second signal", force=True)
+    run._finish_open(partner.journal, partner.dispatcher, partner.company, cast("SparkSession", None))
+    assert set(partner.lanes) == {*LANES}
