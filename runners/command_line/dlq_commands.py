@@ -9,6 +9,7 @@ import click
 
 from runners.command_line.given import F, InOrder, as_json, looked_at, moves, with_definition
 from runners.command_line.offset_commands import sure
+from runners.numbered import counted
 
 
 @click.group(cls=InOrder)
@@ -78,7 +79,7 @@ def discard(
     """
     from runners.command_line import printing
     from runners.dlq.discarding import chosen, discard
-    from runners.dlq.replay import Choice, counted
+    from runners.dlq.replay import Choice
 
     choice = Choice(ids=tuple(ids), code=code, stage=stage, where=where)
     pipeline = looked_at(**given)

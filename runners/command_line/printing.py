@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from origins.batch import JSON
 from runners.codes import codes
+from runners.numbered import batches_of, counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,7 +86,7 @@ def explanation(said: Explanation, file: str, columns: Mapping[str, str] | None 
 
 def report(said: Report, file: str) -> str:
     """What a run carried."""
-    batches = "1 batch" if said.batches == 1 else f"{said.batches:,} batches"
+    batches = batches_of(said.batches)
     if said.error:
         began = "No batch was carried." if said.batches == 0 else f"{batches} before that:"
     else:
@@ -323,7 +324,9 @@ def _ended(said: Report) -> str:
 
 def _last(run: Mapping[str, JSON]) -> str:
     reason = f" ({run['reason']})" if run["status"] == "stopped" else ""
-    return f"{run['status']}{reason} at {str(run['at'])[:19]}, {run['batches']:,} batches, {run['read']:,} rows read"
+    return (
+        f"{run['status']}{reason} at {str(run['at'])[:19]}, {batches_of(run['batches'])}, {counted(run['read'])} read"
+    )
 
 
 def _error(error: Mapping[str, JSON]) -> list[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from runners.audits.finding import Audit, Finding, Proved
 from runners.command_line.printing import sections, table
+from runners.numbered import batches_of, counted
 
 if TYPE_CHECKING:
     from runners.audits.repairing import Repaired
@@ -17,10 +18,10 @@ def audit(said: Audit, file: str) -> str:
     batches = sum(lane["batches"] for lane in said.lanes.values())
     if not batches and said.balanced:
         return f"{said.pipeline} has carried nothing yet."
-    count = "1 problem" if len(said.problems) == 1 else f"{len(said.problems)} problems"
+    count = counted(len(said.problems), "problem", "problems")
     adds_up = "balances: every row is where it should be." if said.balanced else f"does not balance: {count}."
     named: list[tuple[str, Sequence[str]]] = [
-        ("read", [f"{said.read:,} rows in {batches:,} batches; {said.nacked:,} refused"]),
+        ("read", [f"{counted(said.read)} in {batches_of(batches)}; {said.nacked:,} refused"]),
         *((name, list(_destination(each))) for name, each in said.destinations.items()),
         ("refused rows", _letters(said)),
         ("open", [f"batch {each['number']} of lane {each['lane']}: {each['label']}" for each in said.open]),
@@ -70,8 +71,8 @@ def _where(finding: Finding) -> str:
 
 
 def _destination(proved: Proved) -> Iterator[str]:
-    owed = f", {proved.owed:,} batches owed" if proved.owed else ""
-    yield f"{proved.delivered:,} rows delivered, {proved.filtered:,} filtered{owed}"
+    owed = f", {batches_of(proved.owed)} owed" if proved.owed else ""
+    yield f"{counted(proved.delivered)} delivered, {proved.filtered:,} filtered{owed}"
     if proved.proved_from is None:
         yield f"proved: {proved.proof}" if proved.proof.startswith("nothing") else "proved: nothing of what was carried"
         return

@@ -23,6 +23,7 @@ from runners.events import (
     RunStarted,
     RunStopping,
 )
+from runners.numbered import batches_of, counted
 
 MOST_LANES = 12
 """So many lanes have a line of their own."""
@@ -128,7 +129,7 @@ class ProgressBar:
         now = self.clock.elapsed()
         left = lane.left(now)
         yield _of(lane.batches, lane.waiting)
-        yield f"{lane.rows:,} rows"
+        yield counted(lane.rows)
         yield f"{lane.rate(now):,.0f} rows/s" if lane.rows else ""
         yield f"about {left} left" if left else ""
         yield lane.label
@@ -136,7 +137,7 @@ class ProgressBar:
 
 def _of(batches: int, whole: int | None) -> str:
     """So many batches, of so many where that is known; there may be more than was thought."""
-    return f"{batches:,} batches" if whole is None else f"{batches:,}/{max(whole, batches):,} batches"
+    return batches_of(batches) if whole is None else f"{batches:,}/{max(whole, batches):,} batches"
 
 
 def _line(text: str) -> Text:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 from origins.batch import Batch, Span
 from runners.clock import Clock
 from runners.dlq.letters import DISCARDS, decided
-from runners.dlq.replay import MOST, Choice, Letter, counted
+from runners.dlq.replay import MOST, Choice, Letter
 from runners.errors import Owned, Refusal
 from runners.journal import Journal
 from runners.ledgers.entry import Entry
 from runners.ledgers.ledger import Conflict
+from runners.numbered import counted
 from runners.owners.taking import lives
 from runners.pipeline import Pipeline
 from runners.place import Place, check_pipeline

@@ -15,6 +15,7 @@ from origins.nack import RAW
 from origins.origin import Backlog
 from runners.errors import Refusal
 from runners.line import Line
+from runners.numbered import counted
 from runners.session import in_short
 
 if TYPE_CHECKING:
@@ -124,11 +125,6 @@ class Sorted:
                 "would take the place of a newer one.",
                 hint="Give it `sequence_by`, so that the newest wins whenever it comes.",
             )
-
-
-def counted(rows: int) -> str:
-    """So many rows, in words."""
-    return "1 row" if rows == 1 else f"{rows:,} rows"
 
 
 def sort(letters: Sequence[Letter], lines: Mapping[str, Line], most: int | None = None) -> Sorted:

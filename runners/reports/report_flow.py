@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from origins.batch import JSON
+from runners.numbered import batches_of
 from runners.reports.report_html import text
 from runners.reports.report_style import PHASES
 
@@ -59,12 +60,8 @@ def _box(kind: str, rows: int, said: str) -> str:
 
 def _destination(name: str, counts: Mapping[str, JSON], filtered: int) -> str:
     lost = f"; {filtered:,} filtered on the way" if filtered else ""
-    owed = f"; {_batches(counts['owed'])} still owed" if counts["owed"] else ""
+    owed = f"; {batches_of(counts['owed'])} still owed" if counts["owed"] else ""
     return _box("bad" if counts["owed"] else "good", counts["delivered"], f"delivered to {name}{lost}{owed}")
-
-
-def _batches(number: int) -> str:
-    return "1 batch" if number == 1 else f"{number:,} batches"
 
 
 def spent(report: Mapping[str, JSON]) -> Iterator[str]:
@@ -91,7 +88,7 @@ def timeline(lanes: Mapping[str, Sequence[Mapping[str, JSON]]], lanes_in_all: in
     for name, parts in lanes.items():
         batches = sum(part["batches"] for part in parts)
         busy = sum(sum(part["spent"].values()) for part in parts)
-        label = f"lane {name}: {_batches(batches)}, {busy:,.1f} s of work"
+        label = f"lane {name}: {batches_of(batches)}, {busy:,.1f} s of work"
         drawn = "".join(_part(part, whole) for part in parts)
         yield f'<div class="lane"><span title="{text(label)}">{text(name)}</span>'
         yield f'<div class="track" role="img" aria-label="{text(label)}">{drawn}</div></div>'

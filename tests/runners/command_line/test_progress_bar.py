@@ -116,7 +116,7 @@ def test_what_is_too_long_for_a_terminal_is_cut_behind_the_figures() -> None:
 def test_there_is_no_estimate_where_nobody_knows_what_waits() -> None:
     """A run that goes on, for example; and more batches than were counted are no riddle."""
     events: list[Event | float] = [started(), BatchPlanned(batch=batch("0")), 10.0, settled(read=500)]
-    assert Terminal().drawn(events)[1] == "lane 0 1 batches 500 rows 50 rows/s a.json"
+    assert Terminal().drawn(events)[1] == "lane 0 1 batch 500 rows 50 rows/s a.json"
     events = [started(_0=1), BatchPlanned(batch=batch()), 10.0, settled(read=5), settled(read=5)]
     assert Terminal().drawn(events)[1] == "lane 0 2/2 batches 10 rows 1 rows/s a.json"
 
