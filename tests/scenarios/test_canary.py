@@ -44,7 +44,10 @@ hooks: [{on: [start, success, failure], webhook: "http://127.0.0.1:1/${secret:KE
 spark:
   conf:
     spark.hadoop.wherry.test.url: "jdbc:postgresql://wherry:${secret:KEY}@localhost/shop"
-    spark.sql.warehouse.dir: WAREHOUSE
+    spark.sql.warehouse.dir: FOLDER/warehouse
+    spark.sql.catalogImplementation: hive
+    spark.hadoop.javax.jdo.option.ConnectionURL: "jdbc:derby:;databaseName=FOLDER/metastore;create=true"
+    spark.driver.extraJavaOptions: "-Dderby.system.home=FOLDER"
 """
 
 pytestmark = pytest.mark.spark
@@ -55,8 +58,7 @@ def shop(place: Place) -> Path:
     """Four orders: one is good, the others are refused by conditions in which the secret stands."""
     bad = [order(2, amount=None), order(3), order(4)]
     place.land("a.json", [order(1), *bad])
-    warehouse = place.folder / "warehouse"
-    place.define(DEFINITION.replace("WAREHOUSE", str(warehouse)))
+    place.define(DEFINITION.replace("FOLDER", str(place.folder)))
     (place.folder / "secrets.yaml").write_text(f"KEY: {CANARY}\n")
     return place.folder
 
