@@ -29,7 +29,9 @@ def test_a_killed_process_leaves_its_lanes_to_the_others(trial: Trial, capsys: p
     with capsys.disabled():
         print(f"\nWHERRY_SEED={seed}")  # noqa: T201
     trial.prepare(60)
-    assert trial.kill_somebody(random.Random(seed)) is not None
+    dice = random.Random(seed)
+    while trial.kill_somebody(dice) is None:  # it had no lanes just then, or nothing was left to carry
+        trial.land(60)
     assert trial.finish() == trial.expected
 
 
