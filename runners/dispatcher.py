@@ -42,7 +42,7 @@ from runners.plan import Plan
 from runners.resting import Resting
 from runners.retry import NEVER, Retry
 from runners.sharing import grouped, joined, may_share, parted
-from runners.source import Source
+from runners.source import Feed, Source
 from runners.state import Lane, State, is_replay
 from runners.watch import Watch
 
@@ -272,9 +272,7 @@ class Dispatcher:
         if source is None:
             return False
         flying = self.flights.keys() | self._busy()
-        due = [
-            feed for feed in source.feeds if not self.unseen.isdisjoint(feed.lanes) and flying.isdisjoint(feed.lanes)
-        ]
+        due = [feed for feed in self._unseen_feeds() if flying.isdisjoint(feed.lanes)]
         lanes = {lane for feed in due for lane in feed.lanes}
         self.unseen &= set(source.lanes) - lanes
         self.exhausted -= lanes
@@ -284,8 +282,11 @@ class Dispatcher:
 
     def _unseen(self) -> Collection[str]:
         """The lanes of which nothing is planned before they were looked at again: all of an origin."""
+        return {lane for feed in self._unseen_feeds() for lane in feed.lanes}
+
+    def _unseen_feeds(self) -> Sequence[Feed]:
         feeds = self.source.feeds if self.source else ()
-        return {lane for feed in feeds if not self.unseen.isdisjoint(feed.lanes) for lane in feed.lanes}
+        return [feed for feed in feeds if not self.unseen.isdisjoint(feed.lanes)]
 
     def _ended(self) -> Collection[str]:
         """The lanes of this run in which it has nothing left to carry, if it is to end at all."""
