@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runners.session import forgotten, in_short
+from runners.session import forgotten, in_short, is_connect
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -86,9 +86,8 @@ print(session.range(3).count())
 @pytest.mark.connect
 def test_a_program_with_a_session_of_its_own_ends(spark: SparkSession) -> None:
     """Also where it is a Connect client, whose channels wait for a thread that Python has ended before them."""
-    if "connect" not in type(spark).__module__:
-        pytest.skip("another Spark to start; what is shown is about clients of a server")
-    given = {**os.environ, "SPARK_REMOTE": "sc://localhost:15002", "PYTHONPATH": os.getcwd()}
+    elsewhere = {"SPARK_REMOTE": "sc://localhost:15002"} if is_connect(spark) else {}
+    given = {**os.environ, **elsewhere, "PYTHONPATH": os.getcwd()}
     ends = [sys.executable, "-c", ENDS]
     ran = subprocess.run(ends, env=given, capture_output=True, text=True, timeout=120, check=False)
     assert (ran.returncode, ran.stdout) == (0, "3\n"), ran.stderr
