@@ -19,7 +19,7 @@ from destinations.delta_merge import Merge, insisting
 from destinations.delta_options import check, missing
 from destinations.delta_rules import Declared
 from destinations.delta_schema import impossible, needs_mapping
-from destinations.delta_short import in_memory
+from destinations.delta_short import in_memory, with_text
 from destinations.delta_table import Layout, Table, make
 from destinations.delta_witness import account, newest
 from destinations.destination import (
@@ -207,7 +207,7 @@ class Delta(Destination):
             deadline.secure()
         rows = self._stamped(rows, labels)
         if self.mode == "append" and all(label.few for label in labels):
-            written = table.append_few(spark, rows, tag(labels), key, deadline)
+            written = table.append_here(spark, rows, tag(labels), key, deadline)
             if written is not None:
                 return written
         if self.mode == "merge" and all(label.few for label in labels):
@@ -223,17 +223,15 @@ class Delta(Destination):
             return Written(rows=rows.count())  # nothing in the table had to change, so there is no commit that counts
         return written
 
-    def write_few(self, spark: SparkSession, rows: pyarrow.Table, label: Label) -> Written | None:
-        import pyarrow as pa
-
+    def write_here(self, spark: SparkSession, rows: pyarrow.RecordBatchReader, label: Label) -> Written | None:
         if self.mode != "append":
             return None
         table = self._standing(spark)
         if label.deadline is not None:
             label.deadline.secure()
         if self.stamp:
-            rows = rows.append_column(self.stamp, pa.array([_stamp(label)] * rows.num_rows, pa.string()))
-        return table.append_few(spark, rows, tag([label]), label.key, label.deadline)
+            rows = with_text(rows, self.stamp, _stamp(label))
+        return table.append_here(spark, rows, tag([label]), label.key, label.deadline)
 
     def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
         known = self._held.table

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from destinations.destination import LANE
 from origins.names import TABLE
 from stages.expressions import check_condition, check_names
 
@@ -27,10 +28,14 @@ def check(delta: Delta) -> None:
     """Raises ValueError that names an option which cannot be as it is."""
     if bool(delta.path) == bool(delta.table):
         raise ValueError("path: expected either path or table, got " + ("both" if delta.path else "neither"))
-    if delta.table and not TABLE.fullmatch(delta.table):
+    if delta.table and not TABLE.fullmatch(delta.table.replace(LANE, "lane")):
         raise ValueError(f"table: expected a name such as catalog.schema.table, got {delta.table!r}")
     if delta.mode not in ("append", "merge", "replace"):
         raise ValueError(f"mode: expected append, merge or replace, got {delta.mode!r}")
+    if delta.mode == "replace" and LANE in (delta.table or delta.path or ""):
+        raise ValueError(
+            f"mode: expected append or merge with {LANE} in the place, for a run replaces once; got replace"
+        )
     for option, mode in _BELONG.items():
         if getattr(delta, option) and delta.mode != mode:
             raise ValueError(f"{option}: expected with mode: {mode} only, got it with mode: {delta.mode}")

@@ -1,4 +1,5 @@
-"""The short way of few rows into a plain table on this machine: Spark computes them, `deltalake` commits them.
+"""The short way into a plain table on this machine, of few rows that Spark computes, and of those that were decided
+and are read in this process: `deltalake` writes and commits them.
 
 A commit of Spark's costs a fifth of a second whatever its rows are; this one a tenth of that. What lands is the same:
 a version of the table with the batch's tag, that fails when the table's metadata changed since the write began, which
@@ -7,10 +8,11 @@ is what a fence does.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,7 +58,7 @@ class ShortWay:
     """Whether it was found to be no plain table, or not worth it."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def begin(self, rows: DataFrame | pyarrow.Table) -> ShortWrite | None:
+    def begin(self, rows: DataFrame | pyarrow.RecordBatchReader) -> ShortWrite | None:
         """A write of such rows that begins now; None if they cannot go this way."""
         with self._lock:
             table = self._refreshed()
@@ -93,21 +95,23 @@ class ShortWrite:
     _schema: Any
     _lock: threading.Lock
 
-    def fetched(self, rows: DataFrame | pyarrow.Table) -> Any:
-        """The rows as a table of Arrow's, as they will lie there; None if they cannot go this way after all."""
+    def fetched(self, rows: DataFrame | pyarrow.RecordBatchReader) -> Pieces | None:
+        """The rows as they will lie there; None if they cannot go this way after all."""
         import pyarrow as pa
 
-        found = rows if isinstance(rows, pa.Table) else in_arrow(rows)
-        if found is None:
+        if not isinstance(rows, pa.RecordBatchReader):
+            found = in_arrow(rows)
+            if found is None:
+                return None
+            rows = found.to_reader()
+        try:
+            return Pieces.of(rows, pa.schema(self._schema))
+        except NotInTime:
             return None
-        target = pa.schema(self._schema)
-        mine = {name.lower(): name for name in found.column_names}
-        found = found.select([mine[name.lower()] for name in target.names]).rename_columns(target.names).cast(target)
-        return found if all(map(_is_in_time, found.columns)) else None
 
-    def commit(self, rows: Any, tag: str, check: Callable[[], None] = lambda: None) -> None:
+    def commit(self, rows: Pieces, tag: str, check: Callable[[], None] = lambda: None) -> None:
         """Append them in one commit that carries the tag. If it raises, it may have landed all the same; but nothing
-        has if `check` raises, the last thing that is done before."""
+        has if `check` raises, the last thing that is done before, or with `NotInTime`."""
         from deltalake import CommitProperties, PostCommitHookProperties, write_deltalake
         from deltalake.exceptions import CommitFailedError
 
@@ -118,15 +122,81 @@ class ShortWrite:
             cleans = (self._table.version() + 1) % every == 0
             reached("in-write")
             check()
-            write_deltalake(
-                self._table,
-                rows,
-                mode="append",
-                commit_properties=CommitProperties(custom_metadata={"userMetadata": tag}),
-                post_commithook_properties=PostCommitHookProperties(
-                    create_checkpoint=True, cleanup_expired_logs=cleans
-                ),
-            )
+            try:
+                write_deltalake(
+                    self._table,
+                    rows.reader(),
+                    mode="append",
+                    commit_properties=CommitProperties(custom_metadata={"userMetadata": tag}),
+                    post_commithook_properties=PostCommitHookProperties(
+                        create_checkpoint=True, cleanup_expired_logs=cleans
+                    ),
+                )
+            except Exception as error:
+                if rows.not_in_time:
+                    raise NotInTime from error
+                raise
+
+
+class NotInTime(Exception):
+    """There is a date or time in the rows that not every reader writes alike."""
+
+
+@dataclass
+class Pieces:
+    """Rows as they will lie in a table, piece by piece; they are read once."""
+
+    schema: pyarrow.Schema
+    empty: bool
+    """Whether there are none."""
+    _pieces: Iterator[pyarrow.RecordBatch]
+    not_in_time: bool = False
+    """Whether reading them ended with `NotInTime`, whatever became of that where they were written."""
+
+    @staticmethod
+    def of(rows: pyarrow.RecordBatchReader, schema: pyarrow.Schema) -> Pieces:
+        """Rows with the columns of the schema in any order, however their names are written. Reads the first piece;
+        raises `NotInTime` where that shows it."""
+        import pyarrow as pa
+
+        mine = {name.lower(): name for name in rows.schema.names}
+        names = [mine[name.lower()] for name in schema.names]
+
+        def fitted(piece: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
+            table = pa.Table.from_batches([piece]).select(names).rename_columns(schema.names).cast(schema)
+            if not all(map(_is_in_time, table.columns)):
+                raise NotInTime
+            return table.combine_chunks().to_batches()[0]
+
+        pieces = (fitted(piece) for piece in rows if piece.num_rows)
+        first = next(pieces, None)
+        return Pieces(schema, first is None, itertools.chain([] if first is None else [first], pieces))
+
+    def reader(self) -> pyarrow.RecordBatchReader:
+        """The rows for who writes them."""
+        import pyarrow as pa
+
+        return pa.RecordBatchReader.from_batches(self.schema, self._seen())
+
+    def _seen(self) -> Iterator[pyarrow.RecordBatch]:
+        try:
+            yield from self._pieces
+        except NotInTime:
+            self.not_in_time = True
+            raise
+
+
+def with_text(rows: pyarrow.RecordBatchReader, name: str, value: str) -> pyarrow.RecordBatchReader:
+    """The rows with one more column, which has this text in each of them."""
+    import pyarrow as pa
+
+    schema = rows.schema.append(pa.field(name, pa.string()))
+
+    def longer(piece: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
+        more = pa.array([value] * piece.num_rows, pa.string())
+        return pa.RecordBatch.from_arrays([*piece.columns, more], schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, map(longer, rows))
 
 
 def in_memory(rows: DataFrame) -> DataFrame:
@@ -181,12 +251,12 @@ def in_arrow(rows: DataFrame) -> Any:
         raise
 
 
-def _described(rows: DataFrame | pyarrow.Table) -> Mapping[str, JSON]:
+def _described(rows: DataFrame | pyarrow.RecordBatchReader) -> Mapping[str, JSON]:
     """The columns of the rows as Delta describes them."""
     import pyarrow as pa
     from deltalake import Schema
 
-    if isinstance(rows, pa.Table):
+    if isinstance(rows, pa.RecordBatchReader):
         found: Mapping[str, JSON] = json.loads(Schema.from_arrow(rows.schema).to_json())
         return found
     return rows.schema.jsonValue()

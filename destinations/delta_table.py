@@ -14,7 +14,7 @@ from destinations.deadline import Deadline, Late
 from destinations.delta_log import LocalLog, Log, SparkLog
 from destinations.delta_rules import Declared
 from destinations.delta_schema import columns
-from destinations.delta_short import ShortWay
+from destinations.delta_short import NotInTime, ShortWay
 from destinations.destination import DestinationError, Written
 from destinations.table_lock import committing, making
 from origins.listing import literally
@@ -127,12 +127,17 @@ class Table:
         else:
             rows.writeTo(self.name).option("userMetadata", tag).append()
 
-    def append_few(
-        self, spark: SparkSession, rows: DataFrame | pyarrow.Table, tag: str, key: str, deadline: Deadline | None = None
+    def append_here(
+        self,
+        spark: SparkSession,
+        rows: DataFrame | pyarrow.RecordBatchReader,
+        tag: str,
+        key: str,
+        deadline: Deadline | None = None,
     ) -> Written | None:
-        """Append rows that fit into this process, in one commit that carries the tag, without Spark's Delta; None if
-        they cannot go this way, and nothing was written. `key` is that of one of the labels in the tag. Raises `Late`
-        if the deadline is over."""
+        """Append few rows, or ones that are read in this process, in one commit that carries the tag, without Spark's
+        Delta; None if they cannot go this way, and nothing was written. `key` is that of one of the labels in the tag.
+        Raises `Late` if the deadline is over."""
         if not isinstance(self.log, LocalLog):
             return None
         if self._short is None:
@@ -141,7 +146,7 @@ class Table:
         found = write.fetched(rows) if write is not None else None
         if write is None or found is None:
             return None
-        if not found.num_rows:
+        if found.empty:
             return Written(rows=0)
         with committing(self.log.folder, apart=True) as held:
             if not held:
@@ -150,6 +155,8 @@ class Table:
                 write.commit(found, tag, *([deadline.check] if deadline else []))
             except Late:
                 raise
+            except NotInTime:
+                return None
             except Exception:
                 landed = self.written(spark, key, before)
                 if landed.version is None:

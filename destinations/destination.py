@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from destinations.account import Account
@@ -58,6 +58,10 @@ class Written:
     version: int | None = None
 
 
+LANE = "{lane}"
+"""In a destination's place and name: the name of the lane. Each lane has a destination of its own then."""
+
+
 class DestinationError(WherryError):
     """The destination's place cannot be used."""
 
@@ -101,6 +105,34 @@ class Destination(ABC):
     """What is done to the rows on their way to this destination only."""
     was: str | None = None
     """The name that it had before, so that its history carries over."""
+
+    lane: str = field(default="", init=False, repr=False)
+    """The lane whose rows it gets, of one that stands for a lane of another; else it gets those of all."""
+
+    @property
+    def by_lane(self) -> bool:
+        """Whether it stands for a destination for each lane: its place has `{lane}` in it."""
+        return LANE in self.place
+
+    def of_lane(self, lane: str) -> Destination:
+        """The one for this lane: with the lane's name, and `_` for a slash in it, in its place and its name."""
+        word = lane.replace("/", "_")
+        changes = {
+            name: value.replace(LANE, word)
+            for name in ("path", "table", "name", "was")
+            if isinstance(value := getattr(self, name, None), str)
+        }
+        for name in ("name", "was"):
+            given = getattr(self, name)
+            if given is not None and LANE not in given:
+                changes[name] = f"{given}.{word}"
+        only = replace(self, **changes)  # type: ignore[arg-type]  # it has the options that it has
+        object.__setattr__(only, "lane", lane)
+        return only
+
+    def takes(self, lanes: Collection[str]) -> bool:
+        """Whether it gets rows of any of these lanes."""
+        return not self.lane or self.lane in lanes
 
     @property
     def replaces(self) -> bool:
@@ -169,15 +201,15 @@ class Destination(ABC):
     def write(self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label]) -> Written:
         """Write all rows and the labels, or nothing. Called from runner threads, several at a time."""
 
-    def write_few(self, spark: SparkSession, rows: pyarrow.Table, label: Label) -> Written | None:
-        """Write a few rows that lie in this process, as `write` would; None, with nothing written, if it cannot. A
-        kind that overrides `write` alone is not asked."""
+    def write_here(self, spark: SparkSession, rows: pyarrow.RecordBatchReader, label: Label) -> Written | None:
+        """Write rows that are read in this process, as `write` would; None, with nothing written, if it cannot: then
+        Spark reads them. A kind that overrides `write` alone is not asked."""
         return None
 
     @property
-    def takes_few(self) -> bool:
-        """Whether `write_few` belongs to `write`."""
-        owners = [next(each for each in type(self).__mro__ if name in vars(each)) for name in ("write_few", "write")]
+    def takes_here(self) -> bool:
+        """Whether `write_here` belongs to `write`."""
+        owners = [next(each for each in type(self).__mro__ if name in vars(each)) for name in ("write_here", "write")]
         return issubclass(*owners)
 
     def tick(self, spark: SparkSession, rows: DataFrame, label: Label) -> None:

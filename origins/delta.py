@@ -6,14 +6,14 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from origins.batch import JSON, Batch, Limits, Span
 from origins.delta_rows import rows_of
 from origins.delta_table import Table, bare, whole
 from origins.delta_versions import Added, Version
-from origins.names import SCHEME, TABLE
+from origins.names import SCHEME, TABLE, last_part
 from origins.origin import Backlog, Origin, Progress
 from origins.schema import checked
 
@@ -36,15 +36,16 @@ class Delta(Origin):
     """Where the table lies; relative to the definition."""
     table: str | None = field(default=None, metadata={"like": "main.shop.orders"})
     """Its name in a catalog; this or `path`."""
+    tables: Sequence[str] = field(default=(), metadata={"like": "[main.raw.orders, main.raw.items]"})
+    """Several, each a lane with columns of its own, named as the table is."""
+    paths: Sequence[str] = field(default=(), metadata={"path": True, "like": "[raw/orders, raw/items]"})
+    """The same of folders."""
     starting_version: str | int = "beginning"
     """`beginning`, `latest` (only what is added from now on), or the first version whose rows are read."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if bool(self.path) == bool(self.table):
-            raise ValueError("path: expected either path or table, got " + ("both" if self.path else "neither"))
-        if self.table and not TABLE.fullmatch(self.table):
-            raise ValueError(f"table: expected a name such as catalog.schema.table, got {self.table!r}")
+        _check_places(self)
         if self.lanes != 1:
             raise ValueError(f"lanes: expected 1, since versions follow each other, got {self.lanes}")
         begins = self.starting_version
@@ -53,10 +54,26 @@ class Delta(Origin):
 
     @property
     def place(self) -> str:
-        if self.table:
-            return self.table
-        assert self.path is not None
-        return self.path if SCHEME.match(self.path) else os.path.abspath(self.path)
+        if self.table or self.tables:
+            return self.table or ", ".join(self.tables)
+        return ", ".join(
+            path if SCHEME.match(path) else os.path.abspath(path) for path in (self.paths or (self.path or "",))
+        )
+
+    def lane_names(self) -> tuple[str, ...]:
+        return tuple(map(last_part, (*self.tables, *self.paths))) or super().lane_names()
+
+    def each(self) -> Sequence[Origin]:
+        if not self.tables and not self.paths:
+            return (self,)
+        places = [*({"table": table} for table in self.tables), *({"path": path} for path in self.paths)]
+        return [self._alone(lane, **place) for lane, place in zip(self.lane_names(), places, strict=True)]
+
+    def _alone(self, lane: str, *, table: str | None = None, path: str | None = None) -> Delta:
+        """The same for one of its tables."""
+        only = replace(self, table=table, path=path, tables=(), paths=(), name=lane)
+        object.__setattr__(only, "lane", lane)
+        return only
 
     def check_offset(self, lane: str, offset: JSON) -> None:
         told = offset if isinstance(offset, dict) else {}
@@ -68,7 +85,7 @@ class Delta(Origin):
     def survey(self, spark: SparkSession, progress: Progress) -> Appends:
         table = Table.find(spark, self.place, named=bool(self.table))
         columns = self._columns(spark)
-        offset, begins = progress.offsets.get("0"), self.starting_version
+        offset, begins = progress.offsets.get(self.lane_names()[0]), self.starting_version
         if offset is not None or isinstance(begins, int):
             after = begins - 1 if isinstance(begins, int) and offset is None else table.version_of(offset)
             return Appends(table, columns, None, table.following(spark, after), newest=after)
@@ -95,6 +112,25 @@ class Delta(Origin):
         columns = bare(whole(spark, self.place, named=bool(self.table)).schema.json())
         checked(StructType.fromJson(json.loads(columns)), self.place)
         return columns
+
+
+def _check_places(origin: Delta) -> None:
+    """Raises ValueError unless it is said in one way which tables are read."""
+    given = [name for name in ("path", "table", "paths", "tables") if getattr(origin, name)]
+    if len(given) != 1:
+        got = " and ".join(given) or "none of them"
+        raise ValueError(f"path: expected one of path, table, paths and tables, got {got}")
+    for name in ("tables", "paths"):
+        if isinstance(getattr(origin, name), str):
+            raise ValueError(f"{name}: expected a list, got {getattr(origin, name)!r}")
+    for table in (origin.table, *origin.tables):
+        if table and not TABLE.fullmatch(table):
+            option = "table" if origin.table else "tables"
+            raise ValueError(f"{option}: expected a name such as catalog.schema.table, got {table!r}")
+    lanes = origin.lane_names()
+    for lane in lanes:
+        if not lane or lanes.count(lane) > 1:
+            raise ValueError(f"{given[0]}: expected names that differ in their last part, got {lane!r} twice")
 
 
 def _from_the_beginning(table: Table, columns: str, versions: Sequence[Version], newest: int) -> Appends:
@@ -157,7 +193,7 @@ class Appends(Backlog):
         if not found:
             return self
         self.table.check_columns(self.columns, found)
-        waiting = self._after(offsets.get("0"))
+        waiting = self._after(next(iter(offsets.values()), None))
         return Appends(self.table, self.columns, self._opening, [*waiting, *found], newest=self._newest)
 
     def behind(self, lane: str, start: JSON) -> str:

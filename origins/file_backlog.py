@@ -17,6 +17,8 @@ from origins.origin import Backlog
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+CHANGED_AGAIN = 60.0
+"""For so many seconds a run that goes on does not look again whether files that it carried have changed."""
 _PACKED = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate", ".xz")
 
 
@@ -42,16 +44,21 @@ class Waiting(Backlog):
         spark: SparkSession,
         carried: dict[str, tuple[int, int]],
         *,
-        first: bool = True,
+        before: Waiting | None = None,
     ) -> None:
         self.place = place
         self._terms = terms
         self._carried = carried
         """Size and time of every file that was handed out, by name."""
         now = time.time()
-        everything = place.files(spark)
+        lately = before is not None and time.monotonic() - before._looked < CHANGED_AGAIN
+        self._looked: float = before._looked if before is not None and lately else time.monotonic()
+        """When all files were looked at, and not only those that were not carried."""
+        known = before._known if before is not None and lately else {}
+        everything = place.files(spark, {name: file for name, file in known.items() if name in carried})
+        self._known: Mapping[str, File] = {file.name: file for file in everything}
         found = everything if not terms.min_age else [file for file in everything if _age(file, now) >= terms.min_age]
-        self._young = len(everything) - len(found) if first else 0
+        self._young = len(everything) - len(found) if before is None else 0
         self.changed = [file for file in found if carried.get(file.name, _seen(file)) != _seen(file)]
         self._lanes: dict[str, list[File]] = {lane: [] for lane in terms.lanes}
         for file in found:
@@ -62,7 +69,7 @@ class Waiting(Backlog):
         for lane, files in self._lanes.items():
             planned = files[: len(files) - len(self._after(lane, offsets.get(lane)))]
             self._carried.update({file.name: _seen(file) for file in planned})
-        return Waiting(self._terms, self.place, spark, self._carried, first=False)
+        return Waiting(self._terms, self.place, spark, self._carried, before=self)
 
     @property
     def files(self) -> list[File]:

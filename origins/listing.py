@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
@@ -32,6 +32,9 @@ class File(NamedTuple):
     name: str
     """Relative to the listing's root, with `/` between folders."""
     size: int
+
+
+NOTHING: Mapping[str, File] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,13 +60,16 @@ class Place:
         """Whether this machine has the root; of what only Spark can see nobody knows, and it is taken to be there."""
         return not self.local or os.path.isdir(without_scheme(self.root))
 
-    def files(self, spark: SparkSession) -> list[File]:
-        """What is there now, in order. Raises `OriginError` when the root is not there."""
+    def files(self, spark: SparkSession, known: Mapping[str, File] = NOTHING) -> list[File]:
+        """What is there now, in order. Raises `OriginError` when the root is not there.
+
+        A file that is `known` is not looked at where this machine has it: it is told as it is known.
+        """
         if self.local:
             if not self.is_there:
                 raise _missing(self.root)
             root = without_scheme(self.root)
-            found = _found(root, self.segments, "")
+            found = _found(root, self.segments, "", known)
             once = set(found) if "**" in self.segments else found
             return sorted(once, key=tuple)
         return sorted(file for file in self._listed(spark, [literally(self.root)]) if _fits(file.name, self.segments))
@@ -130,25 +136,26 @@ def without_scheme(path: str) -> str:
     return re.sub(r"^file:/+", "/", path)
 
 
-def _found(folder: str, segments: Sequence[str], prefix: str) -> Iterator[File]:
+def _found(folder: str, segments: Sequence[str], prefix: str, known: Mapping[str, File]) -> Iterator[File]:
     """The files under a folder that fit what is left of the pattern."""
     head, rest = segments[0], segments[1:]
     if head == "**":
-        yield from _found(folder, rest or ("*",), prefix)
+        yield from _found(folder, rest or ("*",), prefix, known)
     fits_all = head == "*"
     for entry in _entries(folder):
         name = entry.name
         if _is_hidden(name):
             continue
         if not entry.is_dir():
-            file = None if rest or not (fits_all or fnmatchcase(name, head)) else _seen(entry.path, prefix + name)
+            fits = not rest and (fits_all or fnmatchcase(name, head))
+            file = (known.get(prefix + name) or _seen(entry.path, prefix + name)) if fits else None
             if file is not None:
                 yield file
         elif head == "**":
             if not (entry.is_symlink() and _leads_back(entry.path)):
-                yield from _found(entry.path, segments, f"{prefix}{name}/")
+                yield from _found(entry.path, segments, f"{prefix}{name}/", known)
         elif fnmatchcase(name, head) and (rest or not fits_all):
-            yield from _found(entry.path, rest or ("*",), f"{prefix}{name}/")
+            yield from _found(entry.path, rest or ("*",), f"{prefix}{name}/", known)
 
 
 def _leads_back(link: str) -> bool:

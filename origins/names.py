@@ -19,6 +19,14 @@ HIDDEN = "_wherry_"
 """How the names of our own columns begin; an origin's rows may not have such a column."""
 
 
+def last_part(place: str) -> str:
+    """The last part of a path or of a table's name."""
+    if "/" in place or "\\" in place:
+        return re.split(r"[/\\]", place.rstrip("/\\"))[-1]
+    parts: list[str] = re.findall(r"`[^`]*`|[^.`]+", place)
+    return parts[-1].strip("`") if parts else ""
+
+
 def quoted(name: str) -> str:
     """The name as one SQL identifier, whatever stands in it."""
     return "`" + name.replace("`", "``") + "`"

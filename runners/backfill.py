@@ -63,11 +63,14 @@ class Backfill:
 
         def past(feed: Feed) -> Feed:
             origin = next(each for each in pipeline.every_origin if (each.name or "origin") == feed.origin)
-            lanes = {lane: batches for lane, batches in found.items() if pipeline.owns(origin, lane)}
+            asked = [each for each in pipeline.every_destination if self.only in (None, each.name)]
+            own = any(each.takes(pipeline.lanes_of(origin)) for each in asked)
+            lanes = {lane: batches for lane, batches in found.items() if own and pipeline.owns(origin, lane)}
             return replace(
                 feed,
                 lanes={f"{name}/{lane}": lane for lane in lanes},
                 backlog=Past({lane: [_span(batch) for batch in batches] for lane, batches in lanes.items()}),
+                destinations=None if self.only else feed.destinations,
             )
 
         return replace(

@@ -1,8 +1,11 @@
-"""Few rows that pass through this process on their way to a file: what Spark would have written, without its job."""
+"""Rows that pass through this process: few of them on their way to a file, as Spark would have written them without its
+job; and those of files that Spark wrote.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +13,14 @@ from destinations.delta_short import in_arrow
 from origins.batch import JSON
 
 if TYPE_CHECKING:
+    import pyarrow
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+PIECE = 16_384
+"""How many rows are read at a time."""
+_SCHEMA = "org.apache.spark.sql.parquet.row.metadata"
+"""Where Spark notes in a file which columns it has."""
 _SIMPLE = frozenset({
     "boolean", "byte", "short", "integer", "long", "float", "double", "string", "binary", "date", "timestamp",
     "timestamp_ntz",
@@ -30,8 +38,44 @@ def write(table: Any, schema: StructType, file: Path) -> None:
     from pyarrow import parquet
 
     file.parent.mkdir(parents=True)
-    said = {"org.apache.spark.version": pyspark.__version__, "org.apache.spark.sql.parquet.row.metadata": schema.json()}
+    said = {"org.apache.spark.version": pyspark.__version__, _SCHEMA: schema.json()}
     parquet.write_table(table.replace_schema_metadata(said), file)
+
+
+def scanned(files: Sequence[Path], wanted: Callable[[str], bool]) -> pyarrow.RecordBatchReader:
+    """Some columns of such files, with the types that Spark would read, piece by piece in the order of the files."""
+    import pyarrow as pa
+
+    first = _opened(files[0]).schema_arrow
+    told = {field["name"]: field["type"] for field in json.loads(first.metadata[_SCHEMA.encode()])["fields"]}
+    columns = [column for column in first.names if wanted(column)]
+    schema = pa.schema([pa.field(column, _typed(first.field(column).type, told[column])) for column in columns])
+
+    def pieces() -> Iterator[pyarrow.RecordBatch]:
+        for file in files:
+            for piece in _opened(file).iter_batches(PIECE, columns=columns):
+                yield from pa.Table.from_batches([piece]).cast(schema).to_batches()
+
+    return pa.RecordBatchReader.from_batches(schema, pieces())
+
+
+def _opened(file: Path) -> Any:
+    """A parquet file; moments that Spark wrote in its own way do not overflow."""
+    from pyarrow import parquet
+
+    return parquet.ParquetFile(file, coerce_int96_timestamp_unit="us")
+
+
+def _typed(kind: pyarrow.DataType, told: JSON) -> pyarrow.DataType:
+    """The type that Arrow reads with what only Spark knows of it: that a time stands for a moment."""
+    import pyarrow as pa
+
+    if told == "timestamp":
+        return pa.timestamp("us", "UTC")
+    if isinstance(told, dict) and told["type"] == "struct":
+        inner = zip(kind, told["fields"], strict=True)
+        return pa.struct([pa.field(each.name, _typed(each.type, said["type"])) for each, said in inner])
+    return kind
 
 
 def _is_plain(kind: JSON) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from destinations.dlq import DLQ
 from origins.batch import JSON, Batch
-from runners.definitions.checks import last_part
+from origins.names import last_part
 from runners.errors import Refusal, StageError
 from runners.session import in_short
 from stages.door import answers_again, passed

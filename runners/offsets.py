@@ -234,7 +234,7 @@ def _rewound(
 
 
 def _again(pipeline: Pipeline) -> Mapping[str, str]:
-    return {name: destination.again for name, destination in named(pipeline.destinations).items()}
+    return {name: destination.again for name, destination in named(pipeline.every_destination).items()}
 
 
 @contextmanager

@@ -164,6 +164,7 @@ class Opening:
 
     def _feed(self, spark: SparkSession, name: str, schema: str, backlog: Backlog) -> Feed:
         line, origin = self.lines[name], self._origins[name]
+        own = tuple(line.branches)
         return Feed(
             origin=name,
             lanes=self.pipeline.lanes_of(origin),
@@ -171,7 +172,8 @@ class Opening:
             backlog=backlog,
             straight=not any(prepared_because(self.pipeline, origin, line)),
             foresees=origin.foresees and line.describable,
-            shares=all(destination.takes_several for destination in self.destinations.values()),
+            shares=all(self.destinations[each].takes_several for each in own),
+            destinations=(lambda span: own) if len(own) < len(self.destinations) else None,
             pins=lambda: line.pins(spark),
         )
 
@@ -193,7 +195,8 @@ class Opening:
             line = line_of(self.pipeline, self._origins[name], self.destinations)
             leaving = analysed(spark, schema, line)
             demands: dict[str, list[Stage]] = {}
-            for each, destination in self.destinations.items():
+            for each in line.branches:
+                destination = self.destinations[each]
                 if self._origins[name].evolves:
                     destination.grow(spark, leaving[each])
                 identities[each] = destination.open(spark, leaving[each])
@@ -229,7 +232,9 @@ def line_of(
     demands: Mapping[str, list[Stage]] | None = None,
 ) -> Line:
     """The stages that an origin's rows pass: its own, the pipeline's, each destination's."""
-    return Line.of([*origin.stages, *pipeline.stages], destinations, demands)
+    lanes = pipeline.lanes_of(origin)
+    own = {name: each for name, each in destinations.items() if each.takes(lanes)}
+    return Line.of([*origin.stages, *pipeline.stages], own, demands)
 
 
 def surveyed(pipeline: Pipeline, origin: Origin, journal: Journal, spark: SparkSession) -> Backlog:
@@ -256,10 +261,11 @@ def schema_of(origin: Origin, recorded: str | None, spark: SparkSession, backlog
 
 def prepared_because(pipeline: Pipeline, origin: Origin, line: Line) -> Iterator[str]:
     """Why every batch is decided and written under the state before it is delivered; nothing if a clean one is not."""
-    if len(pipeline.destinations) > 1:
-        yield f"there are {len(pipeline.destinations)} destinations"
-    for destination in pipeline.destinations:
-        if not destination.remembers and len(pipeline.destinations) == 1:
+    destinations = [each for each in pipeline.every_destination if each.takes(pipeline.lanes_of(origin))]
+    if len(destinations) > 1:
+        yield f"there are {len(destinations)} destinations"
+    for destination in destinations:
+        if not destination.remembers and len(destinations) == 1:
             yield f"{destination.name} cannot be asked whether it has a batch"
     if not origin.repeatable:
         yield f"{origin.name} may give other rows when a batch is read again"

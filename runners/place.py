@@ -118,7 +118,7 @@ def check_pipeline(pipeline: Pipeline, place: Place, state: State) -> None:
 def check_lasting(pipeline: Pipeline, spark: SparkSession) -> None:
     """Raises `Refusal`, and ends this Spark, which was started for this run, where it would forget the pipeline's
     tables at its end."""
-    delta = [each for each in (*pipeline.destinations, pipeline.dlq.destination) if isinstance(each, Delta)]
+    delta = [each for each in (*pipeline.every_destination, pipeline.dlq.destination) if isinstance(each, Delta)]
     place = Place.of(pipeline)
     state = [f"{place.schema}.{place.name}_ledger"] if place.schema else []
     tables = [*state, *(each.table for each in delta if each.table)]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
@@ -22,6 +22,7 @@ from runners.verdicts import Verdicts, Witness
 from stages.rows import NOTE, ORIGINAL, POISON, REFUSED_BY_ORIGIN, STATE, VERDICT, Marked
 
 if TYPE_CHECKING:
+    import pyarrow
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from runners.plan import Decision
@@ -196,16 +197,16 @@ def refused_rows(spark: SparkSession, store: Store, decision: Decision) -> DataF
     return first
 
 
-def few_refused_rows(store: Store, decision: Decision) -> list[dict[str, JSON]] | None:
-    """The same in this process; None where they did not pass through it when they were decided."""
+def refused_rows_here(store: Store, decision: Decision) -> list[dict[str, JSON]] | None:
+    """The same in this process; None where Spark has to read them."""
     import pyarrow.compute as pc
 
     if decision.sections > 1:
         return None
-    found = store.few(f"{decision.path}-0", lambda column: column in (NACKED, "part", "block", "row", "state"))
+    found = store.scan(f"{decision.path}-0", lambda column: column in (NACKED, "part", "block", "row", "state"))
     if found is None:
         return None
-    rows: list[dict[str, JSON]] = found.filter(pc.less(found["state"], 0)).to_pylist()
+    rows = [row for piece in found for row in piece.filter(pc.less(piece["state"], 0)).to_pylist()]
     return [{**row, "position": decision.bases[f"0:{_key(row['part'], row['block'])}"] + row["row"]} for row in rows]
 
 
@@ -218,21 +219,28 @@ def rows_for(spark: SparkSession, store: Store, decision: Decision, name: str) -
     return frame.where(f"state = 0 and f{index} = 0").select(f"b{index}.*")
 
 
-def few_rows_for(store: Store, decision: Decision, name: str) -> Any:
-    """The same as a table of Arrow's; None where they did not pass through this process when they were decided."""
+def rows_here_for(store: Store, decision: Decision, name: str) -> pyarrow.RecordBatchReader | None:
+    """The same, read in this process piece by piece; None where Spark has to read them."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     index = list(decision.counts.branches).index(name)
     own, filters = f"b{index}", f"f{index}"
     section = f"{decision.path}-{decision.sections - 1}"
-    found = store.few(section, lambda column: column in ("state", "live", own, filters))
+    found = store.scan(section, lambda column: column in ("state", "live", own, filters))
     if found is None:
         return None
-    if own not in found.column_names:
-        return pa.Table.from_struct_array(found.filter(pc.equal(found["state"], 0))["live"])
-    stays = pc.and_(pc.equal(found["state"], 0), pc.equal(found[filters], 0))
-    return pa.Table.from_struct_array(found.filter(stays)[own])
+    parted = own in found.schema.names
+    rows = own if parted else "live"
+
+    def delivered() -> Iterator[pyarrow.RecordBatch]:
+        for piece in found:
+            stays = pc.equal(piece["state"], 0)
+            if parted:
+                stays = pc.and_(stays, pc.equal(piece[filters], 0))
+            yield pa.RecordBatch.from_struct_array(piece.filter(stays)[rows])
+
+    return pa.RecordBatchReader.from_batches(pa.schema(list(found.schema.field(rows).type)), delivered())
 
 
 def branched(rows: Marked, line: Line, pins: Mapping[str, JSON]) -> DataFrame:

@@ -101,7 +101,7 @@ class Run:
         self.id = uuid.uuid4().hex
         self.place = Place.of(self.pipeline)
         protection, dead = self.pipeline.protection, self.pipeline.dlq.destination or self.place.dlq()
-        self.destinations = named([each.discreet(protection) for each in self.pipeline.destinations])
+        self.destinations = named([each.discreet(protection) for each in self.pipeline.every_destination])
         self.dlq: Destination = dead.discreet(protection)
         self.books = Bookkeeper(tuple(self.destinations), resolved(self.destinations), suites_of(self.pipeline))
         self.dispatcher: Dispatcher | None = None

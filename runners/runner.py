@@ -72,6 +72,8 @@ SMALL = 4 << 20
 """Bytes up to which a batch is small."""
 FEW = 100_000
 """Rows up to which those of a small batch are few."""
+FEW_REFUSED = 10_000
+"""Refused rows up to which those of any batch are few."""
 
 T = TypeVar("T")
 _PLANNING, _ENDING = "-plans", "-ends"
@@ -398,9 +400,13 @@ class Runner:
 
         batch, decision = task.plan.batch, task.decision
         count = decision.counts.nacked if name == DLQ else decision.counts.branches[name].expected
-        few = _is_small(batch) and count <= FEW and not decision.again
-        label = Label(batch=batch, destination=name, few=few, deadline=self.deadline)
-        written = self._few_delivered(spark, decision, label) if few and self._named(name).takes_few else None
+        label = Label(
+            batch=batch,
+            destination=name,
+            few=_is_small(batch) and count <= FEW and not decision.again,
+            deadline=self.deadline,
+        )
+        written = self._written_here(spark, decision, label, count)
         if written is not None:
             return written
         if name == DLQ:
@@ -415,28 +421,28 @@ class Runner:
             rows = rows_for(spark, self.store, decision, name)
         return self._named(name).write(spark, rows, [label])
 
-    def _few_delivered(self, spark: SparkSession, decision: Decision, label: Label) -> Written | None:
-        """Deliver rows that lie in memory; None, with nothing written, where they have to be read by Spark."""
-        from runners.preparing import few_rows_for
+    def _written_here(self, spark: SparkSession, decision: Decision, label: Label, count: int) -> Written | None:
+        """Deliver rows that are read in this process; None, with nothing written, where Spark has to read them."""
+        from runners.preparing import rows_here_for
 
-        of_dlq = label.destination == DLQ
-        rows = (
-            self._few_refused(decision, label.batch)
-            if of_dlq
-            else few_rows_for(self.store, decision, label.destination)
-        )
-        return None if rows is None else self._named(label.destination).write_few(spark, rows, label)
+        name = label.destination
+        refused = name == DLQ
+        if decision.again or not self._named(name).takes_here or (refused and not label.few and count > FEW_REFUSED):
+            return None
+        rows = self._refused_here(decision, label.batch) if refused else rows_here_for(self.store, decision, name)
+        return None if rows is None else self._named(name).write_here(spark, rows, label)
 
-    def _few_refused(self, decision: Decision, batch: Batch) -> pyarrow.Table | None:
+    def _refused_here(self, decision: Decision, batch: Batch) -> pyarrow.RecordBatchReader | None:
         from destinations.few_dead_letters import few_dead_letters
-        from runners.preparing import few_refused_rows
+        from runners.preparing import refused_rows_here
 
-        refused = few_refused_rows(self.store, decision)
+        refused = refused_rows_here(self.store, decision)
         if refused is None:
             return None
-        return few_dead_letters(
+        letters = few_dead_letters(
             refused, batch, original=self.keep_original, secrets=self.secrets, replayed=_replayed(batch)
         )
+        return letters.to_reader()
 
     def _ask(self, spark: SparkSession, task: Ask) -> Answers:
         found: dict[str, Written] = {}

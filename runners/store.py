@@ -13,12 +13,15 @@ from origins.names import quoted
 from runners.session import is_here
 
 if TYPE_CHECKING:
+    import pyarrow
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 
 MOST_ROWS = 1_000_000
 """Up to so many rows it is quicker to look at them here than to ask Spark."""
+MOST_BYTES = 64 << 20
+"""Up to so many bytes one thread here reads and writes rows more quickly than Spark with a few."""
 _FEW = "few.parquet"
 """The only file of a frame that passed through this process."""
 
@@ -38,16 +41,16 @@ class Store(ABC):
         `few` gives it back; None, and nothing is written, where it has to go the way of any number of rows."""
         return None
 
-    def few(self, name: str, wanted: Callable[[str], bool]) -> Any:
-        """Some columns of what `write_few` wrote; None if it did not."""
-        return None
-
     @abstractmethod
     def read(self, spark: SparkSession, name: str) -> DataFrame:
         """The frame as it was written."""
 
     def look(self, name: str, wanted: Callable[[str], bool]) -> Any:
         """Some columns of what lies there, as a table of Arrow's; None where Spark has to read it."""
+        return None
+
+    def scan(self, name: str, wanted: Callable[[str], bool]) -> pyarrow.RecordBatchReader | None:
+        """Some columns of what lies there, piece by piece; None where Spark has to read it."""
         return None
 
     @abstractmethod
@@ -86,9 +89,6 @@ class Folders(Store):
             self._schemas[name] = frame.schema
         return table
 
-    def few(self, name: str, wanted: Callable[[str], bool]) -> Any:
-        return self.look(name, wanted) if (self.root / name / _FEW).exists() else None
-
     def read(self, spark: SparkSession, name: str) -> DataFrame:
         schema = self._schemas.get(name)
         reader = spark.read if schema is None else spark.read.schema(schema)
@@ -103,6 +103,14 @@ class Folders(Store):
             return None
         columns = [column for column in told[0].schema.to_arrow_schema().names if wanted(column)]
         return concat_tables([parquet.ParquetFile(file).read(columns=columns) for file in files])
+
+    def scan(self, name: str, wanted: Callable[[str], bool]) -> pyarrow.RecordBatchReader | None:
+        from runners.few_rows import scanned
+
+        files = sorted((self.root / name).glob("*.parquet"))
+        if not files or sum(file.stat().st_size for file in files) > MOST_BYTES:
+            return None
+        return scanned(files, wanted)
 
     def remove(self, spark: SparkSession, name: str) -> None:
         for folder in self.root.glob(f"{name}-*"):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from runners.line import Line, named
+from runners.line import named
+from runners.opening import line_of
 from runners.pipeline import Pipeline
 from runners.quality import Suites
 from stages.expect import Expect
@@ -10,11 +11,8 @@ from stages.expect import Expect
 
 def suites_of(pipeline: Pipeline) -> Suites:
     """What the stages of a pipeline expect."""
-    destinations = named(pipeline.destinations)
-    lines = {
-        origin.name or "origin": Line.of([*origin.stages, *pipeline.stages], destinations)
-        for origin in pipeline.every_origin
-    }
+    destinations = named(pipeline.every_destination)
+    lines = {origin.name or "origin": line_of(pipeline, origin, destinations) for origin in pipeline.every_origin}
     return {
         origin: {step.name: step.stage.rules for step in line.steps if isinstance(step.stage, Expect)}
         for origin, line in lines.items()

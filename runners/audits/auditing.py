@@ -42,7 +42,7 @@ def audit(pipeline: Pipeline) -> Audit:
     def spark() -> SparkSession:
         return obtain(pipeline.spark.conf, pipeline.spark.packages)
 
-    destinations = named(pipeline.destinations)
+    destinations = named(pipeline.every_destination)
     said = _said(pipeline, place, spark)
     accounts = {name: each.account(spark, pipeline.name) for name, each in destinations.items()}
     dlq = pipeline.dlq.destination or place.dlq()

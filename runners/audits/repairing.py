@@ -158,7 +158,7 @@ def _commits(brought: Sequence[Brought], plans: set[str]) -> list[list[Brought]]
 def _destination(pipeline: Pipeline, name: str) -> Destination:
     if name == DLQ:
         return pipeline.dlq.destination or Place.of(pipeline).dlq()
-    return named(pipeline.destinations)[name]
+    return named(pipeline.every_destination)[name]
 
 
 @contextmanager

@@ -130,7 +130,7 @@ def demo(said: Report, pipeline: Pipeline, file: Path) -> str:
     """What the demo carried, where it lies, and what to type next."""
     named: list[tuple[str, Sequence[str]]] = [
         ("the definition", [str(file)]),
-        *((f"{destination.name}", [destination.place]) for destination in pipeline.destinations),
+        *((f"{destination.name}", [destination.place]) for destination in pipeline.every_destination),
         ("the state", [str(pipeline.state)]),
     ]
     lie = [(heading, [here(place) for place in places]) for heading, places in named]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from destinations.delta import Delta
-from destinations.destination import Destination
+from destinations.destination import LANE, Destination
 from destinations.discard import Discard
 from destinations.files import Files
 from origins.crash_points import watched
@@ -81,15 +81,14 @@ class CrashTrial:
 
 def apart(pipeline: Pipeline, folder: Path) -> Pipeline:
     """The same pipeline, but all that it writes lies in the folder, and nobody is told of it."""
-    destinations = [_apart(each, folder / name) for name, each in named(pipeline.destinations).items()]
+    given = named(pipeline.destinations)
+    destinations = [_apart(each, folder / name) for name, each in given.items()]
     dead = pipeline.dlq.destination
     return replace(
         pipeline,
         origin=pipeline.origin and _quiet(pipeline.origin),
         origins=[_quiet(each) for each in pipeline.origins],
-        destinations=[
-            replace(each, name=name) for name, each in zip(named(pipeline.destinations), destinations, strict=True)
-        ],
+        destinations=[replace(each, name=name) for name, each in zip(given, destinations, strict=True)],
         dlq=replace(
             pipeline.dlq, window=0, threshold=1, limits={}, destination=dead if isinstance(dead, Discard) else None
         ),
@@ -102,6 +101,7 @@ def apart(pipeline: Pipeline, folder: Path) -> Pipeline:
 def _apart(destination: Destination, place: Path) -> Destination:
     """One of the same kind in this place; a table to which rows are added, where the kind is not one of tables or
     folders."""
+    place = place / LANE if destination.by_lane and LANE not in place.name else place
     if isinstance(destination, Delta):
         return replace(destination, path=str(place), table=None, was=None)
     if isinstance(destination, Files):

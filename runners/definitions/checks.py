@@ -9,8 +9,9 @@ import zoneinfo
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from destinations.destination import Destination
+from destinations.destination import LANE, Destination
 from destinations.dlq import DLQ
+from origins.names import last_part
 from origins.origin import Origin
 from origins.quantities import seconds, size
 from runners.definitions.kinds import Kinds, kind_of
@@ -69,17 +70,10 @@ def _changed(component: D, **changes: object) -> D:
     return copied
 
 
-def last_part(place: str) -> str:
-    """The last part of a path or of a table's name."""
-    if "/" in place or "\\" in place:
-        return re.split(r"[/\\]", place.rstrip("/\\"))[-1]
-    parts: list[str] = re.findall(r"`[^`]*`|[^.`]+", place)
-    return parts[-1].strip("`") if parts else ""
-
-
 def problems_of(pipeline: Pipeline) -> Iterator[Problem]:
     """What is wrong with a completed pipeline as a whole."""
     yield from _names(pipeline)
+    yield from _by_lane(pipeline)
     yield from _state(pipeline)
     yield from _settings(pipeline)
     yield from _assignment(pipeline)
@@ -124,9 +118,31 @@ def _names(pipeline: Pipeline) -> Iterator[Problem]:
             yield Problem(path=f"destinations[{at}].was", message=said)
 
 
+def _by_lane(pipeline: Pipeline) -> Iterator[Problem]:
+    """Destinations of which each lane has one of its own."""
+    lanes = [lane for origin in pipeline.every_origin for lane in pipeline.lanes_of(origin) if origin.lane]
+    others = [origin.name for origin in pipeline.every_origin if not origin.lane]
+    first = {(each.name or "").lower(): f"destinations[{at}]" for at, each in enumerate(pipeline.destinations)}
+    for at, destination in enumerate(pipeline.destinations):
+        path = f"destinations[{at}]"
+        if destination.by_lane and others:
+            said = f"{LANE} is the name of a table that is read, and '{others[0]}' reads none by its name"
+            yield Problem(path=path, message=f"{said}; give it `tables` or `paths`, or leave {LANE} out")
+            continue
+        for lane in lanes if destination.by_lane else ():
+            try:
+                name = (destination.of_lane(lane).name or "").lower()
+            except ValueError as error:
+                yield Problem(path=path, message=f"for the lane {lane}: {error}")
+                continue
+            if first.setdefault(name, path) != path or name == DLQ:
+                said = f"for the lane {lane} it is called '{name}', as {first[name]} is; give it another `name:`"
+                yield Problem(path=path, message=said)
+
+
 def _names_in_line(pipeline: Pipeline) -> Iterator[Problem]:
     named: list[tuple[str, Origin | Stage | Destination]] = []
-    for at, origin in enumerate(pipeline.every_origin):
+    for at, origin in enumerate(pipeline.given_origins):
         path = "origin" if pipeline.origin is not None else f"origins[{at}]"
         named += [(path, origin), *((f"{path}.stages[{n}]", each) for n, each in enumerate(origin.stages))]
     named += [(f"stages[{at}]", stage) for at, stage in enumerate(pipeline.stages)]
@@ -204,7 +220,7 @@ def _assignment(pipeline: Pipeline) -> Iterator[Problem]:
     if run.ownership == "off":
         said = "expected single where run.ownership is off; lanes are shared by a lease"
         yield Problem(path="run.assignment", message=said)
-    for at, origin in enumerate(pipeline.every_origin):
+    for at, origin in enumerate(pipeline.given_origins):
         path = "origin" if pipeline.origin is not None else f"origins[{at}]"
         if origin.read == "whole":
             said = f"expected new {shared}; a run that begins anew would begin the lanes of others anew"
@@ -253,7 +269,7 @@ def _order(pipeline: Pipeline) -> Iterator[Problem]:
     """What must come in one order cannot come in several lanes."""
     lanes = sum(len(origin.lane_names()) for origin in pipeline.every_origin)
     for at, destination in enumerate(pipeline.destinations):
-        if destination.ordered and lanes > 1:
+        if destination.ordered and lanes > 1 and not destination.by_lane:
             said = (
                 f"'{destination.name}' keeps the row that arrives last, and {lanes} lanes have no order between them; "
                 "give it `sequence_by`, or the pipeline one lane"

@@ -53,7 +53,7 @@ class Reader:
         if isinstance(node, Scalar):
             return self._scalar(node, types, option, path)
         for one in types:
-            reads = self._structure(node, one, path)
+            reads = self._structure(node, one, option)
             if reads is not None:
                 return reads(node, path)
         if isinstance(node, Fields) and list(node.fields) == ["file"] and str in types:
@@ -61,7 +61,7 @@ class Reader:
         dashes = "; put a dash before each" if any(has_shape(one, Sequence) for one in types) else ""
         return self._wrong(node, path, f"expected {expected(option)}, got {found(node)}{dashes}")
 
-    def _structure(self, node: Node, annotation: Any, path: str) -> Callable[[Any, str], Any] | None:
+    def _structure(self, node: Node, annotation: Any, option: Option) -> Callable[[Any, str], Any] | None:
         """What reads a list or a mapping as this type; None if the type is neither."""
         if annotation is Any:
             return lambda node, _: plain(node)
@@ -75,11 +75,11 @@ class Reader:
             if has_shape(annotation, Mapping) and not self._names_a_file(node):
                 return lambda node, path: self._mapping(node, get_args(annotation)[1], path)
         elif has_shape(annotation, Sequence):
-            return lambda node, path: self._list(node, get_args(annotation)[0], path)
+            each = dataclasses.replace(_option(get_args(annotation)[0]), path=option.path)
+            return lambda node, path: self._list(node, each, path)
         return None
 
-    def _list(self, node: Items, element: Any, path: str) -> Any:
-        option = _option(element)
+    def _list(self, node: Items, option: Option, path: str) -> Any:
         values = [self._value(item, option, f"{path}[{at}]") for at, item in enumerate(node.items)]
         return WRONG if WRONG in values else tuple(values)
 

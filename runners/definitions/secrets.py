@@ -21,7 +21,7 @@ from stages.stage import Stage
 def secrets_of(pipeline: Pipeline) -> Mapping[str, str]:
     """The secrets that a pipeline has, each with its reference: those that its definition took from outside, and, in
     one that was made in Python, the values of options that are secret."""
-    ends: list[Origin | Destination] = [*pipeline.every_origin, *pipeline.destinations]
+    ends: list[Origin | Destination] = [*pipeline.given_origins, *pipeline.destinations]
     ends += [pipeline.dlq.destination] if pipeline.dlq.destination else []
     components: list[Origin | Destination | Stage | Hook] = [*ends, *pipeline.stages, *pipeline.hooks]
     components += [stage for end in ends for stage in end.stages]

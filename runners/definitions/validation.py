@@ -67,7 +67,7 @@ def explain(definition: Definition, kinds: Kinds | None = None, clock: Clock | N
     """What the definition will do. Reads nothing but the definition, and the clock where it has a schedule."""
     pipeline = definition.pipeline
     due = [] if pipeline.schedule is None else due_times(pipeline.schedule, (clock or Clock()).now(), 3)
-    destinations = named(pipeline.destinations)
+    destinations = named(pipeline.every_destination)
     because = dict.fromkeys(
         why
         for origin in pipeline.every_origin
@@ -95,7 +95,7 @@ def explain(definition: Definition, kinds: Kinds | None = None, clock: Clock | N
                 "stages": [stage.name for stage in destination.stages],
                 "guarantee": destination.guarantee,
             }
-            for destination in pipeline.destinations
+            for destination in pipeline.every_destination
         ),
         batches=tuple(_batches(pipeline, kinds)),
         way="prepared" if because else "straight",
@@ -124,7 +124,7 @@ def analyse(definition: Definition) -> Mapping[str, str]:
     for origin in pipeline.every_origin:
         columns = origin.columns(spark, origin.survey(spark, Progress()))
         if columns is not None:
-            line, whole = line_of(pipeline, origin, named(pipeline.destinations)), origin.completed(columns)
+            line, whole = line_of(pipeline, origin, named(pipeline.every_destination)), origin.completed(columns)
             found.update({name: schema.toDDL() for name, schema in analysed(spark, whole, line).items()})
             lines[origin.name or ""], schemas[origin.name or ""] = line, whole
     if len(schemas) == len(pipeline.every_origin):
@@ -144,7 +144,12 @@ def _batches(pipeline: Pipeline, kinds: Kinds | None) -> Iterator[str]:
         yield f"Batches begin with a sixteenth of that, and grow or shrink until one takes about {target}."
     in_flight = options.max_in_flight or lanes
     runners = min(options.runners or os.cpu_count() or 1, in_flight, lanes)
-    if in_flight > 1 and lanes > 1 and len(pipeline.destinations) == 1 and pipeline.destinations[0].takes_several:
+    if (
+        in_flight > 1
+        and lanes > 1
+        and len(pipeline.every_destination) == 1
+        and pipeline.every_destination[0].takes_several
+    ):
         yield (
             f"{_count(lanes, 'lane')}: clean batches that are ready at once are written together, up to "
             f"{min(MOST, in_flight)}; at most {_count(runners, 'write')} at a time."
@@ -175,9 +180,11 @@ def _limits(batch: BatchOptions, origin: Origin, of: str, kinds: Kinds | None) -
 
 
 def _delivery(pipeline: Pipeline) -> str:
-    if len(pipeline.destinations) == 1:
-        (only,) = pipeline.destinations
+    if len(pipeline.every_destination) == 1:
+        (only,) = pipeline.every_destination
         return f"The offset is committed when {only.name} and the dead letter queue have the batch."
+    if all(each.by_lane for each in pipeline.destinations) and len(pipeline.destinations) == 1:
+        return "The offset is committed when the lane's destination and the dead letter queue have the batch."
     if pipeline.delivery == "after_all":
         return "The offset is committed when all destinations and the dead letter queue have the batch."
     return (
@@ -219,7 +226,7 @@ _REFUSED = {
 
 
 def _every_stage(pipeline: Pipeline) -> Iterator[Stage]:
-    ends: list[Origin | Destination] = [*pipeline.every_origin, *pipeline.destinations]
+    ends: list[Origin | Destination] = [*pipeline.given_origins, *pipeline.destinations]
     yield from pipeline.stages
     yield from (stage for end in ends for stage in end.stages)
 
@@ -247,7 +254,7 @@ def _notes(pipeline: Pipeline) -> Iterator[str]:
     for origin in pipeline.every_origin:
         if isinstance(origin, Files) and not place_of(origin.path).is_there:
             yield f"There is nothing at {place_of(origin.path).root} yet; a run fails until there is."
-    local = [each.name for each in pipeline.destinations if each.remembers and _is_local_table(each)]
+    local = [each.name for each in pipeline.every_destination if each.remembers and _is_local_table(each)]
     if local:
         names = " and ".join(map(str, local))
         yield f"On a local disk Delta cannot keep two programs apart: let nothing but Wherry write to {names}."

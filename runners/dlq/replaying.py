@@ -87,7 +87,7 @@ def planned(pipeline: Pipeline, choice: Choice) -> Sorted:
 
     journal = Journal(place.ledger(spark() if place.needs_spark else None))
     check_pipeline(pipeline, place, journal.state)
-    destinations = named(pipeline.destinations)
+    destinations = named(pipeline.every_destination)
     lines = {each.name or "origin": line_of(pipeline, each, destinations) for each in pipeline.every_origin}
     dlq = pipeline.dlq.destination or place.dlq()
     found = sort(choice.of(dlq, spark, decided(journal)), lines)

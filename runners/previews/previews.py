@@ -112,7 +112,7 @@ class _Look:
             pipeline=pipeline.name,
             run="",
             definition=self.definition.hash,
-            destinations=tuple(named(pipeline.destinations)),
+            destinations=tuple(line.branches),
             feeds=[
                 Feed(
                     origin=origin.name or "origin",
@@ -175,13 +175,13 @@ class _Look:
             raise (stopped(error, protection) or failed) from error
 
     def _line(self, origin: Origin, schema: str) -> Line:
-        pipeline, destinations = self.definition.pipeline, named(self.definition.pipeline.destinations)
+        pipeline, destinations = self.definition.pipeline, named(self.definition.pipeline.every_destination)
         line = line_of(pipeline, origin, destinations)
         arriving = analysed(self.spark, schema, line)
         if pipeline.origin is not None:
             check_protected(pipeline.protect, self.spark, {"origin": line}, {"origin": schema})
         afresh = {name: dataclasses.replace(each) for name, each in destinations.items()}
-        demands = {name: list(each.demands(self.spark, arriving[name])) for name, each in afresh.items()}
+        demands = {name: list(afresh[name].demands(self.spark, arriving[name])) for name in line.branches}
         return line_of(pipeline, origin, destinations, demands)
 
     def _in_order(self, lanes: list[str]) -> Iterator[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import deltalake
+import pyarrow as pa
 import pytest
 
 from destinations.conformance import label
@@ -96,7 +97,7 @@ def test_rows_in_memory_land_under_their_label(spark: SparkSession, tmp_path: Pa
     rows = spark.range(2).selectExpr("'x' as NAME", "id")
     identity = orders.open(spark, rows.schema)
     seventh, eighth = label(number=7), label(number=8)
-    written = orders.write_few(spark, rows.toArrow(), seventh)
+    written = orders.write_here(spark, rows.toArrow().to_reader(), seventh)
     assert written is not None
     assert (written.rows, engine(orders)) == (2, "delta-rs")
     assert orders.find(spark, seventh, identity) == written
@@ -104,8 +105,22 @@ def test_rows_in_memory_land_under_their_label(spark: SparkSession, tmp_path: Pa
         (0, "x", "0/7"),
         (1, "x", "0/7"),
     ]
-    assert orders.write_few(spark, rows.where("false").toArrow(), eighth) == Written(rows=0)
+    assert orders.write_here(spark, rows.where("false").toArrow().to_reader(), eighth) == Written(rows=0)
     assert orders.find(spark, eighth, identity) is None
+
+
+@pytest.mark.parametrize("far", [0, 2])
+def test_a_day_that_readers_write_otherwise_is_left_to_spark(spark: SparkSession, tmp_path: Path, far: int) -> None:
+    """In whichever piece of the rows it comes: nothing is committed, and Spark may write them all."""
+    table(spark, tmp_path / "orders", "id bigint, at date")
+    orders, seventh = Delta(path=str(tmp_path / "orders")), label(number=7)
+    schema = pa.schema([("id", pa.int64()), ("at", pa.date32())])
+    days = [pa.array([20_000 if piece != far else 3_000_000], pa.date32()) for piece in range(3)]
+    pieces = [pa.RecordBatch.from_arrays([pa.array([1]), day], schema=schema) for day in days]
+    identity = orders.open(spark, spark.range(1).selectExpr("id", "date'2026-01-01' as at").schema)
+    assert orders.write_here(spark, pa.RecordBatchReader.from_batches(schema, pieces), seventh) is None
+    assert orders.find(spark, seventh, identity) is None
+    assert spark.table(orders.sql_name).count() == 0
 
 
 @pytest.mark.parametrize(
@@ -120,7 +135,7 @@ def test_rows_in_memory_go_no_other_way(
     orders = Delta(path=str(tmp_path / "orders"), **options)
     rows = spark.range(2).selectExpr("id", "'x' as name")
     orders.open(spark, rows.schema)
-    assert orders.write_few(spark, rows.toArrow(), label()) is None
+    assert orders.write_here(spark, rows.toArrow().to_reader(), label()) is None
     assert spark.table(orders.sql_name).count() == 0
 
 
@@ -298,6 +313,6 @@ def test_a_kind_that_writes_in_its_own_way_is_asked_for_no_other() -> None:
         def write(self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label]) -> Written:
             raise AssertionError("this is how it writes")
 
-    assert Delta(path="orders").takes_few
-    assert not Own(path="orders").takes_few
-    assert not Log().takes_few
+    assert Delta(path="orders").takes_here
+    assert not Own(path="orders").takes_here
+    assert not Log().takes_here

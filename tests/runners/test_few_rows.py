@@ -1,14 +1,16 @@
-"""Few decided rows pass through this process; what lies there afterwards is what Spark would have written."""
+"""Decided rows pass through this process; what lies there, and what is read of it, is what Spark would have."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from pyspark.sql import functions as F
 
+import runners.store
 from runners.few_rows import fetched
 from runners.store import Folders
 
@@ -36,6 +38,11 @@ EVERYTHING = """
 def texts(frame: DataFrame) -> list[str]:
     """The rows as text, for NaN is not equal to itself and Python knows no year 10000."""
     return sorted(row[0] for row in frame.selectExpr("to_json(struct(*))").collect())
+
+
+def shown(table: Any) -> str:
+    """The same."""
+    return str(table.to_string(preview_cols=99))
 
 
 def test_what_passes_through_this_process_is_what_spark_writes(spark: SparkSession, tmp_path: Path) -> None:
@@ -77,10 +84,40 @@ def test_rows_that_do_not_fit_go_through_spark() -> None:
     assert fetched(cast("DataFrame", SimpleNamespace(schema=schema, toArrow=too_large))) is None
 
 
-def test_what_spark_wrote_is_not_looked_at_as_few(spark: SparkSession, tmp_path: Path) -> None:
-    """Only what passed through this process does again."""
+@pytest.mark.parametrize("write", [Folders.write, Folders.write_few])
+def test_what_lies_there_is_read_here_as_spark_reads_it(
+    spark: SparkSession, tmp_path: Path, write: Callable[[Folders, str, DataFrame], Any]
+) -> None:
+    """Every type, at its ends, beside others and inside a column."""
+    frame = spark.sql(EVERYTHING)
+    inside = frame.select("id", F.struct("*").alias("live"))
     store = Folders(tmp_path)
-    store.write("spark-0", spark.range(3))
-    store.write_few("few-0", spark.range(3))
-    assert store.few("spark-0", lambda _: True) is None
-    assert store.few("few-0", lambda _: True).column_names == ["id"]
+    write(store, "flat-0", frame)
+    write(store, "inside-0", inside)
+    for name, expected in {"flat-0": frame.toArrow(), "inside-0": inside.toArrow()}.items():
+        found = store.scan(name, lambda _: True)
+        assert found is not None
+        table = found.read_all().sort_by("id").cast(expected.schema)
+        assert shown(table) == shown(expected.sort_by("id"))
+
+
+def test_only_the_wanted_columns_are_read_here(spark: SparkSession, tmp_path: Path) -> None:
+    """In the order in which they lie there, of all files."""
+    store = Folders(tmp_path)
+    store.write("spark-0", spark.range(0, 40_000, 1, 3).selectExpr("id", "'x' as other", "id + 1 as next"))
+    found = store.scan("spark-0", lambda name: name != "other")
+    assert found is not None
+    rows = found.read_all().sort_by("id")
+    assert rows.column_names == ["id", "next"]
+    assert rows["next"].to_pylist() == [*range(1, 40_001)]
+
+
+def test_what_is_large_or_elsewhere_is_left_to_spark(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing lies here, Spark has written it somewhere else."""
+    store = Folders(tmp_path)
+    assert store.scan("batch-0", lambda _: True) is None
+    store.write("batch-0", spark.range(3))
+    monkeypatch.setattr(runners.store, "MOST_BYTES", 100)
+    assert store.scan("batch-0", lambda _: True) is None

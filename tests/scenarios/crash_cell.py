@@ -243,7 +243,7 @@ run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
         if self.cell.ledger == "spark":
             self._remember(session)
         if self.cell.rows == "spark":
-            Table.append_few = lambda *_, **__: None  # type: ignore[method-assign]
+            Table.append_here = lambda *_, **__: None  # type: ignore[method-assign]
         yield session
 
     def _remember(self, session: SparkSession) -> None:

@@ -40,7 +40,7 @@ def fails(monkeypatch: pytest.MonkeyPatch) -> Fails:
             return failing
 
         monkeypatch.setattr(Delta, "write", around(Delta.write))
-        monkeypatch.setattr(Delta, "write_few", around(Delta.write_few))
+        monkeypatch.setattr(Delta, "write_here", around(Delta.write_here))
 
     return fails
 

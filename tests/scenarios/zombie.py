@@ -59,7 +59,7 @@ class Zombie:
         """Put everything in its way."""
         self.around(Delta, "write", self.write)
         self.around(Table, "append", self.append)
-        self.around(Table, "append_few", self.append_few)
+        self.around(Table, "append_here", self.append_here)
         self.around(ShortWrite, "commit", self.commit)
         self.around(deltalake, "write_deltalake", self.land)
         if self.frozen != "jvm":
@@ -87,7 +87,7 @@ class Zombie:
         during = self.armed and self.moment in ("during", "commit")
         does(table, self.held_in_spark(rows) if during else rows, tag)
 
-    def append_few(self, does: Any, table: Any, spark: Any, rows: Any, *words: Any) -> Any:
+    def append_here(self, does: Any, table: Any, spark: Any, rows: Any, *words: Any) -> Any:
         if self.way == "spark":
             return None
         during = self.armed and self.moment == "during"

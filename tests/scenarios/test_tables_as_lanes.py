@@ -1,0 +1,123 @@
+"""Several Delta tables are read as one origin: each is a lane with columns of its own, and has its own destination."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+from deltalake import write_deltalake
+
+from runners.backfill import Backfill
+from runners.command_line.commands import wherry
+from runners.dlq.replaying import Replay
+from runners.errors import PipelineFailed
+from runners.ruling import Ruling
+from tests.scenarios.conftest import Place
+
+pytestmark = [pytest.mark.spark, pytest.mark.connect]
+MIRROR = """
+name: orders
+origin:
+  delta: {paths: [raw/sales, raw/people]}
+destinations:
+  - delta: {path: "bronze/{lane}", stamp: _batch}
+dlq: {window: 1000, threshold: 500}
+"""
+CHECKED = MIRROR.replace("destinations:", 'stages:\n  - require: {small: "id < 100"}\ndestinations:')
+
+
+def append(place: Place, table: str, rows: Sequence[dict[str, Any]]) -> None:
+    """A version more."""
+    write_deltalake(str(place.folder / "raw" / table), pa.Table.from_pylist(rows), mode="append")
+
+
+@pytest.fixture
+def raw(place: Place) -> Place:
+    """Two tables that have nothing in common but `id`."""
+    append(place, "sales", [{"id": 1, "amount": 1.5}, {"id": 2, "amount": 2.5}])
+    append(place, "people", [{"id": 7, "name": "Ada"}])
+    return place
+
+
+def test_each_table_goes_to_its_own_and_is_counted_for_itself(raw: Place) -> None:
+    """What is there, and what comes later; the audit proves both."""
+    report = raw.load(MIRROR).run()
+    assert {name: each.delivered for name, each in report.destinations.items()} == {"sales": 2, "people": 1}
+    append(raw, "people", [{"id": 8, "name": "Grace"}])
+    report = raw.load().run()
+    assert (report.read, report.delivered, report.balanced) == (1, {"sales": 0, "people": 1}, True)
+    assert sorted((row["id"], row["amount"], row["_batch"]) for row in raw.rows("bronze/sales")) == [
+        (1, 1.5, "sales/1"),
+        (2, 2.5, "sales/1"),
+    ]
+    assert sorted((row["id"], row["name"], row["_batch"]) for row in raw.rows("bronze/people")) == [
+        (7, "Ada", "people/1"),
+        (8, "Grace", "people/2"),
+    ]
+    found = raw.load().audit()
+    assert (found.balanced, list(found.problems)) == (True, [])
+    assert list(raw.load().lanes().lanes) == ["sales", "people"]
+
+
+def test_refused_rows_are_carried_again_to_their_own_table(raw: Place) -> None:
+    """And to no other."""
+    append(raw, "people", [{"id": 300, "name": "Bob"}])
+    raw.load(CHECKED).run()
+    assert [(row["lane"], row["position"]) for row in raw.refused()] == [("people", 2)]
+    raw.load(CHECKED.replace("< 100", "< 1000")).replay(Replay(reason="mended"))
+    assert (raw.ids("bronze/people"), raw.ids("bronze/sales")) == ([7, 300], [1, 2])
+
+
+def test_one_table_alone_is_filled_again(raw: Place) -> None:
+    """A backfill of its destination reads no other table."""
+    raw.load(MIRROR).run()
+    report = raw.load().backfill(Backfill(only="people", reason="it was emptied"))
+    assert (report.read, report.delivered) == (1, {"sales": 0, "people": 1})
+    assert (raw.ids("bronze/people"), raw.ids("bronze/sales")) == ([7, 7], [1, 2])
+
+
+def test_a_merge_keeps_the_row_that_comes_last_of_each_table(raw: Place) -> None:
+    """Though there are several lanes: each has a table of its own."""
+    append(raw, "sales", [{"id": 1, "amount": 9.0}])
+    raw.load(MIRROR.replace(", stamp: _batch", ", mode: merge, keys: [id]")).run()
+    assert sorted((row["id"], row["amount"]) for row in raw.rows("bronze/sales")) == [(1, 9.0), (2, 2.5)]
+
+
+def test_a_table_more_is_read_from_its_beginning(raw: Place) -> None:
+    """One that took the place of another is refused until somebody says what it is."""
+    raw.load(MIRROR).run()
+    append(raw, "shops", [{"id": 5, "city": "Köln"}])
+    report = raw.load(MIRROR.replace("raw/people]", "raw/people, raw/shops]")).run()
+    assert (report.delivered["shops"], raw.ids("bronze/shops")) == (1, [5])
+    append(raw, "staff", [{"id": 6, "city": "Ulm"}])
+    swapped = raw.load(MIRROR.replace("raw/people]", "raw/people, raw/staff]"))
+    with pytest.raises(PipelineFailed, match="shops is gone and staff is new"):
+        swapped.run()
+    assert swapped.run(ruling=Ruling(fresh=("staff",), reason="a new one")).delivered["staff"] == 1
+
+
+def test_tables_of_several_origins_have_these_before_their_names(raw: Place) -> None:
+    """A table of that name may be in each of them; where both go to one destination, it gets all."""
+    append(raw, "crm/people", [{"id": 9, "name": "Eve"}])
+    origins = "origins:\n  - delta: {paths: [raw/people]}\n    name: shop\n  - delta: {paths: [raw/crm/people]}\n"
+    definition = MIRROR.replace("origin:\n  delta: {paths: [raw/sales, raw/people]}\n", origins + "    name: crm\n")
+    both = definition.replace("dlq:", "  - delta: {path: all}\ndlq:")
+    report = raw.load(both).run()
+    assert report.delivered == {"shop_people": 1, "crm_people": 1, "all": 2}
+    assert (raw.ids("bronze/crm_people"), raw.ids("all")) == ([9], [7, 9])
+    assert raw.load().audit().balanced is True
+
+
+def test_it_says_before_where_each_table_goes(raw: Place) -> None:
+    """`validate` names the tables that will be made."""
+    said = CliRunner().invoke(wherry, ["validate", str(raw.define(MIRROR)), "--json"])
+    told = json.loads(said.stdout)
+    assert [each["name"] for each in told["origins"]] == ["sales", "people"]
+    assert [each["place"] for each in told["destinations"]] == [
+        str(raw.folder / "bronze" / name) for name in ("sales", "people")
+    ]
+    assert told["way"] == "straight"
