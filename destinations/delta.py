@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,6 +48,8 @@ _PROPERTIES = {"delta.checkpointInterval": "100"}
 """Of every table that is made: a checkpoint after each tenth commit doubles what a small append costs."""
 _MERGED = {"delta.isolationLevel": "Serializable"}
 """Of one that is made for merges: otherwise Delta lets others append the keys that a merge is about to add."""
+_FENCE = "wherry.fence"
+"""The property of which a new value is a fence."""
 _PATIENCE = 10.0
 """How long a fence waits for another process's write, in seconds."""
 
@@ -272,9 +275,12 @@ class Delta(Destination):
             spark.sql(f"OPTIMIZE {self.sql_name}").collect()
 
     def fence(self, spark: SparkSession, token: str) -> None:
-        table = self._standing(spark)
-        with alone(f"{table.id} fence"), table.held(_PATIENCE):  # two fences at once are in each other's way
-            spark.sql(f"ALTER TABLE {self.sql_name} SET TBLPROPERTIES ('wherry.fence' = {text(token)})")
+        table, until = self._standing(spark), time.monotonic() + _PATIENCE
+        with alone(f"{table.id} fence"):  # two fences at once are in each other's way
+            if table.mark({_FENCE: token}, _PATIENCE):
+                return
+            with table.held(max(0.0, until - time.monotonic())):
+                spark.sql(f"ALTER TABLE {self.sql_name} SET TBLPROPERTIES ({text(_FENCE)} = {text(token)})")
 
     def _standing(self, spark: SparkSession) -> Table:
         """The table, which must be the one that it was."""

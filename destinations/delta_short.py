@@ -67,6 +67,24 @@ class ShortWay:
                 return None
             return ShortWrite(table, _state(table), table.schema().to_arrow(), self._lock)
 
+    def mark(self, properties: Mapping[str, str]) -> bool:
+        """Set these properties, in a commit that leaves all else as it is; false if this is no plain table, or it could
+        not be done."""
+        from deltalake import PostCommitHookProperties
+        from deltalake.exceptions import DeltaError
+
+        nothing_more = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+        with self._lock:
+            table = self._refreshed()
+            try:
+                if table is not None:
+                    table.alter.set_table_properties(
+                        dict(properties), raise_if_not_exists=False, post_commithook_properties=nothing_more
+                    )
+            except (DeltaError, OSError):
+                return False
+            return table is not None
+
     def _refreshed(self) -> DeltaTable | None:
         """The table as it is now, if it is plain still."""
         from deltalake import DeltaTable

@@ -140,9 +140,7 @@ class Table:
         Raises `Late` if the deadline is over."""
         if not isinstance(self.log, LocalLog):
             return None
-        if self._short is None:
-            self._short = ShortWay(self.log.folder, self.id)
-        before, write = self.version, self._short.begin(rows)
+        before, write = self.version, self._short_way(self.log).begin(rows)
         found = write.fetched(rows) if write is not None else None
         if write is None or found is None:
             return None
@@ -163,6 +161,18 @@ class Table:
                     raise
                 return landed
         return self.written(spark, key, before)
+
+    def mark(self, properties: Mapping[str, str], patience: float) -> bool:
+        """Set these properties in one commit, without Spark's Delta; false where that cannot be, or where others write
+        for longer than `patience`, and nothing was done."""
+        if not isinstance(self.log, LocalLog):
+            return False
+        with committing(self.log.folder, patience, apart=True) as held:
+            return held and self._short_way(self.log).mark(properties)
+
+    def _short_way(self, log: LocalLog) -> ShortWay:
+        self._short = self._short or ShortWay(log.folder, self.id)
+        return self._short
 
     def replace(self, rows: DataFrame, tag: str, where: str | None) -> None:
         """Put the rows in the place of all rows, or of those that match, in one commit that carries the tag."""

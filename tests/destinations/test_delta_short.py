@@ -13,10 +13,10 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from destinations.conformance import label
+from destinations.conformance import label, paused_write
 from destinations.delta import Delta
 from destinations.delta_log import LocalLog
-from destinations.delta_short import _kinds
+from destinations.delta_short import ShortWay, _kinds
 from destinations.delta_table import Table
 from destinations.destination import Label, Written
 from destinations.log import Log
@@ -44,13 +44,17 @@ def brought(spark: SparkSession, orders: Delta, rows: DataFrame) -> str:
     return engine(orders)
 
 
-def engine(orders: Delta) -> str:
-    """What made the newest version."""
+def newest(orders: Delta, action: str) -> dict[str, Any]:
+    """An action of the newest version, without what it says nothing of."""
     log = LocalLog(Path(orders.place))
     actions = map(json.loads, log.file(log.newest()).read_text().splitlines())
-    return str(next(action["commitInfo"]["engineInfo"] for action in actions if "commitInfo" in action)).partition(":")[
-        0
-    ]
+    found = next(each[action] for each in actions if action in each)
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def engine(orders: Delta) -> str:
+    """What made the newest version."""
+    return str(newest(orders, "commitInfo")["engineInfo"]).partition(":")[0]
 
 
 @pytest.mark.connect
@@ -107,6 +111,25 @@ def test_rows_in_memory_land_under_their_label(spark: SparkSession, tmp_path: Pa
     ]
     assert orders.write_here(spark, rows.where("false").toArrow().to_reader(), eighth) == Written(rows=0)
     assert orders.find(spark, eighth, identity) is None
+
+
+@pytest.mark.connect
+def test_a_plain_table_is_fenced_without_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """A write of Spark's that began before fails as it does behind a fence of Spark's; the table is the same else."""
+    orders = table(
+        spark, tmp_path / "orders", "id bigint, text string", "COMMENT 'ours' TBLPROPERTIES (team = 'sales')"
+    )
+    orders.open(spark, spark.range(1).selectExpr("id", "'x' as text").schema)
+    before = newest(orders, "metaData")
+    orders.fence(spark, "first")
+    assert engine(orders) == "delta-rs"
+    after = newest(orders, "metaData")
+    assert after == {**before, "configuration": {**before["configuration"], "wherry.fence": "first"}}
+    with paused_write(spark, orders, label()) as (write, let_go):
+        assert ShortWay(tmp_path / "orders", after["id"]).mark({"wherry.fence": "second"})
+        let_go()
+        with pytest.raises(Exception, match="METADATA_CHANGED"):
+            write.result()
 
 
 @pytest.mark.parametrize("far", [0, 2])
