@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -275,11 +274,11 @@ class Delta(Destination):
             spark.sql(f"OPTIMIZE {self.sql_name}").collect()
 
     def fence(self, spark: SparkSession, token: str) -> None:
-        table, until = self._standing(spark), time.monotonic() + _PATIENCE
+        table = self._standing(spark)
         with alone(f"{table.id} fence"):  # two fences at once are in each other's way
             if table.mark({_FENCE: token}, _PATIENCE):
                 return
-            with table.held(max(0.0, until - time.monotonic())):
+            with table.held(_PATIENCE):
                 spark.sql(f"ALTER TABLE {self.sql_name} SET TBLPROPERTIES ({text(_FENCE)} = {text(token)})")
 
     def _standing(self, spark: SparkSession) -> Table:

@@ -67,6 +67,11 @@ class ShortWay:
                 return None
             return ShortWrite(table, _state(table), table.schema().to_arrow(), self._lock)
 
+    def is_open(self) -> bool:
+        """Whether the table can go this way, as far as it is known now. The first look may take a while."""
+        with self._lock:
+            return self._refreshed() is not None
+
     def mark(self, properties: Mapping[str, str]) -> bool:
         """Set these properties, in a commit that leaves all else as it is; false if this is no plain table, or it could
         not be done."""

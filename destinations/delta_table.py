@@ -167,8 +167,11 @@ class Table:
         for longer than `patience`, and nothing was done."""
         if not isinstance(self.log, LocalLog):
             return False
+        short = self._short_way(self.log)
+        if not short.is_open():
+            return False
         with committing(self.log.folder, patience, apart=True) as held:
-            return held and self._short_way(self.log).mark(properties)
+            return held and short.mark(properties)
 
     def _short_way(self, log: LocalLog) -> ShortWay:
         self._short = self._short or ShortWay(log.folder, self.id)

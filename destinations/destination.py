@@ -106,7 +106,7 @@ class Destination(ABC):
     was: str | None = None
     """The name that it had before, so that its history carries over."""
 
-    lane: str = field(default="", init=False, repr=False)
+    only_lane: str = field(default="", init=False, repr=False)
     """The lane whose rows it gets, of one that stands for a lane of another; else it gets those of all."""
 
     @property
@@ -127,12 +127,12 @@ class Destination(ABC):
             if given is not None and LANE not in given:
                 changes[name] = f"{given}.{word}"
         only = replace(self, **changes)  # type: ignore[arg-type]  # it has the options that it has
-        object.__setattr__(only, "lane", lane)
+        object.__setattr__(only, "only_lane", lane)
         return only
 
     def takes(self, lanes: Collection[str]) -> bool:
         """Whether it gets rows of any of these lanes."""
-        return not self.lane or self.lane in lanes
+        return not self.only_lane or self.only_lane in lanes
 
     @property
     def replaces(self) -> bool:

@@ -13,7 +13,7 @@ from origins.batch import JSON, Batch, Limits, Span
 from origins.delta_rows import rows_of
 from origins.delta_table import Table, bare, whole
 from origins.delta_versions import Added, Version
-from origins.names import SCHEME, TABLE, last_part
+from origins.names import SCHEME, TABLE, last_of_table, last_part
 from origins.origin import Backlog, Origin, Progress
 from origins.schema import checked
 
@@ -61,7 +61,7 @@ class Delta(Origin):
         )
 
     def lane_names(self) -> tuple[str, ...]:
-        return tuple(map(last_part, (*self.tables, *self.paths))) or super().lane_names()
+        return (*map(last_of_table, self.tables), *map(last_part, self.paths)) or super().lane_names()
 
     def each(self) -> Sequence[Origin]:
         if not self.tables and not self.paths:
@@ -72,7 +72,7 @@ class Delta(Origin):
     def _alone(self, lane: str, *, table: str | None = None, path: str | None = None) -> Delta:
         """The same for one of its tables."""
         only = replace(self, table=table, path=path, tables=(), paths=(), name=lane)
-        object.__setattr__(only, "lane", lane)
+        object.__setattr__(only, "only_lane", lane)
         return only
 
     def check_offset(self, lane: str, offset: JSON) -> None:
@@ -127,7 +127,7 @@ def _check_places(origin: Delta) -> None:
         if table and not TABLE.fullmatch(table):
             option = "table" if origin.table else "tables"
             raise ValueError(f"{option}: expected a name such as catalog.schema.table, got {table!r}")
-    lanes = origin.lane_names()
+    lanes = [lane.lower() for lane in origin.lane_names()]
     for lane in lanes:
         if not lane or lanes.count(lane) > 1:
             raise ValueError(f"{given[0]}: expected names that differ in their last part, got {lane!r} twice")

@@ -23,8 +23,14 @@ def last_part(place: str) -> str:
     """The last part of a path or of a table's name."""
     if "/" in place or "\\" in place:
         return re.split(r"[/\\]", place.rstrip("/\\"))[-1]
-    parts: list[str] = re.findall(r"`[^`]*`|[^.`]+", place)
-    return parts[-1].strip("`") if parts else ""
+    return last_of_table(place)
+
+
+def last_of_table(name: str) -> str:
+    """The table's own name, whatever stands in it."""
+    parts: list[str] = re.findall(r"`(?:``|[^`])*`|[^.`]+", name)
+    own = parts[-1] if parts else ""
+    return own[1:-1].replace("``", "`") if own.startswith("`") else own
 
 
 def quoted(name: str) -> str:

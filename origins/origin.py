@@ -85,7 +85,7 @@ class Origin(ABC):
     stages: Sequence[Any] = field(default=(), metadata={"holds": "stage"})
     """What is done to the rows of this origin only, before the pipeline's stages."""
 
-    lane: str = field(default="", init=False, repr=False)
+    only_lane: str = field(default="", init=False, repr=False)
     """The name of its only lane, of an origin that stands for one lane of another; else empty."""
 
     def __post_init__(self) -> None:
@@ -116,7 +116,7 @@ class Origin(ABC):
 
     def lane_names(self) -> tuple[str, ...]:
         """The lanes, in the order in which they are served."""
-        return (self.lane,) if self.lane else tuple(str(lane) for lane in range(self.lanes))
+        return (self.only_lane,) if self.only_lane else tuple(str(lane) for lane in range(self.lanes))
 
     def each(self) -> Sequence[Origin]:
         """The origins as which it is read: itself; or, where every lane has columns of its own, one for each, with

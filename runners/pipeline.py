@@ -170,32 +170,33 @@ class Pipeline:
     def every_origin(self) -> Sequence[Origin]:
         """The origins as they are read: one of several tables is an origin for each."""
         found = [(given, each) for given in self.given_origins for each in given.each()]
-        return [self._within(given, each) if each.lane else each for given, each in found]
+        return [self._within(given, each) if each.only_lane else each for given, each in found]
 
     @cached_property
     def every_destination(self) -> Sequence[Destination]:
         """The destinations as they are written: one with `{lane}` in its place is a destination for each lane that is
         a table."""
-        lanes = [origin.name or "" for origin in self.every_origin if origin.lane]
+        lanes = [origin.name or "" for origin in self.every_origin if origin.only_lane]
         given = [(each, lanes if each.by_lane else ("",)) for each in self.destinations]
         return [each.of_lane(lane) if lane else each for each, own in given for lane in own]
 
     def _within(self, given: Origin, origin: Origin) -> Origin:
         """What stands for a lane of one of several origins has the name of that before its own."""
         named = copy(origin)
-        object.__setattr__(named, "name", origin.lane if self.origin is not None else f"{given.name}/{origin.lane}")
+        prefix = "" if self.origin is not None else f"{given.name}/"
+        object.__setattr__(named, "name", prefix + origin.only_lane)
         return named
 
     def lanes_of(self, origin: Origin) -> Mapping[str, str]:
         """The origin's own names of its lanes, by the names that they have in the pipeline."""
-        if origin.lane:
-            return {origin.name or origin.lane: origin.lane}
+        if origin.only_lane:
+            return {origin.name or origin.only_lane: origin.only_lane}
         prefix = "" if self.origin is not None else f"{origin.name}/"
         return {prefix + lane: lane for lane in origin.lane_names()}
 
     def owns(self, origin: Origin, lane: str) -> bool:
         """Whether a lane of the pipeline is one that this origin has or had."""
-        if origin.lane:
+        if origin.only_lane:
             return lane == origin.name
         return "/" not in lane if self.origin is not None else lane.startswith(f"{origin.name}/")
 

@@ -22,6 +22,8 @@ MOST_NOTICES = 100
 class DestinationReport:
     """One destination's side of a run. `owed` are batches that it has not confirmed."""
 
+    read: int = 0
+    """The rows of the batches that were for it."""
     delivered: int = 0
     filtered: int = 0
     nacked: int = 0
@@ -166,6 +168,9 @@ class Report:
         return cell({**facts, "report": facts, "definition": beside.hash}, beside.definition, beside.samples)
 
 
+_NOTHING = {"read": 0, "delivered": 0, "filtered": 0, "nacked": 0}
+
+
 class Bookkeeper:
     """A listener that adds up what a run settles."""
 
@@ -175,8 +180,8 @@ class Bookkeeper:
         self.resolved = resolved or {}
         """The names of destinations by those that they had when a batch was planned."""
         self.settled: dict[str, BatchSettled] = {}
-        self.totals = {"batches": 0, "read": 0, "nacked": 0, "discarded": 0}
-        self.branches = {name: {"delivered": 0, "filtered": 0, "changed": 0} for name in destinations}
+        self.totals = {"batches": 0, "read": 0, "nacked": 0, "discarded": 0, "filtered": 0, "changed": 0}
+        self.branches = {name: dict(_NOTHING) for name in destinations}
         self.stages: dict[str, dict[str, int]] = {}
         self.lanes: dict[str, dict[str, JSON]] = {}
         self.balanced: bool | str = True
@@ -203,6 +208,12 @@ class Bookkeeper:
             self.totals["batches"] += 1
             for key in ("read", "nacked", "discarded"):
                 self.totals[key] += counts[key]
+            for key in ("filtered", "changed"):
+                self.totals[key] += next((each[key] for each in counts["branches"].values()), 0)
+            for name in counts["branches"]:
+                branch = self._branch(name)
+                branch["read"] += counts["read"]
+                branch["nacked"] += counts["nacked"]
             lane = self.lanes.setdefault(event.batch.lane, {"offset": None, "batches": 0})
             lane.update(offset=event.batch.span.end, batches=lane["batches"] + 1)
             for stage in counts["stages"]:
@@ -213,11 +224,9 @@ class Bookkeeper:
         already = before.counts["delivered"] if before else {}
         for name, rows in counts["delivered"].items():
             if name not in already:
-                now = self.resolved.get(name, name)
-                branch = self.branches.setdefault(now, {"delivered": 0, "filtered": 0, "changed": 0})
+                branch = self._branch(name)
                 branch["delivered"] += rows or 0
                 branch["filtered"] += counts["branches"][name]["filtered"]
-                branch["changed"] += counts["branches"][name]["changed"]
         for name in before.owed if before else ():
             self.owed[self.resolved.get(name, name)] -= 1
         for name in event.owed:
@@ -225,6 +234,10 @@ class Bookkeeper:
             self.owed[now] = self.owed.get(now, 0) + 1
         if counts["balanced"] is False or (counts["balanced"] == "unknown" and self.balanced is True):
             self.balanced = counts["balanced"]
+
+    def _branch(self, name: str) -> dict[str, int]:
+        """What is added up for the destination that had this name when the batch was planned."""
+        return self.branches.setdefault(self.resolved.get(name, name), dict(_NOTHING))
 
     def report(
         self,
@@ -239,8 +252,6 @@ class Bookkeeper:
         timeline: Mapping[str, JSON] | None = None,
     ) -> Report:
         """The report of the run as far as it came."""
-        first = next(iter(self.branches.values()), {"filtered": 0, "changed": 0})
-        nacked = self.totals["nacked"]
         return Report(
             pipeline=pipeline,
             run=run,
@@ -248,19 +259,13 @@ class Bookkeeper:
             reason=reason,
             batches=self.totals["batches"],
             read=self.totals["read"],
-            filtered=first["filtered"],
-            nacked=nacked,
+            filtered=self.totals["filtered"],
+            nacked=self.totals["nacked"],
             discarded=self.totals["discarded"],
-            changed=first["changed"],
+            changed=self.totals["changed"],
             balanced=self.balanced,
             destinations={
-                name: DestinationReport(
-                    delivered=branch["delivered"],
-                    filtered=branch["filtered"],
-                    nacked=nacked,
-                    owed=self.owed.get(name, 0),
-                )
-                for name, branch in self.branches.items()
+                name: DestinationReport(**branch, owed=self.owed.get(name, 0)) for name, branch in self.branches.items()
             },
             stages=tuple({"stage": name, **counts} for name, counts in self.stages.items()),
             seconds=seconds,

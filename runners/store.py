@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 1_000_000
 """Up to so many rows it is quicker to look at them here than to ask Spark."""
-MOST_BYTES = 64 << 20
-"""Up to so many bytes one thread here reads and writes rows more quickly than Spark with a few."""
 _FEW = "few.parquet"
 """The only file of a frame that passed through this process."""
 
@@ -107,10 +105,7 @@ class Folders(Store):
     def scan(self, name: str, wanted: Callable[[str], bool]) -> pyarrow.RecordBatchReader | None:
         from runners.few_rows import scanned
 
-        files = sorted((self.root / name).glob("*.parquet"))
-        if not files or sum(file.stat().st_size for file in files) > MOST_BYTES:
-            return None
-        return scanned(files, wanted)
+        return scanned(sorted((self.root / name).glob("*.parquet")), wanted)
 
     def remove(self, spark: SparkSession, name: str) -> None:
         for folder in self.root.glob(f"{name}-*"):

@@ -97,7 +97,7 @@ def report(said: Report, file: str) -> str:
     if said.batches == 0:
         return "\n".join([began, *notices])
     rows = [
-        [name, *(f"{count:,}" for count in (said.read, each.delivered, each.filtered, each.nacked))]
+        [name, *(f"{count:,}" for count in (each.read, each.delivered, each.filtered, each.nacked))]
         for name, each in said.destinations.items()
         if _took_part(said, each)
     ]

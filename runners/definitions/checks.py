@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import re
 import zoneinfo
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 from destinations.destination import LANE, Destination
@@ -19,6 +19,7 @@ from runners.definitions.problems import Problem, shortened
 from runners.pipeline import Pipeline, ScheduleOptions, SchemaState
 from runners.retry import FOR_EVER
 from runners.schedules.timetable import timetable_of, zone_of
+from runners.state import is_aside
 from stages.door import problems_of as problems_beside
 from stages.stage import Stage
 
@@ -119,9 +120,13 @@ def _names(pipeline: Pipeline) -> Iterator[Problem]:
 
 
 def _by_lane(pipeline: Pipeline) -> Iterator[Problem]:
-    """Destinations of which each lane has one of its own."""
-    lanes = [lane for origin in pipeline.every_origin for lane in pipeline.lanes_of(origin) if origin.lane]
-    others = [origin.name for origin in pipeline.every_origin if not origin.lane]
+    """Lanes that are tables, and destinations of which each of them has one of its own."""
+    tables = [origin for origin in pipeline.every_origin if origin.only_lane]
+    for origin in tables:
+        path = "origin" if pipeline.origin else "origins"
+        yield from (Problem(path=path, message=said) for said in _unfit(origin, pipeline.secrets))
+    lanes = [origin.name or "" for origin in tables]
+    others = [origin.name for origin in pipeline.every_origin if not origin.only_lane]
     first = {(each.name or "").lower(): f"destinations[{at}]" for at, each in enumerate(pipeline.destinations)}
     for at, destination in enumerate(pipeline.destinations):
         path = f"destinations[{at}]"
@@ -135,9 +140,21 @@ def _by_lane(pipeline: Pipeline) -> Iterator[Problem]:
             except ValueError as error:
                 yield Problem(path=path, message=f"for the lane {lane}: {error}")
                 continue
-            if first.setdefault(name, path) != path or name == DLQ:
-                said = f"for the lane {lane} it is called '{name}', as {first[name]} is; give it another `name:`"
+            own = f"{path} for the lane {lane}"
+            if first.setdefault(name, own) != own or name == DLQ:
+                said = f"for the lane {lane} it is called '{name}', as {first[name]} is; give one another name"
                 yield Problem(path=path, message=said)
+
+
+def _unfit(origin: Origin, secrets: Mapping[str, str]) -> Iterator[str]:
+    """Why the name of a table cannot be that of a lane."""
+    name, lane = origin.name or "", origin.only_lane
+    if not lane.isprintable() or not lane.strip() or len(lane) > 100 or lane in (".", "..") or set(lane) & set("/\\#`"):
+        yield f"expected a table's name of at most 100 characters without / \\ # and `, got {shortened(lane)}"
+    if any(secret in lane for secret in secrets):
+        yield "a lane is called as its table is, and the ledger keeps that, so no secret can stand in a table's name"
+    if is_aside(name) or is_aside(f"{name}/"):
+        yield f"a lane cannot be called '{name}'; lanes in which rows are carried again are called so"
 
 
 def _names_in_line(pipeline: Pipeline) -> Iterator[Problem]:

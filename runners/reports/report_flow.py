@@ -21,7 +21,8 @@ def flow(report: Mapping[str, JSON]) -> Iterator[str]:
     first = next(iter(destinations), "")
     filtered = {each["stage"]: each["filtered"] for each in stages if not any(_is_of(each, several, n) for n in own)}
     refused = {each["stage"]: each["nacked"] for each in stages}
-    lost = destinations[first]["filtered"] - own[first] if first else report["filtered"]
+    parted = sum(each.get("read", report["read"]) for each in destinations.values()) == report["read"]
+    lost = report["filtered"] - (sum(own.values()) if parted else own[first] if first else 0)
     taken = report["read"] + report["changed"] - report["nacked"] - lost
     middle = [
         *_by_cause("", "filtered", filtered, lost),

@@ -89,7 +89,7 @@ def _balance(report: Mapping[str, JSON]) -> Iterator[str]:
 
 def _destinations(report: Mapping[str, JSON]) -> Iterator[str]:
     rows = [
-        [name, report["read"], to["filtered"], to["nacked"], to["delivered"], to["owed"]]
+        [name, to.get("read", report["read"]), to["filtered"], to["nacked"], to["delivered"], to["owed"]]
         for name, to in report["destinations"].items()
     ]
     yield table(["to", "read", "filtered", "refused", "delivered", "batches owed"], rows, called="Rows by destination")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from pyspark.sql import functions as F
 
-import runners.store
+from runners import few_rows
 from runners.few_rows import fetched
 from runners.store import Folders
 
@@ -115,9 +115,32 @@ def test_only_the_wanted_columns_are_read_here(spark: SparkSession, tmp_path: Pa
 def test_what_is_large_or_elsewhere_is_left_to_spark(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where nothing lies here, Spark has written it somewhere else."""
+    """Where nothing lies here, Spark has written it somewhere else. How large it is unpacked counts."""
     store = Folders(tmp_path)
     assert store.scan("batch-0", lambda _: True) is None
-    store.write("batch-0", spark.range(3))
-    monkeypatch.setattr(runners.store, "MOST_BYTES", 100)
+    store.write("batch-0", spark.range(1_000).selectExpr("id", "concat(id, repeat('x', 1000)) as long"))
+    monkeypatch.setattr(few_rows, "MOST_BYTES", 500_000)
+    assert sum(file.stat().st_size for file in (tmp_path / "batch-0").glob("*.parquet")) < 500_000
+    assert store.scan("batch-0", lambda _: True) is None
+
+
+def test_long_rows_are_read_few_at_a_time(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a piece takes about as much memory whatever its rows are."""
+    store = Folders(tmp_path)
+    store.write("batch-0", spark.range(0, 1_000, 1, 1).selectExpr("concat(id, repeat('x', 1000)) as long"))
+    monkeypatch.setattr(few_rows, "PIECE", 100_000)
+    found = store.scan("batch-0", lambda _: True)
+    assert found is not None
+    assert 5 < len(list(found)) < 20
+
+
+def test_days_of_another_calendar_are_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark notes beside such files that it wrote them so, and goes by that when it reads them."""
+    store, name = Folders(tmp_path), "spark.sql.parquet.datetimeRebaseModeInWrite"
+    before = spark.conf.get(name)
+    spark.conf.set(name, "LEGACY")
+    try:
+        store.write("batch-0", spark.sql("SELECT date'1500-01-01' as day"))
+    finally:
+        spark.conf.set(name, str(before))
     assert store.scan("batch-0", lambda _: True) is None

@@ -50,6 +50,7 @@ def test_each_table_goes_to_its_own_and_is_counted_for_itself(raw: Place) -> Non
     append(raw, "people", [{"id": 8, "name": "Grace"}])
     report = raw.load().run()
     assert (report.read, report.delivered, report.balanced) == (1, {"sales": 0, "people": 1}, True)
+    assert {name: each.read for name, each in report.destinations.items()} == {"sales": 0, "people": 1}
     assert sorted((row["id"], row["amount"], row["_batch"]) for row in raw.rows("bronze/sales")) == [
         (1, 1.5, "sales/1"),
         (2, 2.5, "sales/1"),
