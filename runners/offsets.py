@@ -93,6 +93,7 @@ def open_plan(state: State, lane: str) -> dict[str, JSON]:
         "plan": plan.batch.plan,
         "label": plan.batch.span.label,
         "decided": plan.decision is not None,
+        "owed": plan.published,
         "destinations": list(plan.destinations),
     }
 

@@ -335,7 +335,8 @@ class Pipeline:
         from runners.definitions.definition import of
         from runners.status import status
 
-        return status(of(self).pipeline)
+        definition = of(self)
+        return status(definition.pipeline, definition=definition.hash)
 
     def audit(self) -> Audit:
         """Whether every row that was read can be shown to be where it should be, by the destinations' own history and

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def status(pipeline: Pipeline, file: str = "FILE") -> dict[str, JSON]:
+def status(pipeline: Pipeline, file: str = "FILE", *, definition: str = "") -> dict[str, JSON]:
     """`{"pipeline", "state", "owner", "lanes", "open", "dlq", "last_run", "next"}`; `next` is what to type.
-    Where several runs share the lanes, `owners` has each of them, with its `lanes` and whether it `lives`."""
+    Where several runs share the lanes, `owners` has each of them, with its `lanes` and whether it `lives`.
+    `differs` says that one goes by another definition than the one of which this is the hash."""
     place = Place.of(pipeline)
 
     def spark() -> SparkSession:
@@ -41,6 +42,7 @@ def status(pipeline: Pipeline, file: str = "FILE") -> dict[str, JSON]:
         "pipeline": pipeline.name,
         "state": how,
         "owner": _owner(state.owner or {}) if how == "running" else None,
+        "differs": how == "running" and _differs(state, definition),
         **({"owners": _owners(state, place)} if _is_shared(state) else {}),
         "lanes": {
             name: {"offset": lane.offset, "number": lane.committed, "behind": None}
@@ -68,6 +70,11 @@ def _how(place: Place, state: State) -> str:
     if state.ended is None:
         return "never_run"
     return {"succeeded": "idle"}.get(state.ended["status"], str(state.ended["status"]))
+
+
+def _differs(state: State, definition: str) -> bool:
+    """Whether one of those who run it is known to go by another definition."""
+    return bool(definition) and any(owner.get("hash", definition) != definition for owner in state.owners)
 
 
 def _owner(owner: Mapping[str, JSON]) -> dict[str, JSON]:

@@ -273,7 +273,8 @@ def status(json: bool, **given: Any) -> None:
     from runners.command_line import printing
     from runners.status import status
 
-    facts = status(looked_at(**given), str(given["file"]))
+    definition = loaded(needs_secrets=False, **given)
+    facts = status(definition.pipeline, str(given["file"]), definition=definition.hash)
     click.echo(printing.as_json(facts) if json else printing.status(facts))
 
 

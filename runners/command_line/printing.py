@@ -162,6 +162,10 @@ def status(facts: Mapping[str, JSON]) -> str:
     owner, last, dlq = facts["owner"], facts["last_run"], facts["dlq"]
     named: list[tuple[str, Sequence[str]]] = [
         ("run by", [_owner(each) for each in facts.get("owners", [owner] if owner else [])]),
+        (
+            "differs",
+            ["the run goes by another definition; the next one goes by this"] if facts["differs"] else [],
+        ),
         ("heard", [owner["heard"]] if owner and owner.get("heard") and "owners" not in facts else []),
         ("last run", [_last(last)] if last else []),
         ("error", _error(last["error"]) if last and last["error"] else []),
@@ -358,7 +362,12 @@ def _offset(offset: JSON) -> str:
 
 def _open(plan: Mapping[str, JSON]) -> str:
     label = f" ({plan['label']})" if plan["label"] else ""
-    return f"batch {plan['number']} of lane {plan['lane']}{label} is open; the next run finishes it first"
+    how = (
+        "is owed to some destinations; the next run brings it"
+        if plan.get("owed")
+        else "is open; the next run finishes it"
+    )
+    return f"batch {plan['number']} of lane {plan['lane']}{label} {how} first"
 
 
 def _example(kind: Kind) -> str:

@@ -6,6 +6,8 @@ import os
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +18,6 @@ from destinations.delta import Delta
 from destinations.delta_merge import TRIES, insisting
 from destinations.destination import Destination, Misfit, Written
 from destinations.dlq import Dlq
-from destinations.table_lock import alone
 from stages.conformance import begin
 
 if TYPE_CHECKING:
@@ -213,20 +214,35 @@ class TestInsisting:
             insisting(scripted(tries), lambda: False)
 
 
-def test_merges_into_one_table_go_one_after_another() -> None:
-    """A second thread waits until the first has left; another table's does not."""
+@dataclass(frozen=True)
+class Standing:
+    """A table of which nobody but this process knows."""
+
+    id: str
+
+    def held(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+@pytest.mark.parametrize("mode", [{"mode": "merge", "keys": ["id"]}, {"mode": "replace"}])
+def test_merges_into_one_table_go_one_after_another(mode: dict[str, Any]) -> None:
+    """A second thread waits until the first has left, and so does one that replaces; another table's does not."""
+    table: Any = Standing("table")
+    other: Any = Standing("another")
+    one, two = Delta(path="a", **mode), Delta(path="a", name="two", **mode)
     seen, waits = [], threading.Event()
 
     def second() -> None:
         waits.set()
-        with alone("table"):
+        with two._turn(table):
             seen.append("second")
 
     thread = threading.Thread(target=second)
-    with alone("table"):
+    with one._turn(table):
         thread.start()
         waits.wait()
-        with alone("another"):
+        thread.join(0.1)
+        with one._turn(other):
             seen.append("first")
     thread.join()
     assert seen == ["first", "second"]

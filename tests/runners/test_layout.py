@@ -13,8 +13,10 @@ from destinations.delta import Delta
 from destinations.destination import Destination
 from destinations.memory import Memory
 from origins.batch import Batch, Span
+from origins.delta import Delta as Table
 from origins.files import Files
 from origins.generate import Generate
+from origins.origin import Origin
 from runners.counts import Counts
 from runners.errors import Refusal
 from runners.journal import Journal
@@ -227,10 +229,14 @@ def test_an_open_batch_finds_a_destination_under_the_name_that_it_had() -> None:
         (Files(name="landing", path="/landing", format="json"), (), 5),
         (Files(name="landing", path="/landing", format="json"), ("landing",), None),
         (Files(name="landing", path="/landing", format="json", read="whole"), (), None),
+        (Table(name="landing", path="/landing"), (), 5),
+        (Table(name="landing", path="/landing", read="whole"), (), None),
+        (Generate(name="landing"), (), 5),
+        (Generate(name="landing", read="whole"), (), None),
     ],
 )
 def test_what_is_read_whole_or_is_new_begins_at_the_beginning(
-    origin: Files, fresh: tuple[str, ...], offset: int | None
+    origin: Origin, fresh: tuple[str, ...], offset: int | None
 ) -> None:
     """Numbers go on, and what was carried does not count as carried any more."""
     journal = opened(pipeline())

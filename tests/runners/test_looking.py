@@ -13,7 +13,10 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from runners.command_line.commands import wherry
+from runners.definitions.definition import load
 from runners.journal import Journal
 from runners.ledgers.delta_ledger import DeltaLedger
 from runners.ledgers.entry import Entry
@@ -176,3 +179,27 @@ def test_status_and_offsets_tell_of_runs_that_share_the_lanes(tmp_path: Path) ->
     assert pipeline.lanes().lanes["0"]["epoch"] == 3
     assert first.state.epoch == 4
     lock.release()
+
+
+def test_a_file_that_is_not_what_runs_is_said_to_differ(tmp_path: Path) -> None:
+    """While a run is under way; what is owed is told apart from what is open."""
+    file = tmp_path / "orders.yaml"
+    file.write_text(DEFINITION)
+    place = Place(directory=tmp_path / ".wherry" / "orders", schema="", name="orders")
+    place.make()
+    lock = StateLock(place.lock)
+    assert lock.acquire()
+    journal = Journal(place.ledger(None))
+    who = {**host_identity(), "pipeline": "orders", "run": "r", "lock": place.lock.name, "hash": load(file).hash}
+    journal.acquire(who)
+    journal.record(Entry(kind="plan", lane="0", plan="p1", body=plan(1).json()))
+    facts = Pipeline.load(file).status()
+    assert (facts["state"], facts["differs"], facts["open"][0]["owed"]) == ("running", False, False)
+    journal.record(settle("orders"))
+    file.write_text(DEFINITION.replace("600", "700"))
+    said = CliRunner().invoke(wherry, ["status", str(file), "--json"])
+    facts = json.loads(said.stdout)
+    assert (facts["state"], facts["differs"], facts["open"][0]["owed"]) == ("running", True, True)
+    journal.record(Entry(kind="release", body={"status": "stopped", "batches": 1, "read": 3, "error": None}))
+    lock.release()
+    assert Pipeline.load(file).status()["differs"] is False

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from origins.batch import JSON
+from runners.errors import Refusal
 from runners.journal import Journal
 from runners.ledgers.delta_ledger import DeltaLedger
 from runners.ledgers.entry import Entry
-from runners.offsets import Move, carry_out, plan_reset, plan_set
+from runners.offsets import Move, carry_out, plan_reset, plan_rewind, plan_set
 from runners.owners.ownership import host_identity
 from runners.pipeline import Pipeline
 from tests.runners.test_progress import plan, settle
@@ -63,3 +65,23 @@ def test_a_reset_counts_each_row_once_after_an_offset_was_set(orders: Pipeline, 
     assert again(plan_reset(orders)) == (1, 2)
     carried(tmp_path, {4: (2, 4), 5: (4, 6)})
     assert again(plan_reset(orders)) == (3, 6)
+
+
+def test_offsets_stay_while_a_batch_is_open(orders: Pipeline, tmp_path: Path) -> None:
+    """Whether it was delivered is not known: no move is planned, and one that was planned before is not carried out."""
+    before = plan_reset(orders)
+    journal = Journal(DeltaLedger(tmp_path / ".wherry" / "orders" / "ledger"))
+    journal.acquire({**host_identity(), "pipeline": "orders", "run": "r"})
+    journal.record(Entry(kind="plan", lane="0", plan="p4", body=plan(4, start=6, end=7).json()))
+    journal.record(Entry(kind="release", body={"status": "failed"}))
+    moves: list[Callable[[], object]] = [
+        lambda: plan_set(orders, "0", 2),
+        lambda: plan_rewind(orders, batches=1),
+        lambda: plan_reset(orders),
+        lambda: carry_out(orders, before, reason="again"),
+    ]
+    for move in moves:
+        with pytest.raises(Refusal, match=r"Batch 4 of lane 0 is open: .* Run the pipeline once"):
+            move()
+    journal.look()
+    assert journal.state.lane("0").offset == 6

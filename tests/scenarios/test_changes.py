@@ -67,9 +67,9 @@ def planned_only(pipeline: Pipeline) -> None:
     assert pipeline.status()["open"][0]["decided"] is False
 
 
-def two(place: Place) -> Pipeline:
+def two(place: Place, text: str = TWO) -> Pipeline:
     """Two destinations; the names are given."""
-    pipeline = place.load(TWO)
+    pipeline = place.load(text)
     return replace(
         pipeline, destinations=[replace(each, name=each.place.rsplit("/")[-1]) for each in pipeline.destinations]
     )
@@ -150,6 +150,35 @@ def test_another_place_is_refused_until_told_what_lies_there(place: Place) -> No
     place.land("a.json", [order(3)], folder="fresh")
     place.load(ORDERS.replace("landing/", "fresh/")).run(ruling=Ruling(fresh=("files",), reason="another shop"))
     assert place.ids("tables/orders") == [1, 2, 3]
+
+
+def test_a_destination_that_moved_under_an_open_batch_has_it_once(place: Place) -> None:
+    """It is asked where it is now, for it is the same table; what comes behind that waits until somebody says so."""
+    place.land("a.json", [order(1)])
+    left_open(place, two(place), "other")
+    (place.folder / "tables/orders").rename(place.folder / "tables/moved")
+    place.land("b.json", [order(2)])
+    moved = two(place, TWO.replace("- delta: {path: tables/orders}", "- delta: {path: tables/moved}"))
+    moved = replace(moved, destinations=[replace(moved.destinations[0], name="orders"), moved.destinations[1]])
+    refused = moved.run(check=False)
+    assert refused.error is not None
+    assert "--moved orders" in refused.error.hint
+    assert (place.ids("tables/moved"), place.ids("tables/other")) == ([1], [1])
+    assert moved.run(ruling=Ruling(moved=("orders",), reason="the disk was full")).read == 1
+    assert (place.ids("tables/moved"), place.ids("tables/other")) == ([1, 2], [1, 2])
+
+
+def test_lanes_that_have_open_batches_may_be_fewer(place: Place) -> None:
+    """Each is finished in the lane that it had, also in one that is no more, before anything is planned."""
+    for number in (1, 4, 7):  # by their names they belong to three lanes
+        place.land(f"{number}.json", [order(number)])
+    pipeline = two(place, TWO.replace("origin:\n", "origin:\n  lanes: 3\n"))
+    left_open(place, pipeline, "other")
+    assert any(each["lane"] != "0" for each in pipeline.status()["open"])
+    place.land("2.json", [order(2)])
+    report = two(place).run()
+    assert (report.status, two(place).status()["open"]) == ("succeeded", [])
+    assert (place.ids("tables/orders"), place.ids("tables/other")) == ([1, 2, 4, 7], [1, 2, 4, 7])
 
 
 def test_lanes_change_while_no_batch_is_lost_or_carried_twice(place: Place) -> None:

@@ -63,13 +63,14 @@ def test_after_all_a_restart_brings_the_batch_to_the_one_that_failed(place: Plac
 
 @pytest.mark.promise("SS-08", "X1")
 def test_after_any_the_offset_is_committed_and_the_other_is_owed(place: Place) -> None:
-    """The report says who owes; a restart pays."""
+    """The report says who owes, and the status what; a restart pays."""
     place.land("a.json", [order(1)])
     pipeline = place.load(ORDERS)
     flaky = Flaky(table=Delta(path=str(place.folder / "tables/other")), name="other")
     pipeline = replace(pipeline, destinations=[flaky, *pipeline.destinations], delivery="after_any")
     failed = pipeline.run(check=False)
     assert (failed.batches, failed.destinations["other"].owed, failed.destinations["orders"].owed) == (1, 1, 0)
+    assert [each["owed"] for each in pipeline.status()["open"]] == [True]
     report = pipeline.run()
     assert report.status == "succeeded"
     assert (place.ids("tables/orders"), place.ids("tables/other")) == ([1], [1])

@@ -13,7 +13,9 @@ from destinations.delta import Delta
 from destinations.dlq import Dlq
 from origins.batch import Batch
 from origins.memory import Memory
+from runners.journal import Journal
 from runners.pipeline import Pipeline
+from runners.place import Place as State
 from stages.require import Require
 from tests.scenarios.conftest import Place, order
 
@@ -51,8 +53,8 @@ dlq: {window: 0}
 
 @pytest.mark.promise("CD-02", "CD-03", "CD-04", "CD-05", "CD-06", "CD-16")
 def test_rows_of_all_origins_pass_their_own_stages_and_then_the_same(place: Place) -> None:
-    """The equation holds for every destination, lanes are called after their origin, and a refused row says whose it
-    was."""
+    """The equation holds for every destination, in the report, the status and the ledger; lanes are called after their
+    origin, and a refused row says whose it was."""
     place.land("a.json", [order(1), order(2, amount="sieben"), order(200)])
     place.land("t.json", [{"number": 7, "price": 5.5}, {"number": 8, "price": -1}], folder="till")
     report = place.load(TWO).run()
@@ -63,6 +65,12 @@ def test_rows_of_all_origins_pass_their_own_stages_and_then_the_same(place: Plac
     assert rows == [(1, "shop"), (7, next(lane for lane in report.lanes if lane.startswith("till/"))), (200, "shop")]
     refused = {(row["origin"], row["stage"]) for row in place.refused()}
     assert refused == {("shop", "cast"), ("till", "require")}
+    assert place.load(TWO).status()["last_run"]["destinations"] == report.json()["destinations"]
+    carried = Journal(State.of(place.load(TWO)).ledger(None)).settled()
+    for each in (batch.counts for batch in carried):
+        for name, branch in each["branches"].items():
+            assert each["read"] == each["delivered"][name] + branch["filtered"] + each["nacked"]
+    assert sum(batch.counts["read"] for batch in carried) == 5
     place.land("b.json", [order(3)])
     assert (place.load(TWO).run().read, place.ids("tables/orders")) == (1, [1, 3, 7, 200])
 

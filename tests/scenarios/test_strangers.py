@@ -59,11 +59,23 @@ def test_a_table_that_goes_away_fails_the_run_and_loses_nothing(two_files: Place
     assert len(place.load().status()["open"]) == 1
 
 
-def test_a_table_that_grows_a_column_is_written_on(two_files: Place) -> None:
-    """Rows that lack it have NULL there."""
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ["add column remark string"],
+        ["set tblproperties ('delta.enableTypeWidening' = 'true')", "alter column amount type decimal(20,2)"],
+    ],
+    ids=["a column", "a type"],
+)
+def test_a_table_that_is_widened_is_written_on(two_files: Place, changes: list[str]) -> None:
+    """Rows that lack a new column have NULL there, and a value fits into a wider type."""
     place = two_files
-    widen = behind_the_first(lambda: place.spark.sql(f"alter table {table(place)} add column remark string"))
-    report = place.load().run(listeners=[widen])
+
+    def widen() -> None:
+        for change in changes:
+            place.spark.sql(f"alter table {table(place)} {change}").collect()
+
+    report = place.load().run(listeners=[behind_the_first(widen)])
     assert (report.status, place.ids("tables/orders")) == ("succeeded", [1, 2])
 
 

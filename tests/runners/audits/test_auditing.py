@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from destinations.delta import Delta
 from destinations.destination import Label
 from runners.audits.finding import Audit
 from tests.runners.audits.evidence import Carried, append, batch, other, several
@@ -95,6 +97,18 @@ def test_a_batch_that_landed_before_its_run_died_is_finished_by_the_next(carried
     carried.land(4)
     problem = the(carried.pipeline.audit())
     assert (problem["code"], problem["number"], problem["safe"]) == ("NOT_SETTLED", 4, True)
+
+
+def test_a_renamed_destination_is_asked_for_what_it_had_under_its_old_name(carried: Carried) -> None:
+    """Its history carries over: what was delivered counts, and what is gone is found."""
+    sales = Delta(path=str(carried.table()), name="sales", was="orders")
+    renamed = replace(carried.pipeline, destinations=[sales])
+    found = renamed.audit()
+    assert (found.problems, found.destinations["sales"].delivered) == ([], 8)
+    DeltaTable(carried.table()).delete("id < 20")
+    assert [(each.code, each.destination, each.number) for each in renamed.audit().problems] == [
+        ("ROWS_GONE", "sales", 1)
+    ]
 
 
 def test_a_batch_that_is_open_and_has_not_landed_is_no_problem(carried: Carried) -> None:
@@ -418,8 +432,6 @@ def test_a_batch_that_was_carried_again_by_a_backfill_is_whole(carried: Carried)
 
 def test_what_others_write_is_none_of_our_business(carried: Carried) -> None:
     """Rows without a tag, and those of another pipeline."""
-    from dataclasses import replace
-
     append(carried.table(), [7, 8])
     append(carried.table(), [9], [Label(batch=replace(batch(5), pipeline="invoices"), destination="orders")])
     assert carried.codes() == []

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import pytest
 import destinations
 import origins
 import stages
+from runners.backfill import Backfill
 from runners.command_line import cli
 from runners.command_line.commands import wherry
 from runners.definitions.kinds import ours
@@ -405,6 +407,38 @@ def test_a_run_is_told_who_is_gone_and_what_has_moved(file: str, monkeypatch: py
     assert cli.execute(["run", file, "--moved", "orders"]) == 2
 
 
+def test_a_backfill_is_told_what_it_holds(
+    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Numbers and times, the one destination and lane; it says what comes again and wants a yes before it begins."""
+    calls: list[Backfill] = []
+
+    def backfill(_: Pipeline, past: Backfill, **__: Any) -> Report:
+        calls.append(past)
+        return Report(pipeline="orders", run="r", status="succeeded")
+
+    monkeypatch.setattr(Pipeline, "backfill", backfill)
+    move = Move(lanes={"0": LaneMove(before=None, after=5, batches=2, rows=9)}, destinations={"orders": "twice"})
+    monkeypatch.setattr("runners.offsets.plan_backfill", lambda *_: move)
+    told = "--from 3 --to 2026-01-31T06:00 --only orders --lane 0 --again --reason lost --quiet"
+    assert cli.execute(["backfill", file, *told.split()]) == 2
+    assert "orders  twice" in capsys.readouterr().err
+    assert calls == []
+    assert cli.execute(["backfill", file, *told.split(), "--yes"]) == 0
+    assert calls == [
+        Backfill(
+            start=3,
+            end=datetime(2026, 1, 31, 6, tzinfo=timezone.utc),
+            only="orders",
+            lane="0",
+            again=True,
+            reason="lost",
+        )
+    ]
+    assert cli.execute(["backfill", file, "--from", "soon", "--reason", "lost"]) == 2
+    assert "expected a number or a time such as 2026-01-31T06:00, got 'soon'" in capsys.readouterr().err
+
+
 @pytest.mark.promise("SS-12")
 def test_a_run_from_the_beginning_moves_the_offsets_first(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -487,7 +521,7 @@ def test_refused_rows_are_shown_twenty_to_a_person_and_all_to_a_program(
 def test_what_only_looks_needs_no_secret(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """`run` does."""
     Path(file).write_text(SMALLEST.replace("main.orders", "'main.${secret:WHERRY_NO_SUCH_SECRET}'"))
-    monkeypatch.setattr("runners.status.status", lambda pipeline, file: {})
+    monkeypatch.setattr("runners.status.status", lambda *_, **__: {})
     assert cli.execute(["status", file, "--json"]) == 0
     assert cli.execute(["offsets", "show", file]) == 0
     assert cli.execute(["run", file]) == 2

@@ -106,6 +106,7 @@ FACTS: dict[str, Any] = {
     "pipeline": "orders",
     "state": "never_run",
     "owner": None,
+    "differs": False,
     "lanes": {},
     "open": [],
     "dlq": {"rows": None, "unreplayed": None},
@@ -166,6 +167,23 @@ def test_a_pipeline_is_told_in_a_few_lines() -> None:
         "refused   1,200 rows in the dead letter queue",
         "next      wherry run orders.yaml",
     ]
+
+
+def test_it_is_told_that_a_definition_is_not_the_one_that_runs() -> None:
+    """While it runs."""
+    said = printing.status({**FACTS, "state": "running", "differs": True})
+    assert "differs the run goes by another definition; the next one goes by this" in " ".join(said.split())
+
+
+def test_a_batch_that_some_destinations_owe_is_told_apart_from_one_of_which_nothing_is_known() -> None:
+    """Its offset is committed."""
+    (told,) = printing.offsets(
+        {
+            "lanes": {"0": {"number": 4, "committed_at": None, "offset": 4, "epoch": 1}},
+            "open": [{"lane": "0", "number": 4, "label": "", "owed": True}],
+        }
+    ).splitlines()[2:]
+    assert told == "batch 4 of lane 0 is owed to some destinations; the next run brings it first"
 
 
 def test_offsets_are_a_table() -> None:

@@ -347,6 +347,23 @@ def test_a_destination_is_called_by_the_last_part_of_its_place(loaded: Load, des
     assert loaded(text.replace("destinations: []", "destinations:")).pipeline.destinations[0].name == name
 
 
+@pytest.mark.parametrize(
+    ("more", "names"), [("", ["sales", "people"]), ("\n    name: copy", ["copy.sales", "copy.people"])]
+)
+def test_a_place_with_the_lane_in_it_is_one_for_each_table_that_is_read(
+    tmp_path: Path, more: str, names: list[str]
+) -> None:
+    """Of a catalog as well; each gets the rows of its own lane and no others."""
+    (tmp_path / "orders.yaml").write_text(
+        "name: orders\norigin:\n  delta: {tables: [raw.sales, raw.people]}\n"
+        f'destinations:\n  - delta: {{table: "bronze.{{lane}}", stamp: _batch}}{more}\n'
+    )
+    found = load(tmp_path / "orders.yaml").pipeline.every_destination
+    assert [each.name for each in found] == names
+    assert [each.place for each in found] == ["bronze.sales", "bronze.people"]
+    assert [[lane for lane in ("sales", "people") if each.takes([lane])] for each in found] == [["sales"], ["people"]]
+
+
 def test_two_destinations_of_one_name_are_told_apart_or_refused(refused: Refuse) -> None:
     """Case does not make a name another one, and the dead letter queue has its own."""
     text = SMALLEST.replace("destinations: [", "destinations: [{table: {table: main.ORDERS}}, {say: {}, name: dlq}, ")
