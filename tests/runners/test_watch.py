@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -15,7 +16,7 @@ from runners.ledgers.entry import Entry
 from runners.ledgers.memory_ledger import MemoryLedger
 from runners.outcome import Carry, Deliver, Landed, Outcome, Prepare, Prepared, Refused, Task
 from runners.plan import Decision, Plan
-from runners.report import Bookkeeper
+from runners.report import Bookkeeper, DestinationReport
 from runners.watch import PHASES, Watch
 from tests.runners.test_dispatcher import Bench
 
@@ -96,3 +97,29 @@ def test_a_batch_that_is_told_of_twice_counts_once() -> None:
     later = {**early, "write": 3.0}
     books(BatchSettled(batch=planned.batch, counts={**counts, "delivered": {"a": 1, "b": 1}}, seconds=later))
     assert books.spent == later
+
+
+def test_a_report_counts_for_each_destination_what_was_for_it() -> None:
+    """Where batches part for their lanes: read is delivered, filtered and nacked, for each and in all."""
+    bench = Bench(rows=1)
+    bench.turn()
+    (planned,) = [event for event in bench.events if isinstance(event, BatchPlanned)]
+    books = Bookkeeper(("orders", "items"))
+    figures = {"orders": (10, 0, 0), "items": (10, 5, 2)}
+    for name, (read, filtered, nacked) in figures.items():
+        counts = {
+            "read": read,
+            "nacked": nacked,
+            "discarded": 0,
+            "balanced": True,
+            "stages": [],
+            "delivered": {name: read - filtered - nacked},
+            "branches": {name: {"filtered": filtered, "changed": 0}},
+        }
+        books(BatchSettled(batch=replace(planned.batch, plan=name), counts=counts))
+    told = books.report(pipeline="p", run="r", status="succeeded", reason="", seconds=0.0, error=None)
+    assert (told.read, told.filtered, told.nacked) == (20, 5, 2)
+    assert told.destinations == {
+        "orders": DestinationReport(read=10, delivered=10),
+        "items": DestinationReport(read=10, delivered=3, filtered=5, nacked=2),
+    }

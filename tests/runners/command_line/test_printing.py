@@ -21,7 +21,7 @@ def width(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def carried(**more: object) -> Report:
     """A run that carried two batches."""
-    counts = DestinationReport(delivered=1_195, filtered=2, nacked=3)
+    counts = DestinationReport(read=1_200, delivered=1_195, filtered=2, nacked=3)
     facts: dict[str, object] = {
         "pipeline": "orders",
         "run": "r",
@@ -48,7 +48,7 @@ def test_a_run_is_told_with_its_equation() -> None:
 @pytest.mark.parametrize(("lane", "shown"), [("0", ["orders", "latest"]), ("backfill-6c17/0", ["latest"])])
 def test_a_destination_that_a_backfill_passes_over_is_not_told(lane: str, shown: list[str]) -> None:
     """Its equation would not hold; one that gets nothing of what waits is told, with its zeros."""
-    counts = {"orders": DestinationReport(), "latest": DestinationReport(delivered=1_200)}
+    counts = {"orders": DestinationReport(), "latest": DestinationReport(read=1_200, delivered=1_200)}
     report = carried(nacked=0, destinations=counts, lanes={lane: {"offset": 1, "batches": 2}})
     lines = printing.report(report, "orders.yaml").splitlines()
     assert [line.split()[0] for line in lines[2:]] == shown

@@ -364,6 +364,61 @@ def test_a_place_with_the_lane_in_it_is_one_for_each_table_that_is_read(
     assert [[lane for lane in ("sales", "people") if each.takes([lane])] for each in found] == [["sales"], ["people"]]
 
 
+BY_LANE = """
+name: orders
+{origins}
+destinations:
+  - delta: {{path: "bronze/{{lane}}"}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("origins", "said"),
+    [
+        (
+            "origin:\n  files: {path: x, format: text}",
+            "destinations[0]: {lane} is the name of a table that is read, and",
+        ),
+        ("origin:\n  delta: {paths: [a/x, b/X]}", "origin.delta.paths: expected names that differ in their last part"),
+        (
+            "origin:\n  delta: {tables: [a.x], paths: [b/y]}",
+            "origin.delta.path: expected one of path, table, paths and",
+        ),
+        ("origin:\n  delta: {paths: [a/..]}", "origin: expected a table's name of at most 100 characters"),
+        ("origin:\n  delta: {tables: ['raw.`a/b`']}", "origin: expected a table's name of at most 100 characters"),
+        ("origin:\n  delta: {paths: [a/backfill-1]}", "origin: a lane cannot be called 'backfill-1'"),
+        (
+            "origins:\n  - {delta: {paths: [a/b_c]}, name: x}\n  - {delta: {paths: [a/c]}, name: x_b}",
+            "destinations[0]: for the lane x_b/c it is called 'x_b_c', as destinations[0] for the lane x/b_c is",
+        ),
+    ],
+)
+def test_a_lane_needs_a_name_of_its_own(tmp_path: Path, origins: str, said: str) -> None:
+    """One that is a table's, that a folder may have, and that no other destination gets."""
+    (tmp_path / "orders.yaml").write_text(BY_LANE.format(origins=origins))
+    with pytest.raises(DefinitionError) as refused:
+        load(tmp_path / "orders.yaml")
+    assert any(str(problem).startswith(said) for problem in refused.value.problems), refused.value
+
+
+def test_no_secret_becomes_the_name_of_a_lane(tmp_path: Path) -> None:
+    """The ledger would keep it."""
+    origin = 'origin:\n  delta: {tables: ["raw.${secret:NAME}"]}'
+    (tmp_path / "orders.yaml").write_text(BY_LANE.format(origins=origin))
+    with pytest.raises(DefinitionError) as refused:
+        load(tmp_path / "orders.yaml", secrets={"NAME": "hidden"})
+    assert "no secret can stand in a table's name" in str(refused.value)
+    assert "hidden" not in str(refused.value)
+
+
+def test_a_place_with_the_lane_in_it_is_not_replaced(tmp_path: Path) -> None:
+    """A run's first batch replaces, and no other."""
+    text = BY_LANE.format(origins="origin:\n  delta: {paths: [a/x]}").replace('{lane}"}', '{lane}", mode: replace}')
+    (tmp_path / "orders.yaml").write_text(text)
+    with pytest.raises(DefinitionError, match="mode: expected append or merge where {lane} is in the place"):
+        load(tmp_path / "orders.yaml")
+
+
 def test_two_destinations_of_one_name_are_told_apart_or_refused(refused: Refuse) -> None:
     """Case does not make a name another one, and the dead letter queue has its own."""
     text = SMALLEST.replace("destinations: [", "destinations: [{table: {table: main.ORDERS}}, {say: {}, name: dlq}, ")

@@ -44,7 +44,7 @@ class Shown(HTMLParser):
 
 def test_a_report_is_what_its_page_shows() -> None:
     """The equation of every destination, as a flow and as a table."""
-    counts = DestinationReport(delivered=1_195, filtered=2, nacked=3)
+    counts = DestinationReport(read=1_200, delivered=1_195, filtered=2, nacked=3)
     shown = Shown(
         Report(
             pipeline="orders", run="r", status="succeeded", batches=2, read=1_200, destinations={"a<b": counts}

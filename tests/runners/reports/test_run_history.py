@@ -38,7 +38,7 @@ def over(row: RunRow, status: str = "succeeded") -> RunRow:
         read=1_000,
         nacked=3,
         seconds=4.5,
-        destinations={"orders": DestinationReport(delivered=997, nacked=3)},
+        destinations={"orders": DestinationReport(read=1_000, delivered=997, nacked=3)},
         error=error,
     )
     return row.ended(report, report.json(), row.started_at + timedelta(seconds=4.5))
