@@ -415,7 +415,7 @@ def test_a_place_with_the_lane_in_it_is_not_replaced(tmp_path: Path) -> None:
     """A run's first batch replaces, and no other."""
     text = BY_LANE.format(origins="origin:\n  delta: {paths: [a/x]}").replace('{lane}"}', '{lane}", mode: replace}')
     (tmp_path / "orders.yaml").write_text(text)
-    with pytest.raises(DefinitionError, match="mode: expected append or merge where {lane} is in the place"):
+    with pytest.raises(DefinitionError, match=r"mode: expected append or merge with .lane. in the place"):
         load(tmp_path / "orders.yaml")
 
 
