@@ -55,7 +55,8 @@ def _ask(client: Any, times: int, longest: int) -> None:
 
     warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]", UserWarning)  # it is an error as well
     client.set_retry_policies([DefaultPolicy(max_retries=times, max_backoff=longest)])
-    atexit.unregister(client._on_exit)
+    if hasattr(client, "_on_exit"):  # which asks the server once more, also one that is away
+        atexit.unregister(client._on_exit)
 
 
 def reconnect(session: SparkSession) -> None:
