@@ -39,7 +39,7 @@ def served(server: Server) -> Iterator[str]:
 
 
 def defined(folder: Path, gate: Gate, state: str) -> Pipeline:
-    """Three batches, of which the second is held in the middle of its Spark job."""
+    """A batch a file, of which the second is held in the middle of its Spark job."""
     return Pipeline(
         name="orders",
         origin=Files(path=f"{folder}/landing", format="json", schema="id long"),
@@ -51,15 +51,17 @@ def defined(folder: Path, gate: Gate, state: str) -> Pipeline:
 
 
 def main(folder: Path, whose: str, state: str) -> dict[str, Any]:
-    """How the run in which the server is killed went, and the next one; and what lies in the table."""
+    """How the run in which the server is killed went, the second one, and the next; and what lies in the table."""
     (folder / "landing").mkdir()
     (folder / "gate").mkdir()
-    for number in range(1, 4):
-        (folder / "landing" / f"{number}.json").write_text(json.dumps({"id": number}) + "\n")
     gate = Gate(folder=str(folder / "gate"), row=2)
     pipeline = defined(folder, gate, state)
     server = Server(folder / "jvm", catalog="hive" if state == "catalog" else "in-memory")
     rests: list[str] = []
+
+    def land(*numbers: int) -> None:
+        for number in numbers:
+            (folder / "landing" / f"{number}.json").write_text(json.dumps({"id": number}) + "\n")
 
     def listen(event: Event) -> None:
         if isinstance(event, BatchRests):
@@ -72,6 +74,9 @@ def main(folder: Path, whose: str, state: str) -> dict[str, Any]:
 
     with served(server) as address:
         given = SparkSession.builder.remote(address).getOrCreate() if whose == "given" else None
+        land(1)
+        pipeline.run()
+        land(2, 3)
         with gate.reached(restart) as killed:
             first = pipeline.run(listeners=[listen], check=False)
         if given is not None:
