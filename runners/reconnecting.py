@@ -37,11 +37,12 @@ def made(session: SparkSession, settings: Mapping[str, str], *, of: SparkSession
     """From now on the session can be replaced by one with these settings. Where it was cloned it must be `of` such a
     session: what else is in another one is not known.
 
-    It says within minutes that its server is away, and a program that ends does not wait for one.
+    It says within minutes that its server is away.
     """
     if of is None or of in _MADE:
         _MADE[session] = settings
         _ask(session.client, *_CALMLY)
+        unbound(session)
 
 
 def impatient(session: SparkSession) -> None:
@@ -55,8 +56,13 @@ def _ask(client: Any, times: int, longest: int) -> None:
 
     warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]", UserWarning)  # it is an error as well
     client.set_retry_policies([DefaultPolicy(max_retries=times, max_backoff=longest)])
-    if hasattr(client, "_on_exit"):  # which asks the server once more, also one that is away
-        atexit.unregister(client._on_exit)
+
+
+def unbound(session: SparkSession) -> None:
+    """Let a program end with this session without asking its server once more: one that is away is asked for long."""
+    ending = getattr(session.client, "_on_exit", None)  # not every client has one
+    if ending is not None:
+        atexit.unregister(ending)
 
 
 def reconnect(session: SparkSession) -> None:
@@ -93,3 +99,4 @@ def _replace(session: SparkSession, error: Exception) -> None:
     RuntimeConf(client).get("spark.sql.ansi.enabled")  # a server knows no session that has asked it for nothing yet
     weakref.finalize(session, client.close)
     session._client, session._session_id = client, client._session_id  # type: ignore[attr-defined,unused-ignore]
+    unbound(session)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from origins.errors import WherryError
-from runners.reconnecting import impatient, made, reconnect
+from runners.reconnecting import impatient, made, reconnect, unbound
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -330,6 +330,7 @@ def _cloned(spark: SparkSession) -> SparkSession:
     session = spark.cloneSession()  # type: ignore[attr-defined,unused-ignore]
     # A channel that is still open when Python has ended its other threads waits for one of them for ever.
     weakref.finalize(session, session.client.close)
+    unbound(session)
     return session  # type: ignore[no-any-return,unused-ignore]
 
 
