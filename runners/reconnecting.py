@@ -45,6 +45,11 @@ def made(session: SparkSession, settings: Mapping[str, str], *, of: SparkSession
         unbound(session)
 
 
+def is_blank(session: SparkSession) -> bool:
+    """Whether nobody has asked anything of the session yet, so that there is nothing in it."""
+    return getattr(session.client, "_server_session_id", "") is None
+
+
 def impatient(session: SparkSession) -> None:
     """Let a session that was made here say within seconds that its server is away, for whoever tries again himself."""
     if session in _MADE:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from origins.errors import WherryError
-from runners.reconnecting import impatient, made, reconnect, unbound
+from runners.reconnecting import impatient, is_blank, made, reconnect, unbound
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,7 +96,7 @@ def obtain(conf: Mapping[str, str] | None = None, packages: Sequence[str] = ()) 
     if os.environ.get("SPARK_REMOTE") or "PYSPARK_GATEWAY_PORT" in os.environ:
         _quiet_loggers()
         session = SparkSession.builder.getOrCreate()
-        return _greeted(session) if is_connect(session) else session
+        return _greeted(session) if is_connect(session) and is_blank(session) else session
     return start(conf or {}, packages)
 
 

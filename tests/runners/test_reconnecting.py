@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from runners.reconnecting import SessionForgotten, reconnect
+from runners.reconnecting import SessionForgotten, is_blank, reconnect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,3 +35,11 @@ def test_whatever_else_a_server_answers_is_raised_as_it_is() -> None:
     """One that is away may know the session still."""
     with pytest.raises(RuntimeError, match="UNAVAILABLE"):
         reconnect(answering("<_Rendezvous:\n\tstatus = StatusCode.UNAVAILABLE"))
+
+
+@pytest.mark.parametrize(
+    ("told", "blank"), [({"_server_session_id": None}, True), ({"_server_session_id": "7f"}, False), ({}, False)]
+)
+def test_only_a_session_that_was_asked_for_nothing_is_surely_empty(told: dict[str, str | None], blank: bool) -> None:
+    """One that somebody has used may hold settings and views, and one that does not say so is taken for such a one."""
+    assert is_blank(cast("SparkSession", SimpleNamespace(client=SimpleNamespace(**told)))) is blank
