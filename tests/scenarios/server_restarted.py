@@ -1,8 +1,8 @@
 """Carries batches on a Spark Connect server that is killed in the middle of one, and started anew: `python -m
 tests.scenarios.server_restarted FOLDER HOW`.
 
-HOW is `ours-folder`, `ours-catalog` or `given-folder`: whose the session is, of the address in `SPARK_REMOTE` or given
-to the run, and where the state lies. It prints as JSON how the run went, and the next one.
+HOW says whose the session is: `ours`, of the address in `SPARK_REMOTE`, or `given` to the run. It prints as JSON how
+the run went, and the next one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from destinations.delta import Delta
 from origins.files import Files
 from runners.events import BatchRests, Event
-from runners.pipeline import BatchOptions, Pipeline, RetryOptions, RunOptions, SchemaState
+from runners.pipeline import BatchOptions, Pipeline, RetryOptions, RunOptions
 from tests.scenarios.gate import Gate
 from tests.scenarios.shared_jvm import Server
 
@@ -38,25 +38,25 @@ def served(server: Server) -> Iterator[str]:
         server.close()
 
 
-def defined(folder: Path, gate: Gate, state: str) -> Pipeline:
+def defined(folder: Path, gate: Gate) -> Pipeline:
     """A batch a file, of which the second is held in the middle of its Spark job."""
     return Pipeline(
         name="orders",
         origin=Files(path=f"{folder}/landing", format="json", schema="id long"),
         stages=[gate],
         destinations=[Delta(path=f"{folder}/tables/orders")],
-        state=SchemaState(schema="default") if state == "catalog" else f"{folder}/state",
+        state=f"{folder}/state",
         run_options=RunOptions(batch=BatchOptions(files=1), retry=RetryOptions(wait="10ms")),
     )
 
 
-def main(folder: Path, whose: str, state: str) -> dict[str, Any]:
+def main(folder: Path, whose: str) -> dict[str, Any]:
     """How the run in which the server is killed went, the second one, and the next; and what lies in the table."""
     (folder / "landing").mkdir()
     (folder / "gate").mkdir()
     gate = Gate(folder=str(folder / "gate"), row=2)
-    pipeline = defined(folder, gate, state)
-    server = Server(folder / "jvm", catalog="hive" if state == "catalog" else "in-memory")
+    pipeline = defined(folder, gate)
+    server = Server(folder / "jvm")
     rests: list[str] = []
 
     def land(*numbers: int) -> None:
@@ -109,4 +109,4 @@ def _told(report: Report) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(main(Path(sys.argv[1]), *sys.argv[2].split("-"))))
+    sys.stdout.write(json.dumps(main(Path(sys.argv[1]), sys.argv[2])))

@@ -1,4 +1,4 @@
-"""A Spark that outlives the Pythons which use it: `python -m tests.scenarios.shared_jvm FOLDER PORT CATALOG`.
+"""A Spark that outlives the Pythons which use it: `python -m tests.scenarios.shared_jvm FOLDER PORT`.
 
 It serves classic sessions and Spark Connect out of one JVM. It says where, in a line of JSON, and ends with its
 standard input.
@@ -63,10 +63,8 @@ class Spark:
 class Server:
     """One that is started, and started anew where it was killed: at the same port."""
 
-    def __init__(self, folder: Path, *, catalog: str = "in-memory") -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.catalog = catalog
-        """With `hive` its tables are there after it was started anew."""
         with socket.socket() as free:
             free.bind(("localhost", 0))
             self.port = int(free.getsockname()[1])
@@ -78,8 +76,7 @@ class Server:
         if self.spark is not None and Path(f"/proc/{self.spark.pid}/exe").exists():
             return self.spark
         self.close()
-        given = [str(self.folder), str(self.port), self.catalog]
-        command = [sys.executable, "-m", "tests.scenarios.shared_jvm", *given]
+        command = [sys.executable, "-m", "tests.scenarios.shared_jvm", str(self.folder), str(self.port)]
         other = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=other
@@ -96,7 +93,7 @@ class Server:
         self.process = self.spark = None
 
 
-def main(folder: str, port: str, catalog: str = "in-memory") -> None:
+def main(folder: str, port: str) -> None:
     """Serve until nobody is there any more."""
     from runners.session import start
 
@@ -104,8 +101,6 @@ def main(folder: str, port: str, catalog: str = "in-memory") -> None:
         {
             "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
             "spark.connect.grpc.binding.port": port,
-            "spark.sql.catalogImplementation": catalog,
-            "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={folder}/metastore;create=true",
             "spark.sql.warehouse.dir": f"{folder}/warehouse",
             "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "spark.driver.memory": "2g",

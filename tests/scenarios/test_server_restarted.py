@@ -22,10 +22,9 @@ def restarted(folder: Path, how: str) -> Any:
 
 
 @pytest.mark.promise("SS-23", "CD-22")
-@pytest.mark.parametrize("state", ["folder", "catalog"])
-def test_a_run_outlives_its_server(tmp_path: Path, state: str) -> None:
+def test_a_run_outlives_its_server(tmp_path: Path) -> None:
     """Where Wherry made the session: the batch rests, goes again in another one, and each row is there once."""
-    said = restarted(tmp_path, f"ours-{state}")
+    said = restarted(tmp_path, "ours")
     assert said["killed"] == 1, said
     assert said["first"]["status"] == "succeeded", said
     assert said["rests"], said
@@ -37,7 +36,7 @@ def test_a_run_outlives_its_server(tmp_path: Path, state: str) -> None:
 @pytest.mark.promise("SS-23", "CD-22")
 def test_a_run_that_was_given_a_session_ends_with_it_and_the_next_one_goes_on(tmp_path: Path) -> None:
     """The error has a code of its own and says what to do; each row is there once in the end."""
-    said = restarted(tmp_path, "given-folder")
+    said = restarted(tmp_path, "given")
     assert (said["killed"], said["first"]["status"], said["first"]["code"]) == (1, "failed", "SESSION"), said
     assert "run again" in said["first"]["said"]
     assert (said["second"]["status"], said["ids"]) == ("succeeded", [1, 2, 3]), said
