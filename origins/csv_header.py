@@ -43,6 +43,11 @@ def header_of(spark: SparkSession, place: Place, name: str, options: Mapping[str
             f"The header of {path} is no text in {encoding.removesuffix('-sig').upper()}: {error.reason}.",
             hint="Say what it is with options: {encoding: …}, or move the file out of the path.",
         ) from error
+    except PermissionError as error:
+        raise OriginError(
+            f"{path} cannot be read: {error.strerror}.",
+            hint="Give this user the right to read it, or move it out of the path.",
+        ) from error
     except (OSError, EOFError, LookupError, csv.Error) as error:
         raise OriginError(
             f"The header of {path} cannot be read: {error}",

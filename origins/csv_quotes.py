@@ -64,6 +64,14 @@ def is_open(line: str, options: Mapping[str, str]) -> str:
     return f"(contains({line}, {text(quote)}) and {line} rlike {text(pattern)})"
 
 
+def fields_of(line: str, options: Mapping[str, str]) -> str:
+    """SQL for how many fields a line has, of which no quote is left open."""
+    opened, quote, plain, ends = _fields(options)
+    field = f"{opened}{quote}(?:(?!{ends}).)*+|{plain}" if quote else f"(?:(?!{ends}).)*+"
+    pattern = text(rf"\G(?s:(?:{field}){ends})")
+    return f"size(regexp_extract_all({line}, {pattern}, 0)) + 1"
+
+
 def is_no_text(line: str, options: Mapping[str, str]) -> str:
     """SQL that is true for a line, as it lies in the file, with bytes that are no text."""
     return f"not is_valid_utf8({line})" if encoding_of(options) == "utf-8-sig" else "false"
@@ -99,14 +107,19 @@ def _is_open(content: str, options: Mapping[str, str]) -> bool:
 
 def _pattern(options: Mapping[str, str]) -> str:
     """What fits a line, or a whole file, of which the last field begins with a quote and does not end with one."""
+    opened, quote, plain, ends = _fields(options)
+    comment = re.escape(options.get("comment", ""))
+    start = f"(?!{comment})" if comment and not is_whole(options) else ""
+    return rf"\A{start}(?s:(?:(?:{opened}{quote}(?:(?!{ends}).)*+|{plain}){ends})*+{opened}\Z)"
+
+
+def _fields(options: Mapping[str, str]) -> tuple[str, str, str, str]:
+    """What fits a field in quotes but for the last of them, that one, a field without, and what ends a field."""
     quote, escape = (re.escape(options.get(name, '"')) for name in ("quote", "escape"))
     separator = re.escape(options.get("sep", options.get("delimiter", ",")).replace("\\t", "\t"))
     ends = rf"(?:{separator}|[\r\n])" if is_whole(options) else separator
     blank = "[ \t]*+" if options.get("ignoreleadingwhitespace") == "true" else ""
     inside = f"[^{quote}]++" if escape in (quote, "") else f"[^{quote}{escape}]++|{escape}."
     doubled = f"|{quote}{quote}" if escape == quote else ""
-    value = f"{blank}{quote}(?:{inside}{doubled})*+"
     plain = f"(?!{blank}{quote})(?:(?!{ends})(?s:.))*+"
-    comment = re.escape(options.get("comment", ""))
-    start = f"(?!{comment})" if comment and not is_whole(options) else ""
-    return rf"\A{start}(?s:(?:(?:{value}{quote}(?:(?!{ends}).)*+|{plain}){ends})*+{value}\Z)"
+    return f"{blank}{quote}(?:{inside}{doubled})*+", quote, plain, ends

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from origins.bad_lines import CORRUPT, Verdict, as_map, is_wider, misfits
 from origins.changes import Changes
 from origins.csv_header import Header
+from origins.csv_quotes import fields_of
 from origins.names import quoted, text
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class CsvVerdict:
         bad = [self.no_line, *lost]
         if self.changes.corrupt == "rescue":
             bad = [f"not ({self.no_line}) and ({' or '.join(lost)})"] if lost else []
-        why, raw = text(f"this line has not the {len(self.header.columns)} fields that were expected"), quoted(CORRUPT)
+        why, raw = self._miscounted, quoted(CORRUPT)
         if self.header.wrong:
             bad, raw = ["true"], "cast(null as string)"
         if in_words:
@@ -81,6 +82,15 @@ class CsvVerdict:
             is_change=str(bool(self.header.wrong)).lower(),
             stops=self._stops,
         )
+
+    @property
+    def _miscounted(self) -> str:
+        """SQL for what is said of a line with too few or too many fields."""
+        expected, found = len(self.header.columns), fields_of(quoted(CORRUPT), self.options)
+        fields = f"{found}, if({found} = 1, ' field', ' fields')"
+        has = f"concat('this line has ', {fields}, ', and {expected} were expected')"
+        other = text(f"this line cannot be read as the {expected} fields that were expected")
+        return f"if({found} = {expected}, {other}, {has})"
 
     @property
     def _stops(self) -> str:

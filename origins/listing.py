@@ -60,6 +60,11 @@ class Place:
         """Whether this machine has the root; of what only Spark can see nobody knows, and it is taken to be there."""
         return not self.local or os.path.isdir(without_scheme(self.root))
 
+    @property
+    def is_open(self) -> bool:
+        """Whether this user may list the root; of what only Spark can see nobody knows, and it is taken to be."""
+        return not self.local or os.access(without_scheme(self.root), os.R_OK | os.X_OK)
+
     def files(self, spark: SparkSession, known: Mapping[str, File] = NOTHING) -> list[File]:
         """What is there now, in order. Raises `OriginError` when the root is not there.
 

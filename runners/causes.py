@@ -9,6 +9,7 @@ from destinations.deadline import Late
 from origins.errors import WherryError
 from runners.errors import CarryFailed
 
+_FORGOTTEN = ("INVALID_HANDLE.", "RESPONSE_ALREADY_RECEIVED", "NO_ACTIVE_SESSION")
 _CANCELLED = "somebody cancelled the Spark job"
 PASSING = {
     "somebody else's commit came in between": (
@@ -43,6 +44,7 @@ PASSING = {
         "NoRouteToHostException",
         "UnknownHostException",
         "UNAVAILABLE",
+        *_FORGOTTEN,
         "RESOURCE_EXHAUSTED",
         "DEADLINE_EXCEEDED",
         "TooManyRequestsException",
@@ -95,10 +97,16 @@ def is_cancelled(error: Exception) -> bool:
 
 def unanswered(error: Exception) -> bool:
     """Whether nobody said how the work ended: a connection broke, and what was asked for may still be under way."""
-    return any(
+    return forgotten(error) or any(
         isinstance(cause, _UNANSWERED) or {"UNAVAILABLE", "DEADLINE_EXCEEDED"} & set(_names(cause))
         for cause in _chain(error)
     )
+
+
+def forgotten(error: Exception) -> bool:
+    """Whether this is how Spark Connect says that the server knows the session no more, or what was asked of it: it was
+    started anew, say."""
+    return any(name.startswith(_FORGOTTEN) for cause in _chain(error) for name in _names(cause))
 
 
 def _chain(error: Exception) -> Iterator[BaseException]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -149,6 +150,27 @@ class CarryFailed(WherryError):
     """A batch could not be carried; what it was, where, and in whose words."""
 
     code = "CARRY"
+
+
+class Inaccessible(WherryError):
+    """The system does not let this user read or write a file, or has no room for it."""
+
+    code = "ACCESS"
+
+
+def inaccessible(error: Exception) -> WherryError | None:
+    """The error as a person is told of it, where it is the system's answer about a file; None for any other."""
+    if not isinstance(error, OSError) or error.filename is None or error.errno not in (*_NO_RIGHT, *_NO_ROOM):
+        return None
+    right = f"Run as a user who may, or change whose it is, or its mode:  ls -ld {error.filename}"
+    return Inaccessible(
+        f"{error.filename} cannot be read or written: {error.strerror}.",
+        hint="Make room, then run again." if error.errno in _NO_ROOM else right,
+    )
+
+
+_NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class PipelineFailed(WherryError):

@@ -372,6 +372,7 @@ class Pipeline:
         from runners.definitions.definition import of
         from runners.errors import Refusal
         from runners.place import Place
+        from runners.reports.run_history import Wanted
         from runners.session import obtain, own
 
         pipeline = of(self).pipeline
@@ -380,7 +381,8 @@ class Pipeline:
         )
         if history is None:
             raise Refusal(f"{pipeline.name} keeps no run history: run.history is 0s.")
-        return history.runs(status=status, since=since, run=run, limit=limit, report=report, archived=archived)
+        wanted = Wanted(status=status, since=since, run=run, limit=limit, report=report, archived=archived)
+        return history.runs(wanted)
 
     def lanes(self) -> Lanes:
         """How far every lane is, and what is open; in a notebook a table."""

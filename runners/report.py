@@ -10,6 +10,7 @@ from origins.batch import JSON, Batch
 from origins.errors import WherryError
 from origins.protection import Protection
 from runners.definitions.secrets import without
+from runners.errors import inaccessible
 from runners.events import BatchRests, BatchSettled, Event, Noticed, rested
 from runners.quality import Quality, Suites
 from runners.session import in_short
@@ -52,6 +53,7 @@ class RunError:
     ) -> RunError:
         """From what was raised, without the secrets; an error that is not ours is told in one line."""
         batch: Batch | None = getattr(error, "batch", None)
+        error = inaccessible(error) or error
         ours = error if isinstance(error, WherryError) else WherryError(protection.words(error, in_short(error)))
         return RunError(
             cls=type(error).__name__,

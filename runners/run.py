@@ -116,6 +116,16 @@ class Run:
 
     def carry(self) -> Report:
         """Carry what waits. Raises only when the pipeline could not be taken; all else is in the report."""
+        with contextlib.ExitStack() as to_the_end:
+            report, herald = self._carry_and_tell(to_the_end)
+        try:
+            herald.ended(self.pipeline.name, self.hooks_wait)
+        except KeyboardInterrupt:
+            log.warning("%s: hooks that are still being told are waited for no more.", self.pipeline.name)
+        return report
+
+    def _carry_and_tell(self, to_the_end: contextlib.ExitStack) -> tuple[Report, Herald]:
+        """Carry what waits, and write down how it went. From the first batch `to_the_end` a signal only stops."""
         began = self.clock.elapsed()
         self.place.make()
         with self._locked() as taking, discreet(self.pipeline.secrets):
@@ -131,8 +141,10 @@ class Run:
             began_row, scribe = self._began(spark)
             herald = Herald(self.pipeline.hooks, self.pipeline.secrets)
             herald.tell(facts_of_start(self.pipeline.name, self.id, self.clock.now().isoformat()))
-            status, errors = self._carry(journal, spark)
-            stopping = (self.dispatcher.stopping or self.dispatcher.asked_to_stop) if self.dispatcher else ""
+            status, errors = self._carry(journal, spark, to_the_end)
+            stopping = self.dispatcher.stopping if self.dispatcher else ""
+            if self.dispatcher and status != "succeeded":
+                stopping = stopping or self.dispatcher.asked_to_stop
             report = self.books.report(
                 pipeline=self.pipeline.name,
                 run=self.id,
@@ -155,8 +167,7 @@ class Run:
             timeline = without(self.pipeline.secrets, report.timeline)
             scribe.put(began_row.ended(report, {**facts, "timeline": timeline}, self.clock.now()))
             told(scribe, self.pipeline.name)
-        herald.ended(self.pipeline.name, self.hooks_wait)
-        return report
+        return report, herald
 
     def stop(self, reason: str = "asked to stop", *, force: bool = False) -> None:
         """Stop from another thread: what is in flight finishes, or with `force` is left as it is."""
@@ -211,7 +222,9 @@ class Run:
         for owner in before:
             end_orphan(owner)
 
-    def _carry(self, journal: Journal, spark: SparkSession) -> tuple[str, Sequence[Exception]]:
+    def _carry(
+        self, journal: Journal, spark: SparkSession, to_the_end: contextlib.ExitStack
+    ) -> tuple[str, Sequence[Exception]]:
         """How the run ended, and what went wrong, in its order."""
         options = self.pipeline.run_options
         lanes = [lane for origin in self.pipeline.every_origin for lane in self.pipeline.lanes_of(origin)]
@@ -239,10 +252,8 @@ class Run:
         raised: list[Exception] = []
         ledger, every = self.place.ledger(spark), FORCED_AT_ONCE if self.place.directory else FORCED_SOON
         drain = seconds(options.drain)
-        with (
-            signals_stop(dispatcher),
-            forced_in_time(ledger, dispatcher, runner.cancel, every=every, drain=drain),
-        ):
+        to_the_end.enter_context(signals_stop(dispatcher))
+        with forced_in_time(ledger, dispatcher, runner.cancel, every=every, drain=drain):
             try:
                 self._carry_all(journal, dispatcher, runner, spark)
             except Exception as error:

@@ -24,6 +24,7 @@ from origins.errors import OriginError
 from origins.origin import Origin
 from origins.protection import Protection
 from runners.blame import of_a_row
+from runners.causes import forgotten
 from runners.definitions.secrets import without
 from runners.demanding import demanded_now, refuses
 from runners.line import Line, labels_of, passing
@@ -53,7 +54,8 @@ from runners.outcome import (
     Together,
 )
 from runners.plan import Decision, Plan
-from runners.session import cancel, in_short, named_work
+from runners.reconnecting import impatient, reconnect
+from runners.session import ahead, cancel, in_short, life, named_work
 from runners.session import own as own_session
 from runners.state import REPLAY, is_replay
 from runners.store import Store
@@ -145,12 +147,12 @@ class Runner:
             Check: self._check,
             Tick: self._tick,
         }
-        spark = self._session()
         try:
+            spark = self._session()
             with named_work(spark, self.group, self.pool):
                 outcome = doing[type(task)](spark, task)
         except Exception as error:
-            return Failed(error=told(_batches(task), error, self.protection))
+            return Failed(error=told(_batches(task), self._met(error), self.protection))
         self._upkeep.behind(outcome)
         return outcome
 
@@ -391,7 +393,7 @@ class Runner:
             written = self._written(spark, task, name)
             reached(f"after-{kind}", name)
         except Exception as error:
-            return told([task.plan.batch], error, self.protection)
+            return told([task.plan.batch], self._met(error), self.protection)
         return written
 
     def _written(self, spark: SparkSession, task: Deliver, name: str) -> Written:
@@ -564,10 +566,26 @@ class Runner:
 
     def _session(self) -> SparkSession:
         session: SparkSession | None = getattr(self._local, "session", None)
-        if session is None:
-            session = self._local.session = own_session(self.spark, self.time_zone)
+        if session is None or self._local.life is not life(self.spark):
+            session = own_session(self.spark, self.time_zone)
+            impatient(session)
+            self._local.session, self._local.life = session, life(self.spark)
             self._sessions.append(session)
         return session
+
+    def _met(self, error: Exception) -> Exception:
+        """The error that a task of this thread met. Where its session was forgotten there is another one for the next
+        task; else why there is none is the error."""
+        if not forgotten(error):
+            return error
+        self._local.session = None
+        try:
+            reconnect(self.spark)
+            if self.deadline is not None:
+                self.deadline = replace(self.deadline, ahead=ahead(self.spark))
+        except Exception as other:
+            return other
+        return error
 
 
 def _replayed(batch: Batch) -> Sequence[str]:

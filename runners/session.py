@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from origins.errors import WherryError
+from runners.reconnecting import impatient, is_blank, made, reconnect, unbound
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,6 +43,9 @@ _AT_LAUNCH = ("spark.driver.", "spark.jars", "spark.files", "spark.archives", "s
 
 _WORKER = "An exception was thrown from the Python worker"
 """How Spark begins to tell of an error in a Python function; what the function raised stands at the end."""
+
+_AWAY = re.compile(r'^\s*status = StatusCode\.(?P<status>\w+)\n\s*details = "(?P<details>[^"\n]+)"', re.MULTILINE)
+"""How a Connect client tells that its server does not answer: among other lines."""
 
 _LOCAL = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -91,8 +95,25 @@ def obtain(conf: Mapping[str, str] | None = None, packages: Sequence[str] = ()) 
         return found
     if os.environ.get("SPARK_REMOTE") or "PYSPARK_GATEWAY_PORT" in os.environ:
         _quiet_loggers()
-        return SparkSession.builder.getOrCreate()
+        session = SparkSession.builder.getOrCreate()
+        return _greeted(session) if is_connect(session) and is_blank(session) else session
     return start(conf or {}, packages)
+
+
+def _greeted(session: SparkSession) -> SparkSession:
+    """The session of a server elsewhere, once that has answered."""
+    made(session, {})
+    impatient(session)
+    try:
+        session.conf.get("spark.sql.ansi.enabled")
+    except Exception as error:
+        session.client.close()
+        raise SparkMissing(
+            f"The Spark Connect server that SPARK_REMOTE names does not answer: {in_short(error)}.",
+            hint="Is it running, and is that its address? Then run again.",
+        ) from error
+    made(session, {})
+    return session
 
 
 def is_given() -> bool:
@@ -174,12 +195,21 @@ def _memory() -> int:
 def own(spark: SparkSession, time_zone: str = "UTC") -> SparkSession:
     """A session of our own beside the given one, in which a definition means what it means everywhere."""
     session = spark.newSession() if hasattr(spark, "newSession") and not is_connect(spark) else _cloned(spark)
-    for key, value in {**_MEANING, "spark.sql.session.timeZone": time_zone}.items():
+    settings = {**_MEANING, "spark.sql.session.timeZone": time_zone}
+    for key, value in settings.items():
         _insist(session, key, value)
     for key, value in _ROOM.items():
         if session.conf.isModifiable(key):
             session.conf.set(key, value)
+            settings[key] = value
+    if is_connect(spark):
+        made(session, settings, of=spark)
     return session
+
+
+def life(spark: SparkSession) -> object:
+    """Another thing once the session was given another one's place on its server (`reconnecting.py`)."""
+    return spark.client if is_connect(spark) else None
 
 
 def is_connect(spark: SparkSession) -> bool:
@@ -204,7 +234,8 @@ def named_work(spark: SparkSession, group: str, pool: str = "") -> Iterator[None
         try:
             yield
         finally:
-            spark.removeTag(group)
+            if group in spark.getTags():  # a session that took another one's place has none
+                spark.removeTag(group)
     else:
         spark.sparkContext.setJobGroup(group, group, interruptOnCancel=True)
         if pool:
@@ -215,14 +246,17 @@ def named_work(spark: SparkSession, group: str, pool: str = "") -> Iterator[None
 def cancel(spark: SparkSession, group: str) -> None:
     """Cancel what `named_work` named; nothing is left running of it. On classic Spark nothing of it can begin later."""
     if is_connect(spark):
-        spark.interruptTag(group)
+        if not spark.client.is_closed:  # of one that its server has forgotten nothing is left running
+            spark.interruptTag(group)
     else:
         spark.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(group)
 
 
 def is_alive(spark: SparkSession) -> bool:
-    """Whether this Spark still does anything."""
+    """Whether this Spark still does anything; a server that was started anew does."""
     try:
+        if is_connect(spark):
+            reconnect(spark)
         return bool(spark.range(1).count() == 1)
     except Exception:
         return False
@@ -254,6 +288,9 @@ def in_short(error: BaseException) -> str:
     """An error in one line, in the words of its cause, without Java's stack."""
     if isinstance(error, (ArithmeticError, AttributeError, LookupError, TypeError)):
         return f"{type(error).__name__}: {error}"
+    away = _AWAY.search(str(error))
+    if away:
+        return f"{away['status']}: {away['details']}"
     lines = [line for line in str(error).splitlines() if line.strip() and not line.lstrip().startswith("at ")]
     if len(lines) > 1 and lines[0].startswith("An error occurred while calling "):
         lines = [lines[1].removeprefix(": "), *lines[2:]]
@@ -289,10 +326,11 @@ def check_java() -> str:
 
 
 def _cloned(spark: SparkSession) -> SparkSession:
-    spark.conf.get("spark.sql.ansi.enabled")  # a server knows no session that has asked it for nothing yet
+    reconnect(spark)  # and a server knows no session that has asked it for nothing yet
     session = spark.cloneSession()  # type: ignore[attr-defined,unused-ignore]
     # A channel that is still open when Python has ended its other threads waits for one of them for ever.
     weakref.finalize(session, session.client.close)
+    unbound(session)
     return session  # type: ignore[no-any-return,unused-ignore]
 
 

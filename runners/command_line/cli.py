@@ -65,7 +65,9 @@ def _told(error: Exception) -> int:
         click.echo(f"{foreign[0].found}.\n{foreign[0].advice}", err=True)
         return FAILED
     from origins.errors import WherryError
+    from runners.errors import inaccessible
 
+    error = inaccessible(error) or error
     if isinstance(error, WherryError):
         from runners.command_line.printing import explained
         from runners.listeners.log_lines import complain

@@ -20,6 +20,7 @@ from runners.command_line.exits import BY_STATUS, FAILED, STOPPED
 from runners.command_line.expect_command import expect
 from runners.command_line.explain_command import explain
 from runners.command_line.given import (
+    Carrying,
     InOrder,
     as_json,
     carries,
@@ -131,7 +132,6 @@ wherry.add_command(preview)
 )
 @click.option("--take-over", default="", metavar="WHY", help="Take it at once from a run on another host that is gone.")
 @carries
-@as_json
 def run(
     from_beginning: bool,
     reason: str,
@@ -142,10 +142,7 @@ def run(
     forget: Sequence[str],
     assume: Literal["delivered", "missing"] | None,
     take_over: str,
-    quiet: bool,
-    if_running: str,
-    log_format: str,
-    json: bool,
+    carrying: Carrying,
     **given: Any,
 ) -> int:
     """Carry what waits.
@@ -154,11 +151,9 @@ def run(
 
     What no state can know is said by --moved, --fresh, --forget and --assume; each wants --reason, which is kept.
     """
-    from runners.listeners.log_lines import speak
     from runners.offsets import plan_reset
     from runners.ruling import Ruling
 
-    speak(log_format)
     ruling = Ruling(moved=tuple(moved), fresh=tuple(fresh), forget=tuple(forget), assume=assume or "", reason=reason)
     pipeline = loaded(**given).pipeline
     if from_beginning:
@@ -169,10 +164,7 @@ def run(
         lambda listeners: pipeline.run(
             check=False, follow=follow, listeners=listeners, take_over=take_over, ruling=ruling
         ),
-        quiet=quiet,
-        skips=if_running == "skip",
-        log_format=log_format,
-        json=json,
+        carrying,
     )
 
 
@@ -185,7 +177,6 @@ def run(
 @click.option("--again", is_flag=True, help="Once more, though the same backfill was carried already.")
 @moves
 @carries
-@as_json
 def backfill(
     start: str | None,
     end: str | None,
@@ -194,10 +185,7 @@ def backfill(
     again: bool,
     reason: str,
     yes: bool,
-    quiet: bool,
-    if_running: str,
-    log_format: str,
-    json: bool,
+    carrying: Carrying,
     **given: Any,
 ) -> int:
     """Carry again what was carried before; the offsets stay.
@@ -208,10 +196,7 @@ def backfill(
     """
     from runners.backfill import Backfill, Bound, bound
     from runners.command_line import printing
-    from runners.listeners.log_lines import speak
     from runners.offsets import plan_backfill
-
-    speak(log_format)
 
     def parsed(text: str | None, option: str) -> Bound | None:
         try:
@@ -231,10 +216,7 @@ def backfill(
         pipeline,
         str(given["file"]),
         lambda listeners: pipeline.backfill(past, check=False, listeners=listeners),
-        quiet=quiet,
-        skips=if_running == "skip",
-        log_format=log_format,
-        json=json,
+        carrying,
     )
 
 
@@ -283,7 +265,6 @@ def status(json: bool, **given: Any) -> None:
 @chooses
 @moves
 @carries
-@as_json
 def replay(
     ids: Sequence[str],
     code: str,
@@ -291,10 +272,7 @@ def replay(
     where: str,
     reason: str,
     yes: bool,
-    quiet: bool,
-    if_running: str,
-    log_format: str,
-    json: bool,
+    carrying: Carrying,
     **given: Any,
 ) -> int:
     """Carry refused rows again, as they were read.
@@ -308,15 +286,13 @@ def replay(
     from runners.command_line.printing_dlq import replay as said
     from runners.dlq.replay import Choice
     from runners.dlq.replaying import Replay, nothing_again, planned
-    from runners.listeners.log_lines import speak
 
-    speak(log_format)
     again = Replay(choice=Choice(ids=tuple(ids), code=code, stage=stage, where=where), reason=reason)
     pipeline = loaded(**given).pipeline
     found = planned(pipeline, again.choice)
     click.echo(said(found), err=True)
     if not found.rows:
-        if json:
+        if carrying.json:
             click.echo(printed(nothing_again(pipeline).json()))
         return 0
     sure(yes=yes)
@@ -324,10 +300,7 @@ def replay(
         pipeline,
         str(given["file"]),
         lambda listeners: pipeline.replay(again, check=False, listeners=listeners),
-        quiet=quiet,
-        skips=if_running == "skip",
-        log_format=log_format,
-        json=json,
+        carrying,
     )
 
 
@@ -408,11 +381,7 @@ def _carried(
     pipeline: Pipeline,
     file: str,
     carry: Callable[[Sequence[Listener]], Report],
-    *,
-    quiet: bool,
-    skips: bool,
-    log_format: str,
-    json: bool,
+    carrying: Carrying,
 ) -> int:
     """Carry with progress, print the report, and give the exit code."""
     from runners.command_line import printing
@@ -421,21 +390,23 @@ def _carried(
     from runners.listeners.log_lines import complain
 
     heard: list[int] = []
+    report: Report | None = None
     try:
         with (
             hidden(pipeline.secrets),
             _signals_interrupt(heard),
-            contextlib.nullcontext() if quiet else _told(pipeline, log_format) as listener,
+            contextlib.nullcontext() if carrying.quiet else _told(pipeline, carrying.log_format) as listener,
         ):
             report = carry([listener] if listener else [])
     except KeyboardInterrupt:
-        return _not_begun(pipeline)
+        if report is None:
+            return _not_begun(pipeline)
     except Owned as error:
-        if not skips:
+        if not carrying.skips:
             raise
-        if not quiet:
+        if not carrying.quiet:
             complain(f"{error.message} It is left alone.")
-        if json:
+        if carrying.json:
             click.echo(printing.as_json({"pipeline": pipeline.name, "status": "skipped", "reason": error.message}))
         return 0
     except Exception:
@@ -445,7 +416,7 @@ def _carried(
     if report.error is not None:
         complain(without(pipeline.secrets, printing.failure(report, file)), code=report.error.code)
     facts = without(pipeline.secrets, report.json())
-    click.echo(printing.as_json(facts) if json else printing.report(report, file))
+    click.echo(printing.as_json(facts) if carrying.json else printing.report(report, file))
     return BY_STATUS[report.status]
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -47,9 +49,36 @@ def moves(command: F) -> F:
     return click.option("--reason", default="", metavar="TEXT", help="Why; it is kept in the ledger.")(command)
 
 
+as_json = click.option("--json", "json", is_flag=True, help="Print JSON for a program.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Carrying:
+    """How a command carries: what it says meanwhile, and what it does where another run does."""
+
+    quiet: bool
+    if_running: str
+    log_format: str
+    json: bool
+
+    @property
+    def skips(self) -> bool:
+        """Whether nothing is done where another run has the pipeline."""
+        return self.if_running == "skip"
+
+
 def carries(command: F) -> F:
-    """A command that carries: what it says meanwhile, and what it does where another run does."""
-    given = [
+    """A command that carries: it is given a `Carrying`, and from then on speaks as that says."""
+
+    @functools.wraps(command)
+    def carrying(*, quiet: bool, if_running: str, log_format: str, json: bool, **given: Any) -> Any:
+        from runners.listeners.log_lines import speak
+
+        speak(log_format)
+        how = Carrying(quiet=quiet, if_running=if_running, log_format=log_format, json=json)
+        return command(carrying=how, **given)
+
+    options = [
         click.option("--quiet", is_flag=True, help="No progress."),
         click.option(
             "--if-running",
@@ -60,13 +89,9 @@ def carries(command: F) -> F:
         click.option(
             "--log-format", type=click.Choice(["text", "json"]), default="text", help="How standard error is written."
         ),
+        as_json,
     ]
-    for each in reversed(given):
-        command = each(command)
-    return command
-
-
-as_json = click.option("--json", "json", is_flag=True, help="Print JSON for a program.")
+    return functools.reduce(lambda given, option: option(given), reversed(options), cast(F, carrying))
 
 
 def kinds_that_begin(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:

@@ -254,6 +254,8 @@ def _notes(pipeline: Pipeline) -> Iterator[str]:
     for origin in pipeline.every_origin:
         if isinstance(origin, Files) and not place_of(origin.path).is_there:
             yield f"There is nothing at {place_of(origin.path).root} yet; a run fails until there is."
+        elif isinstance(origin, Files) and not place_of(origin.path).is_open:
+            yield f"This user may not read {place_of(origin.path).root}; a run fails until it may."
     local = [each.name for each in pipeline.every_destination if each.remembers and _is_local_table(each)]
     if local:
         names = " and ".join(map(str, local))

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from origins.names import quoted
+from runners.causes import forgotten
 from runners.ledgers.ledger import LedgerError
 from runners.ledgers.ledger_rows import ENTRIES, Columns, Row, check_format, columns_of, not_ours
 from runners.ledgers.tidying import KEPT_DAYS
+from runners.reconnecting import reconnect
 from runners.session import in_short
 
 if TYPE_CHECKING:
@@ -46,6 +48,9 @@ class CatalogTable:
         except LedgerError:
             raise
         except Exception as error:  # Spark's errors have no common type on its two clients
+            if forgotten(error):
+                reconnect(self.spark)
+                return self.rows(condition)
             raise LedgerError(f"The ledger {self.name} cannot be read: {in_short(error)}.") from error
 
     def highest(self, column: str) -> int:
@@ -66,6 +71,8 @@ class CatalogTable:
             writer = self._frame(rows).filter(F.expr(condition)).writeTo(self.name)
             writer.overwrite(F.lit(True)) if instead else writer.append()
         except Exception as error:  # whatever it was, it may have landed
+            if forgotten(error):
+                reconnect(self.spark)
             raise LedgerError(
                 f"The ledger {self.name} cannot be written: {in_short(error)}.",
                 hint="May this user write there? What it holds is whole, and a later run goes on.",

@@ -144,12 +144,12 @@ class LocalTable:
         file = f" ({named[0]})" if named else ""
         return LedgerError(
             f"The ledger at {self.path} cannot be read: {_reason(error)}{file}.",
-            hint="Its folder must be readable and whole: put the file back from a backup. Nothing was changed, and "
-            "nothing is carried until it can be read.",
+            hint="Nothing was changed, and nothing is carried until it can be read. This user must have the right to; "
+            "a file that is missing or broken is put back from a backup.",
         )
 
     def _opened(self) -> DeltaTable | None:
-        if not DeltaTable.is_deltatable(str(self.path)):
+        if not self._is_there():
             return None
         table = DeltaTable(str(self.path))
         found = columns_of(table.schema().to_json())
@@ -159,6 +159,14 @@ class LocalTable:
                 check_format(str(self.path), max((row["format"] or 0 for row in formats), default=0))
             raise not_ours(str(self.path), self.columns, found)
         return table
+
+    def _is_there(self) -> bool:
+        """Whether there is a table. Raises `OSError` where this user may not know: Delta takes that for none."""
+        try:
+            os.scandir(self.path / "_delta_log").close()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return bool(DeltaTable.is_deltatable(str(self.path)))
 
     def _made(self) -> DeltaTable:
         """The table, made here and now; read as it was made, so that a commit by others is seen as one."""
@@ -196,6 +204,8 @@ _ONCE = CommitProperties(max_commit_retries=0)
 
 def _reason(error: Exception) -> str:
     """The system's own word for it, where there is one."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
     said = re.sub(r"\x1b\[\d*m|↳", "", str(error))
     found = re.search(r'message: "([^"]+)"', said) or re.search(r"([^:\n]+) \(os error \d+\)", said)
     return found[1].strip() if found else said.partition("\n")[0].rstrip(".")

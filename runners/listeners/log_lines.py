@@ -86,7 +86,8 @@ class LogLines:
             return _name(event)
         if isinstance(event, BatchSettled) and self.clock.elapsed() - self._said >= SELDOM:
             self._said = self.clock.elapsed()
-            return f"{self.batches:,} batches, {self.rows:,} rows, {self.nacked:,} refused so far"
+            batches = "1 batch" if self.batches == 1 else f"{self.batches:,} batches"
+            return f"{batches}, {self.rows:,} {'row' if self.rows == 1 else 'rows'}, {self.nacked:,} refused so far"
         return ""
 
 

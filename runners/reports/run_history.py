@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -79,24 +79,33 @@ class RunRow:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """Which runs are listed, and what of them."""
+
+    status: str = ""
+    since: datetime | None = None
+    run: str = ""
+    """How the name of one begins."""
+    limit: int = 20
+    """The newest so many."""
+    report: bool = False
+    """Whether with what each reported."""
+    archived: bool = False
+    """Whether also those that are older than is kept, without what they reported."""
+
+
+NEWEST = Wanted()
+
+
 class History(Protocol):
     """Where runs are kept."""
 
     def write(self, rows: Sequence[RunRow]) -> None:
         """Add rows. Makes the table if it is missing."""
 
-    def runs(
-        self,
-        *,
-        status: str = "",
-        since: datetime | None = None,
-        run: str = "",
-        limit: int = 20,
-        report: bool = False,
-        archived: bool = False,
-    ) -> list[dict[str, JSON]]:
-        """The newest runs, the newest first; `run` is how the name of one begins. With `report` what each reported,
-        with `archived` also those that are older than is kept, without what they reported.
+    def runs(self, wanted: Wanted = NEWEST) -> list[dict[str, JSON]]:
+        """Those of the runs, the newest first.
 
         One that is `running` may have been killed; nobody was there to say so.
         """
@@ -132,16 +141,7 @@ class RunHistory:
             table.optimize.compact()
             table.vacuum(retention_hours=168, dry_run=False)
 
-    def runs(
-        self,
-        *,
-        status: str = "",
-        since: datetime | None = None,
-        run: str = "",
-        limit: int = 20,
-        report: bool = False,
-        archived: bool = False,
-    ) -> list[dict[str, JSON]]:
+    def runs(self, wanted: Wanted = NEWEST) -> list[dict[str, JSON]]:
         """As `History.runs` says."""
         import pyarrow as pa
         from deltalake import DeltaTable, QueryBuilder
@@ -149,12 +149,12 @@ class RunHistory:
         if not self.path.exists():
             return []
         tables, source = QueryBuilder().register("kept", DeltaTable(str(self.path))), "kept"
-        if archived and self._archived.exists():
+        if wanted.archived and self._archived.exists():
             tables = tables.register("archived", DeltaTable(str(self._archived)))
             source = "(SELECT * FROM kept UNION ALL SELECT * FROM archived)"
-        where = " AND ".join(conditions(source, status=status, since=_moment(since) if since else None, run=run))
-        names = ", ".join(f'"{each.name}"' for each in fields(RunRow) if report or each.name != "report")
-        query = f"SELECT {names} FROM {source} AS runs WHERE {where} ORDER BY started_at DESC, run LIMIT {limit}"
+        where = " AND ".join(conditions(source, wanted, _moment))
+        names = ", ".join(f'"{each.name}"' for each in fields(RunRow) if wanted.report or each.name != "report")
+        query = f"SELECT {names} FROM {source} AS runs WHERE {where} ORDER BY started_at DESC, run LIMIT {wanted.limit}"
         found = pa.RecordBatchReader.from_stream(tables.execute(query)).read_all()
         return [shown(row) for row in python_rows(found)]
 
@@ -199,15 +199,15 @@ def told(scribe: Scribe[RunRow], name: str) -> None:
         )
 
 
-def conditions(table: str, *, status: str = "", since: str | None = None, run: str = "") -> list[str]:
-    """SQL for which of its rows tell how the runs of a table are: as they ended, or began where no end is known.
+def conditions(table: str, wanted: Wanted = NEWEST, moment: Callable[[datetime], str] = str) -> list[str]:
+    """SQL for which of its rows tell how those runs of a table are: as they ended, or began where no end is known.
 
-    `since` is SQL for a moment.
+    `moment` writes one in SQL.
     """
     found = [f"(status <> 'running' OR run NOT IN (SELECT run FROM {table} AS ended WHERE status <> 'running'))"]
-    found += [f"status = {_quoted(status)}"] if status else []
-    found += [f"left(run, {len(run)}) = {_quoted(run)}"] if run else []
-    found += [f"started_at >= {since}"] if since else []
+    found += [f"status = {_quoted(wanted.status)}"] if wanted.status else []
+    found += [f"left(run, {len(wanted.run)}) = {_quoted(wanted.run)}"] if wanted.run else []
+    found += [f"started_at >= {moment(wanted.since)}"] if wanted.since else []
     return found
 
 

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from origins.batch import JSON
 from origins.names import text
+from runners.causes import forgotten
 from runners.ledgers.catalog_table import in_sql
-from runners.reports.run_history import ARCHIVE, FILES, RunRow, conditions, shown
+from runners.reconnecting import reconnect
+from runners.reports.run_history import ARCHIVE, FILES, NEWEST, RunRow, Wanted, conditions, shown
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,6 +38,15 @@ class SparkRunHistory:
 
     def write(self, rows: Sequence[RunRow]) -> None:
         """Add rows. Makes the tables if they are missing."""
+        try:
+            self._add(rows)
+        except Exception as error:
+            if not forgotten(error):
+                raise
+            reconnect(self._session)
+            self._add(rows)
+
+    def _add(self, rows: Sequence[RunRow]) -> None:
         from pyspark.sql import functions as F
 
         spark, name = self._session, self._made()
@@ -45,26 +56,18 @@ class SparkRunHistory:
         if spark.sql(f"DESCRIBE DETAIL {name}").collect()[0]["numFiles"] > FILES:
             self._archive(max(row.started_at for row in rows) - self.retain)
 
-    def runs(
-        self,
-        *,
-        status: str = "",
-        since: datetime | None = None,
-        run: str = "",
-        limit: int = 20,
-        report: bool = False,
-        archived: bool = False,
-    ) -> list[dict[str, JSON]]:
-        """The newest runs, as `RunHistory.runs` says."""
+    def runs(self, wanted: Wanted = NEWEST) -> list[dict[str, JSON]]:
+        """As `History.runs` says."""
         spark = self._session
         if not spark.catalog.tableExists(self._name):
             return []
         found = f"(SELECT * FROM {self._name})"
-        if archived:
+        if wanted.archived:
             found = f"(SELECT * FROM {self._name} UNION ALL SELECT * FROM {self._archived})"
-        where = " AND ".join(conditions(found, status=status, since=_moment(since) if since else None, run=run))
-        names = ", ".join(each.name for each in fields(RunRow) if report or each.name != "report")
-        rows = spark.sql(f"SELECT {names} FROM {found} WHERE {where} ORDER BY started_at DESC, run LIMIT {limit}")
+        where = " AND ".join(conditions(found, wanted, _moment))
+        names = ", ".join(each.name for each in fields(RunRow) if wanted.report or each.name != "report")
+        order = f"ORDER BY started_at DESC, run LIMIT {wanted.limit}"
+        rows = spark.sql(f"SELECT {names} FROM {found} WHERE {where} {order}")
         return [shown(_aware(row.asDict())) for row in rows.collect()]
 
     @functools.cached_property

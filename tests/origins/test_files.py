@@ -451,7 +451,6 @@ class TestJson:
         assert nack.message == "a: " + "; ".join(f"column {name}: 'x' is not an int" for name in names)
 
 
-FIELDS = "this line has not the 3 fields that were expected"
 BAD_CSV = {
     "x,1,a": "column id: 'x' is not an int",
     "1,sieben,a": "column amount: 'sieben' is not a decimal(10,2)",
@@ -459,8 +458,9 @@ BAD_CSV = {
     "1,123456789,a": "column amount: '123456789' is not a decimal(10,2)",
     "x,,a": "column id: 'x' is not an int",
     "x,y,a": "column id: 'x' is not an int; column amount: 'y' is not a decimal(10,2)",
-    "1,2": FIELDS,
-    "1,2,a,b": FIELDS,
+    "1": "this line has 1 field, and 3 were expected",
+    '1,"2,a"': "this line has 2 fields, and 3 were expected",
+    '1,"say ""2,3""",a,b': "this line has 4 fields, and 3 were expected",
 }
 
 

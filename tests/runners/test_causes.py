@@ -9,7 +9,7 @@ from deltalake.exceptions import CommitFailedError
 
 from destinations.deadline import Late
 from destinations.destination import DestinationError
-from runners.causes import is_cancelled, passing, unanswered
+from runners.causes import forgotten, is_cancelled, passing, unanswered
 from runners.errors import CarryFailed, WindowTripped
 from tests.runners.test_flight import BATCH
 
@@ -41,6 +41,9 @@ def wrapped(cause: Exception) -> Exception:
             SparkSays("<_Rendezvous of RPC that terminated with:\n\tstatus = StatusCode.UNAVAILABLE\n\tdetails = no>"),
             "a server",
         ),
+        (SparkSays("[INVALID_HANDLE.SESSION_CHANGED] The existing Spark server driver has restarted."), "a server"),
+        (SparkSays("[RESPONSE_ALREADY_RECEIVED] INVALID_HANDLE.SESSION_NOT_FOUND on the server"), "a server"),
+        (SparkSays("[NO_ACTIVE_SESSION] No active Spark session found."), "a server"),
         (CommitFailedError("Metadata changed since last commit."), "somebody else's commit"),
         (TimeoutError("timed out"), "a server"),
         (ConnectionResetError(104, "Connection reset by peer"), "a server"),
@@ -131,6 +134,14 @@ def test_only_where_a_connection_broke_is_it_unknown_how_the_work_ended() -> Non
     assert not unanswered(wrapped(SparkSays("[DELTA_CONCURRENT_APPEND] conflict")))
     assert unanswered(wrapped(ConnectionResetError(104, "reset")))
     assert unanswered(SparkSays("<_Rendezvous:\n\tstatus = StatusCode.UNAVAILABLE"))
+    assert unanswered(wrapped(SparkSays("[INVALID_HANDLE.SESSION_CHANGED] restarted")))
+
+
+def test_a_server_that_forgot_a_session_is_told_from_one_that_is_away() -> None:
+    """By the name of the error, and never by what a row says."""
+    assert forgotten(wrapped(SparkSays("[INVALID_HANDLE.SESSION_CLOSED] The session is closed.")))
+    assert not forgotten(wrapped(SparkSays("<_Rendezvous:\n\tstatus = StatusCode.UNAVAILABLE")))
+    assert not forgotten(wrapped(SparkSays("[CAST_INVALID_INPUT] The value '[NO_ACTIVE_SESSION]' cannot be cast")))
 
 
 def test_a_definition_may_name_more() -> None:

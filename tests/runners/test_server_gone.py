@@ -11,6 +11,7 @@ import pytest
 
 from runners.causes import passing, unanswered
 from runners.outcome import Ask
+from runners.session import SparkMissing, in_short, obtain
 from tests.runners.test_dispatcher import Resting
 
 
@@ -62,3 +63,24 @@ def test_a_server_that_went_away_is_waited_for(gone: Exception) -> None:
     task = bench.tasks[-1]
     assert isinstance(task, Ask)
     assert (task.ours, task.ended) == (True, False)
+
+
+def test_a_server_that_is_away_is_told_in_one_line(gone: Exception) -> None:
+    """By the status and what the client found; the rest of its lines is for its makers."""
+    said = in_short(gone)
+    assert said.startswith("UNAVAILABLE: ")
+    assert "\n" not in said
+    assert "debug_error_string" not in said
+
+
+def test_a_server_that_is_not_there_when_a_run_begins_is_told_within_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what to look at; a run asks nobody for ten minutes before it has begun."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    monkeypatch.setattr("runners.reconnecting._QUICKLY", (0, 1))
+    monkeypatch.setattr("pyspark.sql.connect.session.SparkSession._default_session", None)
+    monkeypatch.setattr("pyspark.sql.connect.session.SparkSession._active_session", threading.local())
+    monkeypatch.setenv("SPARK_REMOTE", f"sc://127.0.0.1:{port}")
+    with pytest.raises(SparkMissing, match=f"does not answer: UNAVAILABLE: .*:{port}") as told:
+        obtain()
+    assert "Is it running" in told.value.hint

@@ -1,4 +1,4 @@
-"""A Spark that outlives the Pythons which use it: `python -m tests.scenarios.shared_jvm FOLDER`.
+"""A Spark that outlives the Pythons which use it: `python -m tests.scenarios.shared_jvm FOLDER PORT`.
 
 It serves classic sessions and Spark Connect out of one JVM. It says where, in a line of JSON, and ends with its
 standard input.
@@ -61,10 +61,13 @@ class Spark:
 
 
 class Server:
-    """One that is started, and started anew where it was killed."""
+    """One that is started, and started anew where it was killed: at the same port."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        with socket.socket() as free:
+            free.bind(("localhost", 0))
+            self.port = int(free.getsockname()[1])
         self.process: subprocess.Popen[str] | None = None
         self.spark: Spark | None = None
 
@@ -73,9 +76,10 @@ class Server:
         if self.spark is not None and Path(f"/proc/{self.spark.pid}/exe").exists():
             return self.spark
         self.close()
-        command = [sys.executable, "-m", "tests.scenarios.shared_jvm", str(self.folder)]
+        command = [sys.executable, "-m", "tests.scenarios.shared_jvm", str(self.folder), str(self.port)]
+        other = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=other
         )
         assert self.process.stdout is not None
         self.spark = Spark(**json.loads(self.process.stdout.readline()))
@@ -89,17 +93,14 @@ class Server:
         self.process = self.spark = None
 
 
-def main(folder: str) -> None:
+def main(folder: str, port: str) -> None:
     """Serve until nobody is there any more."""
     from runners.session import start
 
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
     spark = start(
         {
             "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
-            "spark.connect.grpc.binding.port": str(port),
+            "spark.connect.grpc.binding.port": port,
             "spark.sql.warehouse.dir": f"{folder}/warehouse",
             "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "spark.driver.memory": "2g",

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from runners.errors import Owned
-from runners.events import BatchPlanned, BatchSettled, Event
+from runners.events import BatchPlanned, BatchSettled, Event, RunEnded
+from runners.listeners.herald import Herald
 from tests.scenarios.conftest import ORDERS, Place, order
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,6 +40,24 @@ def test_a_signal_lets_what_is_in_flight_finish(place: Place, number: signal.Sig
     assert (stopped.status, stopped.reason, stopped.batches) == ("stopped", f"signal {number.name}", 2)
     assert place.load().run().batches == 2
     assert place.ids("tables/orders") == [1, 2, 3, 4]
+
+
+@pytest.mark.promise("CD-32", "CD-33")
+def test_a_signal_behind_the_last_batch_stops_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither while the run lets its pipeline go nor while it waits for its hooks: all was carried, and it says so."""
+
+    def listen(event: Event) -> None:
+        if isinstance(event, RunEnded):
+            signal.raise_signal(signal.SIGTERM)
+
+    def waits(*_: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Herald, "ended", waits)
+    four_files(place)
+    report = place.load(ORDERS).run(listeners=[listen])
+    assert (report.status, report.reason, report.batches) == ("succeeded", "nothing left to do", 4)
+    assert place.load().status()["state"] == "idle"
 
 
 @pytest.mark.promise("CD-34", "X6")

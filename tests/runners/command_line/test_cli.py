@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import logging
 import os
@@ -262,6 +264,22 @@ def test_a_failed_run_says_no_secret(
     assert "hunter2" not in out + err
 
 
+@pytest.mark.parametrize(
+    ("number", "said", "advice"),
+    [(errno.EACCES, "Permission denied", "ls -ld /there"), (errno.ENOSPC, "No space left on device", "Make room")],
+)
+def test_what_the_system_refuses_is_told_with_the_file_and_what_to_do(
+    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int, said: str, advice: str
+) -> None:
+    """It is nobody's mistake in Wherry, so nobody is asked to report it."""
+    fails(monkeypatch, OSError(number, said, "/there"))
+    assert cli.execute(["validate", file]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith(f"/there cannot be read or written: {said}.\n")
+    assert advice in err
+    assert "wherry explain ACCESS" in err
+
+
 @pytest.mark.promise("CD-32")
 def test_a_run_that_is_stopped_before_it_carries_is_3(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -277,6 +295,24 @@ def test_a_run_that_is_stopped_before_it_carries_is_3(
     assert cli.execute(["run", file]) == 3
     assert capsys.readouterr().err == "orders was stopped before it began to carry.\n"
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.promise("CD-32")
+def test_a_signal_behind_the_end_of_a_run_changes_nothing(
+    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All was carried, and that is what is said."""
+
+    @contextlib.contextmanager
+    def told(*_: object) -> Iterator[Listener]:
+        yield lambda _: None
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr("runners.command_line.commands._told", told)
+    carries(monkeypatch, status="succeeded", batches=3)
+    assert cli.execute(["run", file, "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert (json.loads(out)["batches"], err) == (3, "")
 
 
 JAVA = """#!/bin/sh

@@ -330,3 +330,12 @@ def test_an_origin_at_which_there_is_nothing_is_noted(tmp_path: Path) -> None:
     assert notes(f"{landing}/*.csv") == (f"There is nothing at {landing} yet; a run fails until there is.",)
     landing.mkdir()
     assert notes(f"{landing}/*.csv") == notes("s3a://bucket/landing/*.csv") == ()
+
+
+def test_an_origin_that_may_not_be_read_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user who is not root meets that where a folder is somebody else's."""
+    monkeypatch.setattr("origins.listing.os.access", lambda *_: False)
+    origin = Files(path=f"{tmp_path}/*.csv", format="csv", schema="id long")
+    pipeline = Pipeline(name="orders", origin=origin, destinations=[Delta(table="main.orders")])
+    (note,) = explain(of(pipeline, directory=tmp_path)).notes
+    assert note == f"This user may not read {tmp_path}; a run fails until it may."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -92,6 +94,22 @@ def test_a_full_disk(small_disk: SmallDisk) -> None:
     carried.carry(2)
     assert opened(carried).state.lane("0").committed == 2
     assert carried.codes() == []
+
+
+def test_a_ledger_that_may_not_be_read_is_not_taken_for_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else everything would be carried again, and who runs it could not be asked to stop."""
+    carried = Carried(tmp_path)
+    carried.carry(1)
+
+    def forbidden(folder: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "scandir", forbidden)
+        with pytest.raises(LedgerError, match="cannot be read: Permission denied") as told:
+            opened(carried)
+    assert "This user must have the right to" in told.value.hint
+    assert opened(carried).state.lane("0").committed == 1
 
 
 def test_a_folder_that_became_read_only(small_disk: SmallDisk) -> None:

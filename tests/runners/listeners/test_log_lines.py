@@ -60,6 +60,16 @@ def test_a_person_reads_a_line_every_ten_seconds_and_what_changes(capsys: pytest
     ]
 
 
+def test_one_batch_of_one_row_is_said_to_be_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """As a person would say it."""
+    clock = ManualClock()
+    listener = LogLines("text", clock=clock)
+    clock.move(10)
+    listener(BatchSettled(batch=batch(1), counts={"read": 1, "nacked": 0, "delivered": {"orders": 1}}))
+    flush()
+    assert capsys.readouterr().err == "1 batch, 1 row, 0 refused so far\n"
+
+
 def test_a_batch_that_is_taken_up_before_the_run_begins_names_its_pipeline(capsys: pytest.CaptureFixture[str]) -> None:
     """And the run that planned it, until the run that says it has a name."""
     speak("json")

@@ -18,7 +18,7 @@ from runners.command_line import cli, printing
 from runners.listeners.scribe import Scribe
 from runners.report import DestinationReport, Report, RunError
 from runners.reports import run_history
-from runners.reports.run_history import RunHistory, RunRow, told
+from runners.reports.run_history import RunHistory, RunRow, Wanted, told
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=timezone.utc)
 ORDERS = "name: orders\norigin: {generate: {rows: 1}}\ndestinations: [{delta: {path: tables/orders}}]\n"
@@ -82,12 +82,12 @@ def test_the_newest_runs_come_first_each_once(history: RunHistory) -> None:
 )
 def test_filters_say_which(history: RunHistory, filters: dict[str, Any], found: str) -> None:
     """All of them hold, and a quote is no way around them."""
-    assert names(history.runs(**filters)) == found
+    assert names(history.runs(Wanted(**filters))) == found
 
 
 def test_one_run_has_its_report(history: RunHistory) -> None:
     """Whole, as `wherry run --json` printed it."""
-    (found,) = history.runs(run="b-run", report=True)
+    (found,) = history.runs(Wanted(run="b-run", report=True))
     assert found["report"]["destinations"]["orders"]["delivered"] == 997
     assert found["error"] == "it's <b>full</b>"
 
@@ -110,13 +110,13 @@ def test_old_runs_are_archived_when_files_are_put_together(tmp_path: Path, monke
     table = DeltaTable(str(history.path))
     assert len(table.file_uris()) <= 5
     assert table.metadata().configuration["delta.logRetentionDuration"] == "interval 5 seconds"
-    kept = {each["run"] for each in history.runs(limit=100)}
+    kept = {each["run"] for each in history.runs(Wanted(limit=100))}
     assert {f"{at:02}" for at in range(10, 20)} <= kept
     assert not kept & {"00", "01", "02", "03", "04"}
-    everything = history.runs(limit=100, archived=True)
+    everything = history.runs(Wanted(limit=100, archived=True))
     assert [each["run"] for each in everything] == [f"{at:02}" for at in range(19, -1, -1)]
     assert (everything[-1]["read"], everything[-1]["status"]) == (1_000, "succeeded")
-    assert history.runs(run="00", archived=True, report=True)[0]["report"] is None
+    assert history.runs(Wanted(run="00", archived=True, report=True))[0]["report"] is None
 
 
 def test_a_history_that_cannot_be_written_is_said_and_nothing_else(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from runners.reports import spark_run_history
+from runners.reports.run_history import Wanted
 from runners.reports.spark_run_history import SparkRunHistory
 from tests.runners.reports.test_run_history import NOON, began, names, over
 
@@ -40,9 +41,9 @@ def test_runs_are_kept_found_and_archived(
     assert names(found) == "dcba"
     assert [each["status"] for each in found] == ["succeeded", "running", "failed", "succeeded"]
     assert (found[0]["read"], found[0]["ended_at"]) == (1_000, "2026-06-01T12:03:04.500+00:00")
-    assert names(history.runs(status="failed")) == "b"
-    assert names(history.runs(since=NOON + timedelta(minutes=2), limit=1)) == "d"
-    (one,) = history.runs(run="b-run", report=True)
+    assert names(history.runs(Wanted(status="failed"))) == "b"
+    assert names(history.runs(Wanted(since=NOON + timedelta(minutes=2), limit=1))) == "d"
+    (one,) = history.runs(Wanted(run="b-run", report=True))
     assert one["error"] == "it's <b>full</b>"
     assert one["report"]["destinations"]["orders"]["delivered"] == 997
     took = spark.sql("SELECT max(ended_at) - min(started_at) AS took FROM run_histories.orders_runs").collect()[0]
@@ -51,5 +52,5 @@ def test_runs_are_kept_found_and_archived(
     history.write([over(began("e-run", minutes=12))])
     assert names(history.runs()) == "edc"
     history.write([over(began("f-run", minutes=13))])
-    assert names(history.runs(archived=True)) == "fedcba"
-    assert history.runs(run="a-run", archived=True, report=True)[0]["report"] is None
+    assert names(history.runs(Wanted(archived=True))) == "fedcba"
+    assert history.runs(Wanted(run="a-run", archived=True, report=True))[0]["report"] is None
