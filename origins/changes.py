@@ -19,7 +19,6 @@ _MAY: Mapping[str, tuple[str, ...]] = {
     "other": ("stop", "nack", "rescue"),
     "corrupt": ("stop", "nack", "rescue"),
 }
-_PARQUET: Mapping[str, tuple[str, ...]] = {"wider": ("stop", "evolve"), "other": ("stop",), "corrupt": ("stop",)}
 
 
 class SchemaChanged(OriginError):
@@ -30,7 +29,8 @@ class SchemaChanged(OriginError):
 
 def ways_on(kinds: Collection[str]) -> str:
     """What may be done about such changes, at the end of a sentence."""
-    let, refuse = (", ".join(f"{kind}: {policy}" for kind in kinds) for policy in ("evolve", "nack"))
+    let = ", ".join(f"{kind}: {'evolve' if 'evolve' in _MAY[kind] else 'rescue'}" for kind in kinds)
+    refuse = ", ".join(f"{kind}: nack" for kind in kinds)
     return f"say in the definition: `on_change: {{{let}}}` lets it come, `on_change: {{{refuse}}}` refuses its rows"
 
 
@@ -84,12 +84,12 @@ def check_changes(kind: str, told: Mapping[str, str], options: Mapping[str, obje
             raise ValueError(f"on_change.{change}: expected {', '.join(_MAY[change])}, got {policy!r}")
         if kind == "text":
             raise ValueError(f"on_change: text has one column and no types, so there is no {change} to decide about")
-        if kind == "parquet" and policy not in _PARQUET.get(change, (policy,)):
-            expected = " or ".join(_PARQUET[change])
-            raise ValueError(f"on_change.{change}: expected {expected}, since a column of parquet has one type a file")
-    whole = {name.lower(): str(value).lower() for name, value in options.items()}.get("multiline") == "true"
-    if whole and "rescue" in told.values():
-        raise ValueError("on_change: expected no rescue beside options: {multiLine: true}; such a file is one value")
+        if kind == "parquet" and change == "corrupt" and policy != "stop":
+            raise ValueError("on_change.corrupt: expected stop, since a broken file of parquet has no lines to refuse")
+    given = {name.lower() for name, value in options.items() if str(value).lower() == "true"}
+    odd = sorted(given & {"allowcomments", "allowsinglequotes"}) if "multiline" in given else []
+    if odd and "rescue" in told.values():
+        raise ValueError(f"on_change: expected no rescue beside multiLine and {odd[0]}, or objects are not told apart")
 
 
 def stopped(error: BaseException, protection: Protection) -> SchemaChanged | None:

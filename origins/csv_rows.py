@@ -136,14 +136,17 @@ class CsvRows:
         return files.selected(frame.selectExpr("*", *fields), given, judged.of(in_words=self.places), self.places)
 
     def _refused(self, spark: SparkSession, names: Sequence[str], condition: str) -> DataFrame:
-        """The lines for which a condition holds, or with `multiLine` whole files, all of them refused."""
+        """The lines for which a condition holds, or with `multiLine` whole files, all of them refused or rescued."""
         from pyspark.sql import functions as F
 
         nothing = [F.lit(None).cast(column.dataType).alias(column.name) for column in self.schema]
         lines = self.files.lines(spark, names, self.places).where(condition).select("*", *nothing)
-        verdict = Verdict(is_bad="true", why=text(OPEN), raw=quoted(LINE))
+        is_kept = self.files.changes.corrupt == "rescue" and not self.header.wrong
+        stops = str(self.files.changes.corrupt == "stop").lower()
+        verdict = Verdict(is_bad=str(not is_kept).lower(), why=text(OPEN), raw=quoted(LINE), stops=stops)
+        kept = {RESCUED: f"to_json(named_struct('_line', {quoted(LINE)}))"} if is_kept else {}
         given = dict(zip(self.schema.names, self.schema.names, strict=True))
-        return self.files.selected(lines, given, verdict, self.places)
+        return replace(self.files, told={**self.files.told, **kept}).selected(lines, given, verdict, self.places)
 
     def _paths(self, names: Iterable[str]) -> list[Path]:
         return [Path(without_scheme(self.files.place.full(name))) for name in names]

@@ -135,7 +135,8 @@ class FileRows:
         given = dict(zip(schema.names, schema.names, strict=True))
         wrong = JsonChanges(schema=schema, changes=self.changes, options=self.options)
         clean = self._is_seen_clean(names, wrong)
-        if wrong.apart and not (clean and wrong.only_keys) and (places or self.changes.rescues):
+        as_it_is = clean and wrong.only_keys and not (places and is_whole(self.options))
+        if wrong.apart and not as_it_is and (places or self.changes.rescues):
             apart = JsonRescue(wrong=wrong)
             files = replace(self, told={**self.told, RESCUED: apart.kept}) if self.changes.rescues else self
             return files.selected(apart.rows(self.lines(spark, names, places)), given, apart.verdict(), places)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from origins.bad_lines import as_map
 from origins.changes import Changes
 from origins.json_keys import lacking, may_have_other, paths_in, strange
-from origins.json_tail import is_array, is_whole
+from origins.json_tail import as_array, is_whole
 from origins.names import text
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class JsonChanges:
     def apart(self) -> bool:
         """Whether lines are taken apart key by key: not all that does not fit is refused alike."""
         policies = {self.changes.wider, self.changes.other, self.changes.corrupt}
-        return not is_whole(self.options) and (self.changes.rescues or not policies <= {"nack", "evolve"})
+        return self.changes.rescues or not (is_whole(self.options) or policies <= {"nack", "evolve"})
 
     @property
     def only_keys(self) -> bool:
@@ -78,8 +78,7 @@ class JsonChanges:
 
     def in_file(self, line: str, found: str) -> str:
         """What is `found` of a line, for a whole file: of the first of its objects in which something is."""
-        array = f"if({is_array(line)}, {line}, concat('[', {line}, '\\n]'))"
-        objects = f"from_json({array}, 'array<string>', {as_map(self.options)})"
+        objects = f"from_json({as_array(line)}, 'array<string>', {as_map(self.options)})"
         return f"get(filter(transform({objects}, object -> {found}), said -> said is not null), 0)"
 
     @property

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from origins.bad_lines import CORRUPT, Verdict, as_map, misfits
 from origins.json_changes import JsonChanges
-from origins.json_tail import has_tail, is_array, is_whole
+from origins.json_tail import as_array, has_tail, is_array, is_whole, parts
 from origins.names import HIDDEN, quoted, text
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 LINE = HIDDEN + "line"
 """The column with a line as it was found."""
+NO_FILE = HIDDEN + "no_file"
+"""The column that is true where that is a whole file, which is neither an object nor an array of them."""
 _PARSED = HIDDEN + "parsed"
 _ROW = HIDDEN + "row"
 _WRONG = HIDDEN + "wrong"
@@ -47,7 +49,7 @@ def is_more(wrong: JsonChanges) -> str:
 
 def of_more(wrong: JsonChanges) -> Verdict:
     """The verdict on a `LINE` of which `is_more` is true; it says no more than that."""
-    return Verdict(is_bad="true", why=text(_more(wrong.options)), raw=quoted(LINE))
+    return Verdict(is_bad="true", why=text(said_of_more(wrong.options)), raw=quoted(LINE))
 
 
 def of_json_text(wrong: JsonChanges) -> Verdict:
@@ -56,8 +58,8 @@ def of_json_text(wrong: JsonChanges) -> Verdict:
     is_read = "true" if is_whole(options) else f"({_PARSED}.{CORRUPT} is null or {is_array(line)})"
     is_change = f"{_WRONG} is not null and not ({_is_broken(options)})"
     why = (
-        f"case when {is_read} and {has_more(options)} then {text(_more(options))} when {is_change} then {_WRONG} "
-        f"else {_misfits(wrong.schema, line, options)} end"
+        f"case when {is_read} and {has_more(options)} then {text(said_of_more(options))} "
+        f"when {is_change} then {_WRONG} else {_misfits(wrong.schema, line, options)} end"
     )
     stops = "false"
     if wrong.any_stops:
@@ -77,6 +79,23 @@ def _misfits(schema: StructType, line: str, options: Mapping[str, str]) -> str:
     again = f"from_json({line}, {as_text}, {as_map(options)})"
     said = misfits((column, f"{_PARSED}.{quoted(column.name)}", quoted(column.name)) for column in schema)
     return f"coalesce(transform(array({again}), {_PARSED} -> {said})[0], {text(_no_object(options))})"
+
+
+def objects(files: DataFrame, options: Mapping[str, str]) -> DataFrame:
+    """The objects of whole files, each of them a `LINE` as it was found, or written anew where objects lie in it very
+    deep; a file that is `NO_FILE` stays whole."""
+    from pyspark.sql import functions as F
+
+    told = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    value = F.from_json(F.expr(_value(options)), f"{_ROW} array<string>, {CORRUPT} string", told)
+    frame = files.withColumn(_PARSED, F.when(F.expr(_ONCE), value))
+    line = quoted(LINE)
+    values = f"try_cast(try_parse_json({as_array(line)}) as array<variant>)"
+    deep = f"if(exists({values}, each -> schema_of_variant(each) not like 'OBJECT%'), null, {values})"
+    found = f"coalesce({parts(line)}, transform({deep}, each -> to_json(each)))"
+    frame = frame.withColumn(_ROW, F.expr(f"case when {_ONCE} and not ({_is_broken(options)}) then {found} end"))
+    frame = frame.withColumn(NO_FILE, F.expr(f"{_ROW} is null"))
+    return frame.withColumn(LINE, F.explode(F.expr(f"coalesce({_ROW}, array({line}))"))).select(*files.columns, NO_FILE)
 
 
 def parsed(lines: DataFrame, wrong: JsonChanges) -> DataFrame:
@@ -113,8 +132,7 @@ def _value(options: Mapping[str, str]) -> str:
     line = quoted(LINE)
     if not is_whole(options):
         return line
-    array = f"if({is_array(line)}, {line}, concat('[', {line}, '\\n]'))"
-    return f"concat('{{\"{_ROW}\":', {array}, '\\n}}')"
+    return f"concat('{{\"{_ROW}\":', {as_array(line)}, '\\n}}')"
 
 
 def _kind(schema: StructType, options: Mapping[str, str]) -> StructType:
@@ -124,7 +142,8 @@ def _kind(schema: StructType, options: Mapping[str, str]) -> StructType:
     return StructType([*columns, StructField(CORRUPT, StringType())])
 
 
-def _more(options: Mapping[str, str]) -> str:
+def said_of_more(options: Mapping[str, str]) -> str:
+    """What is said of a line, or of a whole file, with more on it than it may have."""
     if is_whole(options):
         return "this file is not one JSON object or one array of them; without multiLine it is one object a line"
     return "more stands on this line than one object; each needs a line of its own"

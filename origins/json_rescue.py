@@ -1,16 +1,18 @@
-"""Lines of JSON of which all that fits is kept, and what does not is rescued or refused, key by key."""
+"""Lines of JSON, or objects of whole files, of which all that fits is kept; what does not is rescued or refused, key by
+key."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from origins.bad_lines import CORRUPT, Verdict, as_map, is_wider, misfit
 from origins.changes import Changes
 from origins.json_changes import JsonChanges
 from origins.json_keys import inside, keys_of
-from origins.json_lines import LINE, has_more
+from origins.json_lines import LINE, NO_FILE, has_more, objects, said_of_more
+from origins.json_tail import is_whole
 from origins.names import HIDDEN, quoted, text
 from origins.schema import sql_type
 
@@ -31,7 +33,7 @@ _SAID = text("this line is not one JSON object")
 
 @dataclass(frozen=True, kw_only=True)
 class JsonRescue:
-    """Lines taken apart by the policies, each of which may be another."""
+    """Lines taken apart by the policies, each of which may be another; with `multiLine` the objects of files."""
 
     wrong: JsonChanges
 
@@ -40,8 +42,13 @@ class JsonRescue:
         return self.wrong.changes
 
     @property
+    def _each(self) -> JsonChanges:
+        """The same for an object by itself."""
+        return replace(self.wrong, options=self._options)
+
+    @property
     def _options(self) -> Mapping[str, str]:
-        return self.wrong.options
+        return {name: value for name, value in self.wrong.options.items() if name != "multiline"}
 
     @property
     def kept(self) -> str:
@@ -60,17 +67,19 @@ class JsonRescue:
         from pyspark.sql import functions as F
         from pyspark.sql.types import StringType, StructField, StructType
 
-        line, schema = quoted(LINE), self.wrong.schema
+        line, schema, is_file = quoted(LINE), self.wrong.schema, "false"
+        if is_whole(self.wrong.options):
+            lines, is_file = objects(lines, self.wrong.options), NO_FILE
         told = {**self._options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
         kind = StructType([*schema.fields, StructField(CORRUPT, StringType())])
         frame = lines.withColumn(_PARSED, F.when(F.expr(_ONCE), F.from_json(line, kind, told)))
         frame = frame.where(f"{_PARSED} is not null")
         steps = {
-            _NO_OBJECT: f"{has_more(self._options)} or not is_valid_utf8({line}) or "
+            _NO_OBJECT: f"{is_file} or {has_more(self._options)} or not is_valid_utf8({line}) or "
             f"({_PARSED}.{CORRUPT} is not null and {_is_no_object(line)})",
             _MISFITS: f"if({_PARSED}.{CORRUPT} is null or {_NO_OBJECT}, {_NOTHING}, {self._misfits(schema)})",
-            _PATHS: f"if({_NO_OBJECT}, cast(array() as array<string>), {self.wrong.strange(line)})",
-            _WRONG: f"if({_NO_OBJECT}, null, {self.wrong.refused(line, _PATHS)})",
+            _PATHS: f"if({_NO_OBJECT}, cast(array() as array<string>), {self._each.strange(line)})",
+            _WRONG: f"if({_NO_OBJECT}, null, {self._each.refused(line, _PATHS)})",
             _KEPT: f"if({_NO_OBJECT}, cast(array() as array<string>), {self._keys()})",
         }
         for name, step in steps.items():
@@ -87,14 +96,18 @@ class JsonRescue:
         refuses = str(self._changes.corrupt not in takes).lower()
         stop = [kind for kind in ("wider", "other") if getattr(self._changes, kind) == "stop"]
         ends = str(self._changes.corrupt == "stop").lower()
-        stops = f"size({_of_kinds(stop)}) > 0 or {self.wrong.stopping(line, _PATHS)} is not null"
+        stops = f"size({_of_kinds(stop)}) > 0 or {self._each.stopping(line, _PATHS)} is not null"
         return Verdict(
             is_bad=f"({_NO_OBJECT} and {refuses}) or {_WRONG} is not null or size({_of_kinds(bad)}) > 0",
-            why=f"if({_NO_OBJECT}, {_SAID}, concat_ws('; ', nullif({said}, ''), {_WRONG}))",
+            why=f"if({_NO_OBJECT}, {self._said}, concat_ws('; ', nullif({said}, ''), {_WRONG}))",
             raw=line,
             is_change=f"not {_NO_OBJECT} and size({_of_kinds(bad)}) = 0",
             stops=f"if({_NO_OBJECT}, {ends}, {stops})" if self.wrong.any_stops else "false",
         )
+
+    @property
+    def _said(self) -> str:
+        return text(said_of_more(self.wrong.options)) if is_whole(self.wrong.options) else _SAID
 
     def _misfits(self, schema: StructType) -> str:
         line, items = quoted(LINE), []
@@ -110,7 +123,7 @@ class JsonRescue:
         kinds = [kind for kind in ("wider", "other") if getattr(self._changes, kind) == "rescue"]
         begins = "exists(paths, path -> path = key or startswith(path, concat(key, '.')))"
         strange = f"filter({keys_of(line, self._options)}, key -> {begins})"
-        above = f"transform(array({self.wrong.rescued(_PATHS)}), paths -> if(size(paths) = 0, paths, {strange}))[0]"
+        above = f"transform(array({self._each.rescued(_PATHS)}), paths -> if(size(paths) = 0, paths, {strange}))[0]"
         return f"array_distinct(concat(transform({_of_kinds(kinds)}, each -> each.name), {above}))"
 
 

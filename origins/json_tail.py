@@ -16,6 +16,8 @@ from origins.names import text
 
 _DEEPEST = 5
 """Objects inside objects, as many as the pattern follows."""
+_AROUND = r"^[ \t\r\n]*+(?:\[[ \t\r\n,]*+\][ \t\r\n]*+)?\z"
+"""What stands around the objects of a whole file."""
 _BLANK = r"[ \t\r\n]*+"
 _STRING = r'"(?:[^"\\]++|\\.)*+"'
 _IS_ARRAY = r"^[ \t\r\n]*\["
@@ -44,6 +46,18 @@ def has_tail(value: str, options: str, *, whole_file: bool) -> str:
 def is_array(value: str) -> str:
     """SQL that is true for text that begins as an array does."""
     return _fits(value, _IS_ARRAY)
+
+
+def as_array(value: str) -> str:
+    """SQL for the text of a whole file as an array, if it is one or an object."""
+    return f"if({is_array(value)}, {value}, concat('[', {value}, '\\n]'))"
+
+
+def parts(value: str) -> str:
+    """SQL for the texts of the objects in the text of a whole file, as they stand there; NULL if some lie too deep."""
+    pattern = text(_object(_DEEPEST))
+    rest = f"regexp_replace({value}, {pattern}, '')"
+    return f"if({_fits(rest, _AROUND)}, regexp_extract_all({value}, {pattern}, 0), null)"
 
 
 def none_has_tail(files: Sequence[Path], *, whole_file: bool) -> bool:

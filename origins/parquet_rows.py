@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -9,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from origins.bad_lines import Verdict
 from origins.changes import RESCUED, Changes, SchemaChanged, ways_on
-from origins.json_keys import paths_in
 from origins.listing import Place, without_scheme
-from origins.names import HIDDEN, quoted, text
+from origins.names import HIDDEN, text
+from origins.parquet_types import differences, differs
+from origins.parquet_verdict import Other, ParquetVerdict, row_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -19,7 +21,13 @@ if TYPE_CHECKING:
 
     from origins.file_rows import FileRows
 
-_OURS = HIDDEN + "none_"
+_OURS = HIDDEN + "typed_"
+_SAID = {
+    "missing": "has no column {}",
+    "extra": "has the column {}, which the schema has not",
+    "wider": "has the column {}",
+    "other": "has the column {}",
+}
 _GOOD = Verdict(is_bad="false", why="cast(null as string)", raw="cast(null as string)")
 
 
@@ -30,9 +38,9 @@ class Footer:
     wrong: str = ""
     """Why all their rows are refused; empty if they are not."""
     extra: tuple[str, ...] = ()
-    """The columns that are rescued; of files that are refused, all that they have."""
+    """The columns that are rescued."""
     types: str = ""
-    """The types of their columns, where they are read with these."""
+    """The types of their columns, where they are read with these; empty where they are read as the schema says."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,13 +53,14 @@ class ParquetRows:
     places: bool
 
     def read(self, spark: SparkSession) -> DataFrame:
-        """The rows, lazily, each with its verdict where files may be refused."""
-        if not self._asks:
-            return self._as_they_are(spark, self.names)
+        """The rows, lazily, each with its verdict."""
+        judged: dict[str, Footer] = {}
         groups: dict[Footer, list[str]] = {}
         for name, found in footers(spark, self.files.place, self.names):
-            footer = self._judged(name, found) if found is not None else Footer()
-            groups.setdefault(footer, []).append(name)
+            key = found.json() if found is not None else ""
+            if key not in judged:
+                judged[key] = self._judged(spark, name, found) if found is not None else Footer()
+            groups.setdefault(judged[key], []).append(name)
         frames = [self._one(spark, footer, names) for footer, names in groups.items()]
         return reduce(lambda one, other: one.unionByName(other), frames)
 
@@ -59,66 +68,80 @@ class ParquetRows:
     def _changes(self) -> Changes:
         return self.files.changes
 
-    @property
-    def _asks(self) -> bool:
-        return self._changes.missing != "evolve" or self._changes.extra != "ignore"
+    def _judged(self, spark: SparkSession, name: str, found: StructType) -> Footer:
+        from pyspark.errors import AnalysisException
+        from pyspark.sql.types import NullType
 
-    def _judged(self, name: str, found: StructType) -> Footer:
-        have, want = ({path.lower(): path for path in paths_in(kind)} for kind in (found, self.schema))
-        beside = {name.lower() for name in self.files.told}
-        differs = {
-            "missing": [path for key, path in want.items() if key not in have],
-            "extra": [path for key, path in have.items() if key not in want and key not in beside],
-        }
-        said = {"missing": "has no column {}", "extra": "has the column {}, which the schema has not"}
-        told = {kind: said[kind].format(", ".join(_topmost(paths))) for kind, paths in differs.items() if paths}
-        stops = {kind: what for kind, what in told.items() if getattr(self._changes, kind) == "stop"}
+        empty = {column.name.lower() for column in found if isinstance(column.dataType, NullType)}
+        others = bool(empty) or differs(self.schema, found)
+        if others:
+            try:
+                found = schema_of(spark, self.files.place, name)
+            except AnalysisException:
+                return Footer()  # Spark has no such type; to read it says so
+        passed = {"extra": {name.lower() for name in self.files.told}, "wider": empty, "other": empty}
+        told: dict[str, list[str]] = {}
+        extra = []
+        for kind, path, what in differences(self.schema, found):
+            if path.lower() not in passed.get(kind, ()):
+                told.setdefault(kind, []).append(what)
+                extra += [path] if kind == "extra" else []
+        said = {kind: words.format(", ".join(told[kind])) for kind, words in _SAID.items() if kind in told}
+        stops = {kind: what for kind, what in said.items() if getattr(self._changes, kind) == "stop"}
         if stops:
             raise SchemaChanged(
                 f"{self.files.place.full(name)} {' and '.join(stops.values())}.",
                 hint=f"Put another file in its place, move it away, or {ways_on(stops)}.",
             )
-        extra = tuple(column for column in found.names if column in differs["extra"])
-        kept = extra if self._changes.extra == "rescue" else ()
-        nested = set(_topmost(differs["extra"])) - set(extra)
-        nacks = {
-            ("missing", "nack"),
-            ("extra", "nack"),
-            ("extra", "evolve"),
-            *([("extra", "rescue")] if nested else []),
-        }
-        wrong = [what for kind, what in told.items() if (kind, getattr(self._changes, kind)) in nacks]
-        if wrong:
-            return Footer(f"the file {' and '.join(wrong)}", tuple(sorted(found.names)), found.json())
-        return Footer("", kept, found.json() if kept else "")
+        rescues = self._changes.extra == "rescue"
+        kept = tuple(column for column in found.names if column in extra) if rescues else ()
+        refuses = {"missing": ("nack",), "extra": ("nack", "evolve", *(["rescue"] if set(extra) - set(kept) else []))}
+        wrong = [said[kind] for kind in said if getattr(self._changes, kind) in refuses.get(kind, ())]
+        if wrong or kept or differs(self.schema, found):
+            types = found if others else schema_of(spark, self.files.place, name)
+            return Footer(f"the file {' and '.join(wrong)}" if wrong else "", kept, types.json())
+        return Footer()
 
     def _one(self, spark: SparkSession, footer: Footer, names: Sequence[str]) -> DataFrame:
         from pyspark.sql import functions as F
         from pyspark.sql.types import StructType
 
-        if not footer.extra:
+        if not footer.types:
             return self._as_they_are(spark, names)
-        found = schema_of(spark, self.files.place, names[0])
+        found = StructType.fromJson(json.loads(footer.types))
         if footer.wrong:
             whole = self.files.load(spark, names, found, self.files.options, self.places)
-            raw = f"to_json(struct({', '.join(map(quoted, found.names))}))"
             nothing = [F.lit(None).cast(column.dataType).alias(f"{_OURS}{n}") for n, column in enumerate(self.schema)]
             given = {name: f"{_OURS}{number}" for number, name in enumerate(self.schema.names)}
-            verdict = Verdict(is_bad="true", why=text(footer.wrong), raw=raw, is_change="true")
+            verdict = Verdict(is_bad="true", why=text(footer.wrong), raw=row_of(found.names), is_change="true")
             return self.files.selected(whole.select("*", *nothing), given, verdict, self.places)
-        beside = [column for column in found if column.name in footer.extra]
-        rows = self.files.load(spark, names, StructType([*self.schema, *beside]), self.files.options, self.places)
-        kept = f"nullif(to_json(struct({', '.join(quoted(column.name) for column in beside)})), '{{}}')"
-        files = replace(self.files, told={**self.files.told, RESCUED: kept})
-        return files.selected(rows, self._given, _GOOD, self.places)
+        return self._row_by_row(spark, footer, names, found)
+
+    def _row_by_row(self, spark: SparkSession, footer: Footer, names: Sequence[str], found: StructType) -> DataFrame:
+        """Columns with other types are read with those that they have, and cast."""
+        from pyspark.sql.types import StructField, StructType
+
+        known, has = ({column.name.lower(): column for column in columns} for columns in (self.schema, found))
+        both = [(column, has[key]) for key, column in known.items() if key in has]
+        others = [Other(column, own) for column, own in both if differs(column.dataType, own.dataType)]
+        as_wanted = {**known, **{other.own.name.lower(): other.own for other in others}}
+        read = [column for column in found if others or column.name.lower() in known or column.name in footer.extra]
+        columns = [StructField(column.name, as_wanted.get(column.name.lower(), column).dataType) for column in read]
+        missing = [column for key, column in known.items() if key not in has]
+        rows = self.files.load(spark, names, StructType([*columns, *missing]), self.files.options, self.places)
+        typed = {other.wanted.name: f"{_OURS}{number}" for number, other in enumerate(others)}
+        rows = rows.selectExpr("*", *(f"{other.value} as {typed[other.wanted.name]}" for other in others))
+        given = {name: typed.get(name) or has.get(name.lower(), known[name.lower()]).name for name in self.schema.names}
+        verdict = ParquetVerdict(
+            columns=[column.name for column in read], others=others, extra=footer.extra, changes=self._changes
+        )
+        told = {**self.files.told, RESCUED: verdict.kept} if self._changes.rescues else self.files.told
+        return replace(self.files, told=told).selected(rows, given, verdict.of, self.places)
 
     def _as_they_are(self, spark: SparkSession, names: Sequence[str]) -> DataFrame:
         rows = self.files.load(spark, names, self.schema, self.files.options, self.places)
-        return self.files.selected(rows, self._given, _GOOD if self._asks else None, self.places)
-
-    @property
-    def _given(self) -> dict[str, str]:
-        return dict(zip(self.schema.names, self.schema.names, strict=True))
+        given = dict(zip(self.schema.names, self.schema.names, strict=True))
+        return self.files.selected(rows, given, _GOOD, self.places)
 
 
 def footers(spark: SparkSession, place: Place, names: Sequence[str]) -> Iterator[tuple[str, StructType | None]]:
@@ -146,8 +169,3 @@ def footers(spark: SparkSession, place: Place, names: Sequence[str]) -> Iterator
 def schema_of(spark: SparkSession, place: Place, name: str) -> StructType:
     """The columns of one file, as Spark reads them."""
     return spark.read.parquet(place.patterns([name])[0]).schema
-
-
-def _topmost(paths: Sequence[str]) -> list[str]:
-    """Those of the paths that lie in no other."""
-    return [path for path in paths if not any(path.startswith(f"{other}.") for other in paths)]

@@ -50,9 +50,18 @@ def test_a_schema_that_grows_lets_older_files_be_without_what_came_later() -> No
         ({"on_change": {"other": "evolve"}}, "on_change.other: expected stop, nack, rescue, got 'evolve'"),
         ({"on_change": {"missing": "rescue"}}, "on_change.missing: expected stop, evolve, nack, got 'rescue'"),
         ({"format": "text", "on_change": {"extra": "nack"}}, "on_change: text has one column"),
-        ({"format": "parquet", "on_change": {"other": "nack"}}, "on_change.other: expected stop, since"),
-        ({"format": "parquet", "on_change": {"wider": "nack"}}, "on_change.wider: expected stop or evolve, since"),
-        ({"on_change": {"other": "rescue"}, "options": {"multiLine": True}}, "expected no rescue beside"),
+        (
+            {"format": "parquet", "on_change": {"corrupt": "nack"}},
+            "on_change.corrupt: expected stop, since a broken file",
+        ),
+        (
+            {
+                "format": "json",
+                "on_change": {"other": "rescue"},
+                "options": {"multiLine": True, "allowComments": True},
+            },
+            "expected no rescue beside multiLine and allowcomments",
+        ),
     ],
 )
 def test_a_policy_that_there_is_not_is_refused(options: dict[str, Any], said: str) -> None:

@@ -177,6 +177,23 @@ class TestNames:
         assert sorted((row["name"], row[PLACE].part) for row in rows) == sorted((name, name) for name in ODD_NAMES)
         assert sorted(files.parts(planned(spark, files))) == sorted(ODD_NAMES)
 
+    def test_links_and_folders_that_are_called_like_files_are_read(self, spark: SparkSession, tmp_path: Path) -> None:
+        """Each file under the name at which it was found, and once."""
+        names = ["out/a", "in/x.json/b", "in/x.json/c.json"]
+        for name in names:
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(json.dumps({"name": name}))
+        (tmp_path / "in" / "link.json").symlink_to(tmp_path / "out" / "a")
+        (tmp_path / "in" / "folder.json").symlink_to(tmp_path / "out")
+        files = Files(path=f"{tmp_path}/in/*.json", format="json", schema="name string")
+        rows = read(spark, files).select("name", PLACE).collect()
+        assert sorted((row[PLACE].part, row["name"]) for row in rows) == [
+            ("folder.json/a", "out/a"),
+            ("link.json", "out/a"),
+            ("x.json/b", "in/x.json/b"),
+            ("x.json/c.json", "in/x.json/c.json"),
+        ]
+
     def test_names_beside_a_file_do_not_matter(self, spark: SparkSession, tmp_path: Path) -> None:
         """Only the files of the batch are read, though others would fit their names taken as patterns."""
         for name in ("[ab].json", "a.json", "*.json", "2026:01.json"):

@@ -148,7 +148,10 @@ def test_what_is_refused_says_what_is_wrong(spark: SparkSession, tmp_path: Path)
         assert [row[REFUSED].message for row in rows] == [f"a.json: {said}" for said in SAID.values()]
 
 
-@pytest.mark.parametrize(("name", "kind"), [("extra", "extra"), ("case", "other"), ("broken", "corrupt")])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("missing", "missing"), ("extra", "extra"), ("wider", "wider"), ("case", "other"), ("broken", "corrupt")],
+)
 def test_a_line_stops_the_run_if_that_is_its_policy(spark: SparkSession, tmp_path: Path, name: str, kind: str) -> None:
     """Straight it is refused, and when it is decided the query raises with the file and what is wrong."""
     files = lines(tmp_path, ["fits", name], on_change={kind: "stop"})
@@ -196,6 +199,90 @@ def test_a_file_of_one_json_value_is_refused_as_a_whole(spark: SparkSession, tmp
     rows = both_ways(spark, Files(path=str(tmp_path), **whole))  # type: ignore[arg-type]
     assert [told(row) for row in rows] == [(1, "a", 1), "SCHEMA"]
     assert rows[1][REFUSED].raw == bad
+
+
+DEEP = '{"id": 5, "note": "} ]", "s": {"x": 1}, "new": {"a": {"b": {"c": {"d": {"e": {"f": {"g": 1}}}}}}}}'
+IN_FILES = {
+    "a.json": "[" + ",\n ".join(LINES[name] for name in EVERY[:8]) + "]\n",
+    "b.json": json.dumps(json.loads(LINES["extra"]), indent=2),
+    "c.json": f"{LINES['fits']}\n{LINES['fits']}",
+    "d.json": f'[{LINES["fits"]}, "{{}}"]',
+    "e.json": f"[{LINES['fits']}, {DEEP}]",
+    "f.json": f"[{LINES['fits']}, {LINES['broken']}",
+    "g.json": "[]",
+    "h.json": f"[[{LINES['fits']}]]",
+}
+OF_A = [LINES[name] for name in EVERY[:8]]
+WHOLE: dict[str, tuple[Mapping[str, str], list[Any]]] = {
+    "all is rescued": (
+        RESCUE,
+        [
+            *RESCUED[:8],
+            RESCUED[2],
+            *((*NOTHING, {"_line": IN_FILES[name]}) for name in ("c.json", "d.json")),
+            RESCUED[0],
+            (5, "} ]", 1, {"new": json.loads(DEEP)["new"]}),
+            *((*NOTHING, {"_line": IN_FILES[name]}) for name in ("f.json", "h.json")),
+        ],
+    ),
+    "only extra keys are rescued": (
+        {"extra": "rescue"},
+        [
+            *RESCUED[:4],
+            *OF_A[4:8],
+            RESCUED[2],
+            *(IN_FILES[name] for name in ("c.json", "d.json")),
+            RESCUED[0],
+            (5, "} ]", 1, {"new": json.loads(DEEP)["new"]}),
+            *(IN_FILES[name] for name in ("f.json", "h.json")),
+        ],
+    ),
+    "only broken files are rescued": (
+        {"corrupt": "rescue", "extra": "nack"},
+        [
+            *RESCUED[:2],
+            *OF_A[2:8],
+            json.dumps(json.loads(LINES["extra"]), indent=2),
+            *((*NOTHING, {"_line": IN_FILES[name]}) for name in ("c.json", "d.json")),
+            RESCUED[0],
+            '{"id":5,"new":{"a":{"b":{"c":{"d":{"e":{"f":{"g":1}}}}}}},"note":"} ]","s":{"x":1}}',
+            *((*NOTHING, {"_line": IN_FILES[name]}) for name in ("f.json", "h.json")),
+        ],
+    ),
+}
+
+
+@pytest.mark.promise("CD-16")
+@pytest.mark.parametrize("case", WHOLE)
+@pytest.mark.parametrize("looked_at", [True, False])
+def test_the_objects_of_a_whole_file_are_rescued_one_by_one(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str, looked_at: bool
+) -> None:
+    """With `multiLine`; what is refused beside them is one object, or a file that is none and no array of them."""
+    if not looked_at:
+        monkeypatch.setattr(look, "MODERATE", 0)
+    changes, expected = WHOLE[case]
+    for name, content in IN_FILES.items():
+        (tmp_path / name).write_text(content)
+    files = Files(path=str(tmp_path), format="json", schema=SCHEMA, options={"multiLine": True}, on_change=changes)
+    rows = both_ways(spark, files)
+    assert [row[REFUSED].raw if row[REFUSED] else told(row) for row in rows] == expected
+
+
+def test_numbers_of_a_whole_file_keep_all_their_digits(spark: SparkSession, tmp_path: Path) -> None:
+    """Those that are delivered, and those that are rescued."""
+    digits = "1234567890123456789.12"
+    (tmp_path / "a.json").write_text(f'[{{"id": {digits}, "x": "six"}}, {{"id": 1.5, "x": {digits}}}]')
+    files = Files(
+        path=str(tmp_path),
+        format="json",
+        schema="id decimal(38,2), x int",
+        options={"multiLine": True},
+        on_change={"other": "rescue"},
+    )
+    first, second = both_ways(spark, files)
+    assert (str(first.id), first["_rescued"]) == (digits, '{"x":"six"}')
+    assert (str(second.id), second["_rescued"]) == ("1.50", f'{{"x":{digits}}}')
 
 
 FIELDS = ["1,a,x", "3000000000,b,x", "six,c,x", "7,d", "8,e,x,y"]
@@ -270,6 +357,53 @@ def test_rescued_lines_of_large_csv_come_once(
     (tmp_path / "a.csv").write_text('id,note\n1,a\n2,"b\n')
     files = Files(path=str(tmp_path), format="csv", schema="id int, note string", on_change={"corrupt": "rescue"})
     assert [told(row) for row in both_ways(spark, files)] == [(1, "a"), (None, None, {"_line": '2,"b'})]
+
+
+OVER_LINES: dict[str, tuple[Mapping[str, str], list[Any]]] = {
+    "all is rescued": (
+        RESCUE,
+        [
+            (1, "a\nb", {"new": "x"}),
+            (None, "c", {"id": "3000000000", "new": "y"}),
+            (None, None, {"_line": "7,d"}),
+            (None, None, {"_line": 'id,note\n8,"e\n'}),
+        ],
+    ),
+    "only extra columns are rescued": (
+        {"extra": "rescue"},
+        [(1, "a\nb", {"new": "x"}), "3000000000,c,y", "7,d", 'id,note\n8,"e\n'],
+    ),
+    "only wide numbers are rescued": (
+        {"wider": "rescue"},
+        [(1, "a\nb"), (None, "c", {"id": "3000000000"}), "7,d", 'id,note\n8,"e\n'],
+    ),
+}
+
+
+@pytest.mark.promise("CD-16")
+@pytest.mark.parametrize("case", OVER_LINES)
+def test_fields_that_go_over_lines_are_rescued_as_others_are(spark: SparkSession, tmp_path: Path, case: str) -> None:
+    """With `multiLine`; a file whose last quote is not closed is kept, or refused, as a whole."""
+    changes, expected = OVER_LINES[case]
+    (tmp_path / "a.csv").write_text('id,note,new\n1,"a\nb",x\n3000000000,c,y\n7,d\n')
+    (tmp_path / "b.csv").write_text('id,note\n8,"e\n')
+    files = Files(
+        path=str(tmp_path / "*"),
+        format="csv",
+        schema="id int, note string",
+        options={"multiLine": True},
+        on_change=changes,
+    )
+    rows = both_ways(spark, files)
+    assert [row[REFUSED].raw if row[REFUSED] else told(row) for row in rows] == expected
+
+
+def test_a_file_with_an_open_quote_stops_the_run_if_that_is_its_policy(spark: SparkSession, tmp_path: Path) -> None:
+    """With `multiLine`, by its name."""
+    (tmp_path / "b.csv").write_text('id,note\n8,"e\n')
+    csv = {"path": str(tmp_path), "format": "csv", "schema": "id int, note string", "options": {"multiLine": True}}
+    with pytest.raises(Exception, match=f"{STOPS}b.csv: a quote is opened"):
+        both_ways(spark, Files(**csv, on_change={"corrupt": "stop"}))  # type: ignore[arg-type]
 
 
 PARQUET: dict[str, tuple[Mapping[str, str], list[Any]]] = {

@@ -6,9 +6,14 @@ import json
 import random
 import re
 from collections import Counter
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from tests.origins.test_odd_files import anything, lines_of
 from tests.scenarios.conftest import Place
@@ -201,3 +206,73 @@ dlq: {{window: 0}}
     assert bool(refused) is (policy != "rescue")
     assert bool(kept) is (policy != "nack")
     assert bool(whole) is (policy == "rescue")
+
+
+KINDS: list[tuple[pa.DataType, list[Any]]] = [
+    (pa.int32(), [1, 7]),
+    (pa.int64(), [1, 2**40]),
+    (pa.string(), ["1", "x", "", str(2**40)]),
+    (pa.float64(), [1.5, 1e300]),
+    (pa.decimal128(12, 2), [Decimal("1.50"), Decimal("2.00")]),
+    (pa.bool_(), [True]),
+    (pa.date32(), [date(2026, 1, 2)]),
+    (pa.list_(pa.int64()), [[1], []]),
+    (pa.struct({"a": pa.int64()}), [{"a": 1}, {"a": 2**40}]),
+    (pa.struct({"a": pa.string()}), [{"a": "1"}, {"a": "x"}, {"a": None}]),
+    (pa.struct({"a": pa.int32(), "b": pa.string()}), [{"a": 1, "b": "y"}]),
+]
+WANTED = {"id": KINDS[0], "note": KINDS[2], "s": (pa.struct({"a": pa.int32()}), [{"a": 1}])}
+IN_PARQUET = {
+    "nack": "{missing: nack, extra: nack, wider: nack, other: nack}",
+    "rescue": "{missing: evolve, extra: rescue, wider: rescue, other: rescue}",
+    "evolve": "{missing: evolve, extra: evolve, wider: evolve, other: rescue}",
+    "each its own": "{missing: evolve, extra: ignore, wider: nack, other: rescue}",
+}
+
+
+def holds(written: Any, found: Any) -> bool:
+    """Whether nothing that was written is NULL in what is found."""
+    if isinstance(written, dict) and isinstance(found, dict):
+        return all(holds(value, found[key]) for key, value in written.items() if key in found)
+    return written is None or found is not None
+
+
+@pytest.mark.promise("CD-16", "DQ-01")
+@pytest.mark.parametrize("policy", IN_PARQUET)
+def test_under_every_policy_every_row_of_parquet_is_delivered_or_refused_once(place: Place, policy: str) -> None:
+    """By its key; each value of a delivered row is in its column or in `_rescued`, whatever types the files have."""
+    chance = random.Random(policy)
+    landing = place.folder / "landing"
+    landing.mkdir()
+    written: dict[str, dict[str, Any]] = {}
+    for number in range(30):
+        names = chance.sample([*WANTED, "new", "other"], chance.randint(1, 5)) if number % 3 else [*WANTED]
+        types = {name: chance.choice(KINDS) if chance.random() < 0.4 else WANTED.get(name, KINDS[0]) for name in names}
+        columns = {name: [chance.choice([None, *values]) for _ in range(4)] for name, (_, values) in types.items()}
+        keys = [f"{number:02}/{row}" for row in range(4)]
+        arrays = {name: pa.array(columns[name], kind) for name, (kind, _) in types.items()}
+        parquet.write_table(pa.table({"key": keys, **arrays}), landing / f"{number:02}")
+        written.update((key, {name: columns[name][row] for name in names}) for row, key in enumerate(keys))
+    definition = f"""
+name: orders
+origin:
+  files: {{path: "landing/*", format: parquet, schema: "key string, id int, note string, s struct<a: int>",
+           metadata: [file_name], on_change: {IN_PARQUET[policy]}}}
+destinations: [{{delta: {{path: tables/orders}}}}]
+dlq: {{window: 0}}
+"""
+    report = place.load(definition).run()
+    refused = [(row["message"][:2], json.loads(raw_of(row["original"]))["key"]) for row in place.refused()]
+    delivered = place.rows("tables/orders")
+    assert (report.balanced, report.read) == (True, len(written))
+    assert sorted([*(key for _, key in refused), *(row["key"] for row in delivered)]) == sorted(written)
+    assert all(key.startswith(name) for name, key in refused)
+    known = {"id", "note", "s", *({"new", "other"} if policy in ("rescue", "evolve") else ())}
+    for row in delivered:
+        kept = json.loads(row.get("_rescued") or "{}")
+        assert row["file_name"] == row["key"][:2]
+        for name in known & written[row["key"]].keys():
+            assert name in kept or holds(written[row["key"]][name], row.get(name)), (row, written[row["key"]])
+    assert {row["code"] for row in place.refused()} <= {"PARSE", "SCHEMA"}
+    assert any(row.get("_rescued") for row in delivered) is (policy != "nack")
+    assert refused or policy == "evolve"
