@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _CHECK = "delta.constraints."
 """How the names of the properties begin that hold constraints."""
+_OTHER_TYPES = "DELTA_FAILED_TO_MERGE_FIELDS"
 _EXPLICIT = "delta.identity.allowExplicitInsert"
 _MOST_TO_COMPARE = 1 << 20
 """Bytes of a version's file up to which it is quicker to compare it than to have Spark describe the table."""
@@ -120,12 +121,18 @@ class Table:
 
     def append(self, rows: DataFrame, tag: str) -> None:
         """Append the rows in one commit that carries the tag."""
+        from pyspark.errors import AnalysisException
+
         if isinstance(self.log, LocalLog) and len(rows.columns) == len(self.schema):
             # A tenth quicker. But it makes a table where there is none, which only a local log rules out; and of rows
             # that lack columns it wants the partitions all the same, and stumbles over a struct with a varchar in it.
-            rows.write.format("delta").mode("append").option("userMetadata", tag).save(self.location)
-        else:
-            rows.writeTo(self.name).option("userMetadata", tag).append()
+            try:
+                rows.write.format("delta").mode("append").option("userMetadata", tag).save(self.location)
+                return
+            except AnalysisException as error:  # a column has become wider since the run began: the other way casts
+                if _OTHER_TYPES not in str(error):
+                    raise
+        rows.writeTo(self.name).option("userMetadata", tag).append()
 
     def append_here(
         self,
