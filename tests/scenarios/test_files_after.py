@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from origins.crash_points import watched
+from runners import journal
+from runners.crashes.crashing import Crash
 from tests.scenarios.conftest import ORDERS, Place, order
 
 pytestmark = pytest.mark.spark
@@ -55,6 +59,48 @@ def test_a_run_that_is_killed_before_it_moves_a_file_leaves_that_to_the_next(pla
     assert place.load().run().balanced is True
     assert (names(landing), names(landing / "_carried")) == ([], ["0.json", "1.json", "2.json"])
     assert place.ids("tables/orders") == [1, 2, 3, 5]
+
+
+ON_THE_WAY = [
+    *("before-plan", "after-plan", "after-prepare", "before-prepared", "after-prepared", "before-dlq", "after-dlq"),
+    *("before-write", "in-write", "after-write", "after-writes", "before-settle", "after-settle", "after-committed"),
+]
+"""The points that a batch with a refused row passes."""
+
+
+@pytest.mark.variant
+@pytest.mark.parametrize("after", ["move", "delete"])
+@pytest.mark.parametrize("point", ON_THE_WAY)
+@pytest.mark.promise("CD-13", "CD-22")
+def test_wherever_a_run_ends_no_file_is_lost_or_read_twice(place: Place, point: str, after: str) -> None:
+    """It ends in its second batch; the next one carries what is left, and every file is dealt with once."""
+    for number, rows in enumerate(BAD_IN_SECOND):
+        place.land(f"{number}.json", rows)
+    landing, crash = place.folder / "landing", Crash(point, end=None, plan=2)
+    with watched(crash):
+        ended = place.load(MOVED.replace("after: move", f"after: {after}")).run(check=False, listeners=[crash.hear])
+    assert (crash.happened, ended.status) == (True, "failed")
+    gone = set() if after == "move" else {"0.json", "1.json"} if point == "after-committed" else {"0.json"}
+    assert {*names(landing), *names(landing / "_carried")} == {"0.json", "1.json", "2.json"} - gone
+    assert place.load().run().balanced is True
+    assert (names(landing), place.ids("tables/orders")) == ([], [1, 2, 3, 5])
+    assert names(landing / "_carried") == (["0.json", "1.json", "2.json"] if after == "move" else [])
+    assert [row["position"] for row in place.refused()] == [2]
+
+
+def test_what_was_carried_is_loaded_once_a_run(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many batches it carries; what lies beside the ledger is large."""
+    for number in range(3):
+        place.land(f"{number}.json", [order(number)])
+    loads, load = list[object](), journal._remembered
+
+    def loading(*of: Any) -> Any:
+        loads.append(of)
+        return load(*of)
+
+    monkeypatch.setattr(journal, "_remembered", loading)
+    report = place.load(ORDERS.replace("format: json,", "format: json, max_files: 1,")).run()
+    assert (report.batches, len(loads)) == (3, 1)
 
 
 def test_what_is_known_of_a_file_may_be_asked_for_later(place: Place) -> None:
