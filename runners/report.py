@@ -213,6 +213,8 @@ class Bookkeeper:
             for key in ("filtered", "changed"):
                 self.totals[key] += next((each[key] for each in counts["branches"].values()), 0)
             for name in counts["branches"]:
+                if self.resolved.get(name, name) not in self.branches and name not in counts["delivered"]:
+                    continue  # it is gone, and a person has said that it may lack the batch
                 branch = self._branch(name)
                 branch["read"] += counts["read"]
                 branch["nacked"] += counts["nacked"]

@@ -202,8 +202,8 @@ class TestBeginning:
     @pytest.mark.parametrize(
         ("options", "says"),
         [
-            ({}, "path: expected either path or table, got neither"),
-            ({"path": "a", "table": "b"}, "path: expected either path or table, got both"),
+            ({}, "path: expected one of path, table, paths and tables, got none of them"),
+            ({"path": "a", "table": "b"}, "path: expected one of path, table, paths and tables, got path and table"),
             ({"table": "a b"}, "table: expected a name such as catalog.schema.table, got 'a b'"),
             ({"path": "a", "lanes": 2}, "lanes: expected 1, since versions follow each other, got 2"),
             ({"path": "a", "starting_version": "now"}, "starting_version: expected beginning, latest or a version"),
