@@ -122,3 +122,20 @@ def test_it_says_before_where_each_table_goes(raw: Place) -> None:
         str(raw.folder / "bronze" / name) for name in ("sales", "people")
     ]
     assert told["way"] == "straight"
+
+
+def test_tables_of_a_catalog_go_to_tables_of_a_catalog(place: Place) -> None:
+    """By their names there, in the schema that is given."""
+    raw, bronze = (f"{name}_{place.folder.name.replace('-', '_')}" for name in ("raw", "bronze"))
+    for schema in (raw, bronze):
+        place.spark.sql(f"CREATE SCHEMA {schema} LOCATION '{place.folder}/{schema}'")
+    place.spark.sql(f"CREATE TABLE {raw}.sales USING delta AS SELECT 1L as id, 1.5D as amount").collect()
+    place.spark.sql(f"CREATE TABLE {raw}.people USING delta AS SELECT 7L as id, 'Ada' as name").collect()
+    names = MIRROR.replace("paths: [raw/sales, raw/people]", f"tables: [{raw}.sales, {raw}.people]")
+    report = place.load(names.replace('path: "bronze/{lane}"', f'table: "{bronze}.{{lane}}"')).run()
+    assert (report.delivered, report.balanced) == ({"sales": 1, "people": 1}, True)
+    found = {name: place.spark.table(f"{bronze}.{name}").collect() for name in ("sales", "people")}
+    assert [tuple(row) for row in found["sales"]] == [(1, 1.5, "sales/1")]
+    assert [tuple(row) for row in found["people"]] == [(7, "Ada", "people/1")]
+    for schema in (raw, bronze):
+        place.spark.sql(f"DROP SCHEMA {schema} CASCADE").collect()
