@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from origins.errors import OriginError
@@ -35,6 +36,8 @@ class File(NamedTuple):
 
 
 NOTHING: Mapping[str, File] = {}
+_file = partial(tuple.__new__, File)
+"""Makes one in half the time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,8 +155,9 @@ def _found(folder: str, segments: Sequence[str], prefix: str, known: Mapping[str
         if _is_hidden(name):
             continue
         if not entry.is_dir():
-            fits = not rest and (fits_all or fnmatchcase(name, head))
-            file = (known.get(prefix + name) or _seen(entry.path, prefix + name)) if fits else None
+            if rest or not (fits_all or fnmatchcase(name, head)):
+                continue
+            file = known.get(prefix + name) or _seen(entry.path, prefix + name)
             if file is not None:
                 yield file
         elif head == "**":
@@ -192,7 +196,7 @@ def _seen(path: str, name: str) -> File | None:
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return File(found.st_mtime_ns // 1_000_000, name, found.st_size)
+    return _file((found.st_mtime_ns // 1_000_000, name, found.st_size))
 
 
 def _fits(name: str, segments: Sequence[str]) -> bool:
