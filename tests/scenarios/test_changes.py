@@ -124,6 +124,16 @@ def test_a_destination_that_is_gone_is_waited_for_or_forgotten(place: Place) -> 
     assert (report.status, report.delivered, place.ids("tables/orders")) == ("succeeded", {"orders": 1}, [1])
 
 
+def test_how_a_run_makes_batches_changes_with_the_next_batch(place: Place) -> None:
+    """What was carried stays as it was."""
+    place.land("a.json", [order(1)])
+    place.load(ORDERS).run()
+    for number in (2, 3, 4):
+        place.land(f"{number}.json", [order(number)])
+    report = place.load(ORDERS.replace("batch: {files: 1}", "batch: {files: 2}, runners: 1")).run()
+    assert (report.batches, place.ids("tables/orders")) == (2, [1, 2, 3, 4])
+
+
 def test_a_renamed_destination_is_asked_under_its_old_name(place: Place) -> None:
     """It has the batch once, though the batch was open under the name that it had."""
     place.land("a.json", [order(1)])
