@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _CHECK = "delta.constraints."
 """How the names of the properties begin that hold constraints."""
 _OTHER_TYPES = "DELTA_FAILED_TO_MERGE_FIELDS"
+"""What Delta says when the types of columns are not those of the table."""
 _EXPLICIT = "delta.identity.allowExplicitInsert"
 _MOST_TO_COMPARE = 1 << 20
 """Bytes of a version's file up to which it is quicker to compare it than to have Spark describe the table."""

@@ -63,15 +63,15 @@ class Delta(Origin):
     def lane_names(self) -> tuple[str, ...]:
         return (*map(last_of_table, self.tables), *map(last_part, self.paths)) or super().lane_names()
 
-    def each(self) -> Sequence[Origin]:
+    def each(self, prefix: str = "") -> Sequence[Origin]:
         if not self.tables and not self.paths:
             return (self,)
         places = [*({"table": table} for table in self.tables), *({"path": path} for path in self.paths)]
-        return [self._alone(lane, **place) for lane, place in zip(self.lane_names(), places, strict=True)]
+        return [self._alone(prefix, lane, **place) for lane, place in zip(self.lane_names(), places, strict=True)]
 
-    def _alone(self, lane: str, *, table: str | None = None, path: str | None = None) -> Delta:
+    def _alone(self, prefix: str, lane: str, *, table: str | None = None, path: str | None = None) -> Delta:
         """The same for one of its tables."""
-        only = replace(self, table=table, path=path, tables=(), paths=(), name=lane)
+        only = replace(self, table=table, path=path, tables=(), paths=(), name=prefix + lane)
         object.__setattr__(only, "only_lane", lane)
         return only
 

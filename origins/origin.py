@@ -118,9 +118,9 @@ class Origin(ABC):
         """The lanes, in the order in which they are served."""
         return (self.only_lane,) if self.only_lane else tuple(str(lane) for lane in range(self.lanes))
 
-    def each(self) -> Sequence[Origin]:
-        """The origins as which it is read: itself; or, where every lane has columns of its own, one for each, with
-        the lane's name as its own."""
+    def each(self, prefix: str = "") -> Sequence[Origin]:
+        """The origins as which it is read: itself; or, where every lane has columns of its own, one for each, called
+        as the lane is, behind the prefix."""
         return (self,)
 
     def check_offset(self, lane: str, offset: JSON) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property, partial
@@ -168,9 +167,11 @@ class Pipeline:
 
     @cached_property
     def every_origin(self) -> Sequence[Origin]:
-        """The origins as they are read: one of several tables is an origin for each."""
-        found = [(given, each) for given in self.given_origins for each in given.each()]
-        return [self._within(given, each) if each.only_lane else each for given, each in found]
+        """The origins as they are read: one of several tables is an origin for each; among several origins its name
+        begins with that of the one that it is of."""
+        if self.origin is not None:
+            return self.origin.each()
+        return [each for given in self.origins for each in given.each(f"{given.name}/")]
 
     @cached_property
     def every_destination(self) -> Sequence[Destination]:
@@ -179,13 +180,6 @@ class Pipeline:
         lanes = [origin.name or "" for origin in self.every_origin if origin.only_lane]
         given = [(each, lanes if each.by_lane else ("",)) for each in self.destinations]
         return [each.of_lane(lane) if lane else each for each, own in given for lane in own]
-
-    def _within(self, given: Origin, origin: Origin) -> Origin:
-        """What stands for a lane of one of several origins has the name of that before its own."""
-        named = copy(origin)
-        prefix = "" if self.origin is not None else f"{given.name}/"
-        object.__setattr__(named, "name", prefix + origin.only_lane)
-        return named
 
     def lanes_of(self, origin: Origin) -> Mapping[str, str]:
         """The origin's own names of its lanes, by the names that they have in the pipeline."""

@@ -17,22 +17,15 @@ from pyspark.sql.types import (
     MapType,
     ShortType,
     StringType,
-    StructType,
     TimestampNTZType,
     TimestampType,
     VariantType,
 )
 
 from origins.parquet_types import differences, differs, is_read_as
+from tests.origins.test_growth import struct
 
 INT, LONG, TEXT, REAL = IntegerType(), LongType(), StringType(), DoubleType()
-
-
-def struct(**fields: DataType) -> StructType:
-    found = StructType()
-    for name, kind in fields.items():
-        found.add(name, kind)
-    return found
 
 
 def test_differences_are_told_by_their_paths_however_deep() -> None:
