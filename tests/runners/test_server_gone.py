@@ -78,9 +78,12 @@ def test_a_server_that_is_not_there_when_a_run_begins_is_told_within_seconds(mon
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     monkeypatch.setattr("runners.reconnecting._QUICKLY", (0, 1))
+    monkeypatch.setattr("pyspark.SparkContext._active_spark_context", None)
+    monkeypatch.setattr("pyspark.sql.SparkSession._instantiatedSession", None)
     monkeypatch.setattr("pyspark.sql.connect.session.SparkSession._default_session", None)
     monkeypatch.setattr("pyspark.sql.connect.session.SparkSession._active_session", threading.local())
     monkeypatch.setenv("SPARK_REMOTE", f"sc://127.0.0.1:{port}")
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")  # the builder sets it for good
     with pytest.raises(SparkMissing, match=f"does not answer: UNAVAILABLE: .*:{port}") as told:
         obtain()
     assert "Is it running" in told.value.hint
