@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from origins.exact import exact, finer, is_finer
 from origins.names import HIDDEN, quoted, text
+from origins.schema import sql_type
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField
@@ -34,6 +36,8 @@ class Verdict:
 def typed_field(column: StructField, options: Mapping[str, str]) -> str:
     """A CSV field with the column's type; NULL if it cannot have it."""
     kind, value = column.dataType.simpleString(), quoted(column.name)
+    if is_finer(column.dataType):
+        return exact(f"try_cast({value} as {sql_type(finer(column.dataType))})", column.dataType)
     pattern = options.get(_PATTERNS.get(kind, ""))
     if pattern is None:
         return f"try_cast({value} as {kind})"

@@ -12,7 +12,7 @@ FORMATS: Mapping[str, Sequence[str]] = {
         *_TIMES, "timeZone", "locale", "multiLine", "lineSep", "encoding", "primitivesAsString", "prefersDecimal",
         "samplingRatio", "allowComments", "allowUnquotedFieldNames", "allowSingleQuotes", "allowNumericLeadingZeros",
         "allowBackslashEscapingAnyCharacter", "allowUnquotedControlChars", "allowNonNumericNumbers",
-        "maxStringLen", "maxNestingDepth", "maxNumLen",
+        "maxStringLen", "maxNestingDepth", "maxNumLen", "enableDateTimeParsingFallback",
     ),
     "csv": (
         *_TIMES, "header", "sep", "delimiter", "encoding", "quote", "escape", "comment", "multiLine", "lineSep",
@@ -58,11 +58,11 @@ TAKEN: Mapping[str, Mapping[str, str]] = {
 
 _DEFAULTS: Mapping[str, Mapping[str, str]] = {
     "csv": {"escape": '"', "maxcolumns": "100000"},
-    "json": {"locale": "en-CH", "maxstringlen": str(2**31 - 1)},
+    "json": {"locale": "en-CH", "maxstringlen": str(2**31 - 1), "enabledatetimeparsingfallback": "false"},
 }
 """A quote inside quotes is doubled, as spreadsheets and RFC 4180 write it. With Spark's own locale the text "1,5"
-would be the decimal 15, in silence. A line with more than 20,480 fields would fail its batch, and one with a text of
-more than 20 MB would be refused."""
+would be the decimal 15, in silence, and with its fallback "17" the date 1970-01-18. A line with more than 20,480 fields
+would fail its batch, and one with a text of more than 20 MB would be refused."""
 
 
 ENCODINGS = ("UTF-8", "UTF8", "US-ASCII", "ISO-8859-1", "UTF-16", "UTF-16BE", "UTF-16LE", "UTF-32")

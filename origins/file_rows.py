@@ -13,6 +13,7 @@ from origins.changes import RESCUED, STOPS, Changes
 from origins.csv_header import Header, header_of, in_order
 from origins.csv_rows import CsvRows
 from origins.errors import OriginError
+from origins.exact import exact, finer_columns, is_finer
 from origins.file_columns import FILE, METADATA, check_folders, folder_columns, from_folder
 from origins.file_options import ENCODINGS
 from origins.json_changes import JsonChanges
@@ -22,7 +23,7 @@ from origins.json_rescue import JsonRescue
 from origins.json_tail import is_whole, none_has_tail
 from origins.listing import Place
 from origins.nack import REFUSED
-from origins.names import below, quoted, text
+from origins.names import HIDDEN, below, quoted, text
 from origins.origin import PLACE
 from origins.parquet_rows import ParquetRows
 
@@ -140,10 +141,16 @@ class FileRows:
             apart = JsonRescue(wrong=wrong)
             files = replace(self, told={**self.told, RESCUED: apart.kept}) if self.changes.rescues else self
             return files.selected(apart.rows(self.lines(spark, names, places)), given, apart.verdict(), places)
-        if places and (not clean or is_whole(self.options)):
+        fine = [column for column in schema if is_finer(column.dataType)]
+        if places and (fine or not clean or is_whole(self.options)):
             return self.selected(parsed(self.lines(spark, names, places), wrong), given, of_json_text(wrong), places)
-        frame = self.load(spark, names, _with_corrupt(schema), self.options, places)
-        rows = self.selected(frame, given, of_json(schema, self.options, in_words=places), places)
+        frame = self.load(spark, names, _with_corrupt(finer_columns(schema)), self.options, places)
+        typed = {column.name: f"{HIDDEN}{index}" for index, column in enumerate(fine)}
+        frame = frame.selectExpr(
+            "*", *(f"{exact(quoted(each.name), each.dataType)} as {typed[each.name]}" for each in fine)
+        )
+        verdict = of_json(schema, self.options, typed, in_words=places)
+        rows = self.selected(frame, {**given, **typed}, verdict, places)
         if clean:
             return rows
         nothing = [F.lit(None).cast(column.dataType).alias(column.name) for column in schema]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from origins.bad_lines import CORRUPT, Verdict, as_map, misfits
+from origins.exact import exact, finer_columns, is_finer, is_inexact
 from origins.json_changes import JsonChanges
 from origins.json_tail import as_array, has_tail, is_array, is_whole, parts
 from origins.names import HIDDEN, quoted, text
@@ -29,15 +30,17 @@ def has_more(options: Mapping[str, str]) -> str:
     return has_tail(quoted(LINE), as_map(options), whole_file=is_whole(options))
 
 
-def of_json(schema: StructType, options: Mapping[str, str], *, in_words: bool) -> Verdict:
-    """The verdict on what Spark's reader has read, but for what stands behind a line's first value.
+def of_json(schema: StructType, options: Mapping[str, str], typed: Mapping[str, str], *, in_words: bool) -> Verdict:
+    """The verdict on what Spark's reader has read, but for what stands behind a line's first value. `typed` says where
+    columns stand that were read with a finer type.
 
     Spark parses only the columns that are used. So the verdict asks for all of them, in a condition that is never
     true and that no optimizer sees through: whether a line is bad must not depend on what is done with it.
     """
     corrupt = quoted(CORRUPT)
     nothing = " and ".join(f"{quoted(name)} is null" for name in schema.names)
-    is_bad = f"{corrupt} is not null or coalesce({nothing} and char_length({corrupt}) < 0, false)"
+    lost = [f" or ({quoted(name)} is not null and {at} is null)" for name, at in typed.items()]
+    is_bad = f"{corrupt} is not null or coalesce({nothing} and char_length({corrupt}) < 0, false){''.join(lost)}"
     why = _misfits(schema, corrupt, options) if in_words else text(_no_object(options))
     return Verdict(is_bad=is_bad, why=why, raw=corrupt)
 
@@ -111,13 +114,21 @@ def parsed(lines: DataFrame, wrong: JsonChanges) -> DataFrame:
     frame = lines.withColumn(_PARSED, F.when(F.expr(_ONCE), value)).where(f"{_PARSED} is not null")
     frame = frame.withColumn(_WRONG, F.expr(f"case when {_ONCE} then {_wrong(wrong)} end"))
     line, row = quoted(LINE), _PARSED
-    is_bad = f"{_is_broken(options)} or {_WRONG} is not null"
+    is_bad = f"{_is_broken(options)} or {_WRONG} is not null or {_is_inexact(schema, options)}"
     frame = frame.withColumn(CORRUPT, F.expr(f"case when {is_bad} then {line} end"))
     if is_whole(options):
         rows = f"if({CORRUPT} is null, {_PARSED}.{_ROW}, array(null))"
         frame, row = frame.withColumn(_ROW, F.explode(F.expr(rows))), _ROW
-    columns = [F.col(f"{row}.{quoted(name)}").alias(name) for name in schema.names]
+    columns = [F.expr(exact(f"{row}.{quoted(each.name)}", each.dataType)).alias(each.name) for each in schema]
     return frame.select(*lines.columns, _PARSED, _WRONG, CORRUPT, *columns)
+
+
+def _is_inexact(schema: StructType, options: Mapping[str, str]) -> str:
+    """SQL that is true where something was parsed that is too fine for its column."""
+    row = "row" if is_whole(options) else _PARSED
+    lost = [is_inexact(f"{row}.{quoted(each.name)}", each.dataType) for each in schema if is_finer(each.dataType)]
+    any_of = " or ".join(lost) or "false"
+    return f"coalesce(exists({_PARSED}.{_ROW}, row -> {any_of}), false)" if lost and row == "row" else any_of
 
 
 def _is_broken(options: Mapping[str, str]) -> str:
@@ -138,7 +149,8 @@ def _value(options: Mapping[str, str]) -> str:
 def _kind(schema: StructType, options: Mapping[str, str]) -> StructType:
     from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
-    columns = [StructField(_ROW, ArrayType(schema))] if is_whole(options) else schema.fields
+    fine = finer_columns(schema)
+    columns = [StructField(_ROW, ArrayType(fine))] if is_whole(options) else fine.fields
     return StructType([*columns, StructField(CORRUPT, StringType())])
 
 

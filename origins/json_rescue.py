@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from origins.bad_lines import CORRUPT, Verdict, as_map, is_wider, misfit
 from origins.changes import Changes
+from origins.exact import exact, finer, finer_columns, is_inexact
 from origins.json_changes import JsonChanges
 from origins.json_keys import inside, keys_of
 from origins.json_lines import LINE, NO_FILE, has_more, objects, said_of_more
@@ -71,20 +72,20 @@ class JsonRescue:
         if is_whole(self.wrong.options):
             lines, is_file = objects(lines, self.wrong.options), NO_FILE
         told = {**self._options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-        kind = StructType([*schema.fields, StructField(CORRUPT, StringType())])
+        kind = StructType([*finer_columns(schema), StructField(CORRUPT, StringType())])
         frame = lines.withColumn(_PARSED, F.when(F.expr(_ONCE), F.from_json(line, kind, told)))
         frame = frame.where(f"{_PARSED} is not null")
         steps = {
             _NO_OBJECT: f"{is_file} or {has_more(self._options)} or not is_valid_utf8({line}) or "
             f"({_PARSED}.{CORRUPT} is not null and {_is_no_object(line)})",
-            _MISFITS: f"if({_PARSED}.{CORRUPT} is null or {_NO_OBJECT}, {_NOTHING}, {self._misfits(schema)})",
+            _MISFITS: f"if({_fits(schema)} or {_NO_OBJECT}, {_NOTHING}, {self._misfits(schema)})",
             _PATHS: f"if({_NO_OBJECT}, cast(array() as array<string>), {self._each.strange(line)})",
             _WRONG: f"if({_NO_OBJECT}, null, {self._each.refused(line, _PATHS)})",
             _KEPT: f"if({_NO_OBJECT}, cast(array() as array<string>), {self._keys()})",
         }
         for name, step in steps.items():
             frame = frame.withColumn(name, F.expr(f"case when {_ONCE} then {step} end"))
-        columns = [F.expr(_fitting(column.name)).alias(column.name) for column in schema]
+        columns = [F.expr(_fitting(column)).alias(column.name) for column in schema]
         kept = [name for name in lines.columns if name not in schema.names]
         return frame.select(*kept, *steps, *columns)
 
@@ -112,9 +113,10 @@ class JsonRescue:
     def _misfits(self, schema: StructType) -> str:
         line, items = quoted(LINE), []
         for column in schema:
-            own = f"{quoted(column.name)} {sql_type(column.dataType)}, {CORRUPT} string"
+            own = f"{quoted(column.name)} {sql_type(finer(column.dataType))}, {CORRUPT} string"
             alone = f"from_json({line}, {text(own)}, {as_map(self._options)}).{CORRUPT} is not null"
-            items.append(f"if({alone}, {_item(column, inside(line, column.name, 'string', self._options))}, null)")
+            is_lost = f"{alone} or {_is_inexact(column)}"
+            items.append(f"if({is_lost}, {_item(column, inside(line, column.name, 'string', self._options))}, null)")
         return f"filter(array({', '.join(items)}), each -> each is not null)"
 
     def _keys(self) -> str:
@@ -139,9 +141,18 @@ def _of_kinds(kinds: list[str]) -> str:
     return f"filter({_MISFITS}, each -> {asked})"
 
 
-def _fitting(name: str) -> str:
-    lost = f"{_NO_OBJECT} or exists({_MISFITS}, each -> each.name = {text(name)})"
-    return f"case when not ({lost}) then {_PARSED}.{quoted(name)} end"
+def _fits(schema: StructType) -> str:
+    inexact = " or ".join([_is_inexact(column) for column in schema])
+    return f"({_PARSED}.{CORRUPT} is null and not ({inexact}))"
+
+
+def _is_inexact(column: StructField) -> str:
+    return is_inexact(f"{_PARSED}.{quoted(column.name)}", column.dataType)
+
+
+def _fitting(column: StructField) -> str:
+    lost = f"{_NO_OBJECT} or exists({_MISFITS}, each -> each.name = {text(column.name)})"
+    return f"case when not ({lost}) then {exact(f'{_PARSED}.{quoted(column.name)}', column.dataType)} end"
 
 
 def _is_no_object(line: str) -> str:

@@ -300,6 +300,12 @@ BAD_JSON = {
     '{"amount": 12345678901}': "column amount: '12345678901' is not a decimal(10,2)",
     '{"amount": ""}': "column amount: '' is not a decimal(10,2)",
     '{"amount": "1,5"}': "column amount: '1,5' is not a decimal(10,2)",
+    '{"amount": 1.505}': "column amount: '1.505' is not a decimal(10,2)",
+    '{"amount": "15.05e-1"}': "column amount: '15.05e-1' is not a decimal(10,2)",
+    '{"amount": "99999999.999"}': "column amount: '99999999.999' is not a decimal(10,2)",
+    '{"parts": {"each": [1.5, 1.505]}}': "column parts: '{\"each\":[1.5,1.505]}' is not a "
+    "struct<each:array<decimal(10,2)>>",
+    '{"day": "17"}': "column day: '17' is not a date",
     '{"tags": "none"}': "column tags: 'none' is not an array<int>",
     '{"tags": [1, "x"]}': "column tags: '[1,\"x\"]' is not an array<int>",
     '{"id": "' + "y" * 200 + '"}': "column id: '" + "y" * 80 + "…' is not a bigint",
@@ -351,7 +357,8 @@ class TestJson:
     def test_a_line_that_is_no_such_row_is_refused(self, spark: SparkSession, tmp_path: Path) -> None:
         """Never NULL in silence: the reason names the file, the column, the value and the type, and has the line."""
         (tmp_path / "part-1.json").write_text("\n".join(['{"id": 1}', *BAD_JSON, "", " ", '{"id": 3}']))
-        schema = "id long, amount decimal(10,2), at timestamp, tags array<int>, inner struct<a: int>"
+        schema = "id long, amount decimal(10,2), at timestamp, day date, tags array<int>, inner struct<a: int>"
+        schema += ", parts struct<each: array<decimal(10,2)>>"
         files = Files(path=str(tmp_path), format="json", schema=schema)
         assert [nack.asDict() for nack in refused(spark, files)] == [
             {"code": "PARSE", "message": f"part-1.json: {message}", "raw": line} for line, message in BAD_JSON.items()
@@ -473,6 +480,8 @@ BAD_CSV = {
     "1,sieben,a": "column amount: 'sieben' is not a decimal(10,2)",
     '1,"1,5",a': "column amount: '1,5' is not a decimal(10,2)",
     "1,123456789,a": "column amount: '123456789' is not a decimal(10,2)",
+    "1,1.505,a": "column amount: '1.505' is not a decimal(10,2)",
+    "1,1e-3,a": "column amount: '1e-3' is not a decimal(10,2)",
     "x,,a": "column id: 'x' is not an int",
     "x,y,a": "column id: 'x' is not an int; column amount: 'y' is not a decimal(10,2)",
     "1": "this line has 1 field, and 3 were expected",

@@ -285,6 +285,48 @@ def test_numbers_of_a_whole_file_keep_all_their_digits(spark: SparkSession, tmp_
     assert (str(second.id), second["_rescued"]) == ("1.50", f'{{"x":{digits}}}')
 
 
+FINE = {
+    "lines": ("json", {}, '{"amount": 1.500}\n{"amount": 1.505}\n{"amount": 22.5e-1}\n', '{"amount": 1.505}'),
+    "a file": ("json", {"multiLine": True}, '[{"amount": 1.500}, {"amount": 1.505}, {"amount": 22.5e-1}]', None),
+    "fields": ("csv", {}, "amount\n1.500\n1.505\n22.5e-1\n", "1.505"),
+    "fields over lines": ("csv", {"multiLine": True}, "amount\n1.500\n1.505\n22.5e-1\n", "1.505"),
+}
+
+
+@pytest.mark.promise("CD-16")
+@pytest.mark.parametrize("case", FINE)
+@pytest.mark.parametrize("policy", ["nack", "rescue"])
+@pytest.mark.parametrize("looked_at", [True, False])
+def test_a_decimal_that_is_too_fine_is_not_rounded(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str, policy: str, looked_at: bool
+) -> None:
+    """It is refused or rescued as one that is too large is; zeros behind it make it no finer."""
+    if not looked_at:
+        monkeypatch.setattr(look, "MODERATE", 0)
+    kind, options, content, raw = FINE[case]
+    (tmp_path / "a").write_text(content)
+    files = Files(
+        path=str(tmp_path),
+        format=kind,
+        schema="amount decimal(10,2)",
+        options=options,
+        on_change={"wider": policy},
+    )
+    rows = both_ways(spark, files)
+    if policy == "rescue":
+        assert [
+            (str(row.amount), row["_rescued"] and float(json.loads(row["_rescued"])["amount"])) for row in rows
+        ] == [
+            ("1.50", None),
+            ("None", 1.505),
+            ("2.25", None),
+        ]
+    elif raw is None:
+        assert [row[REFUSED].raw for row in rows] == [content]
+    else:
+        assert [row[REFUSED].raw if row[REFUSED] else str(row.amount) for row in rows] == ["1.50", raw, "2.25"]
+
+
 FIELDS = ["1,a,x", "3000000000,b,x", "six,c,x", "7,d", "8,e,x,y"]
 CSV: dict[str, tuple[Mapping[str, str], list[Any]]] = {
     "what holds by itself": ({}, [(1, "a"), *["PARSE"] * 4, "stop"]),
