@@ -6,6 +6,7 @@ import json
 import random
 import re
 from collections import Counter
+from collections.abc import Callable
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -140,24 +141,37 @@ def test_a_run_that_goes_on_grows_with_what_comes(place: Place) -> None:
     ]
 
 
-def objects(chance: random.Random) -> bytes:
-    """Lines of JSON with keys and values that fit or do not, among them anything."""
+def some_objects(chance: random.Random) -> list[str]:
+    """JSON with keys and values that fit or do not."""
     values = [1, 2**40, "x", None, 1.5, {"a": 1}, {"a": "x", "b": 2}, [1]]
     keys = ["id", "note", "ID", "s", "new", "other"]
-    lines = [
-        json.dumps({key: chance.choice(values) for key in chance.sample(keys, chance.randint(0, 4))}).encode()
+    return [
+        json.dumps({key: chance.choice(values) for key in chance.sample(keys, chance.randint(0, 4))})
         for _ in range(chance.randint(0, 12))
     ]
-    return b"\n".join(lines) + b"\n" + anything(chance)
 
 
-def fields(chance: random.Random) -> bytes:
+def objects(chance: random.Random) -> tuple[bytes, list[str]]:
+    """Lines of JSON, among them anything."""
+    made = "\n".join(some_objects(chance)).encode() + b"\n" + anything(chance)
+    return made, lines_of("json", made)
+
+
+def arrays(chance: random.Random) -> tuple[bytes, list[str]]:
+    """Files of one array of JSON, and some that are none."""
+    found = some_objects(chance)
+    made = "[" + ",\n".join(found) + "]" + chance.choice(["", "", "\n", "]", "{}"])
+    return made.encode(), [made] if made[-2:] in ("]]", "{}") else found
+
+
+def fields(chance: random.Random) -> tuple[bytes, list[str]]:
     """CSV with some of the columns, in any order, and others."""
     names = chance.sample(["id", "note", "s", "new", "other"], chance.randint(1, 5))
     lines = [
         ",".join(chance.choice(["1", str(2**40), "x", "", "1.5"]) for _ in names) for _ in range(chance.randint(0, 12))
     ]
-    return "\n".join([",".join(names), *lines, ""]).encode() + anything(chance)
+    made = "\n".join([",".join(names), *lines, ""]).encode() + anything(chance)
+    return made, lines_of("csv", made)
 
 
 POLICIES = {
@@ -167,11 +181,17 @@ POLICIES = {
 }
 
 
+CASES = [
+    *(("csv", fields, "", policy) for policy in POLICIES),
+    *(("json", objects, "", policy) for policy in POLICIES),
+    *(("json", arrays, ", options: {multiLine: true}", policy) for policy in ("rescue", "evolve")),
+]
+
+
 @pytest.mark.promise("CD-16", "DQ-01")
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize(("kind", "content"), [("csv", fields), ("json", objects)])
+@pytest.mark.parametrize(("kind", "content", "options", "policy"), CASES)
 def test_under_every_policy_every_line_is_delivered_or_refused_once(
-    place: Place, kind: str, content: object, policy: str
+    place: Place, kind: str, content: Callable[[random.Random], tuple[bytes, list[str]]], options: str, policy: str
 ) -> None:
     """The DLQ has the file and the raw content of each refused line, under the code of a change or of a bad line."""
     chance = random.Random(f"{kind} {policy}")
@@ -179,15 +199,15 @@ def test_under_every_policy_every_line_is_delivered_or_refused_once(
     landing.mkdir()
     lines: Counter[tuple[str, str]] = Counter()
     for number in range(20):
-        made = content(chance)  # type: ignore[operator]
+        made, found = content(chance)
         (landing / f"{number:02}").write_bytes(made)
-        lines.update((f"{number:02}", line) for line in lines_of(kind, made))
+        lines.update((f"{number:02}", line) for line in found)
     s = "struct<a: int>" if kind == "json" else "int"
     definition = f"""
 name: orders
 origin:
   files: {{path: "landing/*", format: {kind}, schema: "id int, note string, s {s}", metadata: [file_name],
-           on_change: {POLICIES[policy]}}}
+           on_change: {POLICIES[policy]}{options}}}
 destinations: [{{delta: {{path: tables/orders}}}}]
 dlq: {{window: 0}}
 """
