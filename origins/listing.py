@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from origins.errors import OriginError
@@ -79,8 +80,9 @@ class Place:
             root = without_scheme(self.root)
             found = _found(root, self.segments, "", known)
             once = set(found) if "**" in self.segments else found
-            return sorted(once, key=tuple)
-        return sorted(file for file in self._listed(spark, [literally(self.root)]) if _fits(file.name, self.segments))
+            return _in_order(once)
+        listed = self._listed(spark, [literally(self.root)])
+        return _in_order(file for file in listed if _fits(file.name, self.segments))
 
     def look(self, spark: SparkSession, names: Sequence[str]) -> dict[str, File]:
         """The files of these names as they are now; one that is gone is left out."""
@@ -109,6 +111,13 @@ class Place:
         for row in rows:
             name = row.path[row.path.index(self.root.rstrip("/") + "/") + len(self.root.rstrip("/")) + 1 :]
             yield File(row.modified, name, row.length)
+
+
+def _in_order(files: Iterable[File]) -> list[File]:
+    """By name and then, since sorting keeps the order of equals, by time: a third of what comparing pairs costs."""
+    ordered = sorted(files, key=itemgetter(1))
+    ordered.sort(key=itemgetter(0))
+    return ordered
 
 
 def literally(path: str) -> str:
