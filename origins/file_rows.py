@@ -49,6 +49,8 @@ class FileRows:
     """The columns that say what is known of the file."""
     told: Mapping[str, str] = field(default_factory=dict)
     """The columns that are in no line: for each, SQL over `FILE`."""
+    name: str = ""
+    """The only file that is read, if there is only one: its rows need not be asked where they come from."""
 
     @property
     def has_header(self) -> bool:
@@ -70,7 +72,8 @@ class FileRows:
             told.update({name: METADATA[name][1] for name in self.metadata if name in schema.names})
             told.update({RESCUED: "cast(null as string)"} if self.changes.rescues else {})
             lines = StructType([column for column in schema if column.name not in told])
-            frame = replace(self, told=told)._lines_as_rows(spark, group, lines, places=places)
+            only = group[0] if len(group) == 1 else ""
+            frame = replace(self, told=told, name=only)._lines_as_rows(spark, group, lines, places=places)
             if told:
                 besides = [name for name in frame.columns if name not in schema.names]
                 frame = frame.select(*map(quoted, [*schema.names, *besides]))
@@ -204,7 +207,7 @@ class FileRows:
         """The columns under their names, beside them the verdict and the place."""
         from pyspark.sql import functions as F
 
-        path = below(self.place.root, f"{FILE}.file_path")
+        path = text(self.name) if self.name else below(self.place.root, f"{FILE}.file_path")
         chosen = [F.col(quoted(given)).alias(name) for name, given in columns.items()]
         chosen += [F.expr(value).alias(name) for name, value in self.told.items()]
         if verdict:
