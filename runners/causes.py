@@ -10,9 +10,10 @@ from origins.errors import WherryError
 from runners.errors import CarryFailed
 
 _FORGOTTEN = ("INVALID_HANDLE.", "RESPONSE_ALREADY_RECEIVED", "NO_ACTIVE_SESSION")
+_CAME_BETWEEN = "somebody else's commit came in between"
 _CANCELLED = "somebody cancelled the Spark job"
 PASSING = {
-    "somebody else's commit came in between": (
+    _CAME_BETWEEN: (
         "DELTA_CONCURRENT_",
         "DELTA_METADATA_CHANGED",
         "ConcurrentAppendException",
@@ -87,6 +88,11 @@ def passing(error: Exception, also: Sequence[str] = ()) -> str | None:
         if any(name.startswith(sign) for name in names for sign in signs):
             return why
     return None
+
+
+def came_between(error: Exception) -> bool:
+    """Whether a table took another commit than this one, a fence say: nothing is wrong with it."""
+    return passing(error) == _CAME_BETWEEN
 
 
 def is_cancelled(error: Exception) -> bool:

@@ -10,7 +10,7 @@ from destinations.destination import Identity, Written
 from destinations.dlq import DLQ, Dlq
 from origins.batch import JSON
 from runners.blame import of_a_row
-from runners.causes import unanswered
+from runners.causes import came_between, unanswered
 from runners.counts import Branch, Counts
 from runners.errors import LimitTripped, RefusedLate, StageStopped, Unbalanced, WindowTripped
 from runners.ledgers.entry import Entry
@@ -51,9 +51,6 @@ class Rules:
     """Whether the DLQ throws rows away."""
     replacing: frozenset[str] = frozenset()
     """The destinations of which a run's first batch replaces the rows, and so is written though it has none."""
-    shared: bool = False
-    """Whether other runs write beside this one; whichever takes lanes over fences the DLQ for all of them, so that what
-    fails there is asked for and tried again like any other write."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,7 +242,7 @@ def _delivered(flight: Flight, landed: Landed, rules: Rules) -> Step:
         task = _asking(flight, list(flight.failed.values()), list(flight.failed))
         return Step(flight=replace(flight, task=task, refusing=refusing))
     if landed.failed and (DLQ in landed.failed or rules.delivery == "after_all"):
-        final = DLQ in landed.failed and not rules.shared
+        final = DLQ in landed.failed and not came_between(landed.failed[DLQ])
         again = None if final else _asking(flight, list(landed.failed.values()), list(landed.failed))
         return Step(flight=replace(flight, task=None), error=next(iter(landed.failed.values())), again=again)
     return _next(flight, rules)

@@ -238,7 +238,6 @@ class Run:
                 dlq=self.pipeline.dlq,
                 delivery=self.pipeline.delivery,
                 discards=isinstance(self.dlq, Discard),
-                shared=self.assignment != "single",
                 replacing=frozenset(name for name, each in self.destinations.items() if each.replaces),
             ),
             max_in_flight=options.max_in_flight or len(lanes),

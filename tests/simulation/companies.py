@@ -74,7 +74,7 @@ class Partner(Owner):
             frees=self.world.assignment == "round_robin",
             bury=lambda owner: None,
         )
-        self.dispatcher.rules = Rules(dlq=self.world.dlq, delivery=self.dispatcher.rules.delivery, shared=True)
+        self.dispatcher.rules = Rules(dlq=self.world.dlq, delivery=self.dispatcher.rules.delivery)
         self.finishing = False
         self.waits = True
         """Whether it has to wait until another one has opened the pipeline."""

@@ -67,6 +67,10 @@ class Broken(Exception):
     """A write that the caller was told has failed."""
 
 
+class CommitFailedError(Broken):
+    """A write that did not land, for there was a fence since it began."""
+
+
 @dataclass(frozen=True)
 class Protections:
     """The rules of the protocol that a test can take away, to show what they are for."""
@@ -419,7 +423,7 @@ class Process:
         yield
         transaction = self.transactions.pop(key)
         if transaction.fences != table.fences:
-            raise Broken("fenced")
+            raise CommitFailedError("fenced")
         if self.world.retries and self.world.may_break():
             raise Broken("TimeoutError: nothing landed")
         transaction.land()

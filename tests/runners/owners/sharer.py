@@ -87,7 +87,7 @@ def main(folder: Path) -> None:
         journal=journal,
         crew=crew,
         clock=tenure.clock,
-        rules=Rules(shared=True),
+        rules=Rules(),
         max_in_flight=len(LANES),
         committed={},
         forget=lambda plan: None,

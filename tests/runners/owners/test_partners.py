@@ -136,7 +136,7 @@ class Partner:
             journal=self.journal,
             crew=self.crew,
             clock=world.clock,
-            rules=Rules(shared=True),
+            rules=Rules(),
             max_in_flight=len(LANES),
             committed={},
             forget=lambda _: None,
