@@ -10,9 +10,11 @@ import logging
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import warnings
 import weakref
@@ -183,8 +185,32 @@ def _launch(settings: Mapping[str, str]) -> None:
     if SparkContext._gateway is None:
         conf = SparkConf(loadDefaults=False, _jvm=None)
         conf.setAll(list(settings.items()))
-        gateway = launch_gateway(conf, {"start_new_session": True})  # type: ignore[no-untyped-call]
+        with _uninterrupted():
+            gateway = launch_gateway(conf, {"start_new_session": True})  # type: ignore[no-untyped-call]
         SparkContext._ensure_initialized(gateway=gateway)
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """The first Ctrl-C in here is heard at its end: a JVM that was interrupted before it could say where it is to be
+    found has nobody who ends it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+
+    def hear(number: int, frame: object) -> None:
+        came.append(number)
+        if len(came) > 1:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, hear)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if came:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _memory() -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -91,3 +93,31 @@ def test_a_program_with_a_session_of_its_own_ends(spark: SparkSession) -> None:
     ends = [sys.executable, "-c", ENDS]
     ran = subprocess.run(ends, env=given, capture_output=True, text=True, timeout=120, check=False)
     assert (ran.returncode, ran.stdout) == (0, "3\n"), ran.stderr
+
+
+INTERRUPTED = """
+import os, signal, subprocess
+from pyspark import java_gateway
+from runners.session import start
+
+class Popen(subprocess.Popen):
+    def __init__(self, *words, **options):
+        super().__init__(*words, **options)
+        print(self.pid, flush=True)
+        os.kill(os.getpid(), signal.SIGINT)
+
+java_gateway.Popen = Popen
+start({})
+"""
+
+
+@pytest.mark.spark
+def test_a_start_that_is_interrupted_leaves_no_jvm_behind() -> None:
+    """The JVM is given the time to say where it is, and ends with whoever started it."""
+    given = {**os.environ, "PYTHONPATH": os.getcwd()}
+    begins = [sys.executable, "-c", INTERRUPTED]
+    ran = subprocess.run(begins, env=given, capture_output=True, text=True, timeout=120, check=False)
+    assert "KeyboardInterrupt" in ran.stderr
+    with contextlib.suppress(ProcessLookupError):
+        ended, _, _ = select.select([os.pidfd_open(int(ran.stdout))], [], [], 60)
+        assert ended
