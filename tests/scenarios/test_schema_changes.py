@@ -188,6 +188,7 @@ CASES = [
 ]
 
 
+@pytest.mark.variant
 @pytest.mark.promise("CD-16", "DQ-01")
 @pytest.mark.parametrize(("kind", "content", "options", "policy"), CASES)
 def test_under_every_policy_every_line_is_delivered_or_refused_once(
@@ -257,6 +258,7 @@ def holds(written: Any, found: Any) -> bool:
     return written is None or found is not None
 
 
+@pytest.mark.variant
 @pytest.mark.promise("CD-16", "DQ-01")
 @pytest.mark.parametrize("policy", IN_PARQUET)
 def test_under_every_policy_every_row_of_parquet_is_delivered_or_refused_once(place: Place, policy: str) -> None:
