@@ -9,6 +9,8 @@ from pathlib import Path
 
 DOCUMENT = Path(__file__).parent / "CODES.md"
 _ENTRY = re.compile(r"^### `(?P<code>\w+)`\n(?P<text>.*?)(?=^##|\Z)", re.DOTALL | re.MULTILINE)
+_SENTENCE = re.compile(r"(?P<said>(?:`[^`]*`|[^`])*?)[.:](?: |$)")
+"""A dot or a colon between backticks ends no sentence."""
 
 
 @functools.cache
@@ -19,6 +21,8 @@ def codes() -> Mapping[str, str]:
 
 
 def summary(code: str) -> str:
-    """What a code means, up to the first full stop or colon."""
+    """What a code means, up to the first full stop or colon; one inside of a name or a command ends nothing."""
     said = " ".join(codes()[code].split("\n- ")[0].split())
-    return re.split(r"(?<=[.:]) ", said)[0].removesuffix(":").removesuffix(".") + "."
+    first = _SENTENCE.match(said)
+    assert first is not None, code
+    return f"{first['said']}."

@@ -77,6 +77,7 @@ def test_all_codes_are_listed_with_a_sentence(capsys: pytest.CaptureFixture[str]
     out = capsys.readouterr().out
     assert "OWNED           Another run has the pipeline, here or on another host.\n" in out
     assert "PARSE           The origin could not read it.\n" in out
+    assert "STAGE_STOP      A stage with `on_error: stop` refused a row.\n" in out
     assert cli.execute(["explain", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["CAST"].startswith("A value cannot be converted")
     assert cli.execute(["explain", "CAST", "--json"]) == 0
