@@ -109,18 +109,22 @@ def _text(file: Path) -> str:
         with file.open("rb") as opened:
             return decoded(opened.read(LARGEST + 1), file.name)
     except FileNotFoundError as error:
-        there = [other.name for other in _siblings(file)]
-        near = difflib.get_close_matches(file.name, there, n=1) or there[:1]
-        hint = f"There is {file.with_name(near[0])}." if near else "`wherry demo` makes one to start from."
+        hint = _there_is(file.parent, file.name)
         raise DefinitionError(str(file), [Problem(path="", message="there is no such file")], hint=hint) from error
+    except IsADirectoryError as error:
+        said = "this is a folder; name the definition in it"
+        hint = _there_is(file, f"{file.absolute().name}.yaml")
+        raise DefinitionError(str(file), [Problem(path="", message=said)], hint=hint) from error
     except OSError as error:
         raise DefinitionError(str(file), [Problem(path="", message=f"cannot be read: {error.strerror}")]) from error
 
 
-def _siblings(file: Path) -> list[Path]:
-    if not file.parent.is_dir():
-        return []
-    return sorted(other for other in file.parent.iterdir() if other.suffix in (".yaml", ".yml"))
+def _there_is(folder: Path, name: str) -> str:
+    """Which definition of the folder may be meant by the name."""
+    there = folder.iterdir() if folder.is_dir() else ()
+    known = sorted(each.name for each in there if each.suffix in (".yaml", ".yml"))
+    near = difflib.get_close_matches(name, known, n=1) or known[:1]
+    return f"There is {folder / near[0]}." if near else "`wherry demo` makes one to start from."
 
 
 def _placed(problem: Problem, places: Mapping[str, Node]) -> Problem:

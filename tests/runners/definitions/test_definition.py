@@ -532,10 +532,22 @@ def test_a_missing_file_is_told_with_the_one_that_is_there(tmp_path: Path) -> No
     with pytest.raises(DefinitionError, match="there is no such file") as caught:
         load(tmp_path / "order.yml", kinds=TOYS)
     assert caught.value.hint == f"There is {tmp_path / 'orders.yaml'}."
-    with pytest.raises(DefinitionError, match=r"cannot be read: Is a directory"):
-        load(tmp_path, kinds=TOYS)
     with pytest.raises(DefinitionError, match="there is no such file"):
         load(tmp_path / "no" / "such.yaml", kinds=TOYS)
+
+
+def test_a_folder_is_told_with_the_definition_in_it(tmp_path: Path) -> None:
+    """The one that is called like the folder, or the nearest to that."""
+    folder = tmp_path / "orders"
+    folder.mkdir()
+    with pytest.raises(DefinitionError, match="this is a folder; name the definition in it") as caught:
+        load(folder, kinds=TOYS)
+    assert caught.value.hint == "`wherry demo` makes one to start from."
+    for name in ("customers.yaml", "orders.yaml"):
+        (folder / name).write_text(SMALLEST)
+    with pytest.raises(DefinitionError) as caught:
+        load(folder, kinds=TOYS)
+    assert caught.value.hint == f"There is {folder / 'orders.yaml'}."
 
 
 KEY = 'hunter2"\\x'
