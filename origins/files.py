@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, ClassVar, Literal, cast
 
 from origins.batch import JSON, Batch
@@ -178,7 +179,7 @@ class Files(Origin):
         place, carried = place_of(self.path), {name: (size, modified) for name, size, modified in parts}
         now = place.look(cast("SparkSession", None), list(carried))
         return {
-            name: f"it had {carried[name][0]:,} bytes and now has {file.size:,}"
+            name: _difference(File(carried[name][1], name, carried[name][0]), file)
             for name, file in now.items()
             if (file.size, file.modified) != carried[name]
         }
@@ -251,8 +252,19 @@ def _check(place: Place, planned: Sequence[File], now: Mapping[str, File]) -> No
         found = now.get(file.name)
         if found == file:
             continue
-        what = "is gone" if found is None else f"has changed (it had {file.size:,} bytes and now has {found.size:,})"
+        what = "is gone" if found is None else f"has changed ({_difference(file, found)})"
         raise OriginError(
             f"{place.full(file.name)} {what} since its batch was planned; nothing of the batch was read.",
             hint="Run again: a batch that no destination has yet is planned anew from the files as they are.",
         )
+
+
+def _difference(then: File, now: File) -> str:
+    """In what a file differs from what it was: its size, or else the time when it was written."""
+    if then.size != now.size:
+        return f"it had {then.size:,} bytes and now has {now.size:,}"
+    return f"it was written at {_moment(then)} and again at {_moment(now)}"
+
+
+def _moment(file: File) -> str:
+    return datetime.fromtimestamp(file.modified / 1000, timezone.utc).isoformat(" ", "milliseconds")[:-6] + " UTC"
