@@ -10,7 +10,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TypeAlias
 
 from origins.batch import JSON, Limits, Span
-from origins.origin import Backlog
+from origins.origin import Backlog, Origin
 from runners.errors import Refusal
 from runners.journal import Journal
 from runners.ledgers.entry import Entry, Settled
@@ -53,19 +53,13 @@ class Backfill:
 
         It goes on where an earlier run of the same backfill ended.
         """
-        if self.only is not None and self.only not in source.destinations:
-            raise Refusal(
-                f"There is no destination '{self.only}'; there are: {', '.join(source.destinations)}.",
-                hint="Name one of them with --only, or leave it out.",
-            )
+        self._check(source.destinations, journal)
         name, until = self._begun(journal)
         found = self.among(journal.settled(), until)
 
         def past(feed: Feed) -> Feed:
             origin = next(each for each in pipeline.every_origin if (each.name or "origin") == feed.origin)
-            asked = [each for each in pipeline.every_destination if self.only in (None, each.name)]
-            own = any(each.takes(pipeline.lanes_of(origin)) for each in asked)
-            lanes = {lane: batches for lane, batches in found.items() if own and pipeline.owns(origin, lane)}
+            lanes = {lane: batches for lane, batches in found.items() if self._brings(pipeline, origin, lane)}
             return replace(
                 feed,
                 lanes={f"{name}/{lane}": lane for lane in lanes},
@@ -79,6 +73,22 @@ class Backfill:
             feeds=[past(feed) for feed in source.feeds],
         )
 
+    def left(self, pipeline: Pipeline, journal: Journal) -> Mapping[str, Sequence[Settled]]:
+        """The batches that it would carry if it were called now, lane by lane: an earlier call's are not among them."""
+        self._check([str(each.name) for each in pipeline.every_destination], journal)
+        known = None if self.again else journal.state.backfills.get(self.key)
+        until = datetime.fromisoformat(known["at"]) if known else datetime.now(timezone.utc)
+        found = {
+            lane: _behind(batches, journal.state.lane(f"{known['name']}/{lane}").offset if known else None)
+            for lane, batches in self.among(journal.settled(), until).items()
+            if any(self._brings(pipeline, origin, lane) for origin in pipeline.every_origin)
+        }
+        return {lane: batches for lane, batches in found.items() if batches}
+
+    def carried(self, journal: Journal) -> bool:
+        """Whether the same backfill has begun before, so that this call goes on with it."""
+        return not self.again and self.key in journal.state.backfills
+
     def among(self, carried: Sequence[Settled], until: datetime) -> Mapping[str, Sequence[Settled]]:
         """The batches that it holds, lane by lane, in their order; none that was committed later than `until`."""
         lanes: dict[str, list[Settled]] = {}
@@ -89,6 +99,24 @@ class Backfill:
             if begun and not ended and _from(batch, until) <= 0 and ours:
                 lanes.setdefault(batch.lane, []).append(batch)
         return lanes
+
+    def _check(self, destinations: Sequence[str], journal: Journal) -> None:
+        if self.only is not None and self.only not in destinations:
+            raise Refusal(
+                f"There is no destination '{self.only}'; there are: {', '.join(destinations)}.",
+                hint="Name one of them with --only, or leave it out.",
+            )
+        lanes = [lane for lane in journal.state.lanes if not is_aside(lane)]
+        if self.lane is not None and self.lane not in lanes:
+            raise Refusal(
+                f"Nothing was carried of a lane '{self.lane}'; of these there was: {', '.join(lanes) or 'none'}.",
+                hint="Name one of them with --lane, or leave it out.",
+            )
+
+    def _brings(self, pipeline: Pipeline, origin: Origin, lane: str) -> bool:
+        """Whether the lane is one of the origin, and a destination that gets the backfill wants its rows."""
+        asked = [each for each in pipeline.every_destination if self.only in (None, each.name)]
+        return pipeline.owns(origin, lane) and any(each.takes(pipeline.lanes_of(origin)) for each in asked)
 
     def _begun(self, journal: Journal) -> tuple[str, datetime]:
         """What its lanes are called, and when it began for the first time."""
@@ -130,6 +158,12 @@ def _from(batch: Settled, bound: Bound) -> int:
         return batch.number - bound
     apart = datetime.fromisoformat(batch.at) - bound
     return (apart > timedelta()) - (apart < timedelta())
+
+
+def _behind(batches: Sequence[Settled], offset: JSON) -> Sequence[Settled]:
+    """The batches behind the one that ended at the offset; all of them where none is carried yet."""
+    done = [at for at, batch in enumerate(batches) if offset is not None and _key(batch.span["end"]) == _key(offset)]
+    return batches[done[-1] + 1 :] if done else batches
 
 
 def _span(batch: Settled) -> Span:

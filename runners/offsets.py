@@ -175,9 +175,16 @@ def _check_offset(pipeline: Pipeline, owner: Origin | None, lane: str, offset: J
 
 
 def plan_backfill(pipeline: Pipeline, backfill: Backfill) -> Move:
-    """What a backfill carries again, lane by lane, and what becomes of it. The lanes themselves are not moved."""
+    """What a backfill carries again, lane by lane, and what becomes of it. The lanes themselves are not moved.
+
+    Raises `Refusal` where there is nothing that it would carry, with the reason.
+    """
     with _ledger(pipeline, locked=False) as journal:
-        found = backfill.among(journal.settled(), datetime.now(timezone.utc))
+        found = backfill.left(pipeline, journal)
+        if not found and backfill.carried(journal):
+            raise Refusal("This backfill was carried already, whole.", hint="Add --again to carry it once more.")
+        if not found:
+            raise Refusal("No batch that was carried lies there.", hint=_carried_ever(journal.settled()))
     lanes = {
         lane: LaneMove(
             before=batches[0].span["start"],
@@ -189,6 +196,20 @@ def plan_backfill(pipeline: Pipeline, backfill: Backfill) -> Move:
     }
     again = {name: what for name, what in _again(pipeline).items() if backfill.only in (None, name)}
     return Move(lanes=lanes, destinations=again)
+
+
+def _carried_ever(settled: Sequence[Settled]) -> str:
+    """From which batch to which there were any, lane by lane."""
+    lanes: dict[str, list[Settled]] = {}
+    for batch in sorted(settled, key=lambda batch: batch.number):
+        if not is_aside(batch.lane):
+            lanes.setdefault(batch.lane, []).append(batch)
+    told = [
+        f"Lane {lane} has batches {batches[0].number} to {batches[-1].number}, "
+        f"committed from {batches[0].at[:19]} to {batches[-1].at[:19]} UTC."
+        for lane, batches in lanes.items()
+    ]
+    return "\n".join(told[:20]) or "Nothing was carried yet."
 
 
 def carry_out(pipeline: Pipeline, move: Move, *, reason: str) -> None:

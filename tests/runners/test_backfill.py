@@ -114,6 +114,42 @@ def test_one_destination_alone_may_get_it() -> None:
         source(journal, Backfill(only="c", reason="a test"))
 
 
+def test_what_is_left_of_it_is_what_it_would_carry() -> None:
+    """Less what an earlier call has carried, unless it is to be carried again; nothing is begun by asking."""
+    ledger = MemoryLedger()
+    journal = Remembering(ledger)
+
+    def left(backfill: Backfill) -> dict[str, list[int]]:
+        return {lane: [batch.number for batch in batches] for lane, batches in backfill.left(PIPELINE, journal).items()}
+
+    past = Backfill(reason="a test")
+    assert left(past) == {"0": [1, 2], "1": [1, 2]}
+    assert not past.carried(journal)
+    lanes = source(journal, past).lanes
+    assert past.carried(journal)
+    lane = next(lane for lane in lanes if lane.endswith("/0"))
+    journal.record(Entry(kind="set", epoch=journal.state.epoch, body={"lanes": {lane: {"offset": 1}}}))
+    assert left(past) == {"0": [2], "1": [1, 2]}
+    journal.record(Entry(kind="set", epoch=journal.state.epoch, body={"lanes": {lane: {"offset": 2}}}))
+    assert left(past) == {"1": [1, 2]}
+    assert left(Backfill(again=True, reason="a test")) == {"0": [1, 2], "1": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"only": "c"}, "There is no destination 'c'; there are: a"),
+        ({"lane": "7"}, "Nothing was carried of a lane '7'; of these there was: 0"),
+    ],
+)
+def test_a_destination_or_a_lane_that_is_not_there_is_told_before_it_begins(given: dict[str, str], said: str) -> None:
+    """With those that there are."""
+    journal = Remembering(MemoryLedger())
+    journal.record(Entry(kind="set", epoch=journal.state.epoch, body={"lanes": {"0": {"offset": 1}}}))
+    with pytest.raises(Refusal, match=said):
+        Backfill(**given, reason="a test").left(PIPELINE, journal)  # type: ignore[arg-type]
+
+
 def test_it_needs_a_reason() -> None:
     """Which the ledger keeps."""
     with pytest.raises(Refusal, match="needs a reason"):

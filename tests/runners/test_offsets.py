@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from origins.batch import JSON
+from runners.backfill import Backfill
 from runners.errors import Refusal
 from runners.journal import Journal
 from runners.ledgers.delta_ledger import DeltaLedger
 from runners.ledgers.entry import Entry
-from runners.offsets import Move, carry_out, plan_reset, plan_rewind, plan_set
+from runners.offsets import Move, carry_out, plan_backfill, plan_reset, plan_rewind, plan_set
 from runners.owners.ownership import host_identity
 from runners.pipeline import Pipeline
 from tests.runners.test_progress import plan, settle
@@ -85,3 +86,19 @@ def test_offsets_stay_while_a_batch_is_open(orders: Pipeline, tmp_path: Path) ->
             move()
     journal.look()
     assert journal.state.lane("0").offset == 6
+
+
+def test_a_backfill_says_what_comes_again_or_why_nothing_does(orders: Pipeline) -> None:
+    """Before a Spark is started for it: how much, which batches there were, or that it was carried already."""
+    assert again(plan_backfill(orders, Backfill(start=2, reason="a test"))) == (2, 4)
+    with pytest.raises(Refusal, match="No batch that was carried lies there") as caught:
+        plan_backfill(orders, Backfill(start=9, reason="a test"))
+    assert caught.value.hint.startswith("Lane 0 has batches 1 to 3, committed from 20")
+    journal = Journal(DeltaLedger(Path(str(orders.state)) / "ledger"))
+    body = {"key": Backfill(start=3, reason="a test").key, "name": "backfill-1", "reason": "a test"}
+    journal.record(Entry(kind="backfill", body=body))
+    assert again(plan_backfill(orders, Backfill(start=3, reason="a test"))) == (1, 2)
+    journal.record(Entry(kind="set", body={"lanes": {"backfill-1/0": {"offset": 6}}}))
+    with pytest.raises(Refusal, match="was carried already") as caught:
+        plan_backfill(orders, Backfill(start=3, reason="a test"))
+    assert caught.value.hint == "Add --again to carry it once more."
