@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 def status(pipeline: Pipeline, file: str = "FILE", *, definition: str = "") -> dict[str, JSON]:
     """`{"pipeline", "state", "owner", "lanes", "open", "dlq", "last_run", "next"}`; `next` is what to type.
     Where several runs share the lanes, `owners` has each of them, with its `lanes` and whether it `lives`.
-    `differs` says that one goes by another definition than the one of which this is the hash."""
+    `differs` says that one goes by another definition than the one of which this is the hash, and `stopping` why
+    somebody asked the run under way to stop."""
     place = Place.of(pipeline)
 
     def spark() -> SparkSession:
@@ -43,6 +44,7 @@ def status(pipeline: Pipeline, file: str = "FILE", *, definition: str = "") -> d
         "state": how,
         "owner": _owner(state.owner or {}) if how == "running" else None,
         "differs": how == "running" and _differs(state, definition),
+        "stopping": state.stopping if how == "running" else "",
         **({"owners": _owners(state, place)} if _is_shared(state) else {}),
         "lanes": {
             name: {"offset": lane.offset, "number": lane.committed, "behind": None}

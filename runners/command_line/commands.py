@@ -240,6 +240,8 @@ def stop(reason: str, force: bool, within: str, **given: Any) -> None:
     if pipeline.stop(reason, force=force, within=within):
         at_once = " at once" if force else ""
         click.echo(f"{pipeline.name} was asked to stop{at_once}. How it is:  wherry status {given['file']}")
+        if not force:
+            click.echo(f"It finishes what is in flight; to cancel that:  wherry stop {given['file']} --force")
     else:
         click.echo(f"Nobody runs {pipeline.name}.")
 

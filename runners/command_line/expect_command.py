@@ -56,7 +56,7 @@ def suggest(table: str | None, path: str | None, place: Path | None, **given: An
     try:
         place.write_text(suite + "\n", encoding="utf-8")
     except OSError as error:
-        raise Refusal(f"{place} cannot be written: {error.strerror}.", hint="Name another file:  --to FILE") from error
+        raise Refusal(f"{place} cannot be written: {error.strerror}.", hint="Name another file by --to.") from error
     click.echo(f"{place}\n\nin the definition   stages: [{{expect: {{suite: {place.name}}}}}]")
 
 

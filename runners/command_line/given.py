@@ -22,7 +22,23 @@ def with_definition(command: F) -> F:
     change = click.option(
         "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a field for this once."
     )
-    return click.argument("file", type=click.Path(path_type=Path))(with_variables(change(command)))
+    return click.argument("file", type=click.Path(path_type=Path))(with_variables(change(_named(command))))
+
+
+def _named(command: F) -> F:
+    """The command; what its errors say to type names the definition."""
+
+    @functools.wraps(command)
+    def naming(**given: Any) -> Any:
+        from origins.errors import WherryError
+
+        try:
+            return command(**given)
+        except WherryError as error:
+            error.hint = error.hint.replace("FILE", str(given["file"]))
+            raise
+
+    return cast(F, naming)
 
 
 def with_variables(command: F) -> F:

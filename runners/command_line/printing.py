@@ -90,10 +90,13 @@ def report(said: Report, file: str) -> str:
     if said.error:
         began = "No batch was carried." if said.batches == 0 else f"{batches} before that:"
     else:
-        began = f"{_ended(said)}: {batches if said.batches else 'nothing new waits'}."
+        nothing = "no batch was carried" if said.status == "stopped" else "nothing new waits"
+        began = f"{_ended(said)}: {batches if said.batches else nothing}."
     notices = [f"note: {notice}" for notice in said.notices[:5]]
     if len(said.notices) > 5:
         notices.append(f"note: {len(said.notices) - 5} more of the kind; --json has them")
+    if said.status == "stopped":
+        notices.append(f"The next run goes on from there, and finishes first what was in flight:  wherry run {file}")
     if said.batches == 0:
         return "\n".join([began, *notices])
     rows = [
@@ -160,18 +163,20 @@ def explained(code: str) -> list[str]:
 def status(facts: Mapping[str, JSON]) -> str:
     """How a pipeline is."""
     owner, last, dlq = facts["owner"], facts["last_run"], facts["dlq"]
+    under_way = facts["state"] == "running"
     named: list[tuple[str, Sequence[str]]] = [
         ("run by", [_owner(each) for each in facts.get("owners", [owner] if owner else [])]),
         (
             "differs",
             ["the run goes by another definition; the next one goes by this"] if facts["differs"] else [],
         ),
-        ("heard", [owner["heard"]] if owner and owner.get("heard") and "owners" not in facts else []),
+        ("heard", [_moment(owner["heard"])] if owner and owner.get("heard") and "owners" not in facts else []),
+        ("stops", [f"{facts['stopping']}; batches in flight are finished first"] if facts["stopping"] else []),
         ("last run", [_last(last)] if last else []),
         ("error", _error(last["error"]) if last and last["error"] else []),
         ("it was at", _snapshot(last.get("snapshot")) if last else []),
         ("lanes", [_lane(name, lane) for name, lane in facts["lanes"].items()]),
-        ("open", [_open(each) for each in facts["open"]]),
+        ("open", [_open(each, under_way=under_way) for each in facts["open"]]),
         ("refused", [f"{dlq['rows']:,} rows in the dead letter queue"] if dlq["rows"] else []),
         ("next", [facts["next"]]),
     ]
@@ -179,10 +184,10 @@ def status(facts: Mapping[str, JSON]) -> str:
 
 
 def _owner(owner: Mapping[str, JSON]) -> str:
-    said = f"{owner['host']}, process {owner['process']}, since {owner['since']}"
+    said = f"{owner['host']}, process {owner['process']}, since {_moment(owner['since'])}"
     if "lanes" not in owner:
         return said
-    gone = "" if owner["lives"] else f", not heard since {owner['heard']}"
+    gone = "" if owner["lives"] else f", not heard since {_moment(owner['heard'])}"
     return f"{said}: {'lanes ' + ', '.join(owner['lanes']) if owner['lanes'] else 'no lanes yet'}{gone}"
 
 
@@ -193,7 +198,7 @@ def dead_letters(rows: Sequence[Mapping[str, JSON]]) -> str:
     lines = []
     for row in rows:
         where = f"lane {row['lane']}, batch {row['number']}, {row['stage'] or row['destination']}"
-        lines.append(f"{str(row['nacked_at'])[:19]}  {where}: {row['message']}")
+        lines.append(f"{_moment(row['nacked_at'])}  {where}: {row['message']}")
         lines.append(f"  {json.dumps(row['row'], ensure_ascii=False)}")
     return "\n".join(lines)
 
@@ -201,12 +206,12 @@ def dead_letters(rows: Sequence[Mapping[str, JSON]]) -> str:
 def offsets(facts: Mapping[str, JSON]) -> str:
     """How far each lane is."""
     rows = [
-        [name, str(lane["number"]), lane["committed_at"] or "", _offset(lane["offset"])]
+        [name, str(lane["number"]), _moment(lane["committed_at"]), _offset(lane["offset"])]
         for name, lane in facts["lanes"].items()
     ]
     if not rows:
         return "Nothing was carried yet."
-    return "\n".join([table(["lane", "batch", "committed at", "offset"], rows), *map(_open, facts["open"])])
+    return "\n".join([table(["lane", "batch", "committed (UTC)", "offset"], rows), *map(_open, facts["open"])])
 
 
 def move(said: Move) -> str:
@@ -218,6 +223,7 @@ def move(said: Move) -> str:
     if not rows:
         return "There is nothing to move: nothing was carried yet."
     again = [(name, [what]) for name, what in said.destinations.items()]
+    again.append(("refused rows", ["stay in the dead letter queue; one that is refused again is there once more"]))
     return f"{table(['lane', 'batches again', 'rows again', 'from → to'], rows)}\n\n{sections(again)}"
 
 
@@ -229,7 +235,7 @@ def runs(found: Sequence[Mapping[str, JSON]]) -> str:
         [
             each["run"][:8],
             each["status"],
-            str(each["started_at"])[:19].replace("T", " "),
+            _moment(each["started_at"]),
             *("" if each[key] is None else f"{each[key]:,.0f}" for key in ("seconds", "batches", "read", "nacked")),
             (each["error"] or "").partition("\n")[0],
         ]
@@ -328,9 +334,7 @@ def _ended(said: Report) -> str:
 
 def _last(run: Mapping[str, JSON]) -> str:
     reason = f" ({run['reason']})" if run["status"] == "stopped" else ""
-    return (
-        f"{run['status']}{reason} at {str(run['at'])[:19]}, {batches_of(run['batches'])}, {counted(run['read'])} read"
-    )
+    return f"{run['status']}{reason} at {_moment(run['at'])}, {batches_of(run['batches'])}, {counted(run['read'])} read"
 
 
 def _error(error: Mapping[str, JSON]) -> list[str]:
@@ -360,14 +364,19 @@ def _offset(offset: JSON) -> str:
     return "the beginning" if offset is None else json.dumps(offset, ensure_ascii=False)
 
 
-def _open(plan: Mapping[str, JSON]) -> str:
+def _moment(at: object) -> str:
+    """A time in UTC to the second; nothing for none."""
+    return str(at or "")[:19].replace("T", " ")
+
+
+def _open(plan: Mapping[str, JSON], *, under_way: bool = False) -> str:
     label = f" ({plan['label']})" if plan["label"] else ""
-    how = (
-        "is owed to some destinations; the next run brings it"
-        if plan.get("owed")
-        else "is open; the next run finishes it"
-    )
-    return f"batch {plan['number']} of lane {plan['lane']}{label} {how} first"
+    how = "is open; the next run finishes it first"
+    if plan.get("owed"):
+        how = "is owed to some destinations; the next run brings it first"
+    elif under_way:
+        how = "is being carried"
+    return f"batch {plan['number']} of lane {plan['lane']}{label} {how}"
 
 
 def _example(kind: Kind) -> str:

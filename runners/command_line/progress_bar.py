@@ -23,6 +23,7 @@ from runners.events import (
     RunStarted,
     RunStopping,
 )
+from runners.listeners.log_lines import told
 from runners.numbered import batches_of, counted
 
 MOST_LANES = 12
@@ -86,7 +87,7 @@ class ProgressBar:
             lane.rows += event.counts["read"]
             lane.nacked += event.counts["nacked"]
         elif isinstance(event, RunStopping):
-            self._doing = f"stopping ({event.reason})"
+            self._doing = f"stopping ({told(event)})"
         elif isinstance(event, RunEnded):
             self._doing = event.status
 

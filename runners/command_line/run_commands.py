@@ -48,10 +48,10 @@ def list_runs(status: str | None, since: str | None, limit: int, archived: bool,
 
 @runs.command("show")
 @with_definition
-@click.argument("run")
+@click.argument("run", default="")
 @as_json
 def show_run(run: str, json: bool, **given: Any) -> None:
-    """Show one run by its name, or by how that begins.
+    """Show the last run, or one by its name or by how that begins.
 
     For example:  wherry runs show orders.yaml 3f9a
     """

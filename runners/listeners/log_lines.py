@@ -81,7 +81,7 @@ class LogLines:
         if isinstance(event, Noticed):
             return f"{event.origin}: {event.message}"
         if isinstance(event, RunStopping):
-            return f"stopping: {event.reason}"
+            return f"stopping: {told(event)}"
         if self.json:
             return _name(event)
         if isinstance(event, BatchSettled) and self.clock.elapsed() - self._said >= SELDOM:
@@ -89,6 +89,11 @@ class LogLines:
             batches = "1 batch" if self.batches == 1 else f"{self.batches:,} batches"
             return f"{batches}, {self.rows:,} {'row' if self.rows == 1 else 'rows'}, {self.nacked:,} refused so far"
         return ""
+
+
+def told(stopping: RunStopping) -> str:
+    """Why a run stops; where that is a signal, also what a second one does."""
+    return stopping.reason + ("; once more cancels what is in flight" if stopping.reason.startswith("signal ") else "")
 
 
 def _facts(event: Event) -> Mapping[str, JSON]:

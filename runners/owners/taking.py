@@ -22,6 +22,7 @@ from runners.state import State
 
 PAUSE = 1.0
 """How long one waits between two looks for a word of the owner, in seconds."""
+_WAIT = "Wait for it, or stop it:  wherry stop FILE"
 log = logging.getLogger("wherry")
 
 
@@ -52,7 +53,7 @@ class Taking:
         if self._joins(journal.state):
             return True
         if not owners and self.assignment == "single" and self.lock.path != self.place.lock:
-            raise Owned(f"{self.pipeline} is being run already, on this host.", hint="Wait for it, or stop it first.")
+            raise Owned(f"{self.pipeline} is being run already, on this host.", hint=_WAIT)
         for owner in owners:
             self._outlast(journal, owner)
         return False
@@ -115,12 +116,12 @@ class Taking:
             return Owned(
                 f"{self.pipeline} is being run already, on this host: process {owner['pid']}, since {owner['at']}; "
                 f"its last word is of {owner['heard_at']}.",
-                hint="Wait for it, or stop it first.",
+                hint=_WAIT,
             )
         return Owned(
             f"{self.pipeline} is run by another host: {named(owner)}, since {owner['at']}; "
             f"its last word is of {owner['heard_at']}.",
-            hint='Wait for it, or stop it first. If that run is surely gone:  --take-over "why you know"',
+            hint=f'{_WAIT}\nIf that run is surely gone:  --take-over "why you know"',
         )
 
 
@@ -130,7 +131,7 @@ def kept(pipeline: str, state: State, owner: Mapping[str, JSON]) -> Owned:
     return Owned(
         f"Lanes {lanes} of {pipeline} belong to {named(owner)}, since {owner['at']}; run.assignment is "
         f"local_only, so nobody takes them over until told. Its last word is of {owner['heard_at']}.",
-        hint='Wait for it, or stop it first. If that run is surely gone:  --take-over "why you know"',
+        hint=f'{_WAIT}\nIf that run is surely gone:  --take-over "why you know"',
     )
 
 

@@ -111,5 +111,5 @@ def _written(file: Path, content: str) -> Path:
     try:
         file.write_text(content, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
-        raise Refusal(f"{file} cannot be written: {error.strerror}.", hint="Name another file:  --to FILE") from error
+        raise Refusal(f"{file} cannot be written: {error.strerror}.", hint="Name another file by --to.") from error
     return file

@@ -153,6 +153,9 @@ def test_an_error_says_what_and_what_to_do(
     fails(monkeypatch, Owned("orders is being run already.", hint="Wait for it."))
     assert cli.execute(["validate", file]) == 4
     assert capsys.readouterr().err == "orders is being run already.\nWait for it.\nmore         wherry explain OWNED\n"
+    fails(monkeypatch, Refusal("Something was moved.", hint="Look:  wherry offsets show FILE"))
+    assert cli.execute(["validate", file]) == 2
+    assert capsys.readouterr().err == f"Something was moved.\nLook:  wherry offsets show {file}\n"
     fails(monkeypatch, Refusal("This state belongs to shop."))
     assert cli.execute(["validate", file]) == 2
     assert capsys.readouterr().err == "This state belongs to shop.\n"
@@ -458,7 +461,7 @@ def test_a_backfill_is_told_what_it_holds(
     monkeypatch.setattr("runners.offsets.plan_backfill", lambda *_: move)
     told = "--from 3 --to 2026-01-31T06:00 --only orders --lane 0 --again --reason lost --quiet"
     assert cli.execute(["backfill", file, *told.split()]) == 2
-    assert "orders  twice" in capsys.readouterr().err
+    assert "orders        twice" in capsys.readouterr().err
     assert calls == []
     assert cli.execute(["backfill", file, *told.split(), "--yes"]) == 0
     assert calls == [
@@ -518,7 +521,7 @@ def test_a_stop_may_be_forced(file: str, monkeypatch: pytest.MonkeyPatch, capsys
 
     def stop(_: Pipeline, reason: str, *, force: bool, within: str) -> bool:
         asked.append((reason, force, within))
-        return force
+        return len(asked) > 1
 
     monkeypatch.setattr(Pipeline, "stop", stop)
     assert cli.execute(["stop", file]) == 0
@@ -528,7 +531,8 @@ def test_a_stop_may_be_forced(file: str, monkeypatch: pytest.MonkeyPatch, capsys
     assert capsys.readouterr().out.splitlines() == [
         "Nobody runs orders.",
         "orders was asked to stop at once. How it is:  wherry status orders.yaml",
-        "Nobody runs orders.",
+        "orders was asked to stop. How it is:  wherry status orders.yaml",
+        "It finishes what is in flight; to cancel that:  wherry stop orders.yaml --force",
     ]
 
 

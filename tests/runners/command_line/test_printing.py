@@ -60,6 +60,14 @@ def test_a_run_without_anything_new_says_so() -> None:
     assert said == "orders succeeded after 123 s: nothing new waits."
 
 
+def test_a_run_that_was_stopped_says_how_to_go_on() -> None:
+    """Though it carried nothing, something may wait."""
+    assert printing.report(carried(batches=0, status="stopped"), "orders.yaml").splitlines() == [
+        "orders stopped after 1.3 s: no batch was carried.",
+        "The next run goes on from there, and finishes first what was in flight:  wherry run orders.yaml",
+    ]
+
+
 def test_where_the_time_went_is_told() -> None:
     """The most first; what took next to nothing is left out."""
     spent = {"plan": 0.01, "read": 1.0, "write": 3.5, "dlq": 0.0, "ledger": 0.3}
@@ -102,11 +110,13 @@ def test_a_failure_says_what_to_type() -> None:
     assert "see it       wherry preview shop/orders.yaml" in said.splitlines()
 
 
+AT = "2026-01-01T00:00:00.123+00:00"
 FACTS: dict[str, Any] = {
     "pipeline": "orders",
     "state": "never_run",
     "owner": None,
     "differs": False,
+    "stopping": "",
     "lanes": {},
     "open": [],
     "dlq": {"rows": None, "unreplayed": None},
@@ -140,14 +150,15 @@ def test_a_pipeline_is_told_in_a_few_lines() -> None:
         {
             **FACTS,
             "state": "running",
-            "owner": {"host": "box", "process": 7, "since": "2026-01-01T00:00:00", "heard": "2026-01-01T00:01:00"},
+            "owner": {"host": "box", "process": 7, "since": AT, "heard": "2026-01-01T00:01:00.123+00:00"},
+            "stopping": "lunch",
             "lanes": {"0": {"offset": {"file": "a"}, "number": 3, "behind": "2 files"}},
             "open": [{"lane": "0", "number": 4, "label": "b.json"}],
             "dlq": {"rows": 1_200, "unreplayed": 1_200},
             "last_run": {
                 "status": "failed",
                 "reason": "failed",
-                "at": "2026-01-01T00:00:00.123+00:00",
+                "at": AT,
                 "batches": 3,
                 "read": 30,
                 "error": {"code": "WINDOW", "message": "the window tripped\n  and more"},
@@ -155,18 +166,24 @@ def test_a_pipeline_is_told_in_a_few_lines() -> None:
         }
     )
     assert said.splitlines()[2:] == [
-        "run by    box, process 7, since 2026-01-01T00:00:00",
-        "heard     2026-01-01T00:01:00",
-        "last run  failed at 2026-01-01T00:00:00, 3 batches, 30 rows",
+        "run by    box, process 7, since 2026-01-01 00:00:00",
+        "heard     2026-01-01 00:01:00",
+        "stops     lunch; batches in flight are finished first",
+        "last run  failed at 2026-01-01 00:00:00, 3 batches, 30 rows",
         "          read",
         "error     the window tripped",
         "          More:  wherry explain WINDOW",
         'lanes     0: batch 3, offset {"file": "a"}, 2 files waiting',
-        "open      batch 4 of lane 0 (b.json) is open; the next run",
-        "          finishes it first",
+        "open      batch 4 of lane 0 (b.json) is being carried",
         "refused   1,200 rows in the dead letter queue",
         "next      wherry run orders.yaml",
     ]
+
+
+def test_a_batch_of_a_run_that_is_over_waits_for_the_next_one() -> None:
+    """Nobody carries it."""
+    said = printing.status({**FACTS, "state": "stopped", "open": [{"lane": "0", "number": 4, "label": "b.json"}]})
+    assert "batch 4 of lane 0 (b.json) is open; the next run finishes it first" in " ".join(said.split())
 
 
 def test_it_is_told_that_a_definition_is_not_the_one_that_runs() -> None:
@@ -188,11 +205,11 @@ def test_a_batch_that_some_destinations_owe_is_told_apart_from_one_of_which_noth
 
 def test_offsets_are_a_table() -> None:
     """With what is open beneath it; before the first run there are none."""
-    lanes = {"0": {"number": 3, "committed_at": None, "offset": None, "epoch": 1}}
+    lanes = {"0": {"number": 3, "committed_at": AT, "offset": None, "epoch": 1}}
     open_batch = {"lane": "0", "number": 4, "label": ""}
     assert printing.offsets({"lanes": lanes, "open": [open_batch]}).splitlines() == [
-        "lane  batch  committed at  offset",
-        "0     3                    the beginning",
+        "lane  batch  committed (UTC)      offset",
+        "0     3      2026-01-01 00:00:00  the beginning",
         "batch 4 of lane 0 is open; the next run finishes it first",
     ]
     assert printing.offsets({"lanes": {}, "open": []}) == "Nothing was carried yet."
@@ -208,7 +225,9 @@ def test_a_move_says_what_comes_again_and_what_becomes_of_it() -> None:
         "lane  batches again  rows again  from → to",
         "0     2              2,000       5 → the beginning",
         "",
-        "orders  the rows will be there twice",
+        "orders        the rows will be there twice",
+        "refused rows  stay in the dead letter queue; one that is",
+        "              refused again is there once more",
     ]
     unknown = Move(lanes={"0": LaneMove(before=500, after=250, batches=None, rows=None)})
     assert "0     not known      not known   500 → 250" in printing.move(unknown)
@@ -248,7 +267,7 @@ def test_a_refused_row_stands_beneath_its_reason() -> None:
         "row": {"name": "Jürgen"},
     }
     assert printing.dead_letters([row]).splitlines() == [
-        "2026-01-01T00:00:00  lane 0, batch 3, cast: column amount: 'sieben' is no number",
+        "2026-01-01 00:00:00  lane 0, batch 3, cast: column amount: 'sieben' is no number",
         '  {"name": "Jürgen"}',
     ]
     assert printing.dead_letters([]) == "No refused rows are kept."

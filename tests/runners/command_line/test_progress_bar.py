@@ -76,6 +76,10 @@ def started(**waiting: int) -> RunStarted:
         ([settled(read=9, owed=("copy",))], "orders: starting Spark 0/4 batches 0:00:00"),
         ([started(), settled(read=9, owed=("copy",)), settled(read=9)], "orders 1/4 batches 9 rows 0:00:00"),
         ([RunStopping(reason="Ctrl-C")], "orders: stopping (Ctrl-C) 0/4 batches 0:00:00"),
+        (
+            [RunStopping(reason="signal SIGINT")],
+            "orders: stopping (signal SIGINT; once more cancels what is in flight) 0/4 batches 0:00:00",
+        ),
         ([RunEnded(status="succeeded", reason="")], "orders: succeeded 0/4 batches 0:00:00"),
     ],
 )  # fmt: skip

@@ -56,7 +56,7 @@ def test_a_person_reads_a_line_every_ten_seconds_and_what_changes(capsys: pytest
         "orders: run 7f begins",
         "2 batches, 2,000 rows, 2 refused so far",
         "files: two are empty",
-        "stopping: signal SIGTERM",
+        "stopping: signal SIGTERM; once more cancels what is in flight",
     ]
 
 

@@ -166,6 +166,8 @@ def test_the_commands_list_and_show(history: RunHistory, tmp_path: Path, capsys:
     shown = capsys.readouterr().out
     assert "it's <b>full</b>" in shown
     assert "delivered 997, filtered 0, nacked 3, owed 0" in shown
+    assert cli.execute(["runs", "show", str(file)]) == 0
+    assert capsys.readouterr().out.splitlines()[0].split() == ["run", "d-run"]
     assert cli.execute(["runs", "show", str(file), "x"]) == 2
     assert "There is no run 'x'" in capsys.readouterr().err
     assert cli.execute(["runs", "list", str(file), "--since", "yesterday"]) == 2
