@@ -144,11 +144,16 @@ class Past(Backlog):
         return spans[at] if at < len(spans) else None
 
 
-def bound(text: str) -> Bound:
-    """A bound as it is typed: a number, or a time such as 2026-01-31T06:00 (UTC). Raises ValueError."""
+def bound(text: str, *, last: bool = False) -> Bound:
+    """A bound as it is typed: a number, or a time such as 2026-01-31T06:00 (UTC). Raises ValueError.
+
+    A day without a time is its beginning, and as the `last` bound its end.
+    """
     if text.isdecimal():
         return int(text)
     moment = datetime.fromisoformat(text)
+    if last and len(text) == len("2026-01-31"):
+        moment += timedelta(days=1, microseconds=-1)
     return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
 
 

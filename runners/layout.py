@@ -38,6 +38,11 @@ def check_layout(pipeline: Pipeline, destinations: Mapping[str, Destination], st
             _check_place(name, known["place"], without(pipeline.secrets, destination.place), ruling)
 
 
+_ELSEWHERE = (
+    "If `state:` names another place than it did, put that back: what was carried is known there, and nowhere else.\n"
+)
+
+
 def check_newest(journal: Journal, pipeline: str, destinations: Mapping[str, Destination], ruling: Ruling) -> None:
     """Raises `LedgerError` when a destination has a batch that the ledger never planned: it is not the newest one."""
     for name, destination in destinations.items():
@@ -52,7 +57,8 @@ def check_newest(journal: Journal, pipeline: str, destinations: Mapping[str, Des
             raise LedgerError(
                 f"'{name}' has batch {number} of lane {lane} of this pipeline, and the ledger has planned "
                 f"{f'up to {planned}' if planned else 'none'}: it is lost, or an older one was put in its place.",
-                hint="Put the newest ledger back; nothing was written, and without it rows would come twice. What is "
+                hint=(_ELSEWHERE if journal.state.ended is None else "")
+                + "Put the newest ledger back; nothing was written, and without it rows would come twice. What is "
                 "there beyond it is told by  wherry audit FILE\n"
                 f'If rows may come twice, or {name} was emptied:  --fresh {name} --reason "…"',
             )

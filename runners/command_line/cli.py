@@ -51,9 +51,19 @@ def execute(words: Sequence[str]) -> int:
         return BROKEN_PIPE
     except Exception as error:
         flush()
+        if _is_interrupted(error):
+            click.echo("interrupted", err=True)
+            return INTERRUPTED
         return _told(error)
     finally:
         flush()
+
+
+def _is_interrupted(error: BaseException | None) -> bool:
+    """Whether it came of an interrupt: a Spark in the middle of a call ends with errors of its own."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _told(error: Exception) -> int:

@@ -171,7 +171,7 @@ def run(
 @wherry.command()
 @with_definition
 @click.option("--from", "start", metavar="WHEN", help="The first batch: a number, or when it was committed.")
-@click.option("--to", "end", metavar="WHEN", help="The last batch; by default the last that there is now.")
+@click.option("--to", "end", metavar="WHEN", help="The last batch, or the last day; by default all that there is now.")
 @click.option("--only", metavar="NAME", help="The one destination that gets them.")
 @click.option("--lane", metavar="LANE", help="The one lane of which they are.")
 @click.option("--again", is_flag=True, help="Once more, though the same backfill was carried already.")
@@ -200,7 +200,7 @@ def backfill(
 
     def parsed(text: str | None, option: str) -> Bound | None:
         try:
-            return None if text is None else bound(text)
+            return None if text is None else bound(text, last=option == "--to")
         except ValueError as error:
             said = f"expected a number or a time such as 2026-01-31T06:00, got {text!r}"
             raise click.BadParameter(said, param_hint=option) from error

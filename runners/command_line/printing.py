@@ -177,10 +177,17 @@ def status(facts: Mapping[str, JSON]) -> str:
         ("it was at", _snapshot(last.get("snapshot")) if last else []),
         ("lanes", [_lane(name, lane) for name, lane in facts["lanes"].items()]),
         ("open", [_open(each, under_way=under_way) for each in facts["open"]]),
-        ("refused", [f"{dlq['rows']:,} rows in the dead letter queue"] if dlq["rows"] else []),
+        ("refused", _refused(dlq)),
         ("next", [facts["next"]]),
     ]
     return f"{facts['pipeline']}: {facts['state'].replace('_', ' ')}\n\n{sections(named)}"
+
+
+def _refused(dlq: Mapping[str, JSON]) -> list[str]:
+    if not dlq["rows"]:
+        return []
+    waiting = "" if dlq["unreplayed"] == dlq["rows"] else f", of which {dlq['unreplayed']:,} wait"
+    return [f"{counted(dlq['rows'])} in the dead letter queue{waiting}"]
 
 
 def _owner(owner: Mapping[str, JSON]) -> str:
@@ -198,7 +205,8 @@ def dead_letters(rows: Sequence[Mapping[str, JSON]]) -> str:
     lines = []
     for row in rows:
         where = f"lane {row['lane']}, batch {row['number']}, {row['stage'] or row['destination']}"
-        lines.append(f"{_moment(row['nacked_at'])}  {where}: {row['message']}")
+        since = ", carried again" if row["replayed"] else ", discarded" if row["discarded"] else ""
+        lines.append(f"{_moment(row['nacked_at'])}  {where}{since}: {row['message']}")
         lines.append(f"  {json.dumps(row['row'], ensure_ascii=False)}")
     return "\n".join(lines)
 

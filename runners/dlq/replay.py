@@ -173,7 +173,7 @@ def _stays(letter: Letter, lines: Mapping[str, Line]) -> str:
     if letter.kind is None:
         return "what was read is not kept (dlq.original is false)"
     if letter.kind == UNREAD:
-        return "they could not be read; mend the lines at their source and let the origin read them"
+        return "they could not be read; mend the lines and bring them anew, in a file of its own for example"
     if all(name in letter.delivered_to for name in line.branches):
         return "every destination has them already"
     names = [step.name for step in line.common]

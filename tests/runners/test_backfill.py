@@ -70,6 +70,14 @@ def test_a_bound_is_a_number_or_a_time(text: str, meant: Bound) -> None:
     assert bound(text) == meant
 
 
+def test_a_day_as_the_last_bound_is_held_whole() -> None:
+    """So that `--from` and `--to` of one day are that day."""
+    day = Backfill(start=bound("2026-01-01"), end=bound("2026-01-01", last=True), reason="a test")
+    assert set(day.among(CARRIED, NOON.replace(hour=13))) == {"0", "1"}
+    assert bound("2026-01-01T12:00", last=True) == NOON
+    assert bound("12", last=True) == 12
+
+
 def source(journal: Journal, backfill: Backfill) -> Source:
     """What the backfill plans from; the pipeline has two lanes."""
     lanes = {lane: lane for lane in ("0", "1")}

@@ -74,14 +74,20 @@ def test_a_ledger_that_never_planned_what_a_destination_has_is_not_the_newest() 
     """Nothing is carried with it, unless somebody says that what is there is something else; one that did is."""
     told: Mapping[str, Destination] = {"orders": Told(name="orders", path="/tables/orders")}
     journal = opened(pipeline())
-    with pytest.raises(LedgerError, match=r"'orders' has batch 2 of lane 0 of this pipeline, .* has planned none"):
+    with pytest.raises(
+        LedgerError, match=r"'orders' has batch 2 of lane 0 of this pipeline, .* has planned none"
+    ) as new:
         check_newest(journal, "orders", told, Ruling())
+    assert new.value.hint.startswith("If `state:` names another place than it did, put that back")
     check_newest(journal, "orders", told, Ruling(fresh=("orders",), reason="it was emptied"))
     check_newest(journal, "invoices", told, Ruling())
     check_newest(journal, "orders", {"new": Told(name="new", path="/tables/orders")}, Ruling())
     journal.record(plan())
-    with pytest.raises(LedgerError, match="has planned up to 1"):
+    journal.record(Entry(kind="release", body={"status": "failed"}))
+    journal.acquire({"pipeline": "orders"})
+    with pytest.raises(LedgerError, match="has planned up to 1") as older:
         check_newest(journal, "orders", told, Ruling())
+    assert older.value.hint.startswith("Put the newest ledger back")
     journal.record(Entry(kind="cancel", lane="0", plan="p"), replace(plan(), body={**plan().body, "number": 2}))
     check_newest(journal, "orders", told, Ruling())
 

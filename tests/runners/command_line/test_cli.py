@@ -362,6 +362,11 @@ def test_an_error_of_a_spark_that_was_interrupted_is_the_stop(
     monkeypatch.setattr(Pipeline, "run", run)
     assert cli.execute(["run", file]) == 3
     assert capsys.readouterr().err == "orders was stopped before it began to carry.\n"
+    refused = ConnectionRefusedError("nobody listens")
+    refused.__context__ = KeyboardInterrupt()
+    fails(monkeypatch, refused)
+    assert cli.execute(["validate", file]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
     fails(monkeypatch, ConnectionRefusedError("nobody listens"))
     assert cli.execute(["validate", file]) == 1
 

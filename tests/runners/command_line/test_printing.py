@@ -154,7 +154,7 @@ def test_a_pipeline_is_told_in_a_few_lines() -> None:
             "stopping": "lunch",
             "lanes": {"0": {"offset": {"file": "a"}, "number": 3, "behind": "2 files"}},
             "open": [{"lane": "0", "number": 4, "label": "b.json"}],
-            "dlq": {"rows": 1_200, "unreplayed": 1_200},
+            "dlq": {"rows": 1_200, "unreplayed": 1_000},
             "last_run": {
                 "status": "failed",
                 "reason": "failed",
@@ -175,7 +175,8 @@ def test_a_pipeline_is_told_in_a_few_lines() -> None:
         "          More:  wherry explain WINDOW",
         'lanes     0: batch 3, offset {"file": "a"}, 2 files waiting',
         "open      batch 4 of lane 0 (b.json) is being carried",
-        "refused   1,200 rows in the dead letter queue",
+        "refused   1,200 rows in the dead letter queue, of which",
+        "          1,000 wait",
         "next      wherry run orders.yaml",
     ]
 
@@ -265,11 +266,16 @@ def test_a_refused_row_stands_beneath_its_reason() -> None:
         "destination": None,
         "message": "column amount: 'sieben' is no number",
         "row": {"name": "Jürgen"},
+        "replayed": False,
+        "discarded": False,
     }
     assert printing.dead_letters([row]).splitlines() == [
         "2026-01-01 00:00:00  lane 0, batch 3, cast: column amount: 'sieben' is no number",
         '  {"name": "Jürgen"}',
     ]
+    again, away = printing.dead_letters([{**row, "replayed": True}, {**row, "discarded": True}]).splitlines()[::2]
+    assert "cast, carried again: column" in again
+    assert "cast, discarded: column" in away
     assert printing.dead_letters([]) == "No refused rows are kept."
 
 
