@@ -16,7 +16,7 @@ import click
 
 from runners.command_line.audit_commands import audit, repair
 from runners.command_line.dlq_commands import chooses, dlq
-from runners.command_line.exits import BY_STATUS, FAILED, STOPPED
+from runners.command_line.exits import BY_CODE, BY_STATUS, FAILED, STOPPED
 from runners.command_line.expect_command import expect
 from runners.command_line.explain_command import explain
 from runners.command_line.given import (
@@ -419,7 +419,7 @@ def _carried(
         complain(without(pipeline.secrets, printing.failure(report, file)), code=report.error.code)
     facts = without(pipeline.secrets, report.json())
     click.echo(printing.as_json(facts) if carrying.json else printing.report(report, file))
-    return BY_STATUS[report.status]
+    return BY_STATUS[report.status] if report.error is None else BY_CODE.get(report.error.code, FAILED)
 
 
 @contextlib.contextmanager

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from runners.events import BatchCancelled, BatchDecided, BatchPlanned, BatchRests, BatchSettled
 from tests.simulation.world import ALL, Protections, World
 
 SHAPES = st.fixed_dictionaries(
@@ -52,6 +54,42 @@ def test_whatever_dies_and_whenever_every_row_ends_in_exactly_one_place(seed: in
     world = World(random.Random(seed), **shape)  # type: ignore[arg-type]
     world.run()
     assert world.faults_found() == set()
+
+
+HEARD = {
+    "plan": BatchPlanned,
+    "prepared": BatchDecided,
+    "rest": BatchRests,
+    "settle": BatchSettled,
+    "cancel": BatchCancelled,
+}
+
+
+def told_and_recorded(world: World) -> tuple[list[tuple[type, str]], list[tuple[type, str]]]:
+    """What listeners heard of batches while the world went by, and what the ledger has of them."""
+    world.run()
+    told = [event for event in world.events if isinstance(event, tuple(HEARD.values()))]
+    recorded = [(HEARD[entry.kind], entry.plan) for entry in world.ledger.read() if entry.kind in HEARD]
+    return [(type(event), event.batch.plan) for event in told], recorded
+
+
+@pytest.mark.promise("CD-18")
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(seed=st.integers(0, 2**32), shape=SHAPES)
+def test_a_listener_hears_every_change_of_a_batch(seed: int, shape: dict[str, object]) -> None:
+    """In the order of the ledger, where no process dies before it can say so."""
+    world = World(random.Random(seed), **{**shape, "faults": 0, "takeovers": 0})  # type: ignore[arg-type]
+    told, recorded = told_and_recorded(world)
+    assert told == recorded
+
+
+@pytest.mark.promise("CD-18")
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(seed=st.integers(0, 2**32), shape=SHAPES)
+def test_a_listener_hears_of_nothing_that_is_not_recorded(seed: int, shape: dict[str, object]) -> None:
+    """Whatever dies, and whatever is tried again or cancelled."""
+    told, recorded = told_and_recorded(World(random.Random(seed), **shape))  # type: ignore[arg-type]
+    assert Counter(told) <= Counter(recorded)
 
 
 @pytest.mark.promise("CD-13")

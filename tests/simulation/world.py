@@ -20,6 +20,7 @@ from runners.counts import Branch, Counts
 from runners.crew import Crew, Finished
 from runners.dispatcher import Dispatcher
 from runners.errors import Fenced, WindowTripped
+from runners.events import Event
 from runners.flight import Rules
 from runners.following import Following
 from runners.journal import Journal
@@ -253,6 +254,7 @@ class Process:
             max_in_flight=world.max_in_flight,
             committed={"numbers": world.told} if world.hears else {},
             forget=world.forget,
+            listeners=[world.events.append],
         )
         self.opened = False
         self.over = False
@@ -499,6 +501,8 @@ class World:
         self.orphans: list[Transaction] = []
         self.heard: defaultdict[str, list[int]] = defaultdict(list)
         self.tripped: list[WindowTripped] = []
+        self.events: list[Event] = []
+        """What listeners heard, of all processes."""
         self.definition = 0
         self.alive = False
 

@@ -253,6 +253,15 @@ def test_the_exit_code_says_how_a_run_ended(
     assert said == err
 
 
+@pytest.mark.parametrize(("code", "ends"), [("STAGE", 2), ("REFUSED", 2), ("OWNED", 4), ("CARRY", 1)])
+def test_a_run_that_fails_ends_as_its_error_does(
+    file: str, monkeypatch: pytest.MonkeyPatch, code: str, ends: int
+) -> None:
+    """A definition or a call that is wrong is so also where only the run finds it."""
+    carries(monkeypatch, status="failed", error=RunError(cls="X", code=code, message="no"))
+    assert cli.execute(["run", file]) == ends
+
+
 def test_a_failed_run_says_no_secret(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
