@@ -273,17 +273,12 @@ def _ledger(pipeline: Pipeline, *, locked: bool = True) -> Iterator[Journal]:
         if locked:
             Taking(pipeline=pipeline.name, place=place, lock=lock, clock=Clock()).may(journal)
         if locked and journal.state.open_plans:
+            batch = journal.state.open_plans[0].batch
             raise Refusal(
-                _open_message(journal.state.open_plans[0].batch.number, journal.state.open_plans[0].batch.lane)
+                f"Batch {batch.number} of lane {batch.lane} is open: it is not known yet whether it was delivered.",
+                hint="Run the pipeline once, so that it is finished, then move the offsets:  wherry run FILE",
             )
         yield journal
     finally:
         if locked:
             lock.release()
-
-
-def _open_message(number: int, lane: str) -> str:
-    return (
-        f"Batch {number} of lane {lane} is open: it is not known yet whether it was delivered. "
-        "Run the pipeline once, so that it is finished, then move the offsets."
-    )

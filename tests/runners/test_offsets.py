@@ -82,7 +82,7 @@ def test_offsets_stay_while_a_batch_is_open(orders: Pipeline, tmp_path: Path) ->
         lambda: carry_out(orders, before, reason="again"),
     ]
     for move in moves:
-        with pytest.raises(Refusal, match=r"Batch 4 of lane 0 is open: .* Run the pipeline once"):
+        with pytest.raises(Refusal, match=r"Batch 4 of lane 0 is open: .*\nRun the pipeline once.*:  wherry run FILE"):
             move()
     journal.look()
     assert journal.state.lane("0").offset == 6
