@@ -231,7 +231,7 @@ def move(said: Move) -> str:
     if not rows:
         return "There is nothing to move: nothing was carried yet."
     again = [(name, [what]) for name, what in said.destinations.items()]
-    again.append(("refused rows", ["stay in the dead letter queue; one that is refused again is there once more"]))
+    again.append(("refused rows", ["stay where they are; a row that is refused again is refused once more"]))
     return f"{table(['lane', 'batches again', 'rows again', 'from → to'], rows)}\n\n{sections(again)}"
 
 

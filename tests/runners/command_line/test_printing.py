@@ -227,8 +227,8 @@ def test_a_move_says_what_comes_again_and_what_becomes_of_it() -> None:
         "0     2              2,000       5 → the beginning",
         "",
         "orders        the rows will be there twice",
-        "refused rows  stay in the dead letter queue; one that is",
-        "              refused again is there once more",
+        "refused rows  stay where they are; a row that is refused",
+        "              again is refused once more",
     ]
     unknown = Move(lanes={"0": LaneMove(before=500, after=250, batches=None, rows=None)})
     assert "0     not known      not known   500 → 250" in printing.move(unknown)
