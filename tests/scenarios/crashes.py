@@ -27,6 +27,7 @@ from origins.crash_points import POINTS
 from runners.crashes.crash_trial import LATER
 from runners.crashes.crashing import Raised
 from tests.scenarios.crash_cell import Cell, Trial, crash, finish
+from tests.scenarios.kept import keep
 from tests.scenarios.shared_jvm import PROCESSES, Server
 
 SEED = 8
@@ -235,7 +236,7 @@ def main() -> int:
         for number in waiting:
             ended = run(number, every[number], asked.into / f"{number}-{time.time_ns()}", server)
             kept = sorted([*kept, ended], key=lambda each: each.number)
-            notes.write_text(json.dumps([asdict(each) for each in kept]), encoding="utf-8")
+            keep(notes, [asdict(each) for each in kept])
             (asked.into / "crashes.md").write_text(table(kept, len(every)), encoding="utf-8")
             print(ended.line(), flush=True)  # noqa: T201
     finally:

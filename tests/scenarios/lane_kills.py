@@ -29,6 +29,7 @@ from runners.pipeline import Pipeline
 from runners.place import Place
 from runners.progress import fold_all
 from runners.state import State
+from tests.scenarios.kept import keep
 
 DEFINITION = """
 name: orders
@@ -312,7 +313,7 @@ def main() -> int:
                 trial.land(0 if any(not member.ended for member in trial.members) else 300)
                 continue
             kills.append(kill)
-            notes.write_text(json.dumps({**kept, "kills": [asdict(each) for each in kills]}), encoding="utf-8")
+            keep(notes, {**kept, "kills": [asdict(each) for each in kills]})
             (asked.into / "lanes.md").write_text(table(kills, kept["seed"], trial, None), encoding="utf-8")
             print(f"{len(kills)}: {kill}", flush=True)  # noqa: T201
         found = trial.finish()

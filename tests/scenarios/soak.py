@@ -23,6 +23,7 @@ from typing import Any
 
 from runners.events import Event
 from runners.pipeline import Pipeline
+from tests.scenarios.kept import keep
 from tests.scenarios.shared_jvm import PROCESSES, Server, Spark
 
 DEFINITION = """
@@ -198,7 +199,7 @@ def main() -> int:
             if kill is None:
                 break
             kills.append(kill)
-            notes.write_text(json.dumps({**kept, "kills": [asdict(each) for each in kills]}), encoding="utf-8")
+            keep(notes, {**kept, "kills": [asdict(each) for each in kills]})
             (asked.into / "soak.md").write_text(table(kills, kept["seed"], load, None), encoding="utf-8")
             print(f"{len(kills)}: {kill}", flush=True)  # noqa: T201
         if len(kills) == until < asked.kills:

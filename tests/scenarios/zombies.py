@@ -29,6 +29,7 @@ from runners.events import BatchCancelled, BatchSettled, Event
 from runners.journal import Journal
 from runners.pipeline import Pipeline
 from runners.place import Place
+from tests.scenarios.kept import keep
 
 DEFINITION = """
 name: orders
@@ -239,7 +240,7 @@ def main() -> int:
     for cell in [cell for cell in range(len(CELLS)) if cell not in done and cell in (asked.only or range(len(CELLS)))]:
         ended = Trial(asked.into / f"{cell}-{time.time_ns()}", cell).run()
         kept = sorted([*kept, ended], key=lambda each: each.cell)
-        notes.write_text(json.dumps([asdict(each) for each in kept]), encoding="utf-8")
+        keep(notes, [asdict(each) for each in kept])
         (asked.into / "zombies.md").write_text(table(kept), encoding="utf-8")
         print(table([ended]).splitlines()[2], flush=True)  # noqa: T201
     return 0 if all(each.good for each in kept) else 1
