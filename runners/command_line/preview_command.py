@@ -11,7 +11,9 @@ from runners.command_line.given import as_json, loaded, with_definition
 
 @click.command()
 @with_definition
-@click.option("--rows", type=click.IntRange(min=1), help="Only the first so many rows of the batch.")
+@click.option(
+    "--rows", type=click.IntRange(min=1), help="Only the first so many rows, as if they were all of the batch."
+)
 @click.option(
     "--shown", type=click.IntRange(min=1), default=3, show_default=True, help="How many rows of each kind you see."
 )

@@ -20,8 +20,16 @@ def _batch(batch: BatchPreview) -> Iterator[str]:
     label = f" ({here(batch.label)})" if batch.label else ""
     yield f"Batch {batch.number} of lane {batch.lane}{label}, tried out: {_rows(batch.read)}. Nothing is written."
     for stage in batch.stages:
-        yield "\n".join([_counts(stage), *map(_row, stage.rows)])
+        yield "\n".join([_counts(stage), *_failure(stage), *map(_row, stage.rows)])
+    if batch.stops:
+        yield "Nothing of it would be delivered: the run would stop. If that batch were only reported,"
     yield "\n".join(f"{name} would get {_rows(rows)}." for name, rows in batch.destinations.items())
+
+
+def _failure(stage: StagePreview) -> Iterator[str]:
+    if stage.failure is not None:
+        yield f"  the batch fails, {stage.failure.outcome}:"
+        yield from (f"    {line}" for line in stage.failure.why)
 
 
 def _counts(stage: StagePreview) -> str:

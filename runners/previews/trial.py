@@ -21,9 +21,12 @@ from origins.protection import Protection
 from runners.counts import StageCount
 from runners.definitions.secrets import without
 from runners.line import Line, Step, labels_of, passing
+from runners.notes import by_spark
 from runners.preparing import BEFORE, COMMON, behind_branch, struct_of
-from runners.previews.preview import READ, BatchPreview, Seen, StagePreview
+from runners.previews.preview import READ, BatchPreview, Failure, Seen, StagePreview
 from runners.sifting import Sieve, runs_of
+from stages.expect import Expect
+from stages.findings import failures
 from stages.rows import ORIGINAL, REFUSED_BY_ORIGIN, STATE, VERDICT, Marked, payload_of
 
 if TYPE_CHECKING:
@@ -83,13 +86,16 @@ class Trial:
     sieve: Sieve | None = None
     """What finds the rows at which stages raise; None while none is known to."""
     sections: list[Section] = field(default_factory=list)
+    findings: dict[str, Sequence[Mapping[str, JSON]]] = field(default_factory=dict)
+    """What stages found out about the batch, by their names."""
 
     def of(self, batch: Batch, frame: DataFrame, names: tuple[str, ...], *, rows: int | None = None) -> BatchPreview:
         """What becomes of the rows, which `Origin.fetch` gave with their places; with `rows` of the first so many."""
         if rows is not None:
             frame = frame.orderBy(*self._arrival()).limit(rows)
         begun = Marked.begin(frame, names, labels_of(batch), self._closed)
-        begun = replace(begun, parts=self.order)
+        protected = tuple(self.protection.columns)
+        begun = replace(begun, parts=self.order, hold=_held, tell=self.findings.__setitem__, protected=protected)
         self.sections.append(Section())
         rows_now = self._noted(begun, None, "")
         for run in runs_of(self.line.common):
@@ -111,7 +117,7 @@ class Trial:
     def _passing(self, rows: Marked, steps: Sequence[Step], filters: str = "") -> Marked:
         for step in steps:
             before = [each.column for each in self.sections[-1].notes if each.filters in ("", filters)][-1]
-            rows = passing(rows, [step], self.pins, checked=True)
+            rows = passing(rows, [_going_on(step)], self.pins, checked=True)
             if step.stage.changes_rows:
                 self.sections.append(Section())
             rows = self._noted(rows, step, before, filters)
@@ -206,7 +212,15 @@ class Trial:
             filtered=totals["filtered"],
             nacked=totals["refused"],
         )
-        return StagePreview(counts=counts, rows=tuple(seen))
+        return StagePreview(counts=counts, rows=tuple(seen), failure=self._failure(note.step))
+
+    def _failure(self, step: Step | None) -> Failure | None:
+        """How the batch fails at a step as a whole, if it was judged there and does."""
+        if step is None or step.name not in self.findings or not isinstance(step.stage, Expect):
+            return None
+        why = failures(step.stage.rules, self.findings[step.name])
+        said = tuple(str(without(self.secrets, line)) for line in why)
+        return Failure(why=said, then=step.stage.on_batch_failure) if why else None
 
     def _shown(self, row: str, as_it_came: str) -> JSON:
         return without(self.secrets, self.protection.row(json.loads(row), json.loads(as_it_came)))
@@ -217,6 +231,20 @@ class Trial:
         nack = self.protection.nack({"stage": stage, "message": row["message"], **rows})
         said = without(self.secrets, nack["message"])
         return Seen(outcome="refused", row=without(self.secrets, nack["row"]), code=row["code"], message=said)
+
+
+def _held(rows: Marked, note: str) -> tuple[Marked, Mapping[str, int]]:
+    """The rows as they are, for nothing is written: who looks at the whole batch computes it. How many have which
+    note."""
+    return rows, by_spark(rows.frame, [note])[note] if note else {}
+
+
+def _going_on(step: Step) -> Step:
+    """The step, at which no batch stops that fails as a whole, so that what follows can be seen."""
+    stage = step.stage
+    if isinstance(stage, Expect) and stage.on_batch_failure == "stop":
+        return replace(step, stage=replace(stage, on_batch_failure="report"))
+    return step
 
 
 def _outcome(row: Mapping[str, JSON], note: Note, number: int) -> str:

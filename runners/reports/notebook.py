@@ -43,7 +43,12 @@ def _batch(batch: BatchPreview) -> Iterator[str]:
             f"<p><b>{_text(counts.stage)}</b>: {counts.entered:,} in, {counts.left:,} out, "
             f"{counts.filtered:,} filtered, {counts.nacked:,} refused</p>"
         )
+        if stage.failure is not None:
+            why = "".join(f"<li>{_text(line)}</li>" for line in stage.failure.why)
+            yield f"<p>The batch fails, {stage.failure.outcome}:</p><ul>{why}</ul>"
         yield _rows(stage)
+    if batch.stops:
+        yield "<p>Nothing of it would be delivered: the run would stop. If that batch were only reported:</p>"
     rows = [[name, f"{rows:,}"] for name, rows in batch.destinations.items()]
     yield _table(["destination", "would get"], rows)
 

@@ -192,3 +192,47 @@ def jobs(place: Place, text: str) -> int:
     before: int = scheduler.numTotalJobs()
     assert place.load(text).run().batches == 1
     return int(scheduler.numTotalJobs()) - before
+
+
+JUDGED = (
+    ("expect_table_row_count_to_be_between", {"min_value": 5}),
+    (BETWEEN, {"column": "amount", "min_value": 0, "mostly": 0.9}),
+    ("expect_column_max_to_be_between", {"column": "amount", "max_value": 1000}),
+)
+
+
+@pytest.mark.connect
+def test_a_preview_judges_the_batch_as_the_run_does(place: Place) -> None:
+    """It says that the run would stop, and why, in the words of the run's own error; nothing is written."""
+    suite(place, *JUDGED)
+    place.land("1.json", rows(1.0, -1.0, 3.0, None))
+    pipeline = place.load(PIPELINE.replace("HOW", "stop"))
+    before = sorted(place.folder.rglob("*"))
+    (batch,) = pipeline.preview().batches
+    assert sorted(place.folder.rglob("*")) == before
+    (judged,) = [stage for stage in batch.stages if stage.counts.stage == "expect"]
+    assert judged.failure is not None
+    assert (judged.failure.then, len(judged.failure.why), batch.stops) == ("stop", 2, True)
+    assert (judged.counts.left, judged.counts.nacked, batch.destinations) == (3, 1, {"orders": 3})
+    error = pipeline.run(check=False).error
+    assert error is not None
+    assert [line.strip() for line in error.message.splitlines()[1:3]] == list(judged.failure.why)
+
+
+def test_a_preview_of_a_batch_for_quarantine_shows_every_row_refused(place: Place) -> None:
+    """Also of rows that only the whole batch can judge, and of the first few as if they were all."""
+    scores = (
+        "expect_column_value_z_scores_to_be_less_than",
+        {"column": "amount", "threshold": 2, "double_sided": True},
+    )
+    suite(place, ("expect_table_row_count_to_be_between", {"min_value": 8}), scores)
+    place.land("1.json", rows(*[1.0, 2.0, 3.0, 2.0] * 2, 99.0))
+    pipeline = place.load(PIPELINE.replace("HOW", "quarantine"))
+    (batch,) = pipeline.preview().batches
+    assert (batch.stages[-1].counts.nacked, batch.stages[-1].failure, batch.destinations) == (1, None, {"orders": 8})
+    (few,) = pipeline.preview(rows=3).batches
+    assert (few.stages[-1].counts.nacked, few.stops, few.destinations) == (3, False, {"orders": 0})
+    assert few.stages[-1].failure is not None
+    assert few.stages[-1].failure.why == ("expect_table_row_count_to_be_between, expected min_value 8, found 3",)
+    report = pipeline.run()
+    assert (report.nacked, dict(report.delivered)) == (1, batch.destinations)

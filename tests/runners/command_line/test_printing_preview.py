@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
+
+import pytest
 
 from runners.counts import StageCount
-from runners.previews.preview import BatchPreview, Preview, Seen, StagePreview
+from runners.previews.preview import BatchPreview, Failure, Preview, Seen, StagePreview
 
 
 def test_a_preview_reads_from_what_was_read_to_what_arrives() -> None:
@@ -47,3 +50,30 @@ def test_a_preview_of_nothing_says_how_to_see_what_was_carried() -> None:
     """By the option of the command."""
     said = str(Preview(pipeline="orders", batches=()))
     assert said == "Nothing waits for orders. What was carried already:  --from-beginning"
+
+
+@pytest.mark.parametrize(
+    ("then", "said"),
+    [
+        ("stop", "which stops the run:"),
+        ("quarantine", "and goes to the dead letter queue whole:"),
+        ("report", "which is only reported:"),
+    ],
+)
+def test_a_batch_that_fails_as_a_whole_says_why_and_what_becomes_of_it(
+    then: Literal["stop", "quarantine", "report"], said: str
+) -> None:
+    """Where the run would stop nothing is delivered, and that stands above the figures."""
+    failure = Failure(why=("expect_table_row_count_to_equal, expected value 9, found 2",), then=then)
+    stage = StagePreview(counts=StageCount(stage="expect", entered=2, left=2), rows=(), failure=failure)
+    batch = BatchPreview(lane="0", number=1, label="", read=2, stages=(stage,), destinations={"orders": 2})
+    lines = str(Preview(pipeline="orders", batches=(batch,))).splitlines()
+    assert lines[2:5] == [
+        "expect: 2 rows",
+        f"  the batch fails, {said}",
+        "    expect_table_row_count_to_equal, expected value 9, found 2",
+    ]
+    stops = ["Nothing of it would be delivered: the run would stop. If that batch were only reported,", ""]
+    assert lines[6:] == [*(stops if then == "stop" else []), "orders would get 2 rows."]
+    facts = batch.json()
+    assert (facts["stops"], facts["stages"][0]["failure"]["then"]) == (then == "stop", then)

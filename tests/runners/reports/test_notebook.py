@@ -9,7 +9,7 @@ import pytest
 
 from runners.counts import StageCount
 from runners.lanes import Lanes
-from runners.previews.preview import BatchPreview, Preview, Seen, StagePreview
+from runners.previews.preview import BatchPreview, Failure, Preview, Seen, StagePreview
 from runners.report import Beside, DestinationReport, Report, RunError
 from tests.runners.test_looking import DEFINITION
 
@@ -95,6 +95,17 @@ def test_a_preview_is_a_table_a_stage() -> None:
     assert "Batch 7 of lane 0, tried out: a&b.json" in shown.text
     assert "cast: 2 in, 1 out, 0 filtered, 1 refused" in shown.text
     assert "Nothing waits for orders" in Shown(Preview(pipeline="orders", batches=())._repr_html_()).text
+
+
+def test_a_preview_says_that_the_batch_fails() -> None:
+    """Why, and that nothing of it would be delivered."""
+    failure = Failure(why=("expect_a of <b>, found 2",), then="stop")
+    stage = StagePreview(counts=StageCount(stage="expect", entered=2, left=2), rows=(), failure=failure)
+    batch = BatchPreview(lane="0", number=7, label="", read=2, stages=(stage,), destinations={"orders": 2})
+    shown = Shown(Preview(pipeline="orders", batches=(batch,))._repr_html_())
+    assert "The batch fails, which stops the run:" in shown.text
+    assert "expect_a of <b>, found 2" in shown.text
+    assert "Nothing of it would be delivered" in shown.text
 
 
 def test_lanes_are_a_table() -> None:
