@@ -36,14 +36,20 @@ name: orders
 origin:
   files: {path: "landing/*.json", format: json, schema: "id long"}
 destinations:
-  - delta: {path: tables/orders}
+  - delta: {WHERE}
 run: {lease: 3s, batch: {files: 1}}
 """
+DESTINATIONS = {
+    "spark": "path: tables/orders",
+    "short": "path: tables/orders",
+    "merge": "path: tables/orders, mode: merge, keys: [id]",
+}
 ROWS = [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
 FROZEN = ("python", "jvm", "both")
 CELLS = [
     *itertools.product(("before", "during", "commit", "after"), ("spark",), FROZEN),
     *itertools.product(("before", "during", "commit", "after"), ("short",), FROZEN),
+    *itertools.product(("before", "during", "commit", "after"), ("merge",), FROZEN),
 ]
 """When it stands still, which way its rows go, and what is frozen. `commit` is behind Spark's last task."""
 ENOUGH = 300.0
@@ -101,7 +107,8 @@ class Trial:
             file = self.folder / "landing" / f"{number}.json"
             file.write_text("".join(json.dumps({"id": row}) + "\n" for row in rows), encoding="utf-8")
             os.utime(file, (1_700_000_000 + number,) * 2)
-        (self.folder / "pipeline.yaml").write_text(DEFINITION, encoding="utf-8")
+        definition = DEFINITION.replace("WHERE", DESTINATIONS[CELLS[self.cell][1]])
+        (self.folder / "pipeline.yaml").write_text(definition, encoding="utf-8")
         for pipe in ("at", "on"):
             os.mkfifo(self.folder / pipe)
 
@@ -140,7 +147,7 @@ class Trial:
     @contextmanager
     def _standing(self, said: Said, moment: str, way: str) -> Iterator[Any]:
         """While in here it stands still at the moment; gives what lets it go."""
-        in_spark = moment == "during" or (moment == "commit" and way == "spark")
+        in_spark = moment == "during" or (moment == "commit" and way != "short")
         if not in_spark:
             said.until("reached")
             yield (self.folder / "go").touch
