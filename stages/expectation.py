@@ -124,10 +124,17 @@ def _check_regex(regex: object) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            re.compile(regex)
+            pythons = re.compile(regex)
     except re.error as error:
         if _BROKEN.search(error.msg):
             raise ValueError(f"the regular expression {regex!r} does not compile: {error}") from None
+        return
+    name = next(iter(pythons.groupindex), None)
+    if name is not None:
+        raise ValueError(
+            f"the regular expression {regex!r} does not compile: Spark's are Java's, where a group with a name "
+            f"is (?<{name}>…), not (?P<{name}>…)"
+        )
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

@@ -10,15 +10,19 @@ from runners.command_line.printing import table
 
 
 def trend_table(found: Sequence[Mapping[str, JSON]], runs: Sequence[str]) -> str:
-    """A line for each rule, a column for each run that asked one, the newest last."""
+    """Each rule, and below it how it fared in each run that asked one, the newest last."""
     if not found:
         return "No run has asked anything yet: a stage `expect` says what is expected."
     asked = [run for run in runs if any(each["run"] == run for rule in found for each in rule["runs"])]
-    rows = []
+    rows = [["", _side_by_side([run[:8] for run in asked])]]
     for rule in found:
-        fared = {each["run"]: each for each in rule["runs"]}
-        rows.append([rule["stage"], rule["rule"], *[percent(fared[run]) if run in fared else "" for run in asked]])
-    return table(["stage", "rule", *[run[:8] for run in asked]], rows)
+        fared = {each["run"]: percent(each) for each in rule["runs"]}
+        rows += [[rule["stage"], rule["rule"]], ["", _side_by_side([fared.get(run, "-") for run in asked])]]
+    return table(["stage", "rule, and the share that passed it by run, the newest last"], rows)
+
+
+def _side_by_side(cells: Sequence[str]) -> str:
+    return " ".join(f"{cell:<8}" for cell in cells)
 
 
 def percent(fared: Mapping[str, JSON]) -> str:

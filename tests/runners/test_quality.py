@@ -123,14 +123,30 @@ def test_trends_go_from_run_to_run() -> None:
     assert [each["share"] for each in batches["runs"]] == [1, 1]
 
 
-def test_a_table_has_a_line_for_each_rule_and_a_column_for_each_run() -> None:
-    """Nothing is said to be all that is not."""
-    shown = trend_table(trends([run("02", found(1, rows=99_999)), run("01", found(0))]), ["01", "02"])
-    head, line, *_ = [each.split() for each in shown.splitlines() if each.strip("- ─━")]
-    assert head == ["stage", "rule", "01", "02"]
-    assert line[-2:] == ["100%", "99.99%"]
+def test_a_table_has_each_rule_with_its_share_in_each_run() -> None:
+    """Nothing is said to be all that is not; a run that did not ask it has none."""
+    asked = [*trends([run("02", found(1, rows=99_999)), run("01", found(0))]), *trends([run("03", found(0))])]
+    head, runs, rule, shares, *_, late = trend_table(asked, ["01", "02", "03"]).splitlines()
+    assert head.split()[:2] == ["stage", "rule,"]
+    assert runs.split() == ["01", "02", "03"]
+    assert rule.split()[:2] == ["rules", "expect_column_values_to_be_between(a)"]
+    assert shares.split() == ["100%", "99.99%", "-"]
+    assert [shares.index("99"), late.index("100%")] == [runs.index("02"), runs.index("03")]
     assert percent({"share": None}) == "-"
     assert "No run has asked anything yet" in trend_table([], [])
+
+
+def test_a_table_fits_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With as many runs as the command shows, and a rule that names sixty values."""
+    monkeypatch.setenv("COLUMNS", "80")
+    runs = [f"{number}".ljust(32, "0") for number in range(8)]
+    options = {"column": "country", "value_set": [f"C{number}" for number in range(60)]}
+    told = Quality({"landing": {"rules": [expectation("expect_column_values_to_be_in_set", options)]}})
+    told.add(batch(), {"rules": found()[:1]})
+    asked = trends([{"run": run, "started_at": "x", "report": {"quality": told.json()}} for run in reversed(runs)])
+    lines = trend_table(asked, runs).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[-1].split() == ["90.00%"] * 8
 
 
 def test_a_report_draws_how_each_rule_fared() -> None:

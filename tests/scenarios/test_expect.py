@@ -116,6 +116,7 @@ def test_a_batch_below_mostly_stops_the_run_and_delivers_nothing(place: Place) -
     assert place.ids("tables/orders") == [1, 2, 3, 5, 6]
 
 
+@pytest.mark.connect
 def test_a_batch_in_quarantine_goes_to_the_dlq_whole(place: Place) -> None:
     """Under one cause; the next batch is carried, and the report has what was found of both."""
     suite(

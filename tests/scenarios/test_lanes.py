@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from tests.scenarios.lane_kills import LOAD, Trial
+from runners.events import BatchSettled, Event, RunStarted
+from runners.report import Report
+from tests.scenarios.conftest import ORDERS, Place, order
+from tests.scenarios.lane_kills import LOAD, PATIENCE, Trial
 
 
 @pytest.fixture
@@ -57,3 +62,52 @@ def test_local_lanes_of_a_killed_process_wait_until_somebody_is_told(trial: Tria
     told = trial.start("--take-over", "it was killed")
     assert told.process.wait(LOAD) == 0
     assert trial.counted() == trial.expected
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.promise("CN-21", "CN-27")
+def test_a_process_that_was_frozen_finds_its_lanes_with_others_and_ends(trial: Trial) -> None:
+    """With its JVM: what it had begun lands not, or was found there by who took over; each row is delivered once."""
+    trial.prepare(120)
+    first, second = trial.start(), trial.start()
+    trial.await_shares(first, second)
+    with trial.frozen(first) as (lanes, name):
+        trial.await_passed_on(lanes, name)
+    assert lanes
+    assert first.process.wait(LOAD) == 1
+    assert "Another process took this pipeline over" in (trial.folder / "errors.log").read_text()
+    trial.members.remove(first)
+    assert trial.finish() == trial.expected
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+@pytest.mark.promise("CN-26")
+def test_two_runs_share_the_lanes_of_a_state_in_a_catalog(place: Place) -> None:
+    """The second one comes when the first has begun; both carry some, and each row is delivered once."""
+    place.spark.sql("create schema if not exists wherry_shared")
+    for number in range(18):
+        place.land(f"{number:02}.json", [order(number, amount="x") if number == 7 else order(number)])
+    text = ORDERS.replace("origin:\n", "origin:\n  lanes: 6\n").replace("name: orders", "name: shared")
+    text = text.replace("run: {", "run: {assignment: round_robin, lease: 5s, ")
+    place.define(text + "state: {schema: wherry_shared}\n")
+    second: list[Future[Report]] = []
+    came = threading.Event()
+
+    def call(event: Event) -> None:
+        if isinstance(event, BatchSettled) and not second:
+            second.append(pool.submit(place.load().run, listeners=[hear]))
+            assert came.wait(PATIENCE)
+
+    def hear(event: Event) -> None:
+        if isinstance(event, RunStarted):
+            came.set()
+
+    with ThreadPoolExecutor(1) as pool:
+        reports = [place.load().run(listeners=[call])]
+        reports += [each.result() for each in second]
+    assert [report.status for report in reports] == ["succeeded"] * 2
+    assert (min(report.batches for report in reports) > 0, sum(report.batches for report in reports)) == (True, 18)
+    assert place.ids("tables/orders") == [number for number in range(18) if number != 7]
+    assert place.spark.table("wherry_shared.shared_dlq").count() == 1

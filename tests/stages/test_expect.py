@@ -50,15 +50,16 @@ def nasty(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame(ROWS, SCHEMA).coalesce(1)
 
 
+@pytest.mark.connect
 class TestRowsThatAreExpected(StageConformance):
-    """Of rows alone, with NULL, and a column whose name has a dot."""
+    """Of rows alone, with NULL, and a column whose name has a dot and a space."""
 
-    schema = "`a.b` int, s string"
+    schema = "`a. b` int, s string"
     rows: ClassVar[list[tuple[Any, ...]]] = [(1, "x"), (None, "x"), (11, None), (5, None), (12, "yy")]
 
     def stage(self) -> Stage:
         return Expect(
-            [{BETWEEN: {"column": "A.B", "min_value": 0, "max_value": 10}}, {NOT_NULL: {"column": "s"}}],
+            [{BETWEEN: {"column": "A. B", "min_value": 0, "max_value": 10}}, {NOT_NULL: {"column": "s"}}],
         )
 
     def test_a_refused_row_says_all_that_it_fails(self, spark: SparkSession) -> None:
@@ -69,9 +70,9 @@ class TestRowsThatAreExpected(StageConformance):
         said = marked.frame.where(f"{VERDICT} is not null").select(f"{VERDICT}.*").collect()
         missing = f"{NOT_NULL}: column s: NULL"
         assert [(nack.code, nack.message) for nack in said] == [
-            (BETWEEN, f"{BETWEEN}: column A.B: '11', expected min_value 0, max_value 10; {missing}"),
+            (BETWEEN, f"{BETWEEN}: column A. B: '11', expected min_value 0, max_value 10; {missing}"),
             (NOT_NULL, missing),
-            (BETWEEN, f"{BETWEEN}: column A.B: '12', expected min_value 0, max_value 10"),
+            (BETWEEN, f"{BETWEEN}: column A. B: '12', expected min_value 0, max_value 10"),
         ]
 
 
@@ -120,6 +121,7 @@ class TestRowsThatAreTagged(StageConformance):
 pytestmark = [pytest.mark.spark, pytest.mark.variant]
 
 
+@pytest.mark.connect
 def test_every_row_has_the_verdict_of_great_expectations(nasty: DataFrame) -> None:
     """Every expectation of rows, over rows with NULL, NaN, infinities, limits and strange text; the figures too."""
     assert {name for name, _ in OF_ROWS} == {name for name, known in EXPECTATIONS.items() if known.of_rows}
@@ -154,6 +156,7 @@ def theirs(rules: list[Expectation], frame: DataFrame) -> list[tuple[bool, list[
     return [found[number] for number in range(len(rules))]
 
 
+@pytest.mark.connect
 def test_every_expectation_of_a_batch_is_asked_of_it(nasty: DataFrame) -> None:
     """Once with options that hold of the rows, and once with some that do not."""
     assert {name for name, _, _ in OF_BATCH} == {name for name, known in EXPECTATIONS.items() if known.way == "batch"}

@@ -34,6 +34,7 @@ BETWEEN = "expect_column_values_to_be_between"
         ({BETWEEN: {"column": "a", "row_condition": "a > max(b) over ()"}}, "row_condition: a window looks at more"),
         ({BETWEEN: {"column": "a", "row_condition": "a", "condition_parser": "pandas"}}, "pandas' conditions"),
         ({"expect_column_values_to_match_regex": {"column": "a", "regex": "(x"}}, r"'\(x' does not compile"),
+        ({"expect_column_values_to_match_regex": {"column": "a", "regex": "(?P<user>.+)@"}}, r"is \(\?<user>…\), not"),
         ({"expect_column_values_to_match_regex_list": {"column": "a", "regex_list": "x"}}, "expected a list, got 'x'"),
         (
             {"expect_column_values_to_match_like_pattern": {"column": "a", "like_pattern": "x"}},
@@ -50,7 +51,7 @@ def test_what_cannot_run_is_refused_by_its_place_and_name(given: Any, said: str)
         Expect([NOT_NULL, given])
 
 
-@pytest.mark.parametrize("regex", [r"^\p{L}+$", "a++", r"\Qa(b\E", "[a-z&&[^b]]"])
+@pytest.mark.parametrize("regex", [r"^\p{L}+$", "a++", r"\Qa(b\E", "[a-z&&[^b]]", "(?<user>.+)@", r"\(?P<", "[(?P<]"])
 def test_a_regular_expression_of_javas_passes(regex: str) -> None:
     """Though Python has no such thing."""
     (rule,) = Expect([{"expect_column_values_to_match_regex": {"column": "a", "regex": regex}}]).rules
