@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import os
 import random
-import threading
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from runners.definitions.definition import load
-from runners.events import BatchSettled, Event, RunStarted
-from runners.report import Report
-from runners.run import Run
-from tests.scenarios.conftest import ORDERS, Place, order
-from tests.scenarios.lane_kills import LOAD, PATIENCE, Trial
+from tests.scenarios.lane_kills import LOAD, Trial
 
 
 @pytest.fixture
@@ -81,43 +74,3 @@ def test_a_process_that_was_frozen_finds_its_lanes_with_others_and_ends(trial: T
     assert "Another process took this pipeline over" in (trial.folder / "errors.log").read_text()
     trial.members.remove(first)
     assert trial.finish() == trial.expected
-
-
-@pytest.mark.spark
-@pytest.mark.connect
-@pytest.mark.promise("CN-26")
-def test_two_runs_share_the_lanes_of_a_state_in_a_catalog(place: Place) -> None:
-    """The second one comes when the first has begun; both carry some, and each row is delivered once."""
-    place.spark.sql("create schema if not exists wherry_shared")
-    for number in range(30):
-        place.land(f"{number:02}.json", [order(number, amount="x") if number == 7 else order(number)])
-    text = ORDERS.replace("origin:\n", "origin:\n  lanes: 6\n").replace("name: orders", "name: shared")
-    text = text.replace("run: {", "run: {assignment: round_robin, lease: 5s, ")
-    place.define(text + "state: {schema: wherry_shared}\n")
-    second: list[Future[Report]] = []
-    came = threading.Event()
-
-    def call(event: Event) -> None:
-        if isinstance(event, BatchSettled) and not second:
-            definition = load(place.folder / "pipeline.yaml")
-            joins = Run(
-                pipeline=definition.pipeline,
-                text=definition.text,
-                hash=definition.hash,
-                spark=place.spark,
-                listeners=[hear],
-            )
-            second.append(pool.submit(joins.carry))
-            assert came.wait(PATIENCE)
-
-    def hear(event: Event) -> None:
-        if isinstance(event, RunStarted):
-            came.set()
-
-    with ThreadPoolExecutor(1) as pool:
-        reports = [place.load().run(listeners=[call])]
-        reports += [each.result() for each in second]
-    assert [report.status for report in reports] == ["succeeded"] * 2
-    assert (min(report.batches for report in reports) > 0, sum(report.batches for report in reports)) == (True, 30)
-    assert place.ids("tables/orders") == [number for number in range(30) if number != 7]
-    assert place.spark.table("wherry_shared.shared_dlq").count() == 1

@@ -18,7 +18,6 @@ from typing import Any
 import deltalake
 
 from destinations.delta import Delta
-from destinations.delta_merge import Merge
 from destinations.delta_short import ShortWrite
 from destinations.delta_table import Table
 from runners.dispatcher import Dispatcher
@@ -61,7 +60,6 @@ class Zombie:
         self.around(Delta, "write", self.write)
         self.around(Table, "append", self.append)
         self.around(Table, "append_here", self.append_here)
-        self.around(Merge, "run", self.merge)
         self.around(ShortWrite, "commit", self.commit)
         self.around(deltalake, "write_deltalake", self.land)
         if self.frozen != "jvm":
@@ -84,17 +82,10 @@ class Zombie:
         return written
 
     def append(self, does: Any, table: Any, rows: Any, tag: str) -> None:
-        does(table, self.standing(rows), tag)
-
-    def merge(self, does: Any, merge: Any, rows: Any, *words: Any) -> None:
-        does(merge, self.standing(rows), *words)
-
-    def standing(self, rows: Any) -> Any:
-        """What Spark's Delta is given to write: it stands still before that, or at one of the rows."""
         if self.armed and self.moment == "before":
             self.hold()
         during = self.armed and self.moment in ("during", "commit")
-        return self.held_in_spark(rows) if during else rows
+        does(table, self.held_in_spark(rows) if during else rows, tag)
 
     def append_here(self, does: Any, table: Any, spark: Any, rows: Any, *words: Any) -> Any:
         if self.way == "spark":

@@ -14,7 +14,6 @@ import itertools
 import json
 import os
 import signal
-import stat
 import subprocess
 import sys
 import threading
@@ -37,20 +36,14 @@ name: orders
 origin:
   files: {path: "landing/*.json", format: json, schema: "id long"}
 destinations:
-  - delta: {WHERE}
+  - delta: {path: tables/orders}
 run: {lease: 3s, batch: {files: 1}}
 """
-DESTINATIONS = {
-    "spark": "path: tables/orders",
-    "short": "path: tables/orders",
-    "merge": "path: tables/orders, mode: merge, keys: [id]",
-}
 ROWS = [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
 FROZEN = ("python", "jvm", "both")
 CELLS = [
     *itertools.product(("before", "during", "commit", "after"), ("spark",), FROZEN),
     *itertools.product(("before", "during", "commit", "after"), ("short",), FROZEN),
-    *itertools.product(("before", "during", "commit", "after"), ("merge",), FROZEN),
 ]
 """When it stands still, which way its rows go, and what is frozen. `commit` is behind Spark's last task."""
 ENOUGH = 300.0
@@ -108,8 +101,7 @@ class Trial:
             file = self.folder / "landing" / f"{number}.json"
             file.write_text("".join(json.dumps({"id": row}) + "\n" for row in rows), encoding="utf-8")
             os.utime(file, (1_700_000_000 + number,) * 2)
-        definition = DEFINITION.replace("WHERE", DESTINATIONS[CELLS[self.cell][1]])
-        (self.folder / "pipeline.yaml").write_text(definition, encoding="utf-8")
+        (self.folder / "pipeline.yaml").write_text(DEFINITION, encoding="utf-8")
         for pipe in ("at", "on"):
             os.mkfifo(self.folder / pipe)
 
@@ -123,7 +115,7 @@ class Trial:
             taken = threading.Event()
 
             def thaw() -> None:
-                self._await_loss(taken)
+                taken.wait(ENOUGH)
                 for process in stopped:
                     os.kill(process, signal.SIGCONT)
                 let_go()
@@ -145,22 +137,10 @@ class Trial:
             offset_moved=bool(late),
         )
 
-    def _await_loss(self, taken: threading.Event) -> None:
-        """Return once another run has its batch. A merge keeps the table to itself while it stands still, so that the
-        other run can only fence it, and waits."""
-        end = time.monotonic() + ENOUGH
-        while time.monotonic() < end and not taken.wait(0.2):
-            if CELLS[self.cell][1] == "merge" and self._fenced():
-                return
-
-    def _fenced(self) -> bool:
-        log = (self.folder / "tables" / "orders" / "_delta_log").glob("*.json")
-        return any(stat.S_ISREG(file.stat().st_mode) and "wherry.fence" in file.read_text() for file in log)
-
     @contextmanager
     def _standing(self, said: Said, moment: str, way: str) -> Iterator[Any]:
         """While in here it stands still at the moment; gives what lets it go."""
-        in_spark = moment == "during" or (moment == "commit" and way != "short")
+        in_spark = moment == "during" or (moment == "commit" and way == "spark")
         if not in_spark:
             said.until("reached")
             yield (self.folder / "go").touch

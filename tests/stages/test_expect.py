@@ -50,7 +50,6 @@ def nasty(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame(ROWS, SCHEMA).coalesce(1)
 
 
-@pytest.mark.connect
 class TestRowsThatAreExpected(StageConformance):
     """Of rows alone, with NULL, and a column whose name has a dot and a space."""
 
@@ -121,7 +120,6 @@ class TestRowsThatAreTagged(StageConformance):
 pytestmark = [pytest.mark.spark, pytest.mark.variant]
 
 
-@pytest.mark.connect
 def test_every_row_has_the_verdict_of_great_expectations(nasty: DataFrame) -> None:
     """Every expectation of rows, over rows with NULL, NaN, infinities, limits and strange text; the figures too."""
     assert {name for name, _ in OF_ROWS} == {name for name, known in EXPECTATIONS.items() if known.of_rows}
@@ -156,7 +154,6 @@ def theirs(rules: list[Expectation], frame: DataFrame) -> list[tuple[bool, list[
     return [found[number] for number in range(len(rules))]
 
 
-@pytest.mark.connect
 def test_every_expectation_of_a_batch_is_asked_of_it(nasty: DataFrame) -> None:
     """Once with options that hold of the rows, and once with some that do not."""
     assert {name for name, _, _ in OF_BATCH} == {name for name, known in EXPECTATIONS.items() if known.way == "batch"}
