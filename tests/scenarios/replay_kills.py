@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import subprocess
 import sys
@@ -68,16 +67,12 @@ class Trial:
         """Let all rows be refused; then mend the definition. Twice is once."""
         if (self.folder / "ready").exists():
             return
-        landed = self.folder / "landing" / "1.json"
-        if not landed.exists():
-            lines = [json.dumps({"id": number, "amount": f"{number},50"}) + "\n" for number in range(1, self.rows + 1)]
-            new = self.folder / "1.json"
-            new.write_text("".join(lines), encoding="utf-8")
-            landed.parent.mkdir(exist_ok=True)
-            os.replace(new, landed)
+        (self.folder / "landing").mkdir(parents=True, exist_ok=True)
+        lines = [json.dumps({"id": number, "amount": f"{number},50"}) + "\n" for number in range(1, self.rows + 1)]
+        (self.folder / "landing" / "1.json").write_text("".join(lines), encoding="utf-8")
         self._define(mended="x")
-        self.load().run()
-        assert self.waiting() == self.rows
+        report = self.load().run()
+        assert report.nacked == self.rows, report
         self._define(mended=".")
         (self.folder / "ready").touch()
 
