@@ -14,12 +14,14 @@ import argparse
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -199,12 +201,32 @@ class Trial:
             return None
         began, state = time.monotonic(), self.state()
         opened = sum(state.lane(lane).open is not None for lane in lanes)
-        while not all(_passed_on(state := self.state(), lane, name) for lane in lanes):
-            assert time.monotonic() - began < PATIENCE, f"nobody takes {lanes}: {dict(state.held)}"
-            time.sleep(0.05)
+        state = self.await_passed_on(lanes, name)
         takers = {state.held[lane].owner for lane in lanes if lane in state.held}
         took = round(time.monotonic() - began, 2)
         return Kill(last=last, lanes=lanes, open=opened, seconds=took, takers=len(takers))
+
+    def await_passed_on(self, lanes: Sequence[str], name: str) -> State:
+        """Return once all these lanes of somebody are with others, or done."""
+        until, state = time.monotonic() + PATIENCE, self.state()
+        while not all(_passed_on(state, lane, name) for lane in lanes):
+            assert time.monotonic() < until, f"nobody takes {lanes}: {dict(state.held)}"
+            time.sleep(0.05)
+            state = self.state()
+        return state
+
+    @contextmanager
+    def frozen(self, member: Member) -> Iterator[tuple[Sequence[str], str]]:
+        """While in here its Python and its JVM stand still; its lanes then, and its name."""
+        jvm = next(each["jvm"]["pid"] for each in self.state().owners if each["pid"] == member.process.pid)
+        for process in (member.process.pid, jvm):
+            os.kill(process, signal.SIGSTOP)
+        try:
+            owner = next(each["owner"] for each in self.state().owners if each["pid"] == member.process.pid)
+            yield self.lanes_of(member), owner
+        finally:
+            for process in (member.process.pid, jvm):
+                os.kill(process, signal.SIGCONT)
 
     def finish(self) -> Facts:
         """Let those that are there come to their end, carry what is left, and count what is there."""

@@ -57,3 +57,20 @@ def test_local_lanes_of_a_killed_process_wait_until_somebody_is_told(trial: Tria
     told = trial.start("--take-over", "it was killed")
     assert told.process.wait(LOAD) == 0
     assert trial.counted() == trial.expected
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.promise("CN-21", "CN-27")
+def test_a_process_that_was_frozen_finds_its_lanes_with_others_and_ends(trial: Trial) -> None:
+    """With its JVM: what it had begun lands not, or was found there by who took over; each row is delivered once."""
+    trial.prepare(120)
+    first, second = trial.start(), trial.start()
+    trial.await_shares(first, second)
+    with trial.frozen(first) as (lanes, name):
+        trial.await_passed_on(lanes, name)
+    assert lanes
+    assert first.process.wait(LOAD) == 1
+    assert "Another process took this pipeline over" in (trial.folder / "errors.log").read_text()
+    trial.members.remove(first)
+    assert trial.finish() == trial.expected
