@@ -31,11 +31,12 @@ def _named(command: F) -> F:
     @functools.wraps(command)
     def naming(**given: Any) -> Any:
         from origins.errors import WherryError
+        from runners.command_line.to_type import with_file
 
         try:
             return command(**given)
         except WherryError as error:
-            error.hint = error.hint.replace("FILE", str(given["file"]))
+            error.hint = with_file(error.hint, given["file"])
             raise
 
     return cast(F, naming)

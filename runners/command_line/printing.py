@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from origins.batch import JSON
 from runners.codes import codes
+from runners.command_line.to_type import with_file
 from runners.numbered import batches_of, counted
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def explanation(said: Explanation, file: str, columns: Mapping[str, str] | None 
         ("columns", analysed),
         ("note", said.notes),
     ]
-    told = [(heading, [here(sentence).replace("FILE", file) for sentence in told]) for heading, told in named]
+    told = [(heading, [with_file(here(sentence), file) for sentence in told]) for heading, told in named]
     return f"{said.pipeline} is well defined.\n\n{sections(told)}"
 
 
@@ -150,7 +151,7 @@ def failure(said: Report, file: str = "FILE") -> str:
     """Why a run failed, and what to do."""
     error = said.error
     assert error is not None
-    hint = [error.hint.replace("FILE", file)] if error.hint else []
+    hint = [with_file(error.hint, file)] if error.hint else []
     later = [f"later        {each}" for each in error.later]
     return "\n".join([f"{_ended(said)}: {error.message}", *hint, *explained(error.code), *later])
 

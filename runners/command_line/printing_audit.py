@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from runners.audits.finding import Audit, Finding, Proved
 from runners.command_line.printing import sections, table
+from runners.command_line.to_type import with_file
 from runners.numbered import batches_of, counted
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def audit(said: Audit, file: str) -> str:
 
 def problem(finding: Finding, file: str = "FILE") -> str:
     """One finding: what, where, and what to do."""
-    repair = finding.repair.replace("FILE", file).replace("--accept ID", f"--accept {finding.id}")
+    repair = with_file(finding.repair, file).replace("--accept ID", f"--accept {finding.id}")
     lines = [
         f"{finding.code}  {_where(finding)}",
         f"  {finding.message}",
