@@ -1,9 +1,11 @@
-"""What a folder costs: a run that finds nothing new there, and what large files are scanned for beside being read."""
+"""What a folder costs: to be listed, a run that finds nothing new there, and what large files are scanned for beside
+being read."""
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from unittest import mock
@@ -11,6 +13,7 @@ from unittest import mock
 from origins import csv_rows, file_rows
 from origins.batch import Limits
 from origins.files import Files
+from origins.listing import place_of
 from origins.origin import Progress
 from runners.definitions.definition import load
 from tests.benchmarks.carried import carried, define
@@ -18,11 +21,36 @@ from tests.benchmarks.case import Bar, Case, Taken, Way, in_turns, session
 from tests.benchmarks.landing import SCHEMA, land
 from tests.origins.test_files import batch
 
-FILES, LINES = 2_000, 1_000_000
+MANY, FILES, LINES = 100_000, 2_000, 1_000_000
+SYSTEM, OURS = "os.scandir with stat", "a listing in order"
 RUN = "a run with nothing new"
 PLAIN, QUOTES = "fields of CSV", "and open quotes"
 _LOOKS = ((csv_rows, "none_is_open"), (file_rows, "none_has_tail"), (file_rows, "none_differs"))
 JSON, LETTERS, KEYS = "JSON", "and more on a line, and letters of keys", "and other keys"
+
+
+def listing(place: Path, turns: int) -> Taken:
+    """Seconds of the processor, for a disk that is asked for the first time waits as long for either."""
+    folder = place / "landing"
+    folder.mkdir(parents=True)
+    for number in range(MANY):
+        (folder / f"{number:06}.json").touch()
+
+    def system() -> None:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                entry.stat()
+
+    def way(does: Callable[[], object]) -> Way:
+        def spent(_: Path, __: int) -> Iterator[float]:
+            began = time.process_time()
+            does()
+            yield time.process_time() - began
+
+        return spent
+
+    nobody = mock.Mock()  # Spark is not asked for folders of this machine
+    return in_turns({SYSTEM: way(system), OURS: way(lambda: place_of(str(folder)).files(nobody))}, place, turns)
 
 
 def nothing(place: Path, turns: int) -> Taken:
@@ -84,6 +112,13 @@ def scans(place: Path, turns: int) -> Taken:
 
 
 CASES = (
+    Case(
+        name="listing",
+        says=f"a folder of {MANY:,} files, listed in the order in which they are carried",
+        measure=listing,
+        turns=9,
+        bars=(Bar(of=OURS, to=SYSTEM, most=2.0),),
+    ),
     Case(
         name="nothing",
         says=f"a run over a folder of {FILES:,} files, all carried, in a session that is up",
