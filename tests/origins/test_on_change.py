@@ -118,6 +118,7 @@ JSON: dict[str, tuple[Mapping[str, str], list[Any]]] = {
 }
 
 
+@pytest.mark.variant
 @pytest.mark.promise("CD-16")
 @pytest.mark.parametrize("case", JSON)
 def test_every_line_of_json_is_what_its_policy_says(spark: SparkSession, tmp_path: Path, case: str) -> None:
@@ -252,6 +253,7 @@ WHOLE: dict[str, tuple[Mapping[str, str], list[Any]]] = {
 }
 
 
+@pytest.mark.variant
 @pytest.mark.promise("CD-16")
 @pytest.mark.parametrize("case", WHOLE)
 @pytest.mark.parametrize("looked_at", [True, False])
@@ -293,6 +295,7 @@ FINE = {
 }
 
 
+@pytest.mark.variant
 @pytest.mark.promise("CD-16")
 @pytest.mark.parametrize("case", FINE)
 @pytest.mark.parametrize("policy", ["nack", "rescue"])
@@ -357,6 +360,7 @@ CSV: dict[str, tuple[Mapping[str, str], list[Any]]] = {
 }
 
 
+@pytest.mark.variant
 @pytest.mark.promise("CD-16")
 @pytest.mark.parametrize("case", CSV)
 def test_every_line_of_csv_is_what_its_policy_says(spark: SparkSession, tmp_path: Path, case: str) -> None:
@@ -422,6 +426,7 @@ OVER_LINES: dict[str, tuple[Mapping[str, str], list[Any]]] = {
 }
 
 
+@pytest.mark.variant
 @pytest.mark.promise("CD-16")
 @pytest.mark.parametrize("case", OVER_LINES)
 def test_fields_that_go_over_lines_are_rescued_as_others_are(spark: SparkSession, tmp_path: Path, case: str) -> None:
@@ -462,6 +467,7 @@ PARQUET: dict[str, tuple[Mapping[str, str], list[Any]]] = {
 }
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("case", PARQUET)
 def test_every_row_of_parquet_is_what_its_policy_says(spark: SparkSession, tmp_path: Path, case: str) -> None:
     """By the columns that each file has; a row that is refused is told as JSON."""

@@ -32,6 +32,7 @@ def table(spark: SparkSession) -> Iterator[str]:
         spark.sql(f"DROP TABLE IF EXISTS {each}")
 
 
+@pytest.mark.variant
 @pytest.mark.promise("CN-04", "CN-06")
 class TestSparkLedger(LedgerConformance):
     """Every handle has a session of its own."""
