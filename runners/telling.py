@@ -11,6 +11,8 @@ from origins.protection import Protection
 from runners.errors import CarryFailed
 from runners.session import in_short
 
+_FULL = "No space left on device"
+
 
 def told(batches: Sequence[Batch], error: Exception, protection: Protection) -> WherryError:
     """The error with the batches that were being carried; one of ours stays what it is."""
@@ -32,12 +34,13 @@ def told(batches: Sequence[Batch], error: Exception, protection: Protection) -> 
 def _of(batches: Sequence[Batch], said: str) -> CarryFailed:
     named = [f"batch {batch.number} of lane {batch.lane} ({batch.span.label})" for batch in batches]
     more = f" and {len(named) - 3} more" if len(named) > 3 else ""
-    return CarryFailed(
-        f"{', '.join(named[:3])}{more}: {said}",
-        hint="Its offset stays where it was; the next run looks at this batch first."
+    room = "Make room on the disk, then run again. " if _FULL in said else ""
+    stays = (
+        "Its offset stays where it was; the next run looks at this batch first."
         if len(named) == 1
-        else "Their offsets stay where they were; the next run looks at these batches first.",
+        else "Their offsets stay where they were; the next run looks at these batches first."
     )
+    return CarryFailed(f"{', '.join(named[:3])}{more}: {said}", hint=room + stays)
 
 
 def _without_values(error: WherryError, protection: Protection) -> WherryError:
