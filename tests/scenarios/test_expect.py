@@ -187,6 +187,32 @@ def test_a_suite_of_fifty_rules_costs_few_jobs(place: Place) -> None:
     assert len(place.refused()) == 2
 
 
+AGGREGATES = (
+    ("expect_column_min_to_be_between", {"column": "amount", "min_value": 0}),
+    ("expect_column_mean_to_be_between", {"column": "amount", "max_value": 1000}),
+    ("expect_column_sum_to_be_between", {"column": "amount", "min_value": 0}),
+    ("expect_column_stdev_to_be_between", {"column": "amount", "max_value": 1000}),
+    ("expect_column_max_to_be_between", {"column": "id", "min_value": 0}),
+    ("expect_table_row_count_to_be_between", {"min_value": 1}),
+)
+
+
+def test_expectations_of_a_batch_that_add_something_up_share_their_jobs(place: Place) -> None:
+    """Seven of them cost no job more than one."""
+    text, one = (
+        PIPELINE.replace("HOW", "stop"),
+        ("expect_column_max_to_be_between", {"column": "amount", "max_value": 9}),
+    )
+    counted = []
+    for number, rules in enumerate(((one,), (one, *AGGREGATES)), 1):
+        suite(place, *rules)
+        place.land(f"{number}-warm.json", rows(1.0, 3.0))
+        place.load(text).run()
+        place.land(f"{number}.json", rows(1.0, 2.0))
+        counted.append(jobs(place, text))
+    assert counted[0] == counted[1]
+
+
 def jobs(place: Place, text: str) -> int:
     """How many jobs Spark runs for the next batch; classic Spark alone tells."""
     scheduler: Any = getattr(place.spark, "_jsc").sc().dagScheduler()  # noqa: B009
