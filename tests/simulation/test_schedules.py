@@ -77,7 +77,7 @@ def told_and_recorded(world: World) -> tuple[list[tuple[type, str]], list[tuple[
 
 
 @pytest.mark.promise("CD-18")
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32), shape=SHAPES)
 def test_a_listener_hears_every_change_of_a_batch(seed: int, shape: dict[str, object]) -> None:
     """In the order of the ledger, where no process dies before it can say so."""
@@ -87,7 +87,7 @@ def test_a_listener_hears_every_change_of_a_batch(seed: int, shape: dict[str, ob
 
 
 @pytest.mark.promise("CD-18")
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32), shape=SHAPES)
 def test_a_listener_hears_of_nothing_that_is_not_recorded(seed: int, shape: dict[str, object]) -> None:
     """Whatever dies, and whatever is tried again or cancelled."""
