@@ -19,6 +19,7 @@ from destinations.destination import DestinationError, Written
 from destinations.table_lock import committing, making
 from origins.listing import literally
 from origins.names import no_such_table, quoted, text
+from origins.one_disk import is_one_disk
 
 if TYPE_CHECKING:
     import pyarrow
@@ -269,17 +270,10 @@ def seen_alike(spark: SparkSession, name: str, folder: Path) -> Table | None:
 
     log = LocalLog(folder)
     version = log.newest()
-    checksum = log.checksum(version)
-    beside = log.file(version, "crc" if checksum else "json")
-    if version < 0 or beside.stat().st_size > _MOST_TO_COMPARE:
-        return None
-    here = beside.read_text(encoding="utf-8")
-    try:
-        read = spark.read.text(literally(str(beside)), wholetext=True).collect()
-    except Exception:  # a Spark elsewhere has no such file, or may not read it, and says so in many ways
+    if version < 0 or not (is_one_disk(spark) or _reads_alike(spark, log, version)):
         return None
     metadata = log.metadata(spark)
-    if [row[0] for row in read] != [here] or not metadata:
+    if not metadata:
         return None
     return Table(
         name=name,
@@ -290,6 +284,19 @@ def seen_alike(spark: SparkSession, name: str, folder: Path) -> Table | None:
         log=log,
         version=version,
     )
+
+
+def _reads_alike(spark: SparkSession, log: LocalLog, version: int) -> bool:
+    """Whether Spark finds there what lies here beside this version."""
+    beside = log.file(version, "crc" if log.checksum(version) else "json")
+    if beside.stat().st_size > _MOST_TO_COMPARE:
+        return False
+    here = beside.read_text(encoding="utf-8")
+    try:
+        read = spark.read.text(literally(str(beside)), wholetext=True).collect()
+    except Exception:  # a Spark elsewhere has no such file, or may not read it, and says so in many ways
+        return False
+    return [row[0] for row in read] == [here]
 
 
 def _local(location: str, table_id: str) -> LocalLog | None:

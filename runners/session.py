@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from origins.errors import WherryError
+from origins.one_disk import say_one_disk
 from runners.reconnecting import impatient, is_blank, made, reconnect, unbound
 
 if TYPE_CHECKING:
@@ -230,7 +231,15 @@ def own(spark: SparkSession, time_zone: str = "UTC") -> SparkSession:
             settings[key] = value
     if is_connect(spark):
         made(session, settings, of=spark)
+    elif is_here(spark) and _default_files(spark) == "file":
+        say_one_disk(session)
     return session
+
+
+def _default_files(spark: SparkSession) -> str:
+    """The scheme of a path that names none, for a classic Spark."""
+    place = spark.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS")
+    return str(place).partition(":")[0]
 
 
 def life(spark: SparkSession) -> object:

@@ -241,6 +241,21 @@ def test_a_table_is_the_same_by_its_log_and_by_what_spark_says(
     assert facts(spark, by_log) == facts(spark, by_spark)
 
 
+@pytest.mark.spark
+def test_a_spark_on_this_machine_is_not_asked_what_it_sees(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that the fence of an open batch does not wait for the first query of a Spark that has just started."""
+    orders = Delta(path=str(tmp_path / "orders"))
+    identity = orders.open(spark, spark.range(1).schema)
+    monkeypatch.setattr(type(spark), "sql", never)
+    monkeypatch.setattr(type(spark), "read", property(never))
+    behind = Delta(path=str(tmp_path / "orders"))
+    behind.fence(spark, "token")
+    assert behind.find(spark, label(), identity) is None
+    assert LocalLog(tmp_path / "orders").metadata(spark)["configuration"]["wherry.fence"] == "token"
+
+
 def test_a_log_that_is_not_the_one_that_spark_sees_is_not_believed(tmp_path: Path) -> None:
     """As on a cluster that has another disk below the same path, or none, or may not read it."""
     log = tmp_path / "_delta_log"
@@ -266,6 +281,7 @@ def elsewhere(content: str | None) -> SparkSession:
 
     class Elsewhere:
         read = Reader()
+        conf: Mapping[str, str] = {}
 
     return cast("SparkSession", Elsewhere())
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runners.session import forgotten, in_short, is_connect
+from origins.one_disk import is_one_disk
+from runners.session import forgotten, in_short, is_connect, own
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -52,6 +53,22 @@ Caused by: java.io.IOException: No space left on device
 def test_an_error_is_said_in_one_line(error: Exception, said: str | None) -> None:
     """In the words of its cause, without Java's stack and without Spark's number for it."""
     assert in_short(error) == (said or "[CAST_INVALID_INPUT] The value 'x' is no INT.")
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+def test_only_a_spark_of_this_machine_surely_sees_its_files(spark: SparkSession) -> None:
+    """A Connect server may have another disk below the same path, and is asked."""
+    assert is_one_disk(spark) is not is_connect(spark)
+
+
+@pytest.mark.spark
+def test_a_spark_whose_paths_lie_elsewhere_does_not_see_the_files_of_this_machine(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A path without a scheme is one of its default file system, such as HDFS."""
+    monkeypatch.setattr("runners.session._default_files", lambda _: "hdfs")
+    assert not is_one_disk(own(spark))
 
 
 @pytest.mark.spark
