@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from destinations.deadline import Deadline, Late
 from destinations.delta_log import LocalLog, Log, SparkLog
+from destinations.delta_made import made_here
 from destinations.delta_rules import Declared
 from destinations.delta_schema import columns
 from destinations.delta_short import NotInTime, ShortWay
@@ -67,7 +68,7 @@ class Table:
         from pyspark.errors import AnalysisException
 
         seen = seen_alike(spark, name, folder) if folder else None
-        if seen is not None:
+        if seen is not None or (folder is not None and _is_nowhere(spark, folder)):
             return seen
         try:
             detail = spark.sql(f"DESCRIBE DETAIL {name}").select("format", "id", "location", "properties").collect()
@@ -218,6 +219,11 @@ class Layout:
     properties: Mapping[str, str] = field(default_factory=dict)
     comment: str | None = None
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it says nothing of a table but its properties."""
+        return not self.partition_by and not self.cluster_by and self.comment is None
+
     def sql(self, schema: StructType) -> str:
         """The table with these columns, as `CREATE TABLE` takes it behind the name."""
         clauses = [f"({columns(schema)}) USING delta"]
@@ -241,7 +247,9 @@ def make(spark: SparkSession, name: str, schema: StructType, layout: Layout, fol
         if found is not None:
             return found
         try:
-            spark.sql(f"CREATE TABLE {name} {layout.sql(schema)}")
+            here = folder if layout.is_plain and is_one_disk(spark) else None
+            if here is None or not made_here(spark, here, schema, layout.properties):
+                spark.sql(f"CREATE TABLE {name} {layout.sql(schema)}")
         except Exception as error:
             found, why = Table.find(spark, name, folder), _obstacle(error, folder)
             if found is None and why:
@@ -284,6 +292,17 @@ def seen_alike(spark: SparkSession, name: str, folder: Path) -> Table | None:
         log=log,
         version=version,
     )
+
+
+def _is_nowhere(spark: SparkSession, folder: Path) -> bool:
+    """Whether there surely is no such folder for Spark."""
+    try:
+        folder.lstat()
+    except FileNotFoundError:
+        return is_one_disk(spark)
+    except OSError:
+        return False
+    return False
 
 
 def _reads_alike(spark: SparkSession, log: LocalLog, version: int) -> bool:
