@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from origins.names import HIDDEN
@@ -72,7 +72,7 @@ class Tally:
             self._observed.append((step, frame, dict))
             return frame
         observation = Observation()
-        self._observed.append((step, frame, functools.cache(lambda: found(observation))))
+        self._observed.append((step, frame, cache(lambda: found(observation))))
         rows = [F.expr(f"count_if({BATCH} = {own}) as {_rows(own)}") for own in range(self._batches)]
         rows = rows or [F.count(F.lit(1)).alias(_rows(0))]
         if not any(each.stage.gathers for each in self.line.common):
@@ -86,7 +86,7 @@ class Tally:
         is wrong for a reason that is known elsewhere."""
         figures = []
         for step, frame, seen in self._observed:
-            again = functools.partial(self._count, frame)
+            again = partial(self._count, frame)
             twice = bool(seen().get("twice"))
             figures.append(Figure(step=step, seen=seen().get(_rows(self._own)), twice=twice, again=again))
         return straight_counts(self.line, believed(figures, delivered, doubtful=doubtful))

@@ -127,7 +127,7 @@ def test_lanes_count_together_as_they_do_alone(
     """Their rows come in one frame unless a stage looks beyond a row, or asks what differs between the batches."""
     land(0, order(1), order(1, amount="9.00"), order(3, email=None))
     land(1, order(1), order(3))
-    land(2, order(5, email=None))
+    land(2, order(5, email=None), order(6))
     fetched: list[str] = []
     fetch = Files.fetch
 
