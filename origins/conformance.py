@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from origins.batch import JSON, Batch, Limits, Span
 from origins.errors import OriginError
 from origins.nack import REFUSED
-from origins.origin import PLACE, Origin, Progress
+from origins.origin import BATCH, PLACE, Origin, Progress
 
 if TYPE_CHECKING:
-    from pyspark.sql import Row, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 _ENOUGH = 1_000
 """No origin in a test has more batches than this."""
@@ -64,6 +64,17 @@ class OriginConformance(ABC):
             first = Counter(map(str, origin.fetch(spark, batch).collect()))
             assert Counter(map(str, origin.fetch(spark, batch).collect())) == first
             assert Counter(map(str, self.origin().fetch(spark, batch).collect())) == first
+
+    def test_several_batches_at_once_are_the_same_batches(self, spark: SparkSession) -> None:
+        """An origin that fetches them in one frame says of each row which batch it is of."""
+        origin = self.origin()
+        batches = list(self._planned(spark, origin, self.limits()[-1]))
+        frame = origin.fetch_several(spark, batches)
+        if frame is None:
+            return
+        alone = [_content(origin.fetch(spark, batch, places=True)) for batch in batches]
+        assert [_content(frame.where(f"{BATCH} = {at}")) for at in range(len(batches))] == alone
+        assert _content(frame) == sum(alone, Counter())
 
     def test_a_batch_survives_the_ledger(self, spark: SparkSession) -> None:
         """Its span is JSON, and what comes back from JSON reads the same and is gone on from."""
@@ -199,6 +210,12 @@ class OriginConformance(ABC):
 
         rows = sorted(origin.fetch(spark, batch, places=True).collect(), key=place)
         return [str(tuple(value for name, value in row.asDict().items() if name != PLACE)) for row in rows]
+
+
+def _content(frame: DataFrame) -> Counter[str]:
+    """The values of all rows, and whether each is refused."""
+    rows = [row.asDict() for row in frame.drop(BATCH, PLACE).collect()]
+    return Counter(str({**row, REFUSED: row.get(REFUSED) is not None}) for row in rows)
 
 
 def _batch(lane: str, span: Span, schema: str, number: int = 1) -> Batch:

@@ -78,6 +78,14 @@ def from_folder(root: str, column: StructField) -> str:
     return f"cast(nullif({value}, {text(_NOTHING)}) as {column.dataType.simpleString()})"
 
 
+def index_of(root: str, groups: Sequence[Sequence[str]]) -> str:
+    """SQL for the place, from 0, of the group that a file is in; raises if it is in none."""
+    path = below(root, f"{FILE}.file_path")
+    cases = [f"when {path} in ({', '.join(map(text, names))}) then {at}" for at, names in enumerate(groups) if names]
+    said = f"concat({path}, ' is read, and belongs to none of the batches that are read with it')"
+    return f"case {' '.join(cases)} else raise_error({said}) end"
+
+
 def check_folders(spark: SparkSession, place: Place, names: Sequence[str], columns: Sequence[StructField]) -> None:
     """Raises `OriginError` for the first file whose folders give a value that is none of the column's type."""
     typed = {column.name.lower(): column for column in columns if column.dataType.typeName() != "string"}

@@ -68,7 +68,7 @@ class FileRows:
         for keys, group in self._by_folders(names, schema).items():
             from_folders = [column for column in schema if column.name.lower() in keys]
             check_folders(spark, self.place, group, from_folders)
-            told = {column.name: from_folder(self.place.root, column) for column in from_folders}
+            told = {**self.told, **{column.name: from_folder(self.place.root, column) for column in from_folders}}
             told.update({name: METADATA[name][1] for name in self.metadata if name in schema.names})
             told.update({RESCUED: "cast(null as string)"} if self.changes.rescues else {})
             lines = StructType([column for column in schema if column.name not in told])

@@ -14,11 +14,11 @@ from origins.changes import RESCUED, Changes, check_changes
 from origins.errors import OriginError
 from origins.file_after import delete, move
 from origins.file_backlog import Terms, Waiting
-from origins.file_columns import METADATA, names_of_folders, with_folders, with_metadata
+from origins.file_columns import METADATA, index_of, names_of_folders, with_folders, with_metadata
 from origins.file_options import FORMATS, check_options, completed
 from origins.growth import grown
 from origins.listing import File, Place, is_local, place_of, without_scheme
-from origins.origin import Backlog, Origin, Progress
+from origins.origin import BATCH, Backlog, Origin, Progress
 from origins.quantities import seconds
 from origins.schema import checked, declared
 
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
     from origins.file_rows import FileRows
     from origins.file_schema import FileSchema
+
+_AT_ONCE = 256
+"""Up to so many files of several batches are told apart in one query."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +170,20 @@ class Files(Origin):
         schema = StructType.fromJson(json.loads(batch.schema))
         rows = replace(self._rows(place), metadata=tuple(self.metadata))
         return rows.read(spark, names, schema, places=places)
+
+    def fetch_several(self, spark: SparkSession, batches: Sequence[Batch]) -> DataFrame | None:
+        from pyspark.sql.types import StructType
+
+        of_batches = [self.parts(batch) for batch in batches]
+        names = [name for of_batch in of_batches for name in of_batch]
+        if len(names) > _AT_ONCE or len(set(names)) < len(names):
+            return None
+        for batch in batches:
+            self.check(spark, batch)
+        place, schema = place_of(self.path), StructType.fromJson(json.loads(batches[0].schema))
+        told = {BATCH: index_of(place.root, of_batches)}
+        rows = replace(self._rows(place), metadata=tuple(self.metadata), told=told)
+        return rows.read(spark, names, schema, places=False)
 
     def check(self, spark: SparkSession, batch: Batch) -> None:
         place = place_of(self.path)

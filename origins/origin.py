@@ -19,6 +19,8 @@ PLACE = "_wherry_place"
 `part` is one of `Origin.parts(batch)`; inside a part rows stand in the order of (`block`, `row`), and the
 rows of one block have consecutive numbers.
 """
+BATCH = "_wherry_batch"
+"""The column that says of which of several batches a row is: its place among them, from 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +154,11 @@ class Origin(ABC):
 
         May be called from any runner thread, twice for one batch, and by a process that did not plan it.
         """
+
+    def fetch_several(self, spark: SparkSession, batches: Sequence[Batch]) -> DataFrame | None:
+        """What `fetch` gives for each of these batches, which have one schema, in a frame that costs less to plan than
+        all of theirs, with `BATCH` beside every row; None where each must be fetched for itself."""
+        return None
 
     def check(self, spark: SparkSession, batch: Batch) -> None:
         """Raises `OriginError` when what the batch is read from is not what was planned. Asked right before rows are

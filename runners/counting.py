@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from origins.names import HIDDEN
+from origins.origin import BATCH
 from runners.counts import Branch, Counts, StageCount
 from runners.line import Line, Step
 from runners.verdicts import found
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Observation
+    from pyspark.sql import Column, DataFrame
 
 _PASS = HIDDEN + "pass"
 _ROW_OF_PARTITION = (1 << 33) - 1
@@ -43,12 +45,22 @@ class Tally:
     """
 
     line: Line
-    _observed: list[tuple[int, DataFrame, Observation | None]]
+    _observed: list[tuple[int, DataFrame, Callable[[], Mapping[str, int]]]]
+    _batches: int = 0
+    """How many batches pass in one frame, each row beside `BATCH`; 0: only one, and no row says so."""
+    _own: int = 0
+    """Which of them is this one."""
 
     @staticmethod
     def of(line: Line) -> Tally:
         """A tally for one batch that passes this line."""
         return Tally(line, [])
+
+    @staticmethod
+    def of_several(line: Line, batches: int) -> Sequence[Tally]:
+        """A tally for each of so many batches that pass this line in one frame, which any of them observes."""
+        first = Tally(line, [], batches)
+        return [replace(first, _own=own) for own in range(batches)]
 
     def observe(self, frame: DataFrame, step: int) -> DataFrame:
         """The same frame; the rows that pass here are counted under the step's number."""
@@ -57,26 +69,30 @@ class Tally:
 
         ahead = [each.stage for each in self.line.common if each.number > step and each.stage.changes_rows]
         if not all(stage.takes_all for stage in ahead):
-            self._observed.append((step, frame, None))
+            self._observed.append((step, frame, dict))
             return frame
         observation = Observation()
-        self._observed.append((step, frame, observation))
-        rows = F.count(F.lit(1)).alias("rows")
+        self._observed.append((step, frame, cache(lambda: found(observation))))
+        rows = [F.expr(f"count_if({BATCH} = {own}) as {_rows(own)}") for own in range(self._batches)]
+        rows = rows or [F.count(F.lit(1)).alias(_rows(0))]
         if not any(each.stage.gathers for each in self.line.common):
-            return frame.observe(observation, rows)
+            return frame.observe(observation, *rows)
         passes = F.collect_list(_PASS)
         twice = (F.size(passes) != F.size(F.array_distinct(passes))).alias("twice")
-        return frame.select("*", _partition_once().alias(_PASS)).observe(observation, rows, twice).drop(_PASS)
+        return frame.select("*", _partition_once().alias(_PASS)).observe(observation, *rows, twice).drop(_PASS)
 
     def counts(self, delivered: int | None, *, doubtful: bool = False) -> Counts:
         """The equation, of a batch of which the destination says that it got so many rows; `doubtful` if what was seen
         is wrong for a reason that is known elsewhere."""
         figures = []
-        for step, frame, observation in self._observed:
-            seen = found(observation)
-            twice = bool(seen.get("twice"))
-            figures.append(Figure(step=step, seen=seen.get("rows"), twice=twice, again=frame.count))
+        for step, frame, seen in self._observed:
+            again = partial(self._count, frame)
+            twice = bool(seen().get("twice"))
+            figures.append(Figure(step=step, seen=seen().get(_rows(self._own)), twice=twice, again=again))
         return straight_counts(self.line, believed(figures, delivered, doubtful=doubtful))
+
+    def _count(self, frame: DataFrame) -> int:
+        return (frame.where(f"{BATCH} = {self._own}") if self._batches else frame).count()
 
 
 def apart(tallies: Sequence[Tally], delivered: int | None) -> Sequence[tuple[Counts, int | None]]:
@@ -133,6 +149,11 @@ def stage_counts(steps: Sequence[Step], entered: int, states: Mapping[int, int])
 def _expected(counts: Counts) -> int:
     (branch,) = counts.branches.values()
     return branch.expected
+
+
+def _rows(own: int) -> str:
+    """What the number of a batch's rows is called among what was observed."""
+    return f"rows{own}"
 
 
 def _partition_once() -> Column:

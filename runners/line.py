@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
@@ -113,6 +113,11 @@ class Line:
         return all(type(each).pin is Stage.pin and not each.changes_rows and not each.prepares for each in stages)
 
     @property
+    def by_row(self) -> bool:
+        """Whether no stage looks at more than a row, so that the rows of several batches may pass it side by side."""
+        return not any(step.stage.gathers or step.stage.changes_rows for step in self.steps)
+
+    @property
     def repeatable(self) -> bool:
         """Whether all stages give the same answer when they are run again."""
         return all(answers_again(step.stage) for step in self.steps)
@@ -143,6 +148,29 @@ def passing(rows: R, steps: Sequence[Step], pins: Mapping[str, JSON], *, checked
                 raise
             raise StageError(f"stage '{step.name}': {in_short(error)}") from error
     return rows
+
+
+class Differs(Exception):
+    """A stage asks for what is not the same for all batches that pass it in one frame."""
+
+
+class Common(Mapping[str, "str | int | datetime"]):
+    """What expressions may ask of several batches at once: raises `Differs` for what is not the same for all."""
+
+    def __init__(self, batches: Sequence[Batch]) -> None:
+        self._each = [labels_of(batch) for batch in batches]
+
+    def __getitem__(self, name: str) -> str | int | datetime:
+        first, *others = (labels[name] for labels in self._each)
+        if any(other != first for other in others):
+            raise Differs(name)
+        return first
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._each[0])
+
+    def __len__(self) -> int:
+        return len(self._each[0])
 
 
 def labels_of(batch: Batch) -> Mapping[str, str | int | datetime]:

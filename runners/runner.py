@@ -21,13 +21,13 @@ from destinations.dlq import DLQ
 from origins.batch import JSON, Batch
 from origins.crash_points import reached
 from origins.errors import OriginError
-from origins.origin import Origin
+from origins.origin import BATCH, Origin
 from origins.protection import Protection
 from runners.blame import of_a_row
 from runners.causes import forgotten
 from runners.definitions.secrets import without
 from runners.demanding import demanded_now, refuses
-from runners.line import Line, labels_of, passing
+from runners.line import Common, Differs, Line, labels_of, passing
 from runners.nack_window import NackWindow
 from runners.outcome import (
     Alone,
@@ -129,6 +129,8 @@ class Runner:
     _pools: list[ThreadPoolExecutor] = field(default_factory=list)
     _ahead: dict[str, Ahead] = field(default_factory=dict)
     """The rows of the batch that each lane most likely carries next."""
+    _differing: set[str] = field(default_factory=set)
+    """The origins of which a stage asks what differs from batch to batch."""
     _upkeep: Upkeep = field(init=False)
 
     def __post_init__(self) -> None:
@@ -241,8 +243,7 @@ class Runner:
         labels = [self._label(carry.plan, name) for carry in task.carries]
         began = time.monotonic()
         try:
-            described = [self._described(spark, carry, self._straight) for carry in task.carries]
-            rows = functools.reduce(lambda above, below: above.union(below), (frame for frame, _ in described))
+            rows, tallies = self._in_one(spark, task.carries) or self._united(spark, task.carries)
         except Exception as error:
             self._parted(labels, error)
             return Alone()
@@ -257,12 +258,43 @@ class Runner:
                 return Alone()
             self._parted(labels, error)
             return Alone(error=error)
-        figures = apart([tally for _, tally in described], written.rows)
+        figures = apart(tallies, written.rows)
         landed = {
             label.batch.lane: Landed(written={name: replace(written, rows=got)}, counts=counts, described=took)
             for label, (counts, got) in zip(labels, figures, strict=True)
         }
         return Shared(landed=landed)
+
+    def _in_one(self, spark: SparkSession, carries: Sequence[Carry]) -> tuple[DataFrame, Sequence[Tally]] | None:
+        """The rows of straight batches as one frame, and who counts those of each; None where each batch needs a frame
+        of its own."""
+        from runners.counting import Tally
+        from stages.rows import Straight
+
+        first, batches = carries[0].plan, [carry.plan.batch for carry in carries]
+        line = self.lines[first.batch.origin]
+        alike = all((carry.plan.pins, carry.plan.batch.schema) == (first.pins, first.batch.schema) for carry in carries)
+        if not alike or not line.by_row or first.batch.origin in self._differing:
+            return None
+        frame = self.origins[_read_from(first.batch)].fetch_several(spark, [own(batch) for batch in batches])
+        if frame is None:
+            return None
+        tallies = Tally.of_several(line, len(batches))
+        begun = Straight.begin(frame, columns(first.batch), Common(batches), tallies[0].observe, kept=(BATCH,))
+        try:
+            rows = passing(begun, line.common, first.pins).frame.drop(BATCH)
+        except Differs:
+            self._differing.add(first.batch.origin)
+            return None
+        for batch in batches:
+            self._ahead.pop(batch.lane, None)
+        return rows, tallies
+
+    def _united(self, spark: SparkSession, carries: Sequence[Carry]) -> tuple[DataFrame, Sequence[Tally]]:
+        """The rows of straight batches, each described for itself, and who counts them."""
+        described = [self._described(spark, carry, self._straight) for carry in carries]
+        rows = functools.reduce(lambda above, below: above.union(below), (frame for frame, _ in described))
+        return rows, [tally for _, tally in described]
 
     def _label(self, plan: Plan, name: str) -> Label:
         """The label of a straight batch."""

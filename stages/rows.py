@@ -231,11 +231,12 @@ class Straight(Rows):
         names: tuple[str, ...],
         labels: Mapping[str, str | int | datetime],
         observe: Callable[[DataFrame, int], DataFrame],
+        kept: tuple[str, ...] = (),
     ) -> Straight:
         """The rows as an origin read them."""
         if REFUSED in frame.columns:
             frame = frame.filter(_or_raise(F.col(REFUSED).isNull())).drop(REFUSED)
-        return Straight(frame=observe(frame, 0), names=names, labels=labels, observe=observe)
+        return Straight(frame=observe(frame, 0), names=names, labels=labels, observe=observe, kept=kept)
 
     @property
     def schema(self) -> StructType:
@@ -246,20 +247,20 @@ class Straight(Rows):
 
     @property
     def live(self) -> Column:
-        return ~F.col(RESTS) if self.kept else F.lit(True)
+        return ~F.col(RESTS) if self._is_aside else F.lit(True)
 
     def aside(self, when: Column | None, on_error: str) -> Straight:
         rests = F.lit(False) if when is None else ~F.when(self._row_by_row() & _once(), _truth(when))
         stood = F.struct(*self._data()).alias(ASIDE)
-        frame = self.frame.select(*self._data(), stood, F.coalesce(rests, F.lit(True)).alias(RESTS))
-        return replace(self, frame=frame, kept=(ASIDE, RESTS), on_error=on_error)
+        frame = self.frame.select(*self._beside(), *self._data(), stood, F.coalesce(rests, F.lit(True)).alias(RESTS))
+        return replace(self, frame=frame, kept=(*self.kept, ASIDE, RESTS), on_error=on_error)
 
     def rejoined(self, before: Straight) -> Straight:
-        frame = self.frame.select(*self._restored(F.col(RESTS), before))
-        return replace(self, frame=frame, kept=(), on_error="nack")
+        frame = self.frame.select(*before._beside(), *self._restored(F.col(RESTS), before))
+        return replace(self, frame=frame, kept=before.kept, on_error="nack")
 
     def select(self, columns: Mapping[str, Column | str]) -> Straight:
-        own = self._row_by_row() & self.live if self.kept else self._row_by_row()
+        own = self._row_by_row() & self.live if self._is_aside else self._row_by_row()
         chosen = [
             F.col(quoted(column)).alias(name) if isinstance(column, str) else F.when(own, column).alias(name)
             for name, column in columns.items()
@@ -293,7 +294,7 @@ class Straight(Rows):
         frame, own = self.frame, self._row_by_row() & self.live
         if tried:
             frame = frame.select("*", *[F.when(own & _once(), column).alias(name) for name, column in tried.items()])
-        frame = self._judged(frame, F.when(self.live, why) if self.kept else why)
+        frame = self._judged(frame, F.when(self.live, why) if self._is_aside else why)
         names = (*self.names, *[name for name in put if name not in self.names])
         if tried:
             columns = [F.col(quoted(put.get(name, name))).alias(name) for name in names]
@@ -314,6 +315,10 @@ class Straight(Rows):
     def change(self, statement: Callable[[DataFrame], DataFrame]) -> Straight:
         frame = statement(self.frame)
         return replace(self, frame=self.observe(frame, self.step), names=tuple(frame.columns))
+
+    @property
+    def _is_aside(self) -> bool:
+        return RESTS in self.kept
 
     def _beside(self) -> list[Column]:
         return [F.col(name) for name in self.kept]

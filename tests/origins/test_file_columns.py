@@ -12,7 +12,7 @@ import pytest
 
 from origins.batch import Batch, Limits
 from origins.errors import OriginError
-from origins.file_columns import folder_columns, names_of_folders
+from origins.file_columns import FILE, folder_columns, index_of, names_of_folders
 from origins.files import Files
 from origins.nack import REFUSED
 from origins.origin import PLACE, Progress
@@ -53,6 +53,19 @@ def test_folders_say_columns_by_their_names() -> None:
     name = "in/Day=2026-01-01/k=a=b/=x/none=__HIVE_DEFAULT_PARTITION__/city=K%C3%B6ln%2F1/f=1.json"
     assert folder_columns(name) == {"day": "2026-01-01", "k": "a=b", "none": None, "city": "Köln/1"}
     assert names_of_folders(["day=1/a", "DAY=2/b", "x/c", "day=1/hour=2/a"]) == ["day", "hour"]
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+def test_a_file_of_no_group_is_told_of_by_name(spark: SparkSession) -> None:
+    """Nothing that was read is counted nowhere."""
+    index = index_of("/in", [["a.json"], [], ["b.json", "sub/c.json"]])
+    paths = spark.createDataFrame([("file:/in/b.json",), ("file:/in/a.json",), ("file:/in/sub/c.json",)], "path string")
+    files = paths.selectExpr(f"named_struct('file_path', path) as {FILE}")
+    assert [row.found for row in files.selectExpr(f"{index} as found").collect()] == [2, 0, 2]
+    strangers = spark.sql(f"select named_struct('file_path', 'file:/in/d.json') as {FILE}")
+    with pytest.raises(Exception, match=r"d\.json is read, and belongs to none of the batches"):
+        strangers.selectExpr(f"{index} as found").collect()
 
 
 @pytest.mark.spark

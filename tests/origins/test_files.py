@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +19,7 @@ from origins.batch import JSON, Batch, Limits, Span
 from origins.errors import OriginError
 from origins.files import Files
 from origins.nack import REFUSED
-from origins.origin import PLACE, Progress
+from origins.origin import BATCH, PLACE, Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -177,6 +178,30 @@ class TestNames:
         assert sorted((row["name"], row[PLACE].part) for row in rows) == sorted((name, name) for name in ODD_NAMES)
         assert sorted(files.parts(planned(spark, files))) == sorted(ODD_NAMES)
 
+    def test_files_are_told_apart_by_their_names_whatever_these_are(self, spark: SparkSession, tmp_path: Path) -> None:
+        """The rows of a batch for each file come in one frame, and each says which batch it is of."""
+        folder = tmp_path / "in put ü%"
+        for name in ODD_NAMES:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(json.dumps({"name": name}))
+        files = Files(path=f"{folder}/**", format="json", schema="name string")
+        whole = planned(spark, files)
+        parts = [(part,) for part in whole.span.parts]
+        frame = files.fetch_several(spark, [replace(whole, span=replace(whole.span, parts=each)) for each in parts])
+        assert frame is not None
+        found = {row[BATCH]: row["name"] for row in frame.collect()}
+        assert found == {at: name for at, ((name, _, _),) in enumerate(parts)}
+        assert sorted(found.values()) == sorted(ODD_NAMES)
+
+    @pytest.mark.parametrize("names", [["a", "a"], [f"{number}.json" for number in range(257)]])
+    def test_batches_that_share_a_file_or_have_very_many_are_fetched_one_by_one(
+        self, spark: SparkSession, names: Sequence[str]
+    ) -> None:
+        """Their rows could not be told apart, or not by a query of sensible length."""
+        spans = [Span(start=None, end=1, parts=((name, 1, 1),)) for name in names]
+        files = Files(path="/in/*", format="json", schema="id int")
+        assert files.fetch_several(spark, [batch(span, "{}") for span in spans]) is None
+
     def test_links_and_folders_that_are_called_like_files_are_read(self, spark: SparkSession, tmp_path: Path) -> None:
         """Each file under the name at which it was found, and once."""
         names = ["out/a", "in/x.json/b", "in/x.json/c.json"]
@@ -267,6 +292,8 @@ class TestPlanned:
         happens(file)
         with pytest.raises(OriginError, match=rf"a\.json {says}"):
             files.fetch(spark, plan)
+        with pytest.raises(OriginError, match=rf"a\.json {says}"):
+            files.fetch_several(spark, [replace(plan, span=replace(plan.span, parts=())), plan])
 
     @pytest.mark.parametrize(
         ("name", "content", "kind"),

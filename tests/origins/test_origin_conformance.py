@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import os
@@ -21,7 +22,7 @@ from origins.errors import OriginError
 from origins.files import Files
 from origins.generate import Generate
 from origins.memory import Crash, End, Item, Memory
-from origins.origin import PLACE, Backlog, Origin, Progress
+from origins.origin import BATCH, PLACE, Backlog, Origin, Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -189,6 +190,13 @@ class Numbers(Origin):
         frame = spark.createDataFrame(rows, f"id long, {PLACE} struct<part: string, block: long, row: long>")
         return frame if places else frame.drop(PLACE)
 
+    def fetch_several(self, spark: SparkSession, batches: Sequence[Batch]) -> DataFrame:
+        frames = [self.fetch(spark, batch, places=True).drop(PLACE) for batch in batches]
+        last = len(frames) - 1
+        told = [at if self.fault != "mixes batches" else last - at for at in range(len(frames))]
+        each = [frame.selectExpr("*", f"{at} as {BATCH}") for frame, at in zip(frames, told, strict=True)]
+        return functools.reduce(lambda above, below: above.union(below), each)
+
     def check(self, spark: SparkSession, batch: Batch) -> None:
         if self.there[0] == SPOILT and self.fault != "blind":
             raise OriginError("The numbers are others now.")
@@ -246,6 +254,7 @@ class NumbersConformance(OriginConformance):
         ("loses a row", "test_batches_hold_every_row_once_whatever_their_limits"),
         ("exceeds", "test_narrow_limits_make_at_least_three_batches_and_are_kept"),
         ("another answer each time", "test_a_batch_reads_the_same_again"),
+        ("mixes batches", "test_several_batches_at_once_are_the_same_batches"),
         ("no JSON", "test_a_batch_survives_the_ledger"),
         ("restless", "test_planning_leaves_no_trace"),
         ("deaf", "test_the_next_run_goes_on_behind_what_was_carried"),

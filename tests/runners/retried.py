@@ -81,8 +81,7 @@ def carried(folder: str, name: str, before: Spoil | None = None, behind: Spoil |
 
     def watched(self: Tally, delivered: int | None, *, doubtful: bool = False) -> Any:
         first = self._observed[0][2]
-        assert first is not None
-        doubled.append(first.get["rows"] > 120)
+        doubled.append(first()["rows0"] > 120)
         return counts(self, delivered, doubtful=doubtful)
 
     Tally.counts = watched  # type: ignore[method-assign]

@@ -3,20 +3,38 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 import pytest
 
 from destinations.delta import Delta
+from origins.batch import JSON, Batch
 from origins.files import Files
+from runners import counting
 from runners.events import BatchSettled, Event
+from runners.report import Report
+from runners.verdicts import found
 from tests.scenarios.conftest import ORDERS, Place, order
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
 LANES = ORDERS.replace("origin:\n", "origin:\n  lanes: 3\n")
 Land = Callable[..., None]
+PLAIN = """
+name: {name}
+origin:
+  lanes: 3
+  files: {{path: "landing/*.json", format: json, schema: "id long, email string, amount string"}}
+{stages}destinations:
+  - delta: {{path: {name}/orders}}
+run: {{batch: {{files: 1}}}}
+"""
+CAST = '  - cast: {amount: "decimal(10,2)"}\n'
 
 
 @pytest.fixture
@@ -30,6 +48,27 @@ def land(place: Place) -> Land:
     return land
 
 
+def counted(place: Place, definition: str) -> tuple[Report, Mapping[str, JSON]]:
+    """The report of a run of this definition, and what it counted, by lane."""
+    told = {}
+
+    def listen(event: Event) -> None:
+        if isinstance(event, BatchSettled):
+            told[event.batch.lane] = event.counts
+
+    return place.load(definition).run(listeners=[listen]), told
+
+
+def plain(name: str, stages: str) -> str:
+    """A definition with these stages, and a state and a table of its own."""
+    return PLAIN.format(name=name, stages=f"stages:\n{stages}" if stages else "")
+
+
+def content(place: Place, table: str) -> Sequence[str]:
+    """The rows of a table, but for what differs from run to run."""
+    return sorted(str({**row, "run": "run" in row}) for row in place.rows(table))
+
+
 @pytest.mark.connect
 @pytest.mark.promise("SS-14", "CD-16")
 def test_batches_that_are_ready_at_once_share_a_commit_and_are_counted_apart(place: Place, land: Land) -> None:
@@ -37,13 +76,7 @@ def test_batches_that_are_ready_at_once_share_a_commit_and_are_counted_apart(pla
     land(0, order(1), order(2), order(3, email=None))
     land(1, order(4))
     land(2, order(5, email=None))
-    told = {}
-
-    def listen(event: Event) -> None:
-        if isinstance(event, BatchSettled):
-            told[event.batch.lane] = event.counts
-
-    report = place.load(LANES).run(listeners=[listen])
+    report, told = counted(place, LANES)
     assert (report.batches, report.read, report.filtered, report.balanced) == (3, 5, 2, True)
     assert (place.ids("tables/orders"), place.commits("tables/orders")) == ([1, 2, 4], 2)
     assert {lane: (counts["read"], counts["delivered"]) for lane, counts in told.items()} == {
@@ -62,6 +95,74 @@ def test_a_row_that_is_refused_parts_them(place: Place, land: Land) -> None:
     assert (report.read, report.nacked, report.balanced) == (4, 1, True)
     assert (place.ids("tables/orders"), place.commits("tables/orders")) == ([1, 2, 4], 4)
     assert [json.loads(row["row"])["id"] for row in place.refused()] == [3]
+
+
+def test_a_line_that_is_no_row_parts_them(place: Place, land: Land) -> None:
+    """It is refused when its own lane is decided, and nobody else's rows wait for that."""
+    land(0, order(1))
+    land(1, order(2), "no row")
+    land(2, order(4), order(5))
+    report = place.load(LANES).run()
+    assert (report.read, report.nacked, report.balanced) == (5, 1, True)
+    assert (place.ids("tables/orders"), place.commits("tables/orders")) == ([1, 2, 4, 5], 4)
+
+
+@pytest.mark.promise("SS-14")
+@pytest.mark.parametrize(
+    ("stages", "fetched_alone"),
+    [
+        ("", 0),
+        (f"{CAST}  - filter: email is not null\n  - with_columns: {{run: ':run'}}\n", 0),
+        (f"{CAST}  - require: {{high: amount > 2}}\n    when: id > 1\n    on_error: discard\n", 0),
+        (f"{CAST}  - require: {{high: amount > 2}}\n    on_error: keep\n  - filter: id != 3\n", 0),
+        (f"{CAST}  - with_columns: {{lane: ':lane'}}\n  - filter: id != 3\n", 3),
+        (f"{CAST}  - deduplicate: {{keys: [id], sequence_by: amount}}\n", 3),
+        ("  - sql: select * from rows where id != 3\n", 3),
+    ],
+    ids=["none", "rows", "some rows", "kept rows", "a label", "keys", "a statement"],
+)
+def test_lanes_count_together_as_they_do_alone(
+    place: Place, land: Land, monkeypatch: pytest.MonkeyPatch, stages: str, fetched_alone: int
+) -> None:
+    """Their rows come in one frame unless a stage looks beyond a row, or asks what differs between the batches."""
+    land(0, order(1), order(1, amount="9.00"), order(3, email=None))
+    land(1, order(1), order(3))
+    land(2, order(5, email=None), order(6))
+    fetched: list[str] = []
+    fetch = Files.fetch
+
+    def watched(self: Files, spark: SparkSession, batch: Batch, *, places: bool = False) -> DataFrame:
+        fetched.append(batch.lane)
+        return fetch(self, spark, batch, places=places)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Files, "fetch", watched)
+        _, together = counted(place, plain("together", stages))
+    with monkeypatch.context() as patched:
+        patched.setattr(Delta, "takes_several", False)
+        _, alone = counted(place, plain("alone", stages))
+    assert (place.commits("together/orders"), place.commits("alone/orders")) == (2, 4)
+    assert together == alone
+    assert content(place, "together/orders") == content(place, "alone/orders")
+    assert len(fetched) == fetched_alone
+
+
+@pytest.mark.parametrize("seen", [lambda rows: {}, lambda rows: {name: 2 * count for name, count in rows.items()}])
+def test_what_was_not_seen_or_seen_twice_is_counted_for_each(
+    place: Place, land: Land, monkeypatch: pytest.MonkeyPatch, seen: Callable[[Mapping[str, int]], Mapping[str, int]]
+) -> None:
+    """By queries over the rows of its own batch."""
+    land(0, order(1), order(2), order(3, email=None))
+    land(1, order(4))
+    land(2, order(5, email=None))
+    monkeypatch.setattr(counting, "found", lambda observation: seen(found(observation)))
+    _, counts = counted(place, LANES)
+    assert {lane: (each["read"], each["delivered"], each["balanced"]) for lane, each in counts.items()} == {
+        "0": (3, {"orders": 2}, True),
+        "1": (1, {"orders": 1}, True),
+        "2": (1, {"orders": 0}, True),
+    }
+    assert place.commits("tables/orders") == 2
 
 
 def test_those_that_a_killed_run_wrote_together_are_found_by_the_next(
