@@ -55,7 +55,7 @@ from runners.outcome import (
 )
 from runners.plan import Decision, Plan
 from runners.reconnecting import impatient, reconnect
-from runners.session import ahead, cancel, in_short, life, named_work
+from runners.session import ahead, cancel, in_short, is_here, life, named_work
 from runners.session import own as own_session
 from runners.state import REPLAY, is_replay
 from runners.store import Store
@@ -129,6 +129,8 @@ class Runner:
     _pools: list[ThreadPoolExecutor] = field(default_factory=list)
     _ahead: dict[str, Ahead] = field(default_factory=dict)
     """The rows of the batch that each lane most likely carries next."""
+    _crowded: set[str] = field(default_factory=set)
+    """The lanes whose last batch had more refused rows than could be picked out of it."""
     _upkeep: Upkeep = field(init=False)
 
     def __post_init__(self) -> None:
@@ -307,13 +309,19 @@ class Runner:
     def _prepare(self, spark: SparkSession, task: Prepare) -> Prepared:
         try:
             preparation, frame = self._described(spark, task, self._marked)
-            prepared = preparation.decide(frame, few=self._is_few(task.plan))
+            picks = is_here(spark) and task.plan.batch.lane not in self._crowded
+            prepared = preparation.decide(frame, few=self._is_few(task.plan), picks=picks)
         except Exception as error:
             if not of_a_row(error):
                 raise
             prepared = self._sifted(spark, task.plan)
+        self._remember(task.plan.batch.lane, crowded=prepared.counts.nacked > FEW_REFUSED)
         reached("after-prepare")
         return self._coded(spark, prepared) if prepared.nacks and task.codes else prepared
+
+    def _remember(self, lane: str, *, crowded: bool) -> None:
+        """Whether so many rows of the lane's last batch were refused that those of the next one are not picked."""
+        (self._crowded.add if crowded else self._crowded.discard)(lane)
 
     def _sifted(self, spark: SparkSession, plan: Plan) -> Prepared:
         """Decide a batch of which rows make a stage raise."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from origins.batch import JSON
 from origins.names import quoted
 from runners.session import is_here
 
@@ -38,6 +39,10 @@ class Store(ABC):
         """Write a frame of few rows, which pass through this process; computes it. The table of Arrow's that it is, as
         `few` gives it back; None, and nothing is written, where it has to go the way of any number of rows."""
         return None
+
+    def put(self, name: str, rows: Sequence[Mapping[str, JSON]], schema: StructType) -> bool:
+        """Write rows that are in this process; false, and nothing is written, where only Spark can."""
+        return False
 
     @abstractmethod
     def read(self, spark: SparkSession, name: str) -> DataFrame:
@@ -86,6 +91,13 @@ class Folders(Store):
             write(table, frame.schema, self.root / name / _FEW)
             self._schemas[name] = frame.schema
         return table
+
+    def put(self, name: str, rows: Sequence[Mapping[str, JSON]], schema: StructType) -> bool:
+        from runners.few_rows import in_memory, write
+
+        write(in_memory(rows, schema), schema, self.root / name / _FEW)
+        self._schemas[name] = schema
+        return True
 
     def read(self, spark: SparkSession, name: str) -> DataFrame:
         schema = self._schemas.get(name)
