@@ -24,6 +24,8 @@ from runners.verdicts import Verdicts, Witness
 from stages.rows import NOTE, ORIGINAL, POISON, REFUSED_BY_ORIGIN, STATE, VERDICT, Marked
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pyarrow
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -276,6 +278,11 @@ def rows_here_for(store: Store, decision: Decision, name: str) -> pyarrow.Record
             yield pa.RecordBatch.from_struct_array(piece.filter(stays)[rows])
 
     return pa.RecordBatchReader.from_batches(pa.schema(list(found.schema.field(rows).type)), delivered())
+
+
+def files_for(store: Store, decision: Decision) -> Sequence[Path]:
+    """The files in which the rows lie that were decided for every destination, where these lie by themselves."""
+    return store.files(f"{decision.path}{LIVE}-0")
 
 
 def _by_themselves(columns: Sequence[str]) -> bool:

@@ -432,15 +432,23 @@ class Runner:
         return self._named(name).write(spark, rows, [label])
 
     def _written_here(self, spark: SparkSession, decision: Decision, label: Label, count: int) -> Written | None:
-        """Deliver rows that are read in this process; None, with nothing written, where Spark has to read them."""
-        from runners.preparing import rows_here_for
+        """Deliver rows without Spark: in the files in which they lie, or read in this process. None, with nothing
+        written, where Spark has to read them."""
+        from runners.preparing import files_for, rows_here_for
 
-        name = label.destination
-        refused = name == DLQ
-        if decision.again or not self._named(name).takes_here or (refused and not label.few and count > FEW_REFUSED):
+        refused, destination = label.destination == DLQ, self._named(label.destination)
+        if decision.again:
             return None
-        rows = self._refused_here(decision, label.batch) if refused else rows_here_for(self.store, decision, name)
-        return None if rows is None else self._named(name).write_here(spark, rows, label)
+        files = () if refused or not destination.takes_by("write_files") else files_for(self.store, decision)
+        written = destination.write_files(spark, files, label) if files else None
+        many = refused and not label.few and count > FEW_REFUSED
+        if written is not None or many or not destination.takes_by("write_here"):
+            return written
+        if refused:
+            rows = self._refused_here(decision, label.batch)
+        else:
+            rows = rows_here_for(self.store, decision, label.destination)
+        return None if rows is None else destination.write_here(spark, rows, label)
 
     def _refused_here(self, decision: Decision, batch: Batch) -> pyarrow.RecordBatchReader | None:
         from destinations.few_dead_letters import few_dead_letters

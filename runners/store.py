@@ -56,6 +56,10 @@ class Store(ABC):
         """Some columns of what lies there, piece by piece; None where Spark has to read it."""
         return None
 
+    def files(self, name: str) -> Sequence[Path]:
+        """The files of what lies there, if it lies in files of this machine."""
+        return ()
+
     @abstractmethod
     def remove(self, spark: SparkSession, name: str) -> None:
         """Remove what lies under this name and under names that begin with it and a dash. Twice is once."""
@@ -107,7 +111,7 @@ class Folders(Store):
     def look(self, name: str, wanted: Callable[[str], bool]) -> Any:
         from pyarrow import concat_tables, parquet
 
-        files = sorted((self.root / name).glob("*.parquet"))
+        files = self.files(name)
         told = [parquet.read_metadata(file) for file in files]
         if not files or sum(each.num_rows for each in told) > MOST_ROWS:
             return None
@@ -117,7 +121,10 @@ class Folders(Store):
     def scan(self, name: str, wanted: Callable[[str], bool]) -> pyarrow.RecordBatchReader | None:
         from runners.few_rows import scanned
 
-        return scanned(sorted((self.root / name).glob("*.parquet")), wanted)
+        return scanned(self.files(name), wanted)
+
+    def files(self, name: str) -> Sequence[Path]:
+        return sorted((self.root / name).glob("*.parquet"))
 
     def remove(self, spark: SparkSession, name: str) -> None:
         for folder in self.root.glob(f"{name}-*"):
