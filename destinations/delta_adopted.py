@@ -65,7 +65,7 @@ def told_of(files: Mapping[str, Path], columns: Mapping[str, JSON]) -> list[AddA
     """What a table's log says of files with these names in its folder."""
     from deltalake.transaction import AddAction
 
-    kinds = {each["name"]: each["type"] for each in columns["fields"][:_INDEXED]}
+    kinds = {each["name"]: each["type"] for each in columns["fields"][:_INDEXED] if isinstance(each["type"], str)}
     return [
         AddAction(name, size, {}, int(modified * 1000), True, json.dumps(statistics(file, kinds)))
         for name, file in files.items()
@@ -82,13 +82,13 @@ def bring(files: Mapping[str, Path], folder: Path) -> None:
             shutil.copyfile(file, folder / name)
 
 
-def statistics(file: Path, kinds: Mapping[str, JSON]) -> dict[str, JSON]:
+def statistics(file: Path, kinds: Mapping[str, str]) -> dict[str, JSON]:
     """How many rows a file has, and of these columns how many are NULL, the least and the highest, as Delta writes it;
     nothing of one that other readers may compare otherwise."""
     from pyarrow import parquet
 
     rows, nulls = 0, dict.fromkeys(kinds, 0)
-    ends: dict[str, list[Any]] = {name: [] for name, kind in kinds.items() if _is_compared(kind)}
+    ends: dict[str, list[Any]] = {name: [] for name, kind in kinds.items() if kind.partition("(")[0] in _COMPARED}
     for piece in parquet.ParquetFile(file, coerce_int96_timestamp_unit="us").iter_batches():
         rows += piece.num_rows
         for name, kind in kinds.items():
@@ -102,10 +102,6 @@ def statistics(file: Path, kinds: Mapping[str, JSON]) -> dict[str, JSON]:
             said["maxValues"][name] = _told(max(found), kinds[name], highest=True)
     known = {of: {name: value for name, value in each.items() if value is not None} for of, each in said.items()}
     return {"numRecords": rows, **known, "nullCount": nulls}
-
-
-def _is_compared(kind: JSON) -> bool:
-    return isinstance(kind, str) and kind.partition("(")[0] in _COMPARED
 
 
 def _ends(column: pyarrow.Array, kind: str) -> list[Any]:

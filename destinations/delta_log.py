@@ -152,7 +152,7 @@ class LocalLog(Log):
             info: Mapping[str, JSON] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
         metrics = info.get("operationMetrics") or {}
         if _ROWS in metrics or (not metrics and info.get("operation") == "WRITE"):
-            metrics = {**self._added(version), **metrics}
+            metrics = self._added(version) or metrics
         return Commit(
             version=version,
             operation=info.get("operation", ""),
@@ -163,13 +163,14 @@ class LocalLog(Log):
         )
 
     def _added(self, version: int) -> Mapping[str, str]:
-        """How many rows and bytes a version added, file by file; no rows where a file does not say."""
+        """How many rows and bytes a version added, file by file; nothing where one does not say so, or none is."""
         with self.file(version).open(encoding="utf-8") as lines:
             actions = [json.loads(line) for line in lines if '"add"' in line]
         files = [action["add"] for action in actions if "add" in action]
         rows = [json.loads(file.get("stats") or "{}").get("numRecords") for file in files]
-        known = {} if None in rows else {"numOutputRows": str(sum(rows))}
-        return {**known, "numOutputBytes": str(sum(file["size"] for file in files))}
+        if not files or None in rows:
+            return {}
+        return {"numOutputRows": str(sum(rows)), "numOutputBytes": str(sum(file["size"] for file in files))}
 
 
 @dataclass(frozen=True)

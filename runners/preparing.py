@@ -19,7 +19,7 @@ from runners.groups import by_arrow, groups_of
 from runners.line import Line, Step, passing
 from runners.notes import notes_of
 from runners.outcome import Prepared
-from runners.picking import Picked, Picking
+from runners.picking import Picking
 from runners.verdicts import Verdicts, Witness
 from stages.rows import NOTE, ORIGINAL, POISON, REFUSED_BY_ORIGIN, STATE, VERDICT, Marked
 
@@ -62,6 +62,8 @@ class Preparation:
     """What stages found out about the batch, by their names."""
     noted: list[Sequence[str]] = field(default_factory=list)
     """The columns with notes that each section has."""
+    passed: Marked | None = None
+    """The rows behind all common stages, if nothing had to be written before."""
     holds: int = 0
     """How often rows were written down on their way, to be judged."""
     protected: Sequence[str] = ()
@@ -69,7 +71,9 @@ class Preparation:
 
     def describe(self, rows: Marked) -> DataFrame:
         """The rows behind all stages, with their verdicts. What stands before a stage that changes rows is written."""
-        return branched(passing(self.ready(rows), self.line.common, self.pins), self.line, self.pins)
+        passed = passing(self.ready(rows), self.line.common, self.pins)
+        self.passed = None if self.sections else passed
+        return branched(passed, self.line, self.pins)
 
     def ready(self, rows: Marked) -> Marked:
         """The rows as they begin their way."""
@@ -90,7 +94,7 @@ class Preparation:
             if table is not None:
                 self._lies(described)
                 return self._asked([by_arrow(table)])
-        if picks and not self.sections and not few:
+        if picks and not few:
             prepared = self._picked(described)
             if prepared is not None:
                 return prepared
@@ -104,18 +108,18 @@ class Preparation:
 
     def _picked(self, described: DataFrame) -> Prepared | None:
         """Decide in one pass; None, and nothing of it is left, where that was not possible."""
-        picking = Picking.of(described, self.line.common)
+        picking = Picking.of(self.passed, self.line, self.order) if self.passed is not None else None
         if picking is None:
             return None
         live = f"{self.name}{LIVE}"
         picked = picking.seen(self.store.write(f"{live}-0", picking.live))
-        columns = [name for name in described.columns if name != "live"]
-        if picked is None or not self.store.put(f"{self.name}-0", picked.refused, described.select(columns).schema):
+        beside = type(described.schema)([field for field in described.schema if field.name != "live"])
+        if picked is None or not self.store.put(f"{self.name}-0", picked.refused, beside):
             self.store.remove(self.spark, live)
             return None
         self._lies(described)
         counts = self._counted([picked.verdicts])
-        placed = self._placed([_groups(picking, picked)] if picked.refused else [], counts)
+        placed = self._placed([picking.groups(picked)] if picked.refused else [], counts)
         counts = replace(counts, findings=self._found(lambda _, names: picking.notes(picked, names)))
         return replace(placed, counts=counts, stops=self._stops(counts))
 
@@ -360,19 +364,6 @@ def _key(part: str, block: int) -> str:
 
 def _total(groups: Sequence[Mapping[str, JSON]]) -> int:
     return sum(group["rows"] for group in groups)
-
-
-def _groups(picking: Picking, picked: Picked) -> list[Mapping[str, JSON]]:
-    """Where the rows stood of which some were picked out, as `groups_of` would say it."""
-    if picked.block is not None:
-        part, block, first = picked.block
-        blocks: Sequence[Mapping[str, JSON]] = [
-            {"part": part, "block": block, "rows": picked.verdicts.rows, "first": first}
-        ]
-    else:
-        blocks = picking.blocks()
-    refused = [{**row, "rows": 0, "first": row["row"], "refused": [row["row"]]} for row in picked.refused]
-    return [*({**block, "state": 0, "refused": []} for block in blocks), *refused]
 
 
 def behind_branch() -> tuple[Column, Column]:

@@ -28,6 +28,7 @@ stages:
   - filter: "id <> 4"
   - expect: [{expect_column_values_to_be_between: {column: amount, min_value: 0}}]
   - filter: "id <> 7"
+  - expect: {expectations: [{expect_column_values_to_not_be_null: {column: email}}], when: "id > 5"}
 destinations:
   - delta: {path: tables/orders}
 dlq: {window: 0}
