@@ -235,6 +235,14 @@ class Delta(Destination):
             rows = with_text(rows, self.stamp, _stamp(label))
         return table.append_here(spark, rows, tag([label]), label.key, label.deadline)
 
+    def write_files(self, spark: SparkSession, files: Sequence[Path], label: Label) -> Written | None:
+        if self.mode != "append" or self.stamp:
+            return None
+        table = self._standing(spark)
+        if label.deadline is not None:
+            label.deadline.secure()
+        return table.adopt(spark, files, tag([label]), label.key, label.deadline)
+
     def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
         known = self._held.table
         table = known if known is not None and known.refresh() else Table.find(spark, self.sql_name, self.folder)

@@ -151,8 +151,8 @@ class LocalLog(Log):
             actions: Iterator[Mapping[str, JSON]] = (json.loads(line) for line in lines if '"commitInfo"' in line)
             info: Mapping[str, JSON] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
         metrics = info.get("operationMetrics") or {}
-        if _ROWS in metrics:
-            metrics = {**metrics, "numOutputBytes": self._added(version)}
+        if _ROWS in metrics or (not metrics and info.get("operation") == "WRITE"):
+            metrics = self._added(version) or metrics
         return Commit(
             version=version,
             operation=info.get("operation", ""),
@@ -162,11 +162,15 @@ class LocalLog(Log):
             at=_moment(info.get("timestamp")),
         )
 
-    def _added(self, version: int) -> int:
-        """How many bytes a version added, file by file."""
+    def _added(self, version: int) -> Mapping[str, str]:
+        """How many rows and bytes a version added, file by file; nothing where one does not say so, or none is."""
         with self.file(version).open(encoding="utf-8") as lines:
             actions = [json.loads(line) for line in lines if '"add"' in line]
-        return sum(action["add"]["size"] for action in actions if "add" in action)
+        files = [action["add"] for action in actions if "add" in action]
+        rows = [json.loads(file.get("stats") or "{}").get("numRecords") for file in files]
+        if not files or None in rows:
+            return {}
+        return {"numOutputRows": str(sum(rows)), "numOutputBytes": str(sum(file["size"] for file in files))}
 
 
 @dataclass(frozen=True)

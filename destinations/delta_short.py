@@ -8,6 +8,7 @@ is what a fence does.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import re
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from destinations.delta_adopted import Adoptable, bring, renamed, told_of
 from origins.batch import JSON
 from origins.crash_points import reached
 
@@ -65,7 +67,16 @@ class ShortWay:
             columns = _kinds(_described(rows))
             if table is None or columns is None or columns != _kinds(json.loads(table.schema().to_json())):
                 return None
-            return ShortWrite(table, _state(table), table.schema().to_arrow(), self._lock)
+            return ShortWrite(self.folder, table, _state(table), table.schema().to_arrow(), self._lock)
+
+    def taking(self, found: Adoptable) -> ShortWrite | None:
+        """A write that takes such files over, and begins now; None if they cannot go this way."""
+        with self._lock:
+            table = self._refreshed()
+            columns = _spelled(found.columns)
+            if table is None or columns is None or columns != _spelled(json.loads(table.schema().to_json())):
+                return None
+            return ShortWrite(self.folder, table, _state(table), table.schema().to_arrow(), self._lock)
 
     def is_open(self) -> bool:
         """Whether the table can go this way, as far as it is known now. The first look may take a while."""
@@ -113,6 +124,7 @@ class ShortWay:
 class ShortWrite:
     """One write. It fails if the table's metadata is not what it was when this began."""
 
+    _folder: Path
     _table: DeltaTable
     _state: JSON
     _schema: Any
@@ -135,7 +147,34 @@ class ShortWrite:
     def commit(self, rows: Pieces, tag: str, check: Callable[[], None] = lambda: None) -> None:
         """Append them in one commit that carries the tag. If it raises, it may have landed all the same; but nothing
         has if `check` raises, the last thing that is done before, or with `NotInTime`."""
-        from deltalake import CommitProperties, PostCommitHookProperties, write_deltalake
+        from deltalake import write_deltalake
+
+        with self._ready(tag, check) as how:
+            try:
+                write_deltalake(self._table, rows.reader(), mode="append", **how)
+            except Exception as error:
+                if rows.not_in_time:
+                    raise NotInTime from error
+                raise
+
+    def take(self, found: Adoptable, tag: str, check: Callable[[], None] = lambda: None) -> None:
+        """The same with files, which lie in the table's folder too behind it, under other names."""
+        files, begun = renamed(found), False
+        told = told_of(files, found.columns)
+        try:
+            bring(files, self._folder)
+            with self._ready(tag, check) as how:
+                begun = True
+                self._table.create_write_transaction([*told], "append", self._table.schema(), **how)
+        finally:
+            if not begun:
+                for name in files:
+                    (self._folder / name).unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _ready(self, tag: str, check: Callable[[], None]) -> Iterator[Mapping[str, Any]]:
+        """Alone with the table, which is as it was; how to commit to it."""
+        from deltalake import CommitProperties, PostCommitHookProperties
         from deltalake.exceptions import CommitFailedError
 
         with self._lock:
@@ -145,20 +184,12 @@ class ShortWrite:
             cleans = (self._table.version() + 1) % every == 0
             reached("in-write")
             check()
-            try:
-                write_deltalake(
-                    self._table,
-                    rows.reader(),
-                    mode="append",
-                    commit_properties=CommitProperties(custom_metadata={"userMetadata": tag}),
-                    post_commithook_properties=PostCommitHookProperties(
-                        create_checkpoint=True, cleanup_expired_logs=cleans
-                    ),
-                )
-            except Exception as error:
-                if rows.not_in_time:
-                    raise NotInTime from error
-                raise
+            yield {
+                "commit_properties": CommitProperties(custom_metadata={"userMetadata": tag}),
+                "post_commithook_properties": PostCommitHookProperties(
+                    create_checkpoint=True, cleanup_expired_logs=cleans
+                ),
+            }
 
 
 class NotInTime(Exception):
@@ -290,6 +321,12 @@ def _kinds(schema: Mapping[str, JSON]) -> Mapping[str, JSON] | None:
     fields: Sequence[Mapping[str, JSON]] = schema["fields"]
     kinds = {each["name"].lower(): _kind(each["type"], _SIMPLE | _DATED) for each in fields}
     return None if None in kinds.values() or len(kinds) < len(fields) else kinds
+
+
+def _spelled(schema: Mapping[str, JSON]) -> Mapping[str, JSON] | None:
+    """The same, by their names as they are written."""
+    kinds = _kinds(schema)
+    return None if kinds is None else {each["name"]: kinds[each["name"].lower()] for each in schema["fields"]}
 
 
 def _kind(kind: JSON, known: frozenset[str] = _SIMPLE) -> JSON:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from destinations.deadline import Deadline, Late
+from destinations.delta_adopted import Adoptable
 from destinations.delta_log import LocalLog, Log, SparkLog
 from destinations.delta_made import made_here
 from destinations.delta_rules import Declared
@@ -150,17 +151,35 @@ class Table:
         Raises `Late` if the deadline is over."""
         if not isinstance(self.log, LocalLog):
             return None
-        before, write = self.version, self._short_way(self.log).begin(rows)
+        write = self._short_way(self.log).begin(rows)
         found = write.fetched(rows) if write is not None else None
         if write is None or found is None:
             return None
         if found.empty:
             return Written(rows=0)
-        with committing(self.log.folder, apart=True) as held:
+        return self._committed(spark, self.log, lambda *check: write.commit(found, tag, *check), key, deadline)
+
+    def adopt(
+        self, spark: SparkSession, files: Sequence[Path], tag: str, key: str, deadline: Deadline | None = None
+    ) -> Written | None:
+        """The same with rows that lie in parquet files which Spark wrote: they become the table's own as they are."""
+        found = Adoptable.of(files) if isinstance(self.log, LocalLog) else None
+        if found is None or not isinstance(self.log, LocalLog):
+            return None
+        write = self._short_way(self.log).taking(found)
+        if write is None or not found.rows:
+            return None if write is None else Written(rows=0)
+        return self._committed(spark, self.log, lambda *check: write.take(found, tag, *check), key, deadline)
+
+    def _committed(
+        self, spark: SparkSession, log: LocalLog, commit: Callable[..., None], key: str, deadline: Deadline | None
+    ) -> Written | None:
+        before = self.version
+        with committing(log.folder, apart=True) as held:
             if not held:
                 return None
             try:
-                write.commit(found, tag, *([deadline.check] if deadline else []))
+                commit(*([deadline.check] if deadline else []))
             except Late:
                 raise
             except NotInTime:

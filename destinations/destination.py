@@ -15,6 +15,8 @@ from origins.protection import Protection
 from stages.stage import Stage
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pyarrow
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -206,10 +208,14 @@ class Destination(ABC):
         Spark reads them. A kind that overrides `write` alone is not asked."""
         return None
 
-    @property
-    def takes_here(self) -> bool:
-        """Whether `write_here` belongs to `write`."""
-        owners = [next(each for each in type(self).__mro__ if name in vars(each)) for name in ("write_here", "write")]
+    def write_files(self, spark: SparkSession, files: Sequence[Path], label: Label) -> Written | None:
+        """The same with rows that lie in parquet files which Spark wrote on this machine; the files stay as they are,
+        and may go on under other names."""
+        return None
+
+    def takes_by(self, way: str) -> bool:
+        """Whether this way, `write_here` or `write_files`, belongs to `write`."""
+        owners = [next(each for each in type(self).__mro__ if name in vars(each)) for name in (way, "write")]
         return issubclass(*owners)
 
     def tick(self, spark: SparkSession, rows: DataFrame, label: Label) -> None:

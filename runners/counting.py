@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _PASS = HIDDEN + "pass"
-_ROW_OF_PARTITION = (1 << 33) - 1
+ROW_OF_PARTITION = (1 << 33) - 1
 """The bits of Spark's increasing ids that count the rows of one partition, from 0."""
 
 
@@ -160,5 +160,5 @@ def _partition_once() -> Column:
     """The number of the partition, beside its first row only."""
     from pyspark.sql import functions as F
 
-    place = F.monotonically_increasing_id().bitwiseAND(F.lit(_ROW_OF_PARTITION))
+    place = F.monotonically_increasing_id().bitwiseAND(F.lit(ROW_OF_PARTITION))
     return F.when(place == 0, F.spark_partition_id())

@@ -39,6 +39,14 @@ def fetched(frame: DataFrame) -> Any:
     return in_arrow(frame) if _is_plain(frame.schema.jsonValue()) else None
 
 
+def in_memory(rows: Sequence[Mapping[str, JSON]], schema: StructType) -> Any:
+    """Rows that are in this process as the table of Arrow's that Spark would make of them."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return pa.Table.from_pylist(list(rows), to_arrow_schema(schema, timezone="UTC"))
+
+
 def write(table: Any, schema: StructType, file: Path) -> None:
     """Write the rows as one parquet file, of which Spark reads the very types and days that it would have written."""
     import pyspark

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from pyspark.sql import functions as F
 
@@ -18,17 +19,25 @@ from runners.groups import by_arrow, groups_of
 from runners.line import Line, Step, passing
 from runners.notes import notes_of
 from runners.outcome import Prepared
+from runners.picking import Picking
 from runners.verdicts import Verdicts, Witness
 from stages.rows import NOTE, ORIGINAL, POISON, REFUSED_BY_ORIGIN, STATE, VERDICT, Marked
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pyarrow
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from runners.plan import Decision
     from runners.store import Store
 
+Noted: TypeAlias = "Callable[[str, Sequence[str]], Mapping[str, Mapping[str, int]]]"
+"""Counts the notes in some columns of a section."""
+
 NACKED = "nack"
+LIVE = "-live"
+"""Behind the name of a batch: where its live rows lie, if they lie by themselves."""
 COMMON = HIDDEN + "common"
 BEFORE = HIDDEN + "before"
 """The columns and the state that every branch begins with."""
@@ -53,6 +62,8 @@ class Preparation:
     """What stages found out about the batch, by their names."""
     noted: list[Sequence[str]] = field(default_factory=list)
     """The columns with notes that each section has."""
+    passed: Marked | None = None
+    """The rows behind all common stages, if nothing had to be written before."""
     holds: int = 0
     """How often rows were written down on their way, to be judged."""
     protected: Sequence[str] = ()
@@ -60,7 +71,9 @@ class Preparation:
 
     def describe(self, rows: Marked) -> DataFrame:
         """The rows behind all stages, with their verdicts. What stands before a stage that changes rows is written."""
-        return branched(passing(self.ready(rows), self.line.common, self.pins), self.line, self.pins)
+        passed = passing(self.ready(rows), self.line.common, self.pins)
+        self.passed = None if self.sections else passed
+        return branched(passed, self.line, self.pins)
 
     def ready(self, rows: Marked) -> Marked:
         """The rows as they begin their way."""
@@ -73,13 +86,18 @@ class Preparation:
             parts=self.order,
         )
 
-    def decide(self, described: DataFrame, *, few: bool = False) -> Prepared:
-        """Write the rows with their verdicts, and count them; `few` may pass through this process."""
+    def decide(self, described: DataFrame, *, few: bool = False, picks: bool = False) -> Prepared:
+        """Write the rows with their verdicts, and count them; `few` may pass through this process. Where it `picks`,
+        the live rows are written by themselves if that can be."""
         if few and not self.sections:
             table = self.store.write_few(f"{self.name}-0", described)
             if table is not None:
                 self._lies(described)
                 return self._asked([by_arrow(table)])
+        if picks and not few:
+            prepared = self._picked(described)
+            if prepared is not None:
+                return prepared
         branches = {f"f{index}": steps for index, steps in enumerate(self.line.branches.values())}
         self._write(described, branches)
         seen = [each for each in self.seen if each is not None]
@@ -88,18 +106,37 @@ class Preparation:
             return Prepared(path=self.name, sections=len(self.sections), counts=counts)
         return self._asked([groups_of(self.spark, self.store, section) for section in self.sections])
 
+    def _picked(self, described: DataFrame) -> Prepared | None:
+        """Decide in one pass; None, and nothing of it is left, where that was not possible."""
+        picking = Picking.of(self.passed, self.line, self.order) if self.passed is not None else None
+        if picking is None:
+            return None
+        live = f"{self.name}{LIVE}"
+        picked = picking.seen(self.store.write(f"{live}-0", picking.live))
+        beside = type(described.schema)([field for field in described.schema if field.name != "live"])
+        if picked is None or not self.store.put(f"{self.name}-0", picked.refused, beside):
+            self.store.remove(self.spark, live)
+            return None
+        self._lies(described)
+        counts = self._counted([picked.verdicts])
+        placed = self._placed([picking.groups(picked)] if picked.refused else [], counts)
+        counts = replace(counts, findings=self._found(lambda _, names: picking.notes(picked, names)))
+        return replace(placed, counts=counts, stops=self._stops(counts))
+
     def _asked(self, groups: Sequence[Sequence[Mapping[str, JSON]]]) -> Prepared:
         """What was decided, as the rows of each section say that were written."""
         counts = self._counted([Verdicts.of(each) for each in groups])
         placed = self._placed(groups, replace(counts, findings=self._found()))
         return replace(placed, stops=self._stops(placed.counts))
 
-    def _found(self) -> Mapping[str, JSON]:
-        """What the stages found: told while the batch was judged, or in the notes beside its rows."""
+    def _found(self, noted: Noted | None = None) -> Mapping[str, JSON]:
+        """What the stages found: told while the batch was judged, or in the notes beside its rows; `noted` counts
+        those, by default as they were written."""
+        noted = noted or functools.partial(notes_of, self.spark, self.store)
         names = {f"{NOTE}{step.number}": step for step in self.line.steps if step.name not in self.findings}
         for section, frame in zip(self.sections, self.noted, strict=True):
             asked = [name for name in frame if name in names]
-            for name, notes in notes_of(self.spark, self.store, section, asked).items():
+            for name, notes in noted(section, asked).items():
                 said = names[name].stage.found(notes)
                 if said is not None:
                     self.findings[names[name].name] = said
@@ -214,6 +251,8 @@ def rows_for(spark: SparkSession, store: Store, decision: Decision, name: str) -
     """The rows that were decided for one destination."""
     index = list(decision.counts.branches).index(name)
     frame = store.read(spark, f"{decision.path}-{decision.sections - 1}")
+    if _by_themselves(frame.columns):
+        return store.read(spark, f"{decision.path}{LIVE}-0")
     if f"b{index}" not in frame.columns:
         return frame.where("state = 0").select("live.*")
     return frame.where(f"state = 0 and f{index} = 0").select(f"b{index}.*")
@@ -230,6 +269,8 @@ def rows_here_for(store: Store, decision: Decision, name: str) -> pyarrow.Record
     found = store.scan(section, lambda column: column in ("state", "live", own, filters))
     if found is None:
         return None
+    if _by_themselves(found.schema.names):
+        return store.scan(f"{decision.path}{LIVE}-0", lambda column: True)
     parted = own in found.schema.names
     rows = own if parted else "live"
 
@@ -241,6 +282,16 @@ def rows_here_for(store: Store, decision: Decision, name: str) -> pyarrow.Record
             yield pa.RecordBatch.from_struct_array(piece.filter(stays)[rows])
 
     return pa.RecordBatchReader.from_batches(pa.schema(list(found.schema.field(rows).type)), delivered())
+
+
+def files_for(store: Store, decision: Decision) -> Sequence[Path]:
+    """The files in which the rows lie that were decided for every destination, where these lie by themselves."""
+    return store.files(f"{decision.path}{LIVE}-0")
+
+
+def _by_themselves(columns: Sequence[str]) -> bool:
+    """Whether the live rows lie by themselves, and beside these columns there are none of them."""
+    return not any(column == "live" or (column[0] == "b" and column[1:].isdigit()) for column in columns)
 
 
 def branched(rows: Marked, line: Line, pins: Mapping[str, JSON]) -> DataFrame:

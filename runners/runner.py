@@ -55,7 +55,7 @@ from runners.outcome import (
 )
 from runners.plan import Decision, Plan
 from runners.reconnecting import impatient, reconnect
-from runners.session import ahead, cancel, in_short, life, named_work
+from runners.session import ahead, cancel, in_short, is_here, life, named_work
 from runners.session import own as own_session
 from runners.state import REPLAY, is_replay
 from runners.store import Store
@@ -131,6 +131,8 @@ class Runner:
     """The rows of the batch that each lane most likely carries next."""
     _differing: set[str] = field(default_factory=set)
     """The origins of which a stage asks what differs from batch to batch."""
+    _crowded: set[str] = field(default_factory=set)
+    """The lanes whose last batch had more refused rows than could be picked out of it."""
     _upkeep: Upkeep = field(init=False)
 
     def __post_init__(self) -> None:
@@ -339,13 +341,19 @@ class Runner:
     def _prepare(self, spark: SparkSession, task: Prepare) -> Prepared:
         try:
             preparation, frame = self._described(spark, task, self._marked)
-            prepared = preparation.decide(frame, few=self._is_few(task.plan))
+            picks = is_here(spark) and task.plan.batch.lane not in self._crowded
+            prepared = preparation.decide(frame, few=self._is_few(task.plan), picks=picks)
         except Exception as error:
             if not of_a_row(error):
                 raise
             prepared = self._sifted(spark, task.plan)
+        self._remember(task.plan.batch.lane, crowded=prepared.counts.nacked > FEW_REFUSED)
         reached("after-prepare")
         return self._coded(spark, prepared) if prepared.nacks and task.codes else prepared
+
+    def _remember(self, lane: str, *, crowded: bool) -> None:
+        """Whether so many rows of the lane's last batch were refused that those of the next one are not picked."""
+        (self._crowded.add if crowded else self._crowded.discard)(lane)
 
     def _sifted(self, spark: SparkSession, plan: Plan) -> Prepared:
         """Decide a batch of which rows make a stage raise."""
@@ -456,15 +464,23 @@ class Runner:
         return self._named(name).write(spark, rows, [label])
 
     def _written_here(self, spark: SparkSession, decision: Decision, label: Label, count: int) -> Written | None:
-        """Deliver rows that are read in this process; None, with nothing written, where Spark has to read them."""
-        from runners.preparing import rows_here_for
+        """Deliver rows without Spark: in the files in which they lie, or read in this process. None, with nothing
+        written, where Spark has to read them."""
+        from runners.preparing import files_for, rows_here_for
 
-        name = label.destination
-        refused = name == DLQ
-        if decision.again or not self._named(name).takes_here or (refused and not label.few and count > FEW_REFUSED):
+        refused, destination = label.destination == DLQ, self._named(label.destination)
+        if decision.again:
             return None
-        rows = self._refused_here(decision, label.batch) if refused else rows_here_for(self.store, decision, name)
-        return None if rows is None else self._named(name).write_here(spark, rows, label)
+        files = () if refused or not destination.takes_by("write_files") else files_for(self.store, decision)
+        written = destination.write_files(spark, files, label) if files else None
+        many = refused and not label.few and count > FEW_REFUSED
+        if written is not None or many or not destination.takes_by("write_here"):
+            return written
+        if refused:
+            rows = self._refused_here(decision, label.batch)
+        else:
+            rows = rows_here_for(self.store, decision, label.destination)
+        return None if rows is None else destination.write_here(spark, rows, label)
 
     def _refused_here(self, decision: Decision, batch: Batch) -> pyarrow.RecordBatchReader | None:
         from destinations.few_dead_letters import few_dead_letters

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from origins.batch import JSON
 from origins.names import quoted
 from runners.session import is_here
 
@@ -39,6 +40,10 @@ class Store(ABC):
         `few` gives it back; None, and nothing is written, where it has to go the way of any number of rows."""
         return None
 
+    def put(self, name: str, rows: Sequence[Mapping[str, JSON]], schema: StructType) -> bool:
+        """Write rows that are in this process; false, and nothing is written, where only Spark can."""
+        return False
+
     @abstractmethod
     def read(self, spark: SparkSession, name: str) -> DataFrame:
         """The frame as it was written."""
@@ -50,6 +55,10 @@ class Store(ABC):
     def scan(self, name: str, wanted: Callable[[str], bool]) -> pyarrow.RecordBatchReader | None:
         """Some columns of what lies there, piece by piece; None where Spark has to read it."""
         return None
+
+    def files(self, name: str) -> Sequence[Path]:
+        """The files of what lies there, if it lies in files of this machine."""
+        return ()
 
     @abstractmethod
     def remove(self, spark: SparkSession, name: str) -> None:
@@ -87,6 +96,13 @@ class Folders(Store):
             self._schemas[name] = frame.schema
         return table
 
+    def put(self, name: str, rows: Sequence[Mapping[str, JSON]], schema: StructType) -> bool:
+        from runners.few_rows import in_memory, write
+
+        write(in_memory(rows, schema), schema, self.root / name / _FEW)
+        self._schemas[name] = schema
+        return True
+
     def read(self, spark: SparkSession, name: str) -> DataFrame:
         schema = self._schemas.get(name)
         reader = spark.read if schema is None else spark.read.schema(schema)
@@ -95,7 +111,7 @@ class Folders(Store):
     def look(self, name: str, wanted: Callable[[str], bool]) -> Any:
         from pyarrow import concat_tables, parquet
 
-        files = sorted((self.root / name).glob("*.parquet"))
+        files = self.files(name)
         told = [parquet.read_metadata(file) for file in files]
         if not files or sum(each.num_rows for each in told) > MOST_ROWS:
             return None
@@ -105,7 +121,10 @@ class Folders(Store):
     def scan(self, name: str, wanted: Callable[[str], bool]) -> pyarrow.RecordBatchReader | None:
         from runners.few_rows import scanned
 
-        return scanned(sorted((self.root / name).glob("*.parquet")), wanted)
+        return scanned(self.files(name), wanted)
+
+    def files(self, name: str) -> Sequence[Path]:
+        return sorted((self.root / name).glob("*.parquet"))
 
     def remove(self, spark: SparkSession, name: str) -> None:
         for folder in self.root.glob(f"{name}-*"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from origins.batch import JSON
 from runners.line import Step
@@ -13,7 +13,7 @@ from runners.line import Step
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation
 
-_MOST = 16
+MOST_FIGURES = 16
 """Up to so many figures it is quicker to count while rows are written than to read them once more."""
 
 
@@ -67,7 +67,7 @@ class Witness:
         figures = {f"state {step.number}": ("state", step.number) for step in common}
         for name, steps in branches.items():
             figures.update({f"{name} {step.number}": (name, step.number) for step in steps})
-        if len(figures) > _MOST:
+        if len(figures) > MOST_FIGURES:
             return Witness(frame)
 
         def rows(holds: Column) -> Column:
@@ -103,7 +103,7 @@ def is_filter(name: str) -> bool:
     return name[0] == "f" and name[1:].isdigit()
 
 
-def found(observation: Observation | None) -> Mapping[str, int]:
+def found(observation: Observation | None) -> Mapping[str, Any]:
     """What was observed; nothing where the optimizer left out the rows that would have passed."""
     try:
         return observation.get if observation is not None else {}

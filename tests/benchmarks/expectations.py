@@ -32,9 +32,9 @@ NONE, THREE, THEIRS, ADDED = "no expectation", "three expectations", "Great Expe
 
 
 def judged(place: Path, turns: int) -> Taken:
-    """One batch of 1,000,000 rows, 1,000 of which fail, behind a small one that fails."""
+    """One batch of 1,000,000 rows, 1,000 of which fail, behind two small ones that fail, as in a run that goes on."""
     spark = session()
-    land_parquet(spark, place / "rows", 1_000, files=1)
+    land_parquet(spark, place / "rows", 2_000, files=2)
     first = {*(place / "rows").glob("*.parquet")}
     land_parquet(spark, place / "rows", ROWS, files=1)
     for file in first:
@@ -61,7 +61,7 @@ def _carried(where: Path, turn: int, rows: Path, rules: list[dict[str, object]])
         f'origin: {{files: {{path: "{rows}/*.parquet", format: parquet, schema: "{SCHEMA}"}}}}\n{stages}'
         "destinations: [delta: {path: tables/orders}]\ndlq: {window: 0}\nrun: {batch: {files: 1}}\n",
     )
-    list(carried(file, 2, lambda event: spent.append(sum(event.seconds.values()))))
+    list(carried(file, 3, lambda event: spent.append(sum(event.seconds.values()))))
     yield spent[-1]
     shutil.rmtree(own)
 

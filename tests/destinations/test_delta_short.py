@@ -336,6 +336,6 @@ def test_a_kind_that_writes_in_its_own_way_is_asked_for_no_other() -> None:
         def write(self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label]) -> Written:
             raise AssertionError("this is how it writes")
 
-    assert Delta(path="orders").takes_here
-    assert not Own(path="orders").takes_here
-    assert not Log().takes_here
+    assert Delta(path="orders").takes_by("write_here")
+    assert not Own(path="orders").takes_by("write_here")
+    assert not Log().takes_by("write_here")

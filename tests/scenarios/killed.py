@@ -72,6 +72,7 @@ def main(file: str, at: str, number: int, what: str = "") -> None:
     Runner._sifted = sifting(Runner._sifted)  # type: ignore[method-assign]
     Delta.write = dying(Delta.write)  # type: ignore[method-assign]
     Delta.write_here = dying(Delta.write_here)  # type: ignore[method-assign]
+    Delta.write_files = dying(Delta.write_files)  # type: ignore[method-assign]
     if what == "replay":
         pipeline.replay(Replay(reason="a test"), listeners=[listen])
     else:

@@ -41,6 +41,7 @@ def fails(monkeypatch: pytest.MonkeyPatch) -> Fails:
 
         monkeypatch.setattr(Delta, "write", around(Delta.write))
         monkeypatch.setattr(Delta, "write_here", around(Delta.write_here))
+        monkeypatch.setattr(Delta, "write_files", around(Delta.write_files))
 
     return fails
 

@@ -1,0 +1,134 @@
+"""Parquet files that Spark wrote, as a Delta table in a folder takes them over: without a row being read and written
+again."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from origins.batch import JSON
+
+if TYPE_CHECKING:
+    import pyarrow
+    from deltalake.transaction import AddAction
+
+_COLUMNS = "org.apache.spark.sql.parquet.row.metadata"
+"""Where Spark notes in a file which columns it has."""
+_INDEXED = 32
+"""Of so many columns a table's log says what is in a file."""
+_BEGIN = datetime(1970, 1, 1)
+_COMPARED = ("byte", "short", "integer", "long", "float", "double", "decimal", "string", "date", "timestamp")
+"""The types of which it says the least and the highest."""
+_LONGEST = 32
+"""The characters of a text that are enough to compare it."""
+
+
+@dataclass(frozen=True)
+class Adoptable:
+    """Files with rows, all of the same columns."""
+
+    files: Sequence[Path]
+    columns: Mapping[str, JSON]
+    """As Spark describes them."""
+    rows: int
+
+    @staticmethod
+    def of(files: Sequence[Path]) -> Adoptable | None:
+        """Of these files; None if Spark did not write them, or not with one schema."""
+        from pyarrow import parquet
+
+        footers = {file: parquet.read_metadata(file) for file in files}
+        told = {(footer.metadata or {}).get(_COLUMNS.encode()) for footer in footers.values()}
+        (columns,) = told if len(told) == 1 else [None]
+        if columns is None:
+            return None
+        filled = [file for file, footer in footers.items() if footer.num_rows]
+        return Adoptable(filled, json.loads(columns), sum(footer.num_rows for footer in footers.values()))
+
+
+def renamed(found: Adoptable) -> dict[str, Path]:
+    """The files by the names that they get in a table's folder, where no others have them."""
+    return {
+        f"part-{at:05}-{uuid.uuid4()}-c000{''.join(file.suffixes[-2:])}": file for at, file in enumerate(found.files)
+    }
+
+
+def told_of(files: Mapping[str, Path], columns: Mapping[str, JSON]) -> list[AddAction]:
+    """What a table's log says of files with these names in its folder."""
+    from deltalake.transaction import AddAction
+
+    kinds = {each["name"]: each["type"] for each in columns["fields"][:_INDEXED] if isinstance(each["type"], str)}
+    return [
+        AddAction(name, size, {}, int(modified * 1000), True, json.dumps(statistics(file, kinds)))
+        for name, file in files.items()
+        for size, modified in [(file.stat().st_size, file.stat().st_mtime)]
+    ]
+
+
+def bring(files: Mapping[str, Path], folder: Path) -> None:
+    """The files under these names in the folder, too."""
+    for name, file in files.items():
+        try:
+            (folder / name).hardlink_to(file)
+        except OSError:  # another disk, or one that knows no links
+            shutil.copyfile(file, folder / name)
+
+
+def statistics(file: Path, kinds: Mapping[str, str]) -> dict[str, JSON]:
+    """How many rows a file has, and of these columns how many are NULL, the least and the highest, as Delta writes it;
+    nothing of one that other readers may compare otherwise."""
+    from pyarrow import parquet
+
+    rows, nulls = 0, dict.fromkeys(kinds, 0)
+    ends: dict[str, list[Any]] = {name: [] for name, kind in kinds.items() if kind.partition("(")[0] in _COMPARED}
+    for piece in parquet.ParquetFile(file, coerce_int96_timestamp_unit="us").iter_batches():
+        rows += piece.num_rows
+        for name, kind in kinds.items():
+            nulls[name] += piece[name].null_count
+            if name in ends:
+                ends[name] += _ends(piece[name], kind)
+    said: dict[str, dict[str, JSON]] = {"minValues": {}, "maxValues": {}}
+    for name, found in ends.items():
+        if found and not any(isinstance(each, float) and not math.isfinite(each) for each in found):
+            said["minValues"][name] = _told(min(found), kinds[name], highest=False)
+            said["maxValues"][name] = _told(max(found), kinds[name], highest=True)
+    known = {of: {name: value for name, value in each.items() if value is not None} for of, each in said.items()}
+    return {"numRecords": rows, **known, "nullCount": nulls}
+
+
+def _ends(column: pyarrow.Array, kind: str) -> list[Any]:
+    """The least and the highest, in a form that Python compares as Spark does; NaN as well, if it is there."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    plain = {"string": pa.binary(), "date": pa.int32(), "timestamp": pa.int64()}.get(kind)
+    found = pc.min_max(column if plain is None else column.cast(plain)).as_py()
+    values = [value for value in found.values() if value is not None]
+    if kind in ("float", "double") and pc.any(pc.is_nan(column)).as_py():
+        values.append(math.nan)
+    return values
+
+
+def _told(value: Any, kind: str, *, highest: bool) -> JSON:
+    """A value as the log has it: surely no higher than the least, or no lower than the highest. None if it cannot."""
+    try:
+        if kind == "string":
+            text = value.decode()
+            return text if len(text) <= _LONGEST else None if highest else text[:_LONGEST]
+        if kind == "date":
+            return (_BEGIN + timedelta(days=value)).date().isoformat()
+        if kind == "timestamp":
+            millis = -(-value // 1000) if highest else value // 1000
+            moment = _BEGIN + timedelta(milliseconds=millis)
+            return f"{moment:%Y-%m-%dT%H:%M:%S}.{millis % 1000:03}Z".rjust(24, "0")
+    except (UnicodeDecodeError, OverflowError):
+        return None
+    return float(value) if isinstance(value, Decimal) else value

@@ -1,0 +1,156 @@
+"""A batch decided in one pass: its live rows are written while the refused ones, if they are few, are picked out."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from origins.batch import JSON
+from origins.names import HIDDEN, quoted
+from origins.origin import PLACE
+from runners.counting import ROW_OF_PARTITION
+from runners.line import Line, Step
+from runners.notes import by_spark
+from runners.verdicts import MOST_FIGURES, Verdicts, found
+from stages.rows import NOTE, STATE, VERDICT
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Observation
+
+    from stages.rows import Marked
+
+MOST = 10_000
+"""Refused rows up to which a task picks them; a batch with more is decided as any other."""
+_LONGEST = 16 << 10
+"""The length of a refused row's texts up to which it is picked."""
+_PICKED, _BLOCK, _ROW = HIDDEN + "picked", HIDDEN + "block", HIDDEN + "row"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picked:
+    """What was seen of a batch while its live rows were written."""
+
+    verdicts: Verdicts
+    refused: Sequence[Mapping[str, JSON]]
+    """The refused rows, with all that stands beside them."""
+    first: int | None
+    """The number of the first row, where all are of one part and of its block 0."""
+    notes: Mapping[str, Mapping[str, int]]
+    """How many rows have which note, of each column in which all that were not refused have the same."""
+
+
+@dataclass(frozen=True)
+class Picking:
+    """One pass over a batch; `live` is what is written."""
+
+    live: DataFrame
+    _rows: Marked
+    _parts: Sequence[str]
+    _steps: Sequence[Step]
+    _observation: Observation
+
+    @staticmethod
+    def of(rows: Marked, line: Line, parts: Sequence[str]) -> Picking | None:
+        """Of the rows of these parts behind all stages; None where one pass does not do: destinations get other rows,
+        or a question might be asked again that is dear, or that others notice."""
+        from pyspark.sql import Observation
+
+        again = any(step.stage.gathers or step.stage.asks_outside for step in line.steps)
+        if again or any(line.branches.values()) or len(line.common) > MOST_FIGURES:
+            return None
+        observation, notes = Observation(), [F.col(name) for name in _notes(rows)]
+        data = [F.col(quoted(name)) for name in rows.names]
+        place = [F.col(PLACE)["block"].alias(_BLOCK), F.col(PLACE)["row"].alias(_ROW)] if len(parts) == 1 else []
+        seen = rows.frame.select(STATE, _picked(rows).alias(_PICKED), *place, *notes, *data)
+        live = seen.observe(observation, *_figures(rows, line, bool(place))).where(F.col(STATE) == 0).select(*data)
+        return Picking(live, rows, parts, line.common, observation)
+
+    def seen(self, written: int | None) -> Picked | None:
+        """What was seen; None where it is not sure, or more rows were refused than could be picked."""
+        seen = found(self._observation)
+        if not seen or written is None:
+            return None
+        refused: list[Mapping[str, JSON]] = json.loads(str(seen["picked"]))
+        states = Counter({step.number: seen[f"state {step.number}"] for step in self._steps})
+        states[0] = seen["rows"] - seen["refused"] - states.total()
+        if len(refused) != seen["refused"] or states[0] != written:
+            return None
+        notes = {name: self._noted(name, seen, states, refused) for name in _notes(self._rows)}
+        return Picked(
+            verdicts=Verdicts(states=states + Counter(row["state"] for row in refused)),
+            refused=refused,
+            first=seen["first"] if seen.get("last block") == 0 else None,
+            notes={name: counted for name, counted in notes.items() if counted is not None},
+        )
+
+    def notes(self, picked: Picked, columns: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
+        """For each of these columns, how many rows have which note. Asks Spark where rows of different notes live."""
+        others = [name for name in columns if name not in picked.notes]
+        known = {name: picked.notes[name] for name in columns if name in picked.notes}
+        return {**known, **(by_spark(self._rows.frame, others) if others else {})}
+
+    def groups(self, picked: Picked) -> list[Mapping[str, JSON]]:
+        """Where the rows stood, as `groups_of` says it of rows that were written. Asks Spark where they are of several
+        blocks."""
+        if picked.first is not None:
+            only = {"part": self._parts[0], "block": 0, "rows": picked.verdicts.rows, "first": picked.first}
+            blocks: Sequence[Mapping[str, JSON]] = [only]
+        else:
+            place = [F.col(PLACE)[name].alias(name) for name in ("part", "block", "row")]
+            grouped = self._rows.frame.select(*place).groupBy("part", "block")
+            figures = F.count(F.lit(1)).alias("rows"), F.min("row").alias("first")
+            blocks = [row.asDict() for row in grouped.agg(*figures).collect()]
+        refused = [{**row, "rows": 0, "first": row["row"], "refused": [row["row"]]} for row in picked.refused]
+        return [*({**block, "state": 0, "refused": []} for block in blocks), *refused]
+
+    def _noted(
+        self, name: str, seen: Mapping[str, JSON], states: Counter[int], refused: Sequence[Mapping[str, JSON]]
+    ) -> Mapping[str, int] | None:
+        """The notes of a stage that is about every row which comes to its door; None where they differ."""
+        (step,) = (each for each in self._steps if each.number == int(name.removeprefix(NOTE)))
+        if step.stage.when is not None or seen[f"{name} least"] != seen[f"{name} highest"]:
+            return None
+        notes = Counter(row[name] for row in refused if row.get(name) is not None)
+        came = sum(rows for state, rows in states.items() if state == 0 or state >= step.number)
+        if came:
+            notes[seen[f"{name} least"]] += came
+        return notes
+
+
+def _picked(rows: Marked) -> Column:
+    """A refused row as it is picked; NULL for the others, and for those behind `MOST` of a task."""
+    refused, nack = F.col(STATE) < 0, F.col(VERDICT)
+    nth = F.when(refused, F.monotonically_increasing_id().bitwiseAND(ROW_OF_PARTITION))
+    length = sum((F.coalesce(F.octet_length(nack[of]), F.lit(0)) for of in ("message", "row", "original")), F.lit(0))
+    place = [F.col(PLACE)[name].alias(name) for name in ("part", "block", "row")]
+    verdict = F.col(STATE).alias("state"), nack.alias("nack")
+    return F.when((nth < MOST) & (length <= _LONGEST), F.struct(*place, *verdict, *_notes(rows)))
+
+
+def _figures(rows: Marked, line: Line, placed: bool) -> list[Column]:
+    state = F.col(STATE)
+
+    def count(holds: Column) -> Column:
+        return F.count(F.when(holds, F.lit(1)))
+
+    figures = {
+        "rows": F.count(F.lit(1)),
+        "refused": count(state < 0),
+        "picked": F.to_json(F.collect_list(_PICKED)),
+        **{f"state {step.number}": count(state == step.number) for step in line.common},
+    }
+    if placed:
+        figures |= {"last block": F.max(_BLOCK), "first": F.min(_ROW)}
+    for name in _notes(rows):
+        kept = F.when(state >= 0, F.col(name))
+        figures |= {f"{name} least": F.min(kept), f"{name} highest": F.max(kept)}
+    return [column.alias(name) for name, column in figures.items()]
+
+
+def _notes(rows: Marked) -> list[str]:
+    return [name for name in rows.kept if name.startswith(NOTE)]

@@ -1,0 +1,139 @@
+"""A large batch is decided in one pass over its rows, and comes out as one that is written whole."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from runners import picking
+from runners.picking import Picking
+from runners.store import Folders
+from tests.scenarios.conftest import Place, order, place
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["place"]
+pytestmark = [pytest.mark.spark]
+
+NOT_NULL, BETWEEN = "expect_column_values_to_not_be_null", "expect_column_values_to_be_between"
+PIPELINE = """
+name: orders
+origin:
+  files: {path: "landing/*.json", format: json, schema: "id long, email string, amount string"}
+stages:
+  - cast: {amount: "decimal(10,2)"}
+  - filter: "id <> 4"
+  - expect: [{expect_column_values_to_be_between: {column: amount, min_value: 0}}]
+  - filter: "id <> 7"
+  - expect: {expectations: [{expect_column_values_to_not_be_null: {column: email}}], when: "id > 5"}
+destinations:
+  - delta: {path: tables/orders}
+dlq: {window: 0}
+run: {batch: {files: FILES}}
+"""
+OF_A_RUN = ("id", "plan", "run", "nacked_at", "read_at", "path")
+
+
+@pytest.fixture(autouse=True)
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every batch counts as a large one."""
+    monkeypatch.setattr("runners.runner.SMALL", 0)
+
+
+def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names under which rows are written whole or alone, without the batch's own."""
+    names: list[str] = []
+    write = Folders.write
+
+    def noted(store: Folders, name: str, frame: DataFrame) -> int | None:
+        names.append("live" if "-live-" in name else "whole")
+        return write(store, name, frame)
+
+    monkeypatch.setattr(Folders, "write", noted)
+    return names
+
+
+def landed(place: Place) -> None:
+    """Rows that are delivered, filtered before and behind a stage that refuses others, and refused in three ways."""
+    place.land("a.json", [order(1), order(2, amount="x"), order(3, amount=None), order(4), "rubbish"])
+    place.land("b.json", [order(5, amount="-1"), order(6), order(7), order(8, amount="-3", email="é")])
+
+
+def outcome(place: Place, files: int = 2) -> tuple[Any, ...]:
+    """All that a run leaves of which the next one makes the same."""
+    report = place.load(PIPELINE.replace("FILES", str(files))).run()
+    refused = [{name: value for name, value in row.items() if name not in OF_A_RUN} for row in place.refused()]
+    quality = [{name: value for name, value in each.items() if name != "run"} for each in report.quality]
+    told = (report.status, report.balanced, report.read, report.nacked, report.delivered, report.filtered, quality)
+    rows = sorted(map(str, place.rows("tables/orders")))
+    shutil.rmtree(place.folder / "tables")
+    shutil.rmtree(place.folder / ".wherry")
+    return told, rows, refused
+
+
+@pytest.mark.parametrize("files", [1, 2])
+def test_one_pass_gives_what_two_give(place: Place, files: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows, figures, findings, and the DLQ with the place of every row, of batches of one block and of several."""
+    landed(place)
+    with monkeypatch.context() as patched:
+        patched.setattr(Picking, "of", lambda *_: None)
+        whole = written(patched)
+        expected = outcome(place, files)
+    assert set(whole) == {"whole"}
+    told, rows, refused = expected
+    assert (told[:4], len(rows), [row["position"] for row in refused]) == (
+        ("succeeded", True, 9, 4),
+        3,
+        {1: [2, 5, 1, 4], 2: [2, 5, 6, 9]}[files],
+    )
+    names = written(monkeypatch)
+    assert outcome(place, files) == expected
+    assert set(names) == {"live"}
+
+
+def test_what_is_picked_has_an_end(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task picks so many refused rows and no longer ones; with one more, the batch is written whole, and comes out
+    the same."""
+    landed(place)
+    expected = outcome(place, 1)
+    names = written(monkeypatch)
+    monkeypatch.setattr(picking, "MOST", 2)
+    assert outcome(place, 1) == expected
+    assert names == ["live", "live"]
+    monkeypatch.setattr(picking, "MOST", 1)
+    assert outcome(place, 1) == expected
+    assert names[2:] == ["live", "whole", "live", "whole"]
+    monkeypatch.setattr(picking, "MOST", 2)
+    monkeypatch.setattr(picking, "_LONGEST", 100)
+    assert outcome(place, 1) == expected
+    assert names[6:] == ["live", "whole", "live", "whole"]
+
+
+def test_behind_a_batch_of_many_refused_rows_nothing_is_picked(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lane's next batch is written whole at once; behind one of few, rows are picked again."""
+    monkeypatch.setattr("runners.runner.FEW_REFUSED", 1)
+    names = written(monkeypatch)
+    place.land("a.json", [order(1), order(2, amount="x"), order(3, amount="x")])
+    place.land("b.json", [order(4), order(5, amount="x")])
+    place.land("c.json", [order(6), order(8, amount="x")])
+    told, rows, _ = outcome(place, 1)
+    assert (told[:4], len(rows)) == (("succeeded", True, 7, 4), 2)
+    assert names == ["live", "whole", "live"]
+
+
+@pytest.mark.parametrize(
+    "stage", ["deduplicate: {keys: [id]}", 'python: {function: "own:length", columns: {length: long}}']
+)
+def test_stages_that_are_not_asked_twice_have_their_batch_written_whole(
+    place: Place, stage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that brings rows together, and a function of which others may notice that it is asked."""
+    text = 'def length(rows: list[dict]) -> list:\n    return [{"length": len(row["email"])} for row in rows]\n'
+    (place.folder / "own.py").write_text(text, encoding="utf-8")
+    landed(place)
+    names = written(monkeypatch)
+    report = place.load(PIPELINE.replace("FILES", "1").replace('filter: "id <> 7"', stage)).run()
+    assert (report.balanced, report.read, set(names)) == (True, 9, {"whole"})
