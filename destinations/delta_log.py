@@ -152,7 +152,7 @@ class LocalLog(Log):
             info: Mapping[str, JSON] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
         metrics = info.get("operationMetrics") or {}
         if _ROWS in metrics or (not metrics and info.get("operation") == "WRITE"):
-            metrics = self._added(version) or metrics
+            metrics = {**self._added(version), **metrics}
         return Commit(
             version=version,
             operation=info.get("operation", ""),
@@ -170,7 +170,7 @@ class LocalLog(Log):
         rows = [json.loads(file.get("stats") or "{}").get("numRecords") for file in files]
         if not files or None in rows:
             return {}
-        return {"numOutputRows": str(sum(rows)), "numOutputBytes": str(sum(file["size"] for file in files))}
+        return {_ROWS: str(sum(rows)), "numOutputBytes": str(sum(file["size"] for file in files))}
 
 
 @dataclass(frozen=True)
