@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
 MOST = 10_000
 """Refused rows up to which a task picks them; a batch with more is decided as any other."""
-_LONGEST = 16 << 10
+_LONGEST = 8 << 10
 """The length of a refused row's texts up to which it is picked."""
+_SPACE = 64 << 20
+"""The bytes that a task may pick."""
 _PICKED, _BLOCK, _ROW = HIDDEN + "picked", HIDDEN + "block", HIDDEN + "row"
 
 
@@ -123,13 +125,14 @@ class Picking:
 
 
 def _picked(rows: Marked) -> Column:
-    """A refused row as it is picked; NULL for the others, and for those behind `MOST` of a task."""
+    """A refused row as it is picked; NULL for the others, and for those behind the last that a task picks."""
+    most = min(MOST, _SPACE // (2 * len(rows.original_schema) + _LONGEST))
     refused, nack = F.col(STATE) < 0, F.col(VERDICT)
     nth = F.when(refused, F.monotonically_increasing_id().bitwiseAND(ROW_OF_PARTITION))
     length = sum((F.coalesce(F.octet_length(nack[of]), F.lit(0)) for of in ("message", "row", "original")), F.lit(0))
     place = [F.col(PLACE)[name].alias(name) for name in ("part", "block", "row")]
     verdict = F.col(STATE).alias("state"), nack.alias("nack")
-    return F.when((nth < MOST) & (length <= _LONGEST), F.struct(*place, *verdict, *_notes(rows)))
+    return F.when((nth < most) & (length <= _LONGEST), F.struct(*place, *verdict, *_notes(rows)))
 
 
 def _figures(rows: Marked, line: Line, placed: bool) -> list[Column]:

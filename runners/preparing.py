@@ -64,6 +64,8 @@ class Preparation:
     """The columns with notes that each section has."""
     passed: Marked | None = None
     """The rows behind all common stages, if nothing had to be written before."""
+    in_vain: bool = False
+    """Whether refused rows were to be picked, and were too many or too long."""
     holds: int = 0
     """How often rows were written down on their way, to be judged."""
     protected: Sequence[str] = ()
@@ -116,6 +118,7 @@ class Preparation:
         beside = type(described.schema)([field for field in described.schema if field.name != "live"])
         if picked is None or not self.store.put(f"{self.name}-0", picked.refused, beside):
             self.store.remove(self.spark, live)
+            self.in_vain = True
             return None
         self._lies(described)
         counts = self._counted([picked.verdicts])

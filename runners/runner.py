@@ -132,7 +132,7 @@ class Runner:
     _differing: set[str] = field(default_factory=set)
     """The origins of which a stage asks what differs from batch to batch."""
     _crowded: set[str] = field(default_factory=set)
-    """The lanes whose last batch had more refused rows than could be picked out of it."""
+    """The lanes of which a batch had more refused rows than could be picked, until one of theirs has none."""
     _upkeep: Upkeep = field(init=False)
 
     def __post_init__(self) -> None:
@@ -341,19 +341,19 @@ class Runner:
     def _prepare(self, spark: SparkSession, task: Prepare) -> Prepared:
         try:
             preparation, frame = self._described(spark, task, self._marked)
-            picks = is_here(spark) and task.plan.batch.lane not in self._crowded
+            lane = task.plan.batch.lane
+            picks = is_here(spark) and lane not in self._crowded
             prepared = preparation.decide(frame, few=self._is_few(task.plan), picks=picks)
+            if preparation.in_vain:
+                self._crowded.add(lane)
+            elif not prepared.counts.nacked:
+                self._crowded.discard(lane)
         except Exception as error:
             if not of_a_row(error):
                 raise
             prepared = self._sifted(spark, task.plan)
-        self._remember(task.plan.batch.lane, crowded=prepared.counts.nacked > FEW_REFUSED)
         reached("after-prepare")
         return self._coded(spark, prepared) if prepared.nacks and task.codes else prepared
-
-    def _remember(self, lane: str, *, crowded: bool) -> None:
-        """Whether so many rows of the lane's last batch were refused that those of the next one are not picked."""
-        (self._crowded.add if crowded else self._crowded.discard)(lane)
 
     def _sifted(self, spark: SparkSession, plan: Plan) -> Prepared:
         """Decide a batch of which rows make a stage raise."""

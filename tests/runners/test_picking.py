@@ -28,7 +28,8 @@ stages:
   - filter: "id <> 4"
   - expect: [{expect_column_values_to_be_between: {column: amount, min_value: 0}}]
   - filter: "id <> 7"
-  - expect: {expectations: [{expect_column_values_to_not_be_null: {column: email}}], when: "id > 5"}
+  - expect: [{expect_column_values_to_not_be_null: {column: email}}]
+    when: id > 5
 destinations:
   - delta: {path: tables/orders}
 dlq: {window: 0}
@@ -105,23 +106,24 @@ def test_what_is_picked_has_an_end(place: Place, monkeypatch: pytest.MonkeyPatch
     assert names == ["live", "live"]
     monkeypatch.setattr(picking, "MOST", 1)
     assert outcome(place, 1) == expected
-    assert names[2:] == ["live", "whole", "live", "whole"]
+    assert names[2:] == ["live", "whole", "whole"]
     monkeypatch.setattr(picking, "MOST", 2)
     monkeypatch.setattr(picking, "_LONGEST", 100)
     assert outcome(place, 1) == expected
-    assert names[6:] == ["live", "whole", "live", "whole"]
+    assert names[5:] == ["live", "whole", "whole"]
 
 
 def test_behind_a_batch_of_many_refused_rows_nothing_is_picked(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lane's next batch is written whole at once; behind one of few, rows are picked again."""
-    monkeypatch.setattr("runners.runner.FEW_REFUSED", 1)
+    """Until a batch of the lane has none."""
+    monkeypatch.setattr(picking, "MOST", 1)
     names = written(monkeypatch)
     place.land("a.json", [order(1), order(2, amount="x"), order(3, amount="x")])
     place.land("b.json", [order(4), order(5, amount="x")])
-    place.land("c.json", [order(6), order(8, amount="x")])
+    place.land("c.json", [order(6)])
+    place.land("d.json", [order(8), order(9, amount="x")])
     told, rows, _ = outcome(place, 1)
-    assert (told[:4], len(rows)) == (("succeeded", True, 7, 4), 2)
-    assert names == ["live", "whole", "live"]
+    assert (told[:4], len(rows)) == (("succeeded", True, 8, 4), 3)
+    assert names == ["live", "whole", "whole", "whole", "live"]
 
 
 @pytest.mark.parametrize(
