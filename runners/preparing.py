@@ -122,7 +122,7 @@ class Preparation:
             return None
         self._lies(described)
         counts = self._counted([picked.verdicts])
-        placed = self._placed([picking.groups(picked)] if picked.refused else [], counts)
+        placed = self._placed([picking.groups(picked) if picked.refused else []], counts)
         counts = replace(counts, findings=self._found(lambda _, names: picking.notes(picked, names)))
         return replace(placed, counts=counts, stops=self._stops(counts))
 

@@ -32,6 +32,7 @@ stages:
     when: id > 5
 destinations:
   - delta: {path: tables/orders}
+  - delta: {path: tables/stamped, stamp: _batch}
 dlq: {window: 0}
 run: {batch: {files: FILES}}
 """
@@ -58,9 +59,11 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def landed(place: Place) -> None:
-    """Rows that are delivered, filtered before and behind a stage that refuses others, and refused in three ways."""
+    """Rows that are delivered, filtered before and behind a stage that refuses others, and refused in three ways; and
+    a file of good ones alone."""
     place.land("a.json", [order(1), order(2, amount="x"), order(3, amount=None), order(4), "rubbish"])
     place.land("b.json", [order(5, amount="-1"), order(6), order(7), order(8, amount="-3", email="é")])
+    place.land("c.json", [order(9)])
 
 
 def outcome(place: Place, files: int = 2) -> tuple[Any, ...]:
@@ -69,7 +72,7 @@ def outcome(place: Place, files: int = 2) -> tuple[Any, ...]:
     refused = [{name: value for name, value in row.items() if name not in OF_A_RUN} for row in place.refused()]
     quality = [{name: value for name, value in each.items() if name != "run"} for each in report.quality]
     told = (report.status, report.balanced, report.read, report.nacked, report.delivered, report.filtered, quality)
-    rows = sorted(map(str, place.rows("tables/orders")))
+    rows = [sorted(map(str, place.rows(f"tables/{name}"))) for name in ("orders", "stamped")]
     shutil.rmtree(place.folder / "tables")
     shutil.rmtree(place.folder / ".wherry")
     return told, rows, refused
@@ -77,7 +80,8 @@ def outcome(place: Place, files: int = 2) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("files", [1, 2])
 def test_one_pass_gives_what_two_give(place: Place, files: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows, figures, findings, and the DLQ with the place of every row, of batches of one block and of several."""
+    """Rows, figures, findings, and the DLQ with the place of every row, of batches of one block and of several; in a
+    table that takes files over, and in one whose rows get a stamp."""
     landed(place)
     with monkeypatch.context() as patched:
         patched.setattr(Picking, "of", lambda *_: None)
@@ -85,9 +89,9 @@ def test_one_pass_gives_what_two_give(place: Place, files: int, monkeypatch: pyt
         expected = outcome(place, files)
     assert set(whole) == {"whole"}
     told, rows, refused = expected
-    assert (told[:4], len(rows), [row["position"] for row in refused]) == (
-        ("succeeded", True, 9, 4),
-        3,
+    assert (told[:4], [len(each) for each in rows], [row["position"] for row in refused]) == (
+        ("succeeded", True, 10, 4),
+        [4, 4],
         {1: [2, 5, 1, 4], 2: [2, 5, 6, 9]}[files],
     )
     names = written(monkeypatch)
@@ -103,14 +107,14 @@ def test_what_is_picked_has_an_end(place: Place, monkeypatch: pytest.MonkeyPatch
     names = written(monkeypatch)
     monkeypatch.setattr(picking, "MOST", 2)
     assert outcome(place, 1) == expected
-    assert names == ["live", "live"]
+    assert names == ["live", "live", "live"]
     monkeypatch.setattr(picking, "MOST", 1)
     assert outcome(place, 1) == expected
-    assert names[2:] == ["live", "whole", "whole"]
+    assert names[3:] == ["live", "whole", "whole", "whole"]
     monkeypatch.setattr(picking, "MOST", 2)
     monkeypatch.setattr(picking, "_LONGEST", 100)
     assert outcome(place, 1) == expected
-    assert names[5:] == ["live", "whole", "whole"]
+    assert names[7:] == ["live", "whole", "whole", "whole"]
 
 
 def test_behind_a_batch_of_many_refused_rows_nothing_is_picked(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +126,7 @@ def test_behind_a_batch_of_many_refused_rows_nothing_is_picked(place: Place, mon
     place.land("c.json", [order(6)])
     place.land("d.json", [order(8), order(9, amount="x")])
     told, rows, _ = outcome(place, 1)
-    assert (told[:4], len(rows)) == (("succeeded", True, 8, 4), 3)
+    assert (told[:4], [len(each) for each in rows]) == (("succeeded", True, 8, 4), [3, 3])
     assert names == ["live", "whole", "whole", "whole", "live"]
 
 
@@ -138,4 +142,4 @@ def test_stages_that_are_not_asked_twice_have_their_batch_written_whole(
     landed(place)
     names = written(monkeypatch)
     report = place.load(PIPELINE.replace("FILES", "1").replace('filter: "id <> 7"', stage)).run()
-    assert (report.balanced, report.read, set(names)) == (True, 9, {"whole"})
+    assert (report.balanced, report.read, set(names)) == (True, 10, {"whole"})
