@@ -27,6 +27,8 @@ _INDEXED = 32
 _BEGIN = datetime(1970, 1, 1)
 _COMPARED = ("byte", "short", "integer", "long", "float", "double", "decimal", "string", "date", "timestamp")
 """The types of which it says the least and the highest."""
+_NOTED = ("byte", "short", "integer", "long", "string", "date")
+"""Those of which a file of Spark's notes them itself, in a form that Python compares as Spark does."""
 _LONGEST = 32
 """The characters of a text that are enough to compare it."""
 
@@ -87,28 +89,45 @@ def statistics(file: Path, kinds: Mapping[str, str]) -> dict[str, JSON]:
     nothing of one that other readers may compare otherwise."""
     from pyarrow import parquet
 
-    rows, nulls = 0, dict.fromkeys(kinds, 0)
-    ends: dict[str, list[Any]] = {name: [] for name, kind in kinds.items() if kind.partition("(")[0] in _COMPARED}
-    for piece in parquet.ParquetFile(file, coerce_int96_timestamp_unit="us").iter_batches():
-        rows += piece.num_rows
-        for name, kind in kinds.items():
-            nulls[name] += piece[name].null_count
-            if name in ends:
-                ends[name] += _ends(piece[name], kind)
-    said: dict[str, dict[str, JSON]] = {"minValues": {}, "maxValues": {}}
-    for name, found in ends.items():
-        if found and not any(isinstance(each, float) and not math.isfinite(each) for each in found):
-            said["minValues"][name] = _told(min(found), kinds[name], highest=False)
-            said["maxValues"][name] = _told(max(found), kinds[name], highest=True)
+    opened = parquet.ParquetFile(file, coerce_int96_timestamp_unit="us")
+    found = {name: _noted(opened.metadata, name) for name, kind in kinds.items() if kind in _NOTED}
+    read = [name for name in kinds if found.get(name) is None]
+    found |= {name: (0, []) for name in read}
+    for piece in opened.iter_batches(columns=read) if read else ():
+        for name in read:
+            nulls, ends = found[name] or (0, [])
+            found[name] = nulls + piece[name].null_count, ends + _ends(piece[name], kinds[name])
+    said: dict[str, dict[str, JSON]] = {"minValues": {}, "maxValues": {}, "nullCount": {}}
+    for name, kind in kinds.items():
+        said["nullCount"][name], ends = found[name] or (0, [])
+        if ends and not any(isinstance(each, float) and not math.isfinite(each) for each in ends):
+            said["minValues"][name] = _told(min(ends), kind, highest=False)
+            said["maxValues"][name] = _told(max(ends), kind, highest=True)
     known = {of: {name: value for name, value in each.items() if value is not None} for of, each in said.items()}
-    return {"numRecords": rows, **known, "nullCount": nulls}
+    return {"numRecords": opened.metadata.num_rows, **known}
+
+
+def _noted(footer: pyarrow.parquet.FileMetaData, name: str) -> tuple[int, list[Any]] | None:
+    """What the file itself notes of a column: NULLs, and the ends of each group of rows; None where one is missing."""
+    nulls, ends = 0, []
+    for at in range(footer.num_row_groups):
+        group = footer.row_group(at)
+        columns = (group.column(index) for index in range(group.num_columns))
+        noted = next(each.statistics for each in columns if each.path_in_schema == name)
+        if noted is None or not noted.has_null_count or not (noted.has_min_max or noted.null_count == group.num_rows):
+            return None
+        nulls += noted.null_count
+        ends += [noted.min_raw, noted.max_raw] if noted.has_min_max else []
+    return nulls, ends
 
 
 def _ends(column: pyarrow.Array, kind: str) -> list[Any]:
-    """The least and the highest, in a form that Python compares as Spark does; NaN as well, if it is there."""
+    """The least and the highest, in such a form; NaN too, if it is there. Nothing where the type is not compared."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    if kind.partition("(")[0] not in _COMPARED:
+        return []
     plain = {"string": pa.binary(), "date": pa.int32(), "timestamp": pa.int64()}.get(kind)
     found = pc.min_max(column if plain is None else column.cast(plain)).as_py()
     values = [value for value in found.values() if value is not None]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from destinations.delta import Delta
 from runners import picking
 from runners.picking import Picking
 from runners.store import Folders
@@ -128,6 +129,24 @@ def test_behind_a_batch_of_many_refused_rows_nothing_is_picked(place: Place, mon
     told, rows, _ = outcome(place, 1)
     assert (told[:4], [len(each) for each in rows]) == (("succeeded", True, 8, 4), [3, 3])
     assert names == ["live", "whole", "whole", "whole", "live"]
+
+
+def test_a_batch_that_was_left_open_is_finished_from_its_files(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next run reads them again: what was decided is not decided anew."""
+
+    def away(*_: object) -> None:
+        raise RuntimeError("the disk is away")
+
+    landed(place)
+    with monkeypatch.context() as patched:
+        patched.setattr(Delta, "write_files", away)
+        report = place.load(PIPELINE.replace("FILES", "3")).run(check=False)
+    assert report.status == "failed"
+    names = written(monkeypatch)
+    report = place.load().run()
+    assert (report.status, report.balanced, names) == ("succeeded", True, [])
+    assert place.ids("tables/orders") == place.ids("tables/stamped") == [1, 3, 6, 9]
+    assert [row["position"] for row in place.refused()] == [2, 5, 6, 9]
 
 
 @pytest.mark.parametrize(
