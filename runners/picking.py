@@ -77,7 +77,7 @@ class Picking:
         seen = found(self._observation)
         if not seen or written is None:
             return None
-        refused = [self._whole(row) for row in json.loads(str(seen["picked"]))]
+        refused: list[Mapping[str, JSON]] = json.loads(str(seen["picked"]))
         states = Counter({step.number: seen[f"state {step.number}"] for step in self._steps})
         states[0] = seen["rows"] - seen["refused"] - states.total()
         if len(refused) != seen["refused"] or states[0] != written:
@@ -110,12 +110,6 @@ class Picking:
         refused = [{**row, "rows": 0, "first": row["row"], "refused": [row["row"]]} for row in picked.refused]
         return [*({**block, "state": 0, "refused": []} for block in blocks), *refused]
 
-    def _whole(self, row: Mapping[str, JSON]) -> Mapping[str, JSON]:
-        """A picked row with the schemas that were left out."""
-        original = row["nack"].get("original_schema", self._rows.original_schema)
-        schemas = {"row_schema": row["nack"].get("row_schema", original), "original_schema": original}
-        return {**row, "nack": {**row["nack"], **schemas}}
-
     def _noted(
         self, name: str, seen: Mapping[str, JSON], states: Counter[int], refused: Sequence[Mapping[str, JSON]]
     ) -> Mapping[str, int] | None:
@@ -131,16 +125,13 @@ class Picking:
 
 
 def _picked(rows: Marked) -> Column:
-    """A refused row as it is picked, without schemas that are the same in all; NULL for the others, and for those
-    behind the last that a task picks."""
+    """A refused row as it is picked; NULL for the others, and for those behind the last that a task picks."""
     most = min(MOST, _SPACE // (2 * len(rows.original_schema) + _LONGEST))
     refused, nack = F.col(STATE) < 0, F.col(VERDICT)
     nth = F.when(refused, F.monotonically_increasing_id().bitwiseAND(ROW_OF_PARTITION))
     length = sum((F.coalesce(F.octet_length(nack[of]), F.lit(0)) for of in ("message", "row", "original")), F.lit(0))
     place = [F.col(PLACE)[name].alias(name) for name in ("part", "block", "row")]
-    brief = nack.withField("row_schema", F.nullif(nack["row_schema"], nack["original_schema"]))
-    brief = brief.withField("original_schema", F.nullif(nack["original_schema"], F.lit(rows.original_schema)))
-    verdict = F.col(STATE).alias("state"), brief.alias("nack")
+    verdict = F.col(STATE).alias("state"), nack.alias("nack")
     return F.when((nth < most) & (length <= _LONGEST), F.struct(*place, *verdict, *_notes(rows)))
 
 
