@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow
     from deltalake.transaction import AddAction
 
-_COLUMNS = "org.apache.spark.sql.parquet.row.metadata"
+COLUMNS = "org.apache.spark.sql.parquet.row.metadata"
 """Where Spark notes in a file which columns it has."""
 _INDEXED = 32
 """Of so many columns a table's log says what is in a file."""
@@ -48,7 +48,7 @@ class Adoptable:
         from pyarrow import parquet
 
         footers = {file: parquet.read_metadata(file) for file in files}
-        told = {(footer.metadata or {}).get(_COLUMNS.encode()) for footer in footers.values()}
+        told = {(footer.metadata or {}).get(COLUMNS.encode()) for footer in footers.values()}
         (columns,) = told if len(told) == 1 else [None]
         if columns is None:
             return None

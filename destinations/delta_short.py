@@ -62,19 +62,21 @@ class ShortWay:
 
     def begin(self, rows: DataFrame | pyarrow.RecordBatchReader) -> ShortWrite | None:
         """A write of such rows that begins now; None if they cannot go this way."""
-        with self._lock:
-            table = self._refreshed()
-            columns = _kinds(_described(rows))
-            if table is None or columns is None or columns != _kinds(json.loads(table.schema().to_json())):
-                return None
-            return ShortWrite(self.folder, table, _state(table), table.schema().to_arrow(), self._lock)
+        return self._begun(_described(rows), _kinds)
 
     def taking(self, found: Adoptable) -> ShortWrite | None:
         """A write that takes such files over, and begins now; None if they cannot go this way."""
+        return self._begun(found.columns, _spelled)
+
+    def _begun(
+        self, rows: Mapping[str, JSON], known: Callable[[Mapping[str, JSON]], Mapping[str, JSON] | None]
+    ) -> ShortWrite | None:
+        """A write of rows with these columns, if they are those of the table as far as this says what is known of
+        them."""
+        columns = known(rows)
         with self._lock:
             table = self._refreshed()
-            columns = _spelled(found.columns)
-            if table is None or columns is None or columns != _spelled(json.loads(table.schema().to_json())):
+            if table is None or columns is None or columns != known(json.loads(table.schema().to_json())):
                 return None
             return ShortWrite(self.folder, table, _state(table), table.schema().to_arrow(), self._lock)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from destinations.delta_adopted import COLUMNS
 from destinations.delta_short import in_arrow
 from origins.batch import JSON
 
@@ -26,8 +27,6 @@ _OTHERWISE = {b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96
 """What Spark notes in a file in which days of long ago are others than they seem."""
 _ROWS = 65_536
 """And how many rows at most."""
-_SCHEMA = "org.apache.spark.sql.parquet.row.metadata"
-"""Where Spark notes in a file which columns it has."""
 _SIMPLE = frozenset({
     "boolean", "byte", "short", "integer", "long", "float", "double", "string", "binary", "date", "timestamp",
     "timestamp_ntz",
@@ -39,7 +38,7 @@ def fetched(frame: DataFrame) -> Any:
     return in_arrow(frame) if _is_plain(frame.schema.jsonValue()) else None
 
 
-def in_memory(rows: Sequence[Mapping[str, JSON]], schema: StructType) -> Any:
+def table_of(rows: Sequence[Mapping[str, JSON]], schema: StructType) -> Any:
     """Rows that are in this process as the table of Arrow's that Spark would make of them."""
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -53,7 +52,7 @@ def write(table: Any, schema: StructType, file: Path) -> None:
     from pyarrow import parquet
 
     file.parent.mkdir(parents=True)
-    said = {"org.apache.spark.version": pyspark.__version__, _SCHEMA: schema.json()}
+    said = {"org.apache.spark.version": pyspark.__version__, COLUMNS: schema.json()}
     parquet.write_table(table.replace_schema_metadata(said), file)
 
 
@@ -70,7 +69,7 @@ def scanned(files: Sequence[Path], wanted: Callable[[str], bool]) -> pyarrow.Rec
     rows = max(1, sum(footer.num_rows for footer in footers))
     most = max(1, PIECE * rows // max(1, size))
     first = _opened(files[0]).schema_arrow
-    told = {field["name"]: field["type"] for field in json.loads(first.metadata[_SCHEMA.encode()])["fields"]}
+    told = {field["name"]: field["type"] for field in json.loads(first.metadata[COLUMNS.encode()])["fields"]}
     columns = [column for column in first.names if wanted(column)]
     schema = pa.schema([pa.field(column, _typed(first.field(column).type, told[column])) for column in columns])
 

@@ -13,10 +13,10 @@ from pyspark.sql import functions as F
 from origins.batch import JSON
 from origins.names import HIDDEN, quoted
 from origins.origin import PLACE
+from runners import groups, notes
 from runners.counting import ROW_OF_PARTITION
 from runners.line import Line, Step
-from runners.notes import by_spark
-from runners.verdicts import MOST_FIGURES, Verdicts, found
+from runners.verdicts import MOST_FIGURES, Verdicts, found, place, verdict
 from stages.rows import NOTE, STATE, VERDICT
 
 if TYPE_CHECKING:
@@ -65,11 +65,11 @@ class Picking:
         again = any(step.stage.gathers or step.stage.asks_outside for step in line.steps)
         if again or any(line.branches.values()) or len(line.common) > MOST_FIGURES:
             return None
-        observation, notes = Observation(), [F.col(name) for name in _notes(rows)]
+        observation = Observation()
         data = [F.col(quoted(name)) for name in rows.names]
-        place = [F.col(PLACE)["block"].alias(_BLOCK), F.col(PLACE)["row"].alias(_ROW)] if len(parts) == 1 else []
-        seen = rows.frame.select(STATE, _picked(rows).alias(_PICKED), *place, *notes, *data)
-        live = seen.observe(observation, *_figures(rows, line, bool(place))).where(F.col(STATE) == 0).select(*data)
+        stood = [F.col(PLACE)["block"].alias(_BLOCK), F.col(PLACE)["row"].alias(_ROW)] if len(parts) == 1 else []
+        seen = rows.frame.select(STATE, _picked(rows).alias(_PICKED), *stood, *rows.notes, *data)
+        live = seen.observe(observation, *_figures(rows, line, bool(stood))).where(F.col(STATE) == 0).select(*data)
         return Picking(live, rows, parts, line.common, observation)
 
     def seen(self, written: int | None) -> Picked | None:
@@ -82,33 +82,30 @@ class Picking:
         states[0] = seen["rows"] - seen["refused"] - states.total()
         if len(refused) != seen["refused"] or states[0] != written:
             return None
-        notes = {name: self._noted(name, seen, states, refused) for name in _notes(self._rows)}
+        noted = {name: self._noted(name, seen, states, refused) for name in self._rows.notes}
         return Picked(
             verdicts=Verdicts(states=states + Counter(row["state"] for row in refused)),
             refused=refused,
             first=seen["first"] if seen.get("last block") == 0 else None,
-            notes={name: counted for name, counted in notes.items() if counted is not None},
+            notes={name: counted for name, counted in noted.items() if counted is not None},
         )
 
     def notes(self, picked: Picked, columns: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
         """For each of these columns, how many rows have which note. Asks Spark where rows of different notes live."""
         others = [name for name in columns if name not in picked.notes]
         known = {name: picked.notes[name] for name in columns if name in picked.notes}
-        return {**known, **(by_spark(self._rows.frame, others) if others else {})}
+        return {**known, **(notes.by_spark(self._rows.frame, others) if others else {})}
 
     def groups(self, picked: Picked) -> list[Mapping[str, JSON]]:
         """Where the rows stood, as `groups_of` says it of rows that were written. Asks Spark where they are of several
         blocks."""
         if picked.first is not None:
             only = {"part": self._parts[0], "block": 0, "rows": picked.verdicts.rows, "first": picked.first}
-            blocks: Sequence[Mapping[str, JSON]] = [only]
+            blocks: Sequence[Mapping[str, JSON]] = [{**only, "state": 0, "refused": []}]
         else:
-            place = [F.col(PLACE)[name].alias(name) for name in ("part", "block", "row")]
-            grouped = self._rows.frame.select(*place).groupBy("part", "block")
-            figures = F.count(F.lit(1)).alias("rows"), F.min("row").alias("first")
-            blocks = [row.asDict() for row in grouped.agg(*figures).collect()]
+            blocks = groups.by_spark(self._rows.frame.select(*place(), F.lit(0).alias("state")))
         refused = [{**row, "rows": 0, "first": row["row"], "refused": [row["row"]]} for row in picked.refused]
-        return [*({**block, "state": 0, "refused": []} for block in blocks), *refused]
+        return [*blocks, *refused]
 
     def _noted(
         self, name: str, seen: Mapping[str, JSON], states: Counter[int], refused: Sequence[Mapping[str, JSON]]
@@ -117,11 +114,11 @@ class Picking:
         (step,) = (each for each in self._steps if each.number == int(name.removeprefix(NOTE)))
         if step.stage.when is not None or seen[f"{name} least"] != seen[f"{name} highest"]:
             return None
-        notes = Counter(row[name] for row in refused if row.get(name) is not None)
+        counted = Counter(row[name] for row in refused if row.get(name) is not None)
         came = sum(rows for state, rows in states.items() if state == 0 or state >= step.number)
         if came:
-            notes[seen[f"{name} least"]] += came
-        return notes
+            counted[seen[f"{name} least"]] += came
+        return counted
 
 
 def _picked(rows: Marked) -> Column:
@@ -130,9 +127,7 @@ def _picked(rows: Marked) -> Column:
     refused, nack = F.col(STATE) < 0, F.col(VERDICT)
     nth = F.when(refused, F.monotonically_increasing_id().bitwiseAND(ROW_OF_PARTITION))
     length = sum((F.coalesce(F.octet_length(nack[of]), F.lit(0)) for of in ("message", "row", "original")), F.lit(0))
-    place = [F.col(PLACE)[name].alias(name) for name in ("part", "block", "row")]
-    verdict = F.col(STATE).alias("state"), nack.alias("nack")
-    return F.when((nth < most) & (length <= _LONGEST), F.struct(*place, *verdict, *_notes(rows)))
+    return F.when((nth < most) & (length <= _LONGEST), F.struct(*verdict(), *rows.notes))
 
 
 def _figures(rows: Marked, line: Line, placed: bool) -> list[Column]:
@@ -149,11 +144,7 @@ def _figures(rows: Marked, line: Line, placed: bool) -> list[Column]:
     }
     if placed:
         figures |= {"last block": F.max(_BLOCK), "first": F.min(_ROW)}
-    for name in _notes(rows):
+    for name in rows.notes:
         kept = F.when(state >= 0, F.col(name))
         figures |= {f"{name} least": F.min(kept), f"{name} highest": F.max(kept)}
     return [column.alias(name) for name, column in figures.items()]
-
-
-def _notes(rows: Marked) -> list[str]:
-    return [name for name in rows.kept if name.startswith(NOTE)]

@@ -20,7 +20,7 @@ from runners.line import Line, Step, passing
 from runners.notes import notes_of
 from runners.outcome import Prepared
 from runners.picking import Picking
-from runners.verdicts import Verdicts, Witness
+from runners.verdicts import Verdicts, Witness, verdict
 from stages.rows import NOTE, ORIGINAL, POISON, REFUSED_BY_ORIGIN, STATE, VERDICT, Marked
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class Preparation:
     def keep(self, rows: Marked) -> DataFrame:
         """Write rows that reach a stage which changes them; gives the live ones back."""
         live = F.when(F.col(STATE) == 0, struct_of(rows.names)).alias("live")
-        self._write(rows.frame.select(*_verdict(), *_notes(rows), live), {})
+        self._write(rows.frame.select(*verdict(), *rows.notes, live), {})
         written = self.store.read(self.spark, self.sections[-1])
         return written.where(F.col("live").isNotNull()).select("live.*")
 
@@ -308,7 +308,7 @@ def branched(rows: Marked, line: Line, pins: Mapping[str, JSON]) -> DataFrame:
     own_stages = {index: steps for index, steps in enumerate(line.branches.values()) if steps}
     if not own_stages:
         live = F.when(F.col(STATE) == 0, struct_of(names)).alias("live")
-        return rows.frame.select(*_verdict(), *_notes(rows), live)
+        return rows.frame.select(*verdict(), *rows.notes, live)
     frame = rows.frame.withColumns({COMMON: struct_of(names), BEFORE: F.col(STATE)})
     rows = replace(rows, frame=frame, kept=(*rows.kept, COMMON, BEFORE))
     for index, steps in own_stages.items():
@@ -331,7 +331,7 @@ def branched(rows: Marked, line: Line, pins: Mapping[str, JSON]) -> DataFrame:
     kept = [F.col(name) for name in rows.kept if name not in (COMMON, BEFORE, POISON)]
     if len(own_stages) < len(line.branches):
         kept.append(F.when(F.col(STATE) == 0, F.col(COMMON)).alias("live"))
-    return rows.frame.select(*_verdict(), *kept)
+    return rows.frame.select(*verdict(), *kept)
 
 
 def sections_of(steps: Sequence[Step]) -> list[list[Step]]:
@@ -378,14 +378,3 @@ def behind_branch() -> tuple[Column, Column]:
 def struct_of(names: Sequence[str]) -> Column:
     """These columns as one."""
     return F.struct(*[F.col(quoted(name)) for name in names])
-
-
-def _notes(rows: Marked) -> list[Column]:
-    """What stages keep beside a row."""
-    return [F.col(name) for name in rows.kept if name.startswith(NOTE)]
-
-
-def _verdict() -> list[Column]:
-    """Where a row stood, and what became of it."""
-    place = [F.col(PLACE)[field].alias(field) for field in ("part", "block", "row")]
-    return [*place, F.col(STATE).alias("state"), F.col(VERDICT).alias(NACKED)]

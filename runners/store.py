@@ -83,7 +83,7 @@ class Folders(Store):
     def write(self, name: str, frame: DataFrame) -> int | None:
         frame.write.parquet(str(self.root / name))
         self._schemas[name] = frame.schema
-        return _rows_in(self.root / name)
+        return _rows_in(self.files(name))
 
     def write_few(self, name: str, frame: DataFrame) -> Any:
         from runners.few_rows import fetched, write
@@ -97,9 +97,9 @@ class Folders(Store):
         return table
 
     def put(self, name: str, rows: Sequence[Mapping[str, JSON]], schema: StructType) -> bool:
-        from runners.few_rows import in_memory, write
+        from runners.few_rows import table_of, write
 
-        write(in_memory(rows, schema), schema, self.root / name / _FEW)
+        write(table_of(rows, schema), schema, self.root / name / _FEW)
         self._schemas[name] = schema
         return True
 
@@ -198,9 +198,8 @@ class Kept(Store):
         pass
 
 
-def _rows_in(folder: Path) -> int | None:
+def _rows_in(files: Sequence[Path]) -> int | None:
     """How many rows the parquet files of a folder say that they have; None if Spark wrote them elsewhere."""
     from pyarrow import parquet
 
-    files = list(folder.glob("*.parquet"))
     return sum(parquet.read_metadata(file).num_rows for file in files) if files else None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from origins.batch import JSON
+from origins.origin import PLACE
 from runners.line import Step
 
 if TYPE_CHECKING:
@@ -96,6 +97,22 @@ class Witness:
                 filters.setdefault(name, Counter())[number] = seen[told]
         states[0] = seen["rows"] - states.total()
         return Verdicts(states=states, filters=filters)
+
+
+def place() -> list[Column]:
+    """Where a row stood, as it is kept beside it."""
+    from pyspark.sql import functions as F
+
+    return [F.col(PLACE)[name].alias(name) for name in ("part", "block", "row")]
+
+
+def verdict() -> list[Column]:
+    """Where a row stood, and what became of it, as these are kept beside it."""
+    from pyspark.sql import functions as F
+
+    from stages.rows import STATE, VERDICT
+
+    return [*place(), F.col(STATE).alias("state"), F.col(VERDICT).alias("nack")]
 
 
 def is_filter(name: str) -> bool:

@@ -116,6 +116,11 @@ class Rows(ABC):
         return self.refuse(F.when(poison["step"] == self.step, why))
 
     @property
+    def notes(self) -> Sequence[str]:
+        """The columns in which stages keep notes."""
+        return [name for name in self.kept if name.startswith(NOTE)]
+
+    @property
     def note(self) -> str:
         """The column in which the stage that is being applied keeps its notes."""
         return f"{NOTE}{self.step}"

@@ -164,27 +164,28 @@ class TestBatches:
         assert files.columns(spark, backlog) is None
 
 
+def oddly_named(tmp_path: Path) -> Files:
+    """Files with odd names, each with its own name as its only row."""
+    folder = tmp_path / "in put ü%"
+    for name in ODD_NAMES:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(json.dumps({"name": name}))
+    return Files(path=f"{folder}/**", format="json", schema="name string")
+
+
 class TestNames:
     """Files whatever they are called."""
 
     def test_a_file_of_any_name_is_read(self, spark: SparkSession, tmp_path: Path) -> None:
         """Characters that mean something to Spark or in a URL stand for themselves, and the place names the file."""
-        folder = tmp_path / "in put ü%"
-        for name in ODD_NAMES:
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(json.dumps({"name": name}))
-        files = Files(path=f"{folder}/**", format="json", schema="name string")
+        files = oddly_named(tmp_path)
         rows = read(spark, files).select("name", PLACE).collect()
         assert sorted((row["name"], row[PLACE].part) for row in rows) == sorted((name, name) for name in ODD_NAMES)
         assert sorted(files.parts(planned(spark, files))) == sorted(ODD_NAMES)
 
     def test_files_are_told_apart_by_their_names_whatever_these_are(self, spark: SparkSession, tmp_path: Path) -> None:
         """The rows of a batch for each file come in one frame, and each says which batch it is of."""
-        folder = tmp_path / "in put ü%"
-        for name in ODD_NAMES:
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(json.dumps({"name": name}))
-        files = Files(path=f"{folder}/**", format="json", schema="name string")
+        files = oddly_named(tmp_path)
         whole = planned(spark, files)
         parts = [(part,) for part in whole.span.parts]
         frame = files.fetch_several(spark, [replace(whole, span=replace(whole.span, parts=each)) for each in parts])
