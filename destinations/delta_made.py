@@ -94,6 +94,9 @@ def _note(folder: Path, version: int) -> None:
         "numFiles": 0,
         "numMetadata": 1,
         "numProtocol": 1,
+        "setTransactions": [],
+        "domainMetadata": [],
+        "allFiles": [],
         "metadata": actions["metaData"],
         "protocol": actions["protocol"],
     }

@@ -87,6 +87,7 @@ def test_its_checksum_says_what_spark_would(spark: SparkSession, tmp_path: Path)
     assert metadata["id"] == LocalLog(tmp_path / "here").metadata(spark)["id"]
     assert metadata["schemaString"].replace(" ", "") == its_own["schemaString"]
     assert {name: its[name] for name in mine} == mine
+    assert its.keys() - mine.keys() == {"txnId", "fileSizeHistogram"}
 
 
 @pytest.mark.spark
