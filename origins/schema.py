@@ -13,6 +13,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import DataType, StructType
 
+_COLUMN = re.compile(r"\s*(?P<quote>`?)(?P<name>[A-Za-z_]\w*)(?P=quote)\s+(?P<kind>[A-Za-z_]+)\s*", re.ASCII)
+_KINDS = {
+    "boolean": "BooleanType", "tinyint": "ByteType", "byte": "ByteType", "smallint": "ShortType", "short": "ShortType",
+    "int": "IntegerType", "integer": "IntegerType", "bigint": "LongType", "long": "LongType", "float": "FloatType",
+    "real": "FloatType", "double": "DoubleType", "string": "StringType", "binary": "BinaryType", "date": "DateType",
+    "timestamp": "TimestampType", "timestamp_ltz": "TimestampType", "timestamp_ntz": "TimestampNTZType",
+}  # fmt: skip
+"""The types of SQL that need no more than their name."""
+
 
 def declared(spark: SparkSession, schema: str | Mapping[str, str], where: str) -> StructType:
     """The columns that the definition declares for rows from `where`. Raises `OriginError` when they are none."""
@@ -21,6 +30,9 @@ def declared(spark: SparkSession, schema: str | Mapping[str, str], where: str) -
 
     if isinstance(schema, Mapping):
         schema = ", ".join(f"{quoted(name)} {kind}" for name, kind in schema.items())
+    plain = _plain(spark, schema)
+    if plain is not None:
+        return plain
     try:
         columns = spark.createDataFrame([], schema).schema
     except PySparkException as error:
@@ -29,6 +41,21 @@ def declared(spark: SparkSession, schema: str | Mapping[str, str], where: str) -
             hint="Write it like: id long, `unit price` decimal(10,2), tags array<string>",
         ) from error
     return StructType([StructField(column.name, column.dataType) for column in columns])
+
+
+def _plain(spark: SparkSession, schema: str) -> StructType | None:
+    """The columns of a schema of nothing but plain names and types, read without Spark: one that has just begun takes
+    a second to read its first. None for any other."""
+    from pyspark.sql import types
+    from pyspark.sql.types import StructField, StructType
+
+    columns = [_COLUMN.fullmatch(column) for column in schema.split(",")]
+    found = [(each["name"], each["kind"].lower()) for each in columns if each]
+    if len(found) < len(columns) or not all(kind in _KINDS for _, kind in found):
+        return None
+    if any(kind == "timestamp" for _, kind in found) and spark.conf.get("spark.sql.timestampType") != "TIMESTAMP_LTZ":
+        return None
+    return StructType([StructField(name, getattr(types, _KINDS[kind])()) for name, kind in found])
 
 
 def checked(schema: StructType, where: str) -> StructType:

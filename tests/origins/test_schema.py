@@ -1,0 +1,69 @@
+"""The schema that a definition writes is the one that Spark would read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql.types import StructType
+
+from origins.errors import OriginError
+from origins.schema import declared
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+WORDS = (
+    "boolean tinyint byte smallint short int integer bigint long float real double string binary date timestamp "
+    "timestamp_ltz timestamp_ntz Bigint STRING"
+)
+PLAIN = [f"c {word}" for word in WORDS.split(" ")]
+WRITTEN = [
+    *PLAIN,
+    ", ".join(f"c{at} {column.partition(' ')[2]}" for at, column in enumerate(PLAIN)),
+    "  id   long ,\n name\tstring ",
+    "`id` long, `select` string, from int, _x int",
+    "id decimal(10,2), name string",
+    "id long not null",
+    "id long comment 'a, b'",
+    "id: long, name: string",
+    "`unit price` long",
+    "tags array<string>",
+    "place struct<x: int, y: int>",
+    "id long, ID long",
+    "c interval",
+    "c void",
+]
+
+
+@pytest.mark.connect
+@pytest.mark.parametrize("text", WRITTEN)
+def test_it_is_what_spark_understands(spark: SparkSession, text: str) -> None:
+    """By name and type; in a table that is read every column may be NULL."""
+    its = spark.createDataFrame([], text).schema
+    assert [(each.name, each.dataType, each.nullable) for each in declared(spark, text, "here")] == [
+        (each.name, each.dataType, True) for each in its
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["id", "grün long", "id long,", "id lang", "id long long", "id long; x int", "`id long", "1d long"]
+)
+def test_what_spark_does_not_understand_is_an_error(spark: SparkSession, text: str) -> None:
+    """With an example of how it is written."""
+    with pytest.raises(OriginError, match="is not one"):
+        declared(spark, text, "here")
+
+
+def test_plain_columns_are_understood_without_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that has just begun takes a second to read its first."""
+    monkeypatch.setattr(type(spark), "createDataFrame", None)
+    found = declared(spark, {"id": "long", "at": "timestamp"}, "here")
+    assert found == StructType.fromDDL("id long, at timestamp")
+
+
+def test_a_timestamp_is_what_the_session_says(spark: SparkSession) -> None:
+    """One may be told that it has no zone."""
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    assert [each.dataType.simpleString() for each in declared(spark, "at timestamp", "here")] == ["timestamp_ntz"]
