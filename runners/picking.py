@@ -30,6 +30,9 @@ _LONGEST = 8 << 10
 """The length of a refused row's texts up to which it is picked."""
 _SPACE = 64 << 20
 """The bytes that a task may pick."""
+_OF_A_ROW = ("stage", "destination", "code", "message", "row", "original")
+_OF_A_STAGE = ("row_schema", "original_schema")
+"""What a nack says of its row, and what is the same for all rows that its stage refused."""
 _PICKED, _BLOCK, _ROW = HIDDEN + "picked", HIDDEN + "block", HIDDEN + "row"
 
 
@@ -77,10 +80,10 @@ class Picking:
         seen = found(self._observation)
         if not seen or written is None:
             return None
-        refused: list[Mapping[str, JSON]] = json.loads(str(seen["picked"]))
+        refused = _whole(json.loads(str(seen["picked"])))
         states = Counter({step.number: seen[f"state {step.number}"] for step in self._steps})
         states[0] = seen["rows"] - seen["refused"] - states.total()
-        if len(refused) != seen["refused"] or states[0] != written:
+        if refused is None or len(refused) != seen["refused"] or states[0] != written:
             return None
         noted = {name: self._noted(name, seen, states, refused) for name in self._rows.notes}
         return Picked(
@@ -125,9 +128,35 @@ def _picked(rows: Marked) -> Column:
     """A refused row as it is picked; NULL for the others, and for those behind the last that a task picks."""
     most = min(MOST, _SPACE // (2 * len(rows.original_schema) + _LONGEST))
     refused, nack = F.col(STATE) < 0, F.col(VERDICT)
-    nth = F.when(refused, F.monotonically_increasing_id().bitwiseAND(ROW_OF_PARTITION))
+    nth = F.monotonically_increasing_id().bitwiseAND(ROW_OF_PARTITION)
     length = sum((F.coalesce(F.octet_length(nack[of]), F.lit(0)) for of in ("message", "row", "original")), F.lit(0))
-    return F.when((nth < most) & (length <= _LONGEST), F.struct(*verdict(), *rows.notes))
+    return F.when(refused, F.when((nth < most) & (length <= _LONGEST), F.struct(*verdict(), *rows.notes)))
+
+
+def _brought(rows: Marked) -> Column:
+    """What was picked, as text: the rows without schemas, and these once for all that one stage refused."""
+
+    def row(each: Column) -> Column:
+        own = [each[name].alias(name) for name in ("part", "block", "row", "state", *rows.notes)]
+        nack = F.struct(*[each["nack"][name].alias(name) for name in _OF_A_ROW])
+        return F.struct(*own, nack.alias("nack"))
+
+    def schemas(each: Column) -> Column:
+        return F.struct(each["state"].alias("state"), *[each["nack"][name].alias(name) for name in _OF_A_STAGE])
+
+    def both(picked: Column) -> Column:
+        known = F.array_distinct(F.transform(picked, schemas))
+        return F.struct(F.transform(picked, row).alias("rows"), known.alias("schemas"))
+
+    return F.to_json(F.transform(F.array(F.collect_list(_PICKED)), both)[0])
+
+
+def _whole(picked: Mapping[str, JSON]) -> Sequence[Mapping[str, JSON]] | None:
+    """The rows with their schemas; None where a stage refused rows of several."""
+    known = {each.pop("state"): each for each in picked["schemas"]}
+    if len(known) < len(picked["schemas"]):
+        return None
+    return [{**row, "nack": {**row["nack"], **known[row["state"]]}} for row in picked["rows"]]
 
 
 def _figures(rows: Marked, line: Line, placed: bool) -> list[Column]:
@@ -139,7 +168,7 @@ def _figures(rows: Marked, line: Line, placed: bool) -> list[Column]:
     figures = {
         "rows": F.count(F.lit(1)),
         "refused": count(state < 0),
-        "picked": F.to_json(F.collect_list(_PICKED)),
+        "picked": _brought(rows),
         **{f"state {step.number}": count(state == step.number) for step in line.common},
     }
     if placed:
