@@ -225,15 +225,17 @@ class Delta(Destination):
             return Written(rows=rows.count())  # nothing in the table had to change, so there is no commit that counts
         return written
 
-    def write_here(self, spark: SparkSession, rows: pyarrow.RecordBatchReader, label: Label) -> Written | None:
+    def write_here(
+        self, spark: SparkSession, rows: pyarrow.RecordBatchReader, labels: Sequence[Label]
+    ) -> Written | None:
         if self.mode != "append":
             return None
-        table = self._standing(spark)
-        if label.deadline is not None:
-            label.deadline.secure()
+        table, deadline = self._standing(spark), labels[0].deadline
+        if deadline is not None:
+            deadline.secure()
         if self.stamp:
-            rows = with_text(rows, self.stamp, _stamp(label))
-        return table.append_here(spark, rows, tag([label]), label.key, label.deadline)
+            rows = with_text(rows, self.stamp, _stamp(labels))
+        return table.append_here(spark, rows, tag(labels), labels[0].key, deadline)
 
     def write_files(self, spark: SparkSession, files: Sequence[Path], label: Label) -> Written | None:
         if self.mode != "append" or self.stamp:
@@ -315,9 +317,7 @@ class Delta(Destination):
 
         if not self.stamp:
             return rows
-        if len(labels) > 1:
-            raise DestinationError("A stamp names one batch, and this write brings the rows of several.")
-        return rows.withColumn(self.stamp, F.lit(_stamp(labels[0])))
+        return rows.withColumn(self.stamp, F.lit(_stamp(labels)))
 
     @contextlib.contextmanager
     def _turn(self, table: Table) -> Iterator[None]:
@@ -360,5 +360,7 @@ class Delta(Destination):
         )
 
 
-def _stamp(label: Label) -> str:
-    return f"{label.batch.lane}/{label.batch.number}"
+def _stamp(labels: Sequence[Label]) -> str:
+    if len(labels) > 1:
+        raise DestinationError("A stamp names one batch, and this write brings the rows of several.")
+    return f"{labels[0].batch.lane}/{labels[0].batch.number}"

@@ -203,7 +203,9 @@ class Destination(ABC):
     def write(self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label]) -> Written:
         """Write all rows and the labels, or nothing. Called from runner threads, several at a time."""
 
-    def write_here(self, spark: SparkSession, rows: pyarrow.RecordBatchReader, label: Label) -> Written | None:
+    def write_here(
+        self, spark: SparkSession, rows: pyarrow.RecordBatchReader, labels: Sequence[Label]
+    ) -> Written | None:
         """Write rows that are read in this process, as `write` would; None, with nothing written, if it cannot: then
         Spark reads them. A kind that overrides `write` alone is not asked."""
         return None

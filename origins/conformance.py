@@ -76,6 +76,12 @@ class OriginConformance(ABC):
         assert [_content(frame.where(f"{BATCH} = {at}")) for at in range(len(batches))] == alone
         assert _content(frame) == sum(alone, Counter())
 
+    def test_rows_that_it_has_counted_are_those_that_it_reads(self, spark: SparkSession) -> None:
+        """An origin that knows how many rows a batch has reads as many."""
+        origin = self.origin()
+        for batch in self._planned(spark, origin, self.limits()[-1]):
+            assert origin.count(batch) in (None, origin.fetch(spark, batch).count())
+
     def test_a_batch_survives_the_ledger(self, spark: SparkSession) -> None:
         """Its span is JSON, and what comes back from JSON reads the same and is gone on from."""
         origin = self.origin()

@@ -17,23 +17,27 @@ from origins.exact import exact, finer_columns, is_finer
 from origins.file_columns import FILE, METADATA, check_folders, folder_columns, from_folder
 from origins.file_options import ENCODINGS
 from origins.json_changes import JsonChanges
+from origins.json_here import rows_of
 from origins.json_keys import none_differs
 from origins.json_lines import LINE, is_more, of_json, of_json_text, of_more, parsed
 from origins.json_rescue import JsonRescue
 from origins.json_tail import is_whole, none_has_tail
-from origins.listing import Place
+from origins.listing import Place, without_scheme
 from origins.nack import REFUSED
 from origins.names import HIDDEN, below, quoted, text
 from origins.origin import PLACE
 from origins.parquet_rows import ParquetRows
 
 if TYPE_CHECKING:
+    import pyarrow
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import StructType
 
 _RAW_FILES = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "fs.file.impl.disable.cache": "true"}
 """Hadoop's file system with checksums cannot open a file that has `:` in its name; the one beneath it can."""
 _ROW = "monotonically_increasing_id()"
+_PACKED = frozenset({".bz2", ".deflate", ".gz", ".lz4", ".lzo", ".snappy", ".xz", ".zst", ".zstd"})
+"""The endings by which Spark knows that a file is to be unpacked."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +83,29 @@ class FileRows:
                 frame = frame.select(*map(quoted, [*schema.names, *besides]))
             frames.append(frame)
         return reduce(lambda one, other: one.unionByName(other), frames)
+
+    def read_here(self, spark: SparkSession, names: Sequence[str], schema: StructType) -> pyarrow.Table | None:
+        """The same rows, of a few files on this machine and without `told` and `metadata`, read in this process; None
+        where Spark has to read them."""
+        import pyarrow as pa
+
+        odd = any(folder_columns(name) or Path(name).suffix.lower() in _PACKED for name in names)
+        if self.format != "json" or self.changes.rescues or odd:
+            return None
+        wrong = JsonChanges(schema=schema, changes=self.changes, options=self.options)
+        tables = []
+        for name in names:
+            found = rows_of(
+                Path(without_scheme(self.place.full(name))).read_bytes(),
+                schema,
+                extra=wrong.asks_extra,
+                missing=wrong.asks_missing,
+                zone=lambda: str(spark.conf.get("spark.sql.session.timeZone")),
+            )
+            if found is None:
+                return None
+            tables.append(found)
+        return pa.concat_tables(tables) if tables else None
 
     def _by_folders(self, names: Sequence[str], schema: StructType) -> dict[frozenset[str], list[str]]:
         """The files by which of the columns their folders give."""

@@ -18,11 +18,14 @@ from origins.file_columns import METADATA, index_of, names_of_folders, with_fold
 from origins.file_options import FORMATS, check_options, completed
 from origins.growth import grown
 from origins.listing import File, Place, is_local, place_of, without_scheme
+from origins.look import SMALL
+from origins.one_disk import is_one_disk
 from origins.origin import BATCH, Backlog, Origin, Progress
 from origins.quantities import seconds
 from origins.schema import checked, declared
 
 if TYPE_CHECKING:
+    import pyarrow
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -184,6 +187,24 @@ class Files(Origin):
         told = {BATCH: index_of(place.root, of_batches)}
         rows = replace(self._rows(place), metadata=tuple(self.metadata), told=told)
         return rows.read(spark, names, schema, places=False)
+
+    def fetch_here(self, spark: SparkSession, batch: Batch) -> pyarrow.Table | None:
+        from pyspark.sql.types import StructType
+
+        place, names = place_of(self.path), self.parts(batch)
+        few = batch.span.bytes is not None and batch.span.bytes <= SMALL
+        if not few or not place.local or self.metadata or self.options or not is_one_disk(spark):
+            return None
+        self.check(spark, batch)
+        found = self._rows(place).read_here(spark, names, StructType.fromJson(json.loads(batch.schema)))
+        self.check(spark, batch)
+        return found
+
+    def count(self, batch: Batch) -> int | None:
+        from origins.parquet_rows import rows_in
+
+        place = place_of(self.path)
+        return rows_in(place, self.parts(batch)) if self.format == "parquet" and place.local else None
 
     def check(self, spark: SparkSession, batch: Batch) -> None:
         place = place_of(self.path)

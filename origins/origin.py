@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from origins.batch import JSON, Batch, Limits, Span
 
 if TYPE_CHECKING:
+    import pyarrow
     from pyspark.sql import DataFrame, SparkSession
 
 PLACE = "_wherry_place"
@@ -158,6 +159,16 @@ class Origin(ABC):
     def fetch_several(self, spark: SparkSession, batches: Sequence[Batch]) -> DataFrame | None:
         """What `fetch` gives for each of these batches, which have one schema, in a frame that costs less to plan than
         all of theirs, with `BATCH` beside every row; None where each must be fetched for itself."""
+        return None
+
+    def fetch_here(self, spark: SparkSession, batch: Batch) -> pyarrow.Table | None:
+        """What `fetch` gives for the batch, read in this process, with the types that Spark's rows have in Arrow; None
+        where Spark has to read them: they are many, or it might refuse one. Starts no Spark job."""
+        return None
+
+    def count(self, batch: Batch) -> int | None:
+        """How many rows `fetch` gives for the batch, where that stands beside them; None where they would have to be
+        read for it. Must be quick."""
         return None
 
     def check(self, spark: SparkSession, batch: Batch) -> None:

@@ -166,6 +166,18 @@ def footers(spark: SparkSession, place: Place, names: Sequence[str]) -> Iterator
             yield name, schema_of(spark, place, name)
 
 
+def rows_in(place: Place, names: Sequence[str]) -> int | None:
+    """How many rows files of this machine say they have; None where one cannot be read."""
+    from pyarrow import ArrowException, parquet
+
+    try:
+        found = [parquet.read_metadata(without_scheme(place.full(name))) for name in names]
+    except (ArrowException, OSError):
+        return None
+    rows: int = sum(each.row_group(at).num_rows for each in found for at in range(each.num_row_groups))
+    return rows
+
+
 def schema_of(spark: SparkSession, place: Place, name: str) -> StructType:
     """The columns of one file, as Spark reads them."""
     return spark.read.parquet(place.patterns([name])[0]).schema

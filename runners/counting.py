@@ -41,20 +41,24 @@ class Tally:
     Spark adds what a task has seen whenever one succeeds, and tasks in front of a shuffle run again when what they
     wrote is lost. So where a stage brings rows of several tasks together, each task leaves its partition's number as
     well, and a partition that is there twice gives the retry away. In front of a stage that may be content with some
-    of its rows nothing is observed: those rows are counted afterwards.
+    of its rows nothing is observed: those rows are counted afterwards. Rows that their origin has counted are not
+    looked at for it.
     """
 
     line: Line
-    _observed: list[tuple[int, DataFrame, Callable[[], Mapping[str, int]]]]
+    _observed: list[tuple[int, Callable[[], int], Callable[[], Mapping[str, int]]]]
+    """The steps at which rows were counted: how to count those that pass there, and what was seen of them."""
     _batches: int = 0
     """How many batches pass in one frame, each row beside `BATCH`; 0: only one, and no row says so."""
     _own: int = 0
     """Which of them is this one."""
+    _read: int | None = None
+    """How many rows it has, where its origin can say so."""
 
     @staticmethod
-    def of(line: Line) -> Tally:
-        """A tally for one batch that passes this line."""
-        return Tally(line, [])
+    def of(line: Line, read: int | None = None) -> Tally:
+        """A tally for one batch that passes this line, and has so many rows if its origin can say so."""
+        return Tally(line, [], _read=read)
 
     @staticmethod
     def of_several(line: Line, batches: int) -> Sequence[Tally]:
@@ -62,17 +66,28 @@ class Tally:
         first = Tally(line, [], batches)
         return [replace(first, _own=own) for own in range(batches)]
 
+    @staticmethod
+    def of_rows(line: Line, rows: int) -> Tally:
+        """That of a batch whose rows were counted before they pass a line without stages."""
+        tally = Tally(line, [])
+        tally._saw(rows, lambda: rows)
+        return tally
+
     def observe(self, frame: DataFrame, step: int) -> DataFrame:
         """The same frame; the rows that pass here are counted under the step's number."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
+        count = partial(self._count, frame)
+        if step == 0 and self._read is not None:
+            self._saw(self._read, count)
+            return frame
         ahead = [each.stage for each in self.line.common if each.number > step and each.stage.changes_rows]
         if not all(stage.takes_all for stage in ahead):
-            self._observed.append((step, frame, dict))
+            self._observed.append((step, count, dict))
             return frame
         observation = Observation()
-        self._observed.append((step, frame, cache(lambda: found(observation))))
+        self._observed.append((step, count, cache(lambda: found(observation))))
         rows = [F.expr(f"count_if({BATCH} = {own}) as {_rows(own)}") for own in range(self._batches)]
         rows = rows or [F.count(F.lit(1)).alias(_rows(0))]
         if not any(each.stage.gathers for each in self.line.common):
@@ -85,11 +100,14 @@ class Tally:
         """The equation, of a batch of which the destination says that it got so many rows; `doubtful` if what was seen
         is wrong for a reason that is known elsewhere."""
         figures = []
-        for step, frame, seen in self._observed:
-            again = partial(self._count, frame)
+        for step, count, seen in self._observed:
             twice = bool(seen().get("twice"))
-            figures.append(Figure(step=step, seen=seen().get(_rows(self._own)), twice=twice, again=again))
+            figures.append(Figure(step=step, seen=seen().get(_rows(self._own)), twice=twice, again=count))
         return straight_counts(self.line, believed(figures, delivered, doubtful=doubtful))
+
+    def _saw(self, rows: int, count: Callable[[], int]) -> None:
+        """Note that so many rows were read."""
+        self._observed.append((0, count, lambda: {_rows(self._own): rows}))
 
     def _count(self, frame: DataFrame) -> int:
         return (frame.where(f"{BATCH} = {self._own}") if self._batches else frame).count()

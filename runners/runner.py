@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from destinations.deadline import Deadline
 from destinations.delta import Delta
@@ -78,6 +78,8 @@ FEW_REFUSED = 10_000
 """Refused rows up to which those of any batch are few."""
 
 T = TypeVar("T")
+AnyRows: TypeAlias = "DataFrame | pyarrow.Table"
+"""Rows that Spark is going to read, or that were read in this process."""
 _PLANNING, _ENDING = "-plans", "-ends"
 """What the work of the dispatcher's own thread is called, behind the name of all others."""
 log = logging.getLogger("wherry")
@@ -212,11 +214,11 @@ class Runner:
 
         (name,) = task.plan.destinations
         began = time.monotonic()
-        frame, tally = self._described(spark, task, self._straight)
+        rows, tally = self._described(spark, task, self._ready)
         described = time.monotonic() - began
         try:
             reached("before-write", name)
-            written = self.destinations[name].write(spark, frame, [self._label(task.plan, name)])
+            written = self._written_straight(spark, name, rows, [self._label(task.plan, name)])
             reached("after-write", name)
             reached("after-writes")
         except Exception as error:
@@ -245,14 +247,14 @@ class Runner:
         labels = [self._label(carry.plan, name) for carry in task.carries]
         began = time.monotonic()
         try:
-            rows, tallies = self._in_one(spark, task.carries) or self._united(spark, task.carries)
+            rows, tallies = self._joined(spark, task.carries)
         except Exception as error:
             self._parted(labels, error)
             return Alone()
         took = time.monotonic() - began
         try:
             reached("before-write", name)
-            written = self.destinations[name].write(spark, rows, labels)
+            written = self._written_straight(spark, name, rows, labels)
             reached("after-write", name)
             reached("after-writes")
         except Exception as error:
@@ -266,6 +268,23 @@ class Runner:
             for label, (counts, got) in zip(labels, figures, strict=True)
         }
         return Shared(landed=landed)
+
+    def _joined(self, spark: SparkSession, carries: Sequence[Carry]) -> tuple[AnyRows, Sequence[Tally]]:
+        """The rows of straight batches in one piece, and who counts those of each."""
+        import pyarrow as pa
+
+        from runners.counting import Tally
+
+        tables = []
+        for carry in carries:
+            here = self._here(spark, carry.plan)
+            if here is None:
+                return self._in_one(spark, carries) or self._united(spark, carries)
+            tables.append(here)
+        for carry in carries:
+            self._ahead.pop(carry.plan.batch.lane, None)
+        line = self.lines[carries[0].plan.batch.origin]
+        return pa.concat_tables(tables), [Tally.of_rows(line, table.num_rows) for table in tables]
 
     def _in_one(self, spark: SparkSession, carries: Sequence[Carry]) -> tuple[DataFrame, Sequence[Tally]] | None:
         """The rows of straight batches as one frame, and who counts those of each; None where each batch needs a frame
@@ -294,9 +313,9 @@ class Runner:
 
     def _united(self, spark: SparkSession, carries: Sequence[Carry]) -> tuple[DataFrame, Sequence[Tally]]:
         """The rows of straight batches, each described for itself, and who counts them."""
-        described = [self._described(spark, carry, self._straight) for carry in carries]
-        rows = functools.reduce(lambda above, below: above.union(below), (frame for frame, _ in described))
-        return rows, [tally for _, tally in described]
+        described = [self._described(spark, carry, self._ready) for carry in carries]
+        frames = (_as_frame(spark, rows) for rows, _ in described)
+        return functools.reduce(lambda above, below: above.union(below), frames), [tally for _, tally in described]
 
     def _label(self, plan: Plan, name: str) -> Label:
         """The label of a straight batch."""
@@ -310,33 +329,55 @@ class Runner:
         said = self.protection.words(error, in_short(error))
         log.warning("the batches of %s lanes go one by one: %s", len(labels), said)
 
+    def _ready(self, spark: SparkSession, plan: Plan) -> tuple[AnyRows, Tally]:
+        """The rows of a straight batch, read already where that takes no Spark, and who counts them."""
+        from runners.counting import Tally
+
+        here = self._here(spark, plan)
+        return self._straight(spark, plan) if here is None else (here, Tally.of_rows(self._line(plan), here.num_rows))
+
+    def _here(self, spark: SparkSession, plan: Plan) -> pyarrow.Table | None:
+        """The rows of a straight batch, read in this process; None where they have to pass a stage, or have to be read
+        by Spark."""
+        (name,) = plan.destinations
+        if self._line(plan).steps or not self._is_few(plan) or not self.destinations[name].takes_by("write_here"):
+            return None
+        return self.origins[_read_from(plan.batch)].fetch_here(spark, own(plan.batch))
+
+    def _written_straight(self, spark: SparkSession, name: str, rows: AnyRows, labels: Sequence[Label]) -> Written:
+        import pyarrow as pa
+
+        destination = self.destinations[name]
+        written = destination.write_here(spark, rows.to_reader(), labels) if isinstance(rows, pa.Table) else None
+        return destination.write(spark, _as_frame(spark, rows), labels) if written is None else written
+
     def _straight(self, spark: SparkSession, plan: Plan) -> tuple[DataFrame, Tally]:
-        """The rows of a straight batch, and who counts them."""
+        """The rows of a straight batch as Spark reads them, and who counts them."""
         from runners.counting import Tally
         from stages.rows import Straight
 
         batch, line = plan.batch, self.lines[plan.batch.origin]
-        tally = Tally.of(line)
+        tally = Tally.of(line, self.origins[_read_from(batch)].count(own(batch)))
         rows = Straight.begin(self._fetched(spark, batch), columns(batch), labels_of(batch), tally.observe)
         return passing(rows, line.common, plan.pins).frame, tally
 
     def _described(self, spark: SparkSession, task: Carry | Prepare, describe: Callable[[SparkSession, Plan], T]) -> T:
-        """The task's rows, described by this or, while those before were carried, already in another thread; where
-        those of the next batch are described from now on."""
+        """The task's rows, described by this or, while those before were carried, already in another thread; there
+        those of the next batch are described from then on."""
         batch, ahead = task.plan.batch, task.ahead
-        begun = self._ahead.pop(batch.lane, None)
+        begun, rows = self._ahead.pop(batch.lane, None), None
+        if begun is not None and begun.serves(batch, spark):
+            self.origins[_read_from(batch)].check(spark, own(batch))
+            rows = begun.rows.result()
+        described: T = describe(spark, task.plan) if rows is None else rows
         if ahead is not None:
-            rows = self._pool().submit(self._in_case, spark, ahead)
-            self._ahead[batch.lane] = Ahead(plan=ahead.batch.plan, session=spark, rows=rows)
-        if begun is None or not begun.serves(batch, spark):
-            return describe(spark, task.plan)
-        self.origins[_read_from(batch)].check(spark, own(batch))
-        described: T = begun.rows.result()
+            coming = self._pool().submit(self._in_case, spark, ahead)
+            self._ahead[batch.lane] = Ahead(plan=ahead.batch.plan, session=spark, rows=coming)
         return described
 
     def _in_case(self, spark: SparkSession, plan: Plan) -> object:
         with named_work(spark, self.group, self.pool):
-            return self._straight(spark, plan) if plan.straight else self._marked(spark, plan)
+            return self._ready(spark, plan) if plan.straight else self._marked(spark, plan)
 
     def _prepare(self, spark: SparkSession, task: Prepare) -> Prepared:
         try:
@@ -480,7 +521,7 @@ class Runner:
             rows = self._refused_here(decision, label.batch)
         else:
             rows = rows_here_for(self.store, decision, label.destination)
-        return None if rows is None else destination.write_here(spark, rows, label)
+        return None if rows is None else destination.write_here(spark, rows, [label])
 
     def _refused_here(self, decision: Decision, batch: Batch) -> pyarrow.RecordBatchReader | None:
         from destinations.few_dead_letters import few_dead_letters
@@ -634,6 +675,12 @@ class Runner:
         except Exception as other:
             return other
         return error
+
+
+def _as_frame(spark: SparkSession, rows: AnyRows) -> DataFrame:
+    import pyarrow as pa
+
+    return spark.createDataFrame(rows) if isinstance(rows, pa.Table) else rows
 
 
 def _replayed(batch: Batch) -> Sequence[str]:

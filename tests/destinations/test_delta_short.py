@@ -101,7 +101,7 @@ def test_rows_in_memory_land_under_their_label(spark: SparkSession, tmp_path: Pa
     rows = spark.range(2).selectExpr("'x' as NAME", "id")
     identity = orders.open(spark, rows.schema)
     seventh, eighth = label(number=7), label(number=8)
-    written = orders.write_here(spark, rows.toArrow().to_reader(), seventh)
+    written = orders.write_here(spark, rows.toArrow().to_reader(), [seventh])
     assert written is not None
     assert (written.rows, engine(orders)) == (2, "delta-rs")
     assert orders.find(spark, seventh, identity) == written
@@ -109,7 +109,7 @@ def test_rows_in_memory_land_under_their_label(spark: SparkSession, tmp_path: Pa
         (0, "x", "0/7"),
         (1, "x", "0/7"),
     ]
-    assert orders.write_here(spark, rows.where("false").toArrow().to_reader(), eighth) == Written(rows=0)
+    assert orders.write_here(spark, rows.where("false").toArrow().to_reader(), [eighth]) == Written(rows=0)
     assert orders.find(spark, eighth, identity) is None
 
 
@@ -141,7 +141,7 @@ def test_a_day_that_readers_write_otherwise_is_left_to_spark(spark: SparkSession
     days = [pa.array([20_000 if piece != far else 3_000_000], pa.date32()) for piece in range(3)]
     pieces = [pa.RecordBatch.from_arrays([pa.array([1]), day], schema=schema) for day in days]
     identity = orders.open(spark, spark.range(1).selectExpr("id", "date'2026-01-01' as at").schema)
-    assert orders.write_here(spark, pa.RecordBatchReader.from_batches(schema, pieces), seventh) is None
+    assert orders.write_here(spark, pa.RecordBatchReader.from_batches(schema, pieces), [seventh]) is None
     assert orders.find(spark, seventh, identity) is None
     assert spark.table(orders.sql_name).count() == 0
 
@@ -158,7 +158,7 @@ def test_rows_in_memory_go_no_other_way(
     orders = Delta(path=str(tmp_path / "orders"), **options)
     rows = spark.range(2).selectExpr("id", "'x' as name")
     orders.open(spark, rows.schema)
-    assert orders.write_here(spark, rows.toArrow().to_reader(), label()) is None
+    assert orders.write_here(spark, rows.toArrow().to_reader(), [label()]) is None
     assert spark.table(orders.sql_name).count() == 0
 
 

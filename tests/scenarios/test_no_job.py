@@ -1,0 +1,115 @@
+"""Small batches that pass no stage are read in this process and written from there: Spark has no job."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from destinations.delta import Delta
+from origins.files import Files
+from tests.scenarios.conftest import Place, order
+
+pytestmark = [pytest.mark.spark]
+
+PLAIN = """
+name: orders
+origin:
+  files: {path: "landing/*.json", format: json, schema: "id long, email string, amount double", lanes: LANES}
+destinations:
+  - delta: {path: tables/orders}
+dlq: {window: 0}
+run: {batch: {files: 1}, runners: 1}
+"""
+ONE = PLAIN.replace("LANES", "1")
+
+
+def never(*_: object, **__: object) -> None:
+    """What Spark is not asked for."""
+    raise AssertionError("Spark reads or writes rows")
+
+
+def landed(place: Place, files: int) -> list[int]:
+    """So many files of two rows; all ids."""
+    for number in range(files):
+        place.land(f"{number}.json", [order(2 * number, amount=1.5), order(2 * number + 1, amount=None)])
+    return list(range(2 * files))
+
+
+def test_their_rows_are_in_the_table_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the values that stand in the files; each batch is a commit, and is counted."""
+    ids = landed(place, 3)
+    with monkeypatch.context() as patched:
+        patched.setattr(Delta, "write", never)
+        patched.setattr(Files, "fetch", never)
+        report = place.load(ONE).run()
+    assert (report.status, report.balanced, report.batches, report.read) == ("succeeded", True, 3, 6)
+    assert report.delivered == {"orders": 6}
+    assert place.ids("tables/orders") == ids
+    assert place.commits("tables/orders") == 4
+    first = min(place.rows("tables/orders"), key=lambda row: row["id"])
+    assert first == {"id": 0, "email": "A0@X.COM", "amount": 1.5}
+
+
+def test_lanes_that_are_ready_together_are_one_commit(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each batch is counted by itself."""
+    ids = landed(place, 12)
+    with monkeypatch.context() as patched:
+        patched.setattr(Delta, "write", never)
+        patched.setattr(Files, "fetch", never)
+        report = place.load(PLAIN.replace("LANES", "4")).run()
+    assert (report.balanced, report.batches, report.read) == (True, 12, 24)
+    assert place.ids("tables/orders") == ids
+    assert place.commits("tables/orders") < 12
+
+
+@pytest.mark.parametrize("lanes", ["1", "3"])
+def test_a_batch_with_an_odd_line_is_sparks(place: Place, lanes: str) -> None:
+    """A bad one is in the DLQ, an unusual one in the table, and the batches beside it are none the worse."""
+    landed(place, 6)
+    place.land("x.json", [order(100, amount=None), '{"id": "no number"}', '{"id": 101, "amount": "NaN"}'])
+    report = place.load(PLAIN.replace("LANES", lanes)).run()
+    assert (report.balanced, report.read, report.nacked) == (True, 15, 1)
+    assert place.ids("tables/orders") == [*range(12), 100, 101]
+    assert [(row["code"], row["position"]) for row in place.refused()] == [("PARSE", 2)]
+
+
+@pytest.mark.connect
+@pytest.mark.parametrize("lanes", ["1", "3"])
+@pytest.mark.parametrize("kept", ["PARTITIONED BY (id)", "TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"])
+def test_a_table_that_only_spark_can_write_gets_the_same_rows(place: Place, lanes: str, kept: str) -> None:
+    """Though they were read in this process."""
+    place.spark.sql(
+        f"CREATE TABLE delta.`{place.folder / 'tables/orders'}` (id bigint, email string, amount double) "
+        f"USING delta {kept}"
+    )
+    ids = landed(place, 4)
+    report = place.load(PLAIN.replace("LANES", lanes)).run()
+    assert (report.balanced, report.read, report.delivered) == (True, 8, {"orders": 8})
+    assert place.ids("tables/orders") == ids
+
+
+@pytest.mark.parametrize("more", [", mode: merge, keys: [id]", ", stamp: _batch"])
+def test_they_are_merged_and_stamped_like_others(place: Place, more: str) -> None:
+    """Whatever the table does with its rows."""
+    ids = landed(place, 2)
+    place.land("x.json", [order(0, amount=7.5)])
+    report = place.load(ONE.replace("path: tables/orders", f"path: tables/orders{more}")).run()
+    assert (report.balanced, report.read) == (True, 5)
+    assert place.ids("tables/orders") == (ids if "merge" in more else [0, *ids])
+    stamps = {row.get("_batch") for row in place.rows("tables/orders")}
+    assert stamps == ({None} if "merge" in more else {"0/1", "0/2", "0/3"})
+
+
+def test_what_the_table_counts_otherwise_stops_the_run(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row that was read and is not there is no guess."""
+    landed(place, 2)
+    write = Delta.write_here
+
+    def less(self: Delta, *given: object) -> object:
+        written = write(self, *given)  # type: ignore[arg-type]
+        return None if written is None else replace(written, rows=1)
+
+    monkeypatch.setattr(Delta, "write_here", less)
+    report = place.load(ONE).run(check=False)
+    assert (report.status, report.balanced, report.batches) == ("failed", False, 1)
