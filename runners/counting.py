@@ -46,8 +46,8 @@ class Tally:
     """
 
     line: Line
-    _observed: list[tuple[int, Callable[[], int], Callable[[], Mapping[str, int]]]]
-    """The steps at which rows were counted: how to count those that pass there, and what was seen of them."""
+    _observed: list[tuple[int, DataFrame | None, Callable[[], Mapping[str, int]]]]
+    """The steps at which rows are counted: the rows, unless they are over and done with, and what was seen of them."""
     _batches: int = 0
     """How many batches pass in one frame, each row beside `BATCH`; 0: only one, and no row says so."""
     _own: int = 0
@@ -69,25 +69,23 @@ class Tally:
     @staticmethod
     def of_rows(line: Line, rows: int) -> Tally:
         """That of a batch whose rows were counted before they pass a line without stages."""
-        tally = Tally(line, [])
-        tally._saw(rows, lambda: rows)
-        return tally
+        return Tally(line, [(0, None, lambda: {_rows(0): rows})])
 
     def observe(self, frame: DataFrame, step: int) -> DataFrame:
         """The same frame; the rows that pass here are counted under the step's number."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
-        count = partial(self._count, frame)
         if step == 0 and self._read is not None:
-            self._saw(self._read, count)
+            told = {_rows(0): self._read}
+            self._observed.append((step, frame, lambda: told))
             return frame
         ahead = [each.stage for each in self.line.common if each.number > step and each.stage.changes_rows]
         if not all(stage.takes_all for stage in ahead):
-            self._observed.append((step, count, dict))
+            self._observed.append((step, frame, dict))
             return frame
         observation = Observation()
-        self._observed.append((step, count, cache(lambda: found(observation))))
+        self._observed.append((step, frame, cache(lambda: found(observation))))
         rows = [F.expr(f"count_if({BATCH} = {own}) as {_rows(own)}") for own in range(self._batches)]
         rows = rows or [F.count(F.lit(1)).alias(_rows(0))]
         if not any(each.stage.gathers for each in self.line.common):
@@ -100,16 +98,16 @@ class Tally:
         """The equation, of a batch of which the destination says that it got so many rows; `doubtful` if what was seen
         is wrong for a reason that is known elsewhere."""
         figures = []
-        for step, count, seen in self._observed:
-            twice = bool(seen().get("twice"))
-            figures.append(Figure(step=step, seen=seen().get(_rows(self._own)), twice=twice, again=count))
+        for step, frame, seen in self._observed:
+            twice, rows = bool(seen().get("twice")), seen().get(_rows(self._own))
+            again = partial(self._count, frame, rows)
+            figures.append(Figure(step=step, seen=rows, twice=twice, again=again))
         return straight_counts(self.line, believed(figures, delivered, doubtful=doubtful))
 
-    def _saw(self, rows: int, count: Callable[[], int]) -> None:
-        """Note that so many rows were read."""
-        self._observed.append((0, count, lambda: {_rows(self._own): rows}))
-
-    def _count(self, frame: DataFrame) -> int:
+    def _count(self, frame: DataFrame | None, seen: int | None) -> int:
+        if frame is None:
+            assert seen is not None
+            return seen
         return (frame.where(f"{BATCH} = {self._own}") if self._batches else frame).count()
 
 

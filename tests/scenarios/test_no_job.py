@@ -15,7 +15,8 @@ pytestmark = [pytest.mark.spark]
 PLAIN = """
 name: orders
 origin:
-  files: {path: "landing/*.json", format: json, schema: "id long, email string, amount double", lanes: LANES}
+  files: {path: "landing/*.json", format: json, schema: "id long, email string, amount double"}
+  lanes: LANES
 destinations:
   - delta: {path: tables/orders}
 dlq: {window: 0}
