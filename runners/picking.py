@@ -46,7 +46,7 @@ class Picked:
     first: int | None
     """The number of the first row, where all are of one part and of its block 0."""
     notes: Mapping[str, Mapping[str, int]]
-    """How many rows have which note, of each column in which all that were not refused have the same."""
+    """How many rows have which note, of each column in which all that were not refused have the usual one."""
 
 
 @dataclass(frozen=True)
@@ -114,14 +114,18 @@ class Picking:
         self, name: str, seen: Mapping[str, JSON], states: Counter[int], refused: Sequence[Mapping[str, JSON]]
     ) -> Mapping[str, int] | None:
         """The notes of a stage that is about every row which comes to its door; None where they differ."""
-        (step,) = (each for each in self._steps if each.number == int(name.removeprefix(NOTE)))
-        if step.stage.when is not None or seen[f"{name} least"] != seen[f"{name} highest"]:
-            return None
-        counted = Counter(row[name] for row in refused if row.get(name) is not None)
+        step = _noting(name, self._steps)
         came = sum(rows for state, rows in states.items() if state == 0 or state >= step.number)
-        if came:
-            counted[seen[f"{name} least"]] += came
-        return counted
+        if step.stage.when is not None or seen.get(f"{name} usual") != came:
+            return None
+        return Counter(row[name] for row in refused if row.get(name) is not None) + Counter(
+            {step.stage.usual_note: came}
+        )
+
+
+def _noting(name: str, steps: Sequence[Step]) -> Step:
+    """The step that keeps its notes in this column."""
+    return next(step for step in steps if f"{NOTE}{step.number}" == name)
 
 
 def _picked(rows: Marked) -> Column:
@@ -174,6 +178,7 @@ def _figures(rows: Marked, line: Line, placed: bool) -> list[Column]:
     if placed:
         figures |= {"last block": F.max(_BLOCK), "first": F.min(_ROW)}
     for name in rows.notes:
-        kept = F.when(state >= 0, F.col(name))
-        figures |= {f"{name} least": F.min(kept), f"{name} highest": F.max(kept)}
+        usual = _noting(name, line.common).stage.usual_note
+        if usual is not None:
+            figures[f"{name} usual"] = count((state >= 0) & (F.col(name) == usual))
     return [column.alias(name) for name, column in figures.items()]

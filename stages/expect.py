@@ -12,7 +12,7 @@ from origins.errors import WherryError
 from stages.expectation import Expectation
 from stages.expectation_suite import listed, read
 from stages.expressions import check_names
-from stages.findings import findings
+from stages.findings import MET, findings
 from stages.stage import Stage
 
 if TYPE_CHECKING:
@@ -99,6 +99,10 @@ class Expect(Stage):
 
     def found(self, notes: Mapping[str, int]) -> JSON:
         return findings(self.rules, notes, ())
+
+    @property
+    def usual_note(self) -> JSON:
+        return MET * sum(rule.known.of_rows for rule in self.rules)
 
     def apply(self, rows: Rows) -> Rows:
         from stages.expecting import Expecting

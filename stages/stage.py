@@ -79,6 +79,11 @@ class Stage(ABC):
         return None
 
     @property
+    def usual_note(self) -> JSON:
+        """The note of a row of which there is nothing to say; None if it keeps no notes, or knows of none."""
+        return None
+
+    @property
     def needs_places(self) -> bool:
         """Whether it asks in which order rows were read, which is known of a batch that is prepared."""
         return False
