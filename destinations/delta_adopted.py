@@ -1,5 +1,5 @@
-"""Parquet files that Spark wrote, as a Delta table in a folder takes them over: without a row being read and written
-again."""
+"""Parquet files as a Delta table in a folder has them. Those that Spark wrote it takes over, without a row being read
+and written again; few rows are written here as Spark would have."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import math
 import shutil
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -18,7 +18,6 @@ from origins.batch import JSON
 
 if TYPE_CHECKING:
     import pyarrow
-    from deltalake.transaction import AddAction
 
 COLUMNS = "org.apache.spark.sql.parquet.row.metadata"
 """Where Spark notes in a file which columns it has."""
@@ -27,10 +26,15 @@ _INDEXED = 32
 _BEGIN = datetime(1970, 1, 1)
 _COMPARED = ("byte", "short", "integer", "long", "float", "double", "decimal", "string", "date", "timestamp")
 """The types of which it says the least and the highest."""
+_EXACT = 15
+"""The digits up to which a decimal survives as a floating point number, which is how readers read what it says of one;
+by a wrong one they would pass over the file."""
 _NOTED = ("byte", "short", "integer", "long", "string", "date")
 """Those of which a file of Spark's notes them itself, in a form that Python compares as Spark does."""
 _LONGEST = 32
 """The characters of a text that are enough to compare it."""
+_GROUP = 64 << 20
+"""The bytes, before they are packed, that lie together in a file."""
 
 
 @dataclass(frozen=True)
@@ -63,16 +67,46 @@ def renamed(found: Adoptable) -> dict[str, Path]:
     }
 
 
-def told_of(files: Mapping[str, Path], columns: Mapping[str, JSON]) -> list[AddAction]:
+def told_of(files: Mapping[str, Path], columns: Mapping[str, JSON]) -> list[Mapping[str, JSON]]:
     """What a table's log says of files with these names in its folder."""
-    from deltalake.transaction import AddAction
-
-    kinds = {each["name"]: each["type"] for each in columns["fields"][:_INDEXED] if isinstance(each["type"], str)}
+    plain = [each for each in columns["fields"][:_INDEXED] if isinstance(each["type"], str) and "." not in each["name"]]
+    kinds = {each["name"]: each["type"] for each in plain}
     return [
-        AddAction(name, size, {}, int(modified * 1000), True, json.dumps(statistics(file, kinds)))
+        {
+            "path": name,
+            "partitionValues": {},
+            "size": found.st_size,
+            "modificationTime": found.st_mtime_ns // 1_000_000,
+            "dataChange": True,
+            "stats": json.dumps(statistics(file, kinds)),
+        }
         for name, file in files.items()
-        for size, modified in [(file.stat().st_size, file.stat().st_mtime)]
+        for found in [file.stat()]
     ]
+
+
+def write(pieces: Iterable[pyarrow.Table], schema: pyarrow.Schema, columns: str, file: Path) -> None:
+    """Write rows as one parquet file, of which Spark reads the very types and days that it would have written.
+    `columns` is how Spark describes them."""
+    import pyspark
+    from pyarrow import concat_tables, parquet
+
+    with parquet.ParquetWriter(file, schema.remove_metadata(), store_schema=False) as writer:
+        for group in _grouped(pieces):
+            writer.write_table(concat_tables(group).replace_schema_metadata())
+        writer.add_key_value_metadata({"org.apache.spark.version": pyspark.__version__, COLUMNS: columns})
+
+
+def _grouped(pieces: Iterable[pyarrow.Table]) -> Iterator[list[pyarrow.Table]]:
+    """The pieces, as many together as lie together in a file."""
+    group: list[pyarrow.Table] = []
+    for piece in pieces:
+        group.append(piece)
+        if sum(each.nbytes for each in group) >= _GROUP:
+            yield group
+            group = []
+    if group:
+        yield group
 
 
 def bring(files: Mapping[str, Path], folder: Path) -> None:
@@ -126,7 +160,7 @@ def _ends(column: pyarrow.Array, kind: str) -> list[Any]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if kind.partition("(")[0] not in _COMPARED:
+    if kind.partition("(")[0] not in _COMPARED or (pa.types.is_decimal(column.type) and column.type.precision > _EXACT):
         return []
     plain = {"string": pa.binary(), "date": pa.int32(), "timestamp": pa.int64()}.get(kind)
     found = pc.min_max(column if plain is None else column.cast(plain)).as_py()

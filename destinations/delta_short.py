@@ -1,31 +1,36 @@
 """The short way into a plain table on this machine, of few rows that Spark computes, and of those that were decided
-and are read in this process: `deltalake` writes and commits them.
+and are read in this process: one file of rows, and one in the table's log.
 
-A commit of Spark's costs a fifth of a second whatever its rows are; this one a tenth of that. What lands is the same:
-a version of the table with the batch's tag, that fails when the table's metadata changed since the write began, which
-is what a fence does.
+A commit of Spark's costs a fifth of a second whatever its rows are, this one some milliseconds however many files the
+table has. What lands is the same: a version of the table with the batch's tag, that fails when the table's metadata
+changed since the write began, which is what a fence does.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import json
+import logging
 import re
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from destinations.delta_adopted import Adoptable, bring, renamed, told_of
+from destinations.delta_adopted import Adoptable, bring, renamed, told_of, write
+from destinations.delta_append import Head, MetadataChanged, append, is_kept_apart
 from origins.batch import JSON
 from origins.crash_points import reached
 
 if TYPE_CHECKING:
     import pyarrow
-    from deltalake import DeltaTable
     from pyspark.sql import DataFrame
+
+log = logging.getLogger("wherry")
 
 UNUSABLE = re.compile(r"[\x00-\x1f\x7f\[\]\\^|]|%[0-9A-Fa-f]{2}")
 """What may not stand in the name of a folder that `deltalake` works in."""
@@ -37,25 +42,21 @@ _PROPERTIES = frozenset({
 """The properties of Delta's that change nothing of how rows are appended, or that `deltalake` minds."""
 _SIMPLE = frozenset({"boolean", "byte", "short", "integer", "long", "float", "double", "string", "binary"})
 _DATED = frozenset({"date", "timestamp"})
-_DECIMAL = re.compile(r"decimal\((\d+),")
-_EXACT = 15
-"""The digits up to which a decimal survives as a floating point number, as which `deltalake` notes the least and the
-highest of a file; by a wrong one a reader would pass over the file."""
 _DAYS = (-719_162, 2_932_896)
 """From the year 1 to 9999, in days from 1970; beyond these, readers differ in how they write a year."""
 _MICROSECONDS = (_DAYS[0] * 86_400_000_000, (_DAYS[1] + 1) * 86_400_000_000 - 1)
-_FILES = 10_000
-"""Of tables with more files a list in this process costs more than it saves."""
+_INTERVAL = 10
+"""How many versions there are from one checkpoint to the next where a table does not say."""
 _TOO_LARGE = "spark.driver.maxResultSize"
 
 
 @dataclass
 class ShortWay:
-    """One table, as `deltalake` knows it. Threads may share it."""
+    """One table, as its log was read last. Threads may share it."""
 
     folder: Path
     id: str
-    _known: DeltaTable | None = None
+    _known: Head | None = None
     _closed: bool = False
     """Whether it was found to be no plain table, or not worth it."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -75,10 +76,10 @@ class ShortWay:
         them."""
         columns = known(rows)
         with self._lock:
-            table = self._refreshed()
-            if table is None or columns is None or columns != known(json.loads(table.schema().to_json())):
+            head = self._refreshed()
+            if head is None or columns is None or columns != known(json.loads(head.schema)):
                 return None
-            return ShortWrite(self.folder, table, _state(table), table.schema().to_arrow(), self._lock)
+            return ShortWrite(self, head)
 
     def is_open(self) -> bool:
         """Whether the table can go this way, as far as it is known now. The first look may take a while."""
@@ -88,34 +89,46 @@ class ShortWay:
     def mark(self, properties: Mapping[str, str]) -> bool:
         """Set these properties, in a commit that leaves all else as it is; false if this is no plain table, or it could
         not be done."""
-        from deltalake import PostCommitHookProperties
+        from deltalake import DeltaTable, PostCommitHookProperties
         from deltalake.exceptions import DeltaError
 
         nothing_more = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
         with self._lock:
-            table = self._refreshed()
+            if self._refreshed() is None:
+                return False
             try:
-                if table is not None:
-                    table.alter.set_table_properties(
-                        dict(properties), raise_if_not_exists=False, post_commithook_properties=nothing_more
-                    )
+                DeltaTable(str(self.folder)).alter.set_table_properties(
+                    dict(properties), raise_if_not_exists=False, post_commithook_properties=nothing_more
+                )
             except (DeltaError, OSError):
                 return False
-            return table is not None
+            return True
 
-    def _refreshed(self) -> DeltaTable | None:
+    def commit(self, began: Head, files: Sequence[Mapping[str, JSON]], tag: str, check: Callable[[], None]) -> None:
+        """Add these files, which lie there, as `ShortWrite.commit` does."""
+        with self._lock:
+            head = began.refreshed(self.folder)
+            if not head.is_as(began):
+                raise MetadataChanged(f"The metadata of {self.folder} changed since the write began.")
+            reached("in-write")
+            check()
+            version = append(self.folder, head, files, tag)
+            self._known = dataclasses.replace(head, version=version)
+            if version % int(head.configuration.get("delta.checkpointInterval") or _INTERVAL) == 0:
+                _checkpoint(self.folder)
+
+    def _refreshed(self) -> Head | None:
         """The table as it is now, if it is plain still."""
-        from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 
         if self._closed or UNUSABLE.search(str(self.folder)):
             return None
         try:
             if self._known is None:
-                self._known = DeltaTable(str(self.folder))
-                self._closed = len(self._known.file_uris()) > _FILES
+                self._closed = not is_kept_apart(self.folder)
+                self._known = Head.of(self.folder)
             else:
-                self._known.update_incremental()
+                self._known = self._known.refreshed(self.folder)
         except (DeltaError, OSError):
             self._closed = True
         self._closed = self._closed or self._known is None or not _is_plain(self._known, self.id)
@@ -126,15 +139,13 @@ class ShortWay:
 class ShortWrite:
     """One write. It fails if the table's metadata is not what it was when this began."""
 
-    _folder: Path
-    _table: DeltaTable
-    _state: JSON
-    _schema: Any
-    _lock: threading.Lock
+    _way: ShortWay
+    _began: Head
 
     def fetched(self, rows: DataFrame | pyarrow.RecordBatchReader) -> Pieces | None:
         """The rows as they will lie there; None if they cannot go this way after all."""
         import pyarrow as pa
+        from deltalake import Schema
 
         if not isinstance(rows, pa.RecordBatchReader):
             found = in_arrow(rows)
@@ -142,56 +153,43 @@ class ShortWrite:
                 return None
             rows = found.to_reader()
         try:
-            return Pieces.of(rows, pa.schema(self._schema))
+            return Pieces.of(rows, pa.schema(Schema.from_json(self._began.schema).to_arrow()))
         except NotInTime:
             return None
 
     def commit(self, rows: Pieces, tag: str, check: Callable[[], None] = lambda: None) -> None:
         """Append them in one commit that carries the tag. If it raises, it may have landed all the same; but nothing
         has if `check` raises, the last thing that is done before, or with `NotInTime`."""
-        from deltalake import write_deltalake
-
-        with self._ready(tag, check) as how:
-            try:
-                write_deltalake(self._table, rows.reader(), mode="append", **how)
-            except Exception as error:
-                if rows.not_in_time:
-                    raise NotInTime from error
-                raise
+        name = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
+        with self._unless_begun([name], check) as check_then:
+            write(rows.pieces, rows.schema, self._began.schema, self._way.folder / name)
+            told = told_of({name: self._way.folder / name}, json.loads(self._began.schema))
+            self._way.commit(self._began, told, tag, check_then)
 
     def take(self, found: Adoptable, tag: str, check: Callable[[], None] = lambda: None) -> None:
         """The same with files, which lie in the table's folder too behind it, under other names."""
-        files, begun = renamed(found), False
+        files = renamed(found)
         told = told_of(files, found.columns)
-        try:
-            bring(files, self._folder)
-            with self._ready(tag, check) as how:
-                begun = True
-                self._table.create_write_transaction([*told], "append", self._table.schema(), **how)
-        finally:
-            if not begun:
-                for name in files:
-                    (self._folder / name).unlink(missing_ok=True)
+        with self._unless_begun(list(files), check) as check_then:
+            bring(files, self._way.folder)
+            self._way.commit(self._began, told, tag, check_then)
 
     @contextlib.contextmanager
-    def _ready(self, tag: str, check: Callable[[], None]) -> Iterator[Mapping[str, Any]]:
-        """Alone with the table, which is as it was; how to commit to it."""
-        from deltalake import CommitProperties, PostCommitHookProperties
-        from deltalake.exceptions import CommitFailedError
+    def _unless_begun(self, names: Sequence[str], check: Callable[[], None]) -> Iterator[Callable[[], None]]:
+        """Take the files with these names away again, unless this check was passed, behind which they are needed."""
+        passed = False
 
-        with self._lock:
-            if _state(self._table) != self._state:
-                raise CommitFailedError("The table's metadata changed since the write began.")
-            every = int(self._table.metadata().configuration.get("delta.checkpointInterval") or 10)
-            cleans = (self._table.version() + 1) % every == 0
-            reached("in-write")
+        def checked() -> None:
+            nonlocal passed
             check()
-            yield {
-                "commit_properties": CommitProperties(custom_metadata={"userMetadata": tag}),
-                "post_commithook_properties": PostCommitHookProperties(
-                    create_checkpoint=True, cleanup_expired_logs=cleans
-                ),
-            }
+            passed = True
+
+        try:
+            yield checked
+        finally:
+            if not passed:
+                for name in names:
+                    (self._way.folder / name).unlink(missing_ok=True)
 
 
 class NotInTime(Exception):
@@ -205,9 +203,8 @@ class Pieces:
     schema: pyarrow.Schema
     empty: bool
     """Whether there are none."""
-    _pieces: Iterator[pyarrow.RecordBatch]
-    not_in_time: bool = False
-    """Whether reading them ended with `NotInTime`, whatever became of that where they were written."""
+    pieces: Iterator[pyarrow.Table]
+    """To read them may raise `NotInTime`."""
 
     @staticmethod
     def of(rows: pyarrow.RecordBatchReader, schema: pyarrow.Schema) -> Pieces:
@@ -218,28 +215,15 @@ class Pieces:
         mine = {name.lower(): name for name in rows.schema.names}
         names = [mine[name.lower()] for name in schema.names]
 
-        def fitted(piece: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
+        def fitted(piece: pyarrow.RecordBatch) -> pyarrow.Table:
             table = pa.Table.from_batches([piece]).select(names).rename_columns(schema.names).cast(schema)
             if not all(map(_is_in_time, table.columns)):
                 raise NotInTime
-            return table.combine_chunks().to_batches()[0]
+            return table
 
         pieces = (fitted(piece) for piece in rows if piece.num_rows)
         first = next(pieces, None)
         return Pieces(schema, first is None, itertools.chain([] if first is None else [first], pieces))
-
-    def reader(self) -> pyarrow.RecordBatchReader:
-        """The rows for who writes them."""
-        import pyarrow as pa
-
-        return pa.RecordBatchReader.from_batches(self.schema, self._seen())
-
-    def _seen(self) -> Iterator[pyarrow.RecordBatch]:
-        try:
-            yield from self._pieces
-        except NotInTime:
-            self.not_in_time = True
-            raise
 
 
 def with_text(rows: pyarrow.RecordBatchReader, name: str, value: str) -> pyarrow.RecordBatchReader:
@@ -279,22 +263,28 @@ def metadata_of(folder: Path) -> Mapping[str, JSON]:
         return {}
 
 
-def _state(table: DeltaTable) -> JSON:
-    """What a fence changes, and whatever else decides what may be written."""
-    found, protocol = table.metadata(), table.protocol()
-    versions = (protocol.min_reader_version, protocol.min_writer_version)
-    return str(found.id), found.configuration, found.partition_columns, table.schema().to_json(), versions
-
-
-def _is_plain(table: DeltaTable, table_id: str) -> bool:
+def _is_plain(head: Head, table_id: str) -> bool:
     """Whether it is the table with this id, and to append to it takes no more than to add files."""
-    found_id, configuration, partitions, schema, (reader, writer) = _state(table)
-    known = all(name in _PROPERTIES or not name.startswith("delta.") for name in configuration)
-    said = [set(column["metadata"]) <= {"comment"} for column in json.loads(schema)["fields"]]
-    demands = [word for word in ("nullable", "containsNull", "valueContainsNull") if f'"{word}":false' in schema]
-    return (
-        found_id == table_id and known and not partitions and reader == 1 and writer <= 2 and all(said) and not demands
-    )
+    known = all(name in _PROPERTIES or not name.startswith("delta.") for name in head.configuration)
+    said = [set(column["metadata"]) <= {"comment"} for column in json.loads(head.schema)["fields"]]
+    demands = [word for word in ("nullable", "containsNull", "valueContainsNull") if f'"{word}":false' in head.schema]
+    reader, writer = head.protocol
+    plain = known and not head.partitions and reader == 1 and writer <= 2 and all(said) and not demands
+    return plain and head.id == table_id
+
+
+def _checkpoint(folder: Path) -> None:
+    """Sum up the log, and take away what is long past its time. Where that fails, whoever opens the table reads more of
+    the log, until it is done again."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    try:
+        table = DeltaTable(str(folder))
+        table.create_checkpoint()
+        table.cleanup_metadata()
+    except (DeltaError, OSError) as error:
+        log.warning("no checkpoint could be written for %s: %s", folder, error)
 
 
 def in_arrow(rows: DataFrame) -> Any:
@@ -334,8 +324,7 @@ def _spelled(schema: Mapping[str, JSON]) -> Mapping[str, JSON] | None:
 def _kind(kind: JSON, known: frozenset[str] = _SIMPLE) -> JSON:
     """A type without what it says of NULL and beside it; None if it goes the long way."""
     if isinstance(kind, str):
-        digits = _DECIMAL.match(kind)
-        return kind if kind in known or (digits is not None and int(digits[1]) <= _EXACT) else None
+        return kind if kind in known or kind.startswith("decimal") else None
     if kind["type"] == "struct":
         inner = [[each["name"], _kind(each["type"])] for each in kind["fields"]]
         return None if any(each is None for _, each in inner) else inner

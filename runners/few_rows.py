@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from destinations.delta_adopted import COLUMNS
+from destinations.delta_adopted import write as written
 from destinations.delta_short import in_arrow
 from origins.batch import JSON
 
@@ -47,13 +48,9 @@ def table_of(rows: Sequence[Mapping[str, JSON]], schema: StructType) -> Any:
 
 
 def write(table: Any, schema: StructType, file: Path) -> None:
-    """Write the rows as one parquet file, of which Spark reads the very types and days that it would have written."""
-    import pyspark
-    from pyarrow import parquet
-
+    """Write the rows as one file, as Spark would."""
     file.parent.mkdir(parents=True)
-    said = {"org.apache.spark.version": pyspark.__version__, COLUMNS: schema.json()}
-    parquet.write_table(table.replace_schema_metadata(said), file)
+    written([table], table.schema, schema.json(), file)
 
 
 def scanned(files: Sequence[Path], wanted: Callable[[str], bool]) -> pyarrow.RecordBatchReader | None:

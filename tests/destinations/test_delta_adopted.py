@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,15 +13,14 @@ from destinations.conformance import label
 from destinations.deadline import Deadline, Late
 from destinations.delta import Delta
 from destinations.delta_adopted import bring
-from destinations.delta_log import LocalLog
 from destinations.destination import Written
-from tests.destinations.test_delta_short import VALUES, engine, table
+from tests.destinations.test_delta_short import COMPARED, VALUES, engine, table, told
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.spark]
-KINDS = dict(zip("abcdefghijk", VALUES, strict=True))
+KINDS = dict(zip("abcdefghijkl", VALUES, strict=True))
 ROWS = [{name: f"CAST({VALUES[kind][row]} AS {kind})" for name, kind in KINDS.items()} for row in range(3)]
 
 
@@ -39,13 +37,6 @@ def valued(spark: SparkSession, row: int) -> DataFrame:
 
 def some(spark: SparkSession) -> DataFrame:
     return spark.range(5).selectExpr("id", "'x' as name")
-
-
-def told(orders: Delta) -> list[dict[str, Any]]:
-    """What the newest version of a table says of its files, without their names."""
-    log = LocalLog(Path(orders.place))
-    lines = map(json.loads, log.file(log.newest()).read_text(encoding="utf-8").splitlines())
-    return [json.loads(line["add"]["stats"]) for line in lines if "add" in line]
 
 
 def files_in(folder: Path) -> list[str]:
@@ -71,7 +62,7 @@ def test_files_land_under_the_label_and_stay_where_they_are(
     written = orders.write_files(spark, files, seventh)
     assert written == orders.find(spark, seventh, identity)
     assert written is not None
-    assert (written.rows, engine(orders)) == (2, "delta-rs")
+    assert (written.rows, engine(orders)) == (2, "wherry")
     assert written.bytes == sum((tmp_path / "orders" / name).stat().st_size for name in files_in(tmp_path / "orders"))
     assert orders.write_files(spark, files, eighth) is not None
     assert sorted(row["id"] for row in spark.table(orders.sql_name).collect()) == [0, 0, 1, 1]
@@ -89,21 +80,7 @@ def test_files_without_rows_are_no_commit(spark: SparkSession, tmp_path: Path) -
 
 def test_the_log_says_of_a_file_what_spark_would_say(spark: SparkSession, tmp_path: Path) -> None:
     """Rows, NULLs, the least and the highest of every type that Spark compares."""
-    columns = {
-        "id": "id",
-        "small": "cast(id as byte)",
-        "middle": "cast(id as short)",
-        "whole": "cast(id as int)",
-        "text": "if(id = 1, NULL, concat('é', id))",
-        "amount": "cast(id / 4 as decimal(9,2))",
-        "share": "cast(id / 4 as float)",
-        "ratio": "id / 8",
-        "day": "date_add(date'1969-12-30', cast(id as int))",
-        "at": "timestamp'1969-12-31 23:59:59.250' + make_interval(0, 0, 0, 0, 0, 0, id)",
-        "yes": "id > 1",
-        "nothing": "cast(NULL as string)",
-    }
-    rows = spark.range(0, 4, 1, 1).selectExpr(*[f"{value} AS {name}" for name, value in columns.items()])
+    rows = spark.range(0, 4, 1, 1).selectExpr(*[f"{value} AS {name}" for name, value in COMPARED.items()])
     kinds = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in rows.schema)
     ours, theirs = table(spark, tmp_path / "ours", kinds), table(spark, tmp_path / "theirs", kinds)
     for orders in (ours, theirs):
@@ -122,7 +99,7 @@ def test_every_value_is_found_again_by_who_passes_over_files(spark: SparkSession
         rows = valued(spark, row)
         orders.open(spark, rows.schema)
         written = orders.write_files(spark, lying(spark, tmp_path / str(row), rows), label(number=row))
-        assert (written and written.rows, engine(orders)) == (1, "delta-rs")
+        assert (written and written.rows, engine(orders)) == (1, "wherry")
     there = spark.table(orders.sql_name)
     missed = [value for row in ROWS for name, value in row.items() if not there.where(f"{name} <=> {value}").count()]
     assert missed == []

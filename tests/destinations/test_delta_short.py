@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import pytest
 
 from destinations.conformance import label, paused_write
 from destinations.delta import Delta
+from destinations.delta_append import append
 from destinations.delta_log import LocalLog
 from destinations.delta_short import ShortWay, _kinds
 from destinations.delta_table import Table
@@ -52,6 +54,13 @@ def newest(orders: Delta, action: str) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
+def told(orders: Delta) -> list[dict[str, Any]]:
+    """What the newest version of a table says of its files, without their names."""
+    log = LocalLog(Path(orders.place))
+    lines = map(json.loads, log.file(log.newest()).read_text(encoding="utf-8").splitlines())
+    return [json.loads(line["add"]["stats"]) for line in lines if "add" in line]
+
+
 def engine(orders: Delta) -> str:
     """What made the newest version."""
     return str(newest(orders, "commitInfo")["engineInfo"]).partition(":")[0]
@@ -62,13 +71,15 @@ def test_few_rows_are_committed_without_spark(spark: SparkSession, tmp_path: Pat
     """And the table goes on as one that Spark reads, appends to and optimizes."""
     orders = table(spark, tmp_path / "orders", more="TBLPROPERTIES ('delta.checkpointInterval' = '3', 'mine' = 'x')")
     for number in range(4):
-        assert brought(spark, orders, spark.range(number, number + 1).selectExpr("id", "'x' as NAME")) == "delta-rs"
+        assert brought(spark, orders, spark.range(number, number + 1).selectExpr("id", "'x' as NAME")) == "wherry"
     assert orders.write(spark, spark.range(4, 5).selectExpr("id", "'y' as name"), [label()]).rows == 1
     spark.sql(f"OPTIMIZE {orders.sql_name}").collect()
-    assert brought(spark, orders, spark.range(5, 6).selectExpr("'z' as name", "id")) == "delta-rs"
+    assert brought(spark, orders, spark.range(5, 6).selectExpr("'z' as name", "id")) == "wherry"
     found = spark.table(orders.sql_name).orderBy("id").collect()
     assert [tuple(row) for row in found] == [(0, "x"), (1, "x"), (2, "x"), (3, "x"), (4, "y"), (5, "z")]
-    assert list(Path(orders.place, "_delta_log").glob("*.checkpoint.parquet"))
+    log = os.listdir(Path(orders.place, "_delta_log"))
+    assert [name for name in log if name.endswith(".checkpoint.parquet")]
+    assert [name for name in log if name.endswith(".tmp")] == []
 
 
 @pytest.mark.parametrize(
@@ -103,7 +114,7 @@ def test_rows_in_memory_land_under_their_label(spark: SparkSession, tmp_path: Pa
     seventh, eighth = label(number=7), label(number=8)
     written = orders.write_here(spark, rows.toArrow().to_reader(), [seventh])
     assert written is not None
-    assert (written.rows, engine(orders)) == (2, "delta-rs")
+    assert (written.rows, engine(orders)) == (2, "wherry")
     assert orders.find(spark, seventh, identity) == written
     assert [tuple(row) for row in spark.table(orders.sql_name).orderBy("id").collect()] == [
         (0, "x", "0/7"),
@@ -174,17 +185,35 @@ VALUES = {
     "struct<A:int,b:string>": ("named_struct('A', 1, 'b', 'x')", "named_struct('A', NULL, 'b', '')", "NULL"),
     "binary": ("x'00ff'", "x''", "NULL"),
     "boolean": ("true", "false", "NULL"),
+    "decimal(38,18)": ("99999999999999999999.999999999999999999", "-0.000000000000000001", "9007199254740993.5"),
 }
+
+
+COMPARED = {
+    "id": "id",
+    "small": "cast(id as byte)",
+    "middle": "cast(id as short)",
+    "whole": "cast(id as int)",
+    "text": "if(id = 1, NULL, concat('é', id))",
+    "amount": "cast(id / 4 as decimal(9,2))",
+    "share": "cast(id / 4 as float)",
+    "ratio": "id / 8",
+    "day": "date_add(date'1969-12-30', cast(id as int))",
+    "at": "timestamp'1969-12-31 23:59:59.250' + make_interval(0, 0, 0, 0, 0, 0, id)",
+    "yes": "id > 1",
+    "nothing": "cast(NULL as string)",
+}
+"""A column of each type that Delta compares, over four rows with `id`."""
 
 
 def test_every_value_is_found_again_by_who_passes_over_files(spark: SparkSession, tmp_path: Path) -> None:
     """Each row is a file of its own, of which the table's log says the least and the highest value of each column."""
-    kinds = dict(zip("abcdefghijk", VALUES, strict=True))
+    kinds = dict(zip("abcdefghijkl", VALUES, strict=True))
     orders = table(spark, tmp_path / "orders", ", ".join(f"{name} {kind}" for name, kind in kinds.items()))
     rows = [{name: f"CAST({VALUES[kind][row]} AS {kind})" for name, kind in kinds.items()} for row in range(3)]
     for row in rows:
         frame = spark.range(1).selectExpr(*[f"{value} AS {name}" for name, value in row.items()])
-        assert brought(spark, orders, frame) == "delta-rs"
+        assert brought(spark, orders, frame) == "wherry"
     there = spark.table(orders.sql_name)
     missed = [value for row in rows for name, value in row.items() if not there.where(f"{name} <=> {value}").count()]
     assert missed == []
@@ -193,7 +222,7 @@ def test_every_value_is_found_again_by_who_passes_over_files(spark: SparkSession
 @pytest.mark.connect
 def test_few_rows_are_merged_from_memory_as_they_are(spark: SparkSession, tmp_path: Path) -> None:
     """Every type, at its ends."""
-    kinds = dict(zip("abcdefghijk", VALUES, strict=True))
+    kinds = dict(zip("abcdefghijkl", VALUES, strict=True))
     frames = [
         spark.range(row, row + 1).selectExpr(
             "id", *[f"CAST({VALUES[kind][row]} AS {kind}) AS {name}" for name, kind in kinds.items()]
@@ -214,7 +243,6 @@ def test_few_rows_are_merged_from_memory_as_they_are(spark: SparkSession, tmp_pa
 @pytest.mark.parametrize(
     "value",
     [
-        "CAST('9007199254740993' AS decimal(20,0))",
         "date'+10000-01-01'",
         "timestamp'-0044-03-15 00:00:00'",
         "named_struct('on', date'2026-01-01')",
@@ -223,7 +251,7 @@ def test_few_rows_are_merged_from_memory_as_they_are(spark: SparkSession, tmp_pa
     ],
 )
 def test_a_value_that_readers_might_pass_over_goes_sparks_way(spark: SparkSession, tmp_path: Path, value: str) -> None:
-    """More digits than a floating point number has, times beyond what all write alike, and types of other kinds."""
+    """Times beyond what all write alike, and types of other kinds."""
     rows = spark.range(1).selectExpr(f"{value} AS value")
     orders = table(spark, tmp_path / "orders", f"value {rows.schema['value'].dataType.simpleString()}")
     assert brought(spark, orders, rows).startswith("Apache-Spark")
@@ -232,7 +260,7 @@ def test_a_value_that_readers_might_pass_over_goes_sparks_way(spark: SparkSessio
 def test_a_rule_that_comes_while_a_run_goes_on_is_kept(spark: SparkSession, tmp_path: Path) -> None:
     """The rows go Spark's way from then on, which refuses those that break it."""
     orders = table(spark, tmp_path / "orders")
-    assert brought(spark, orders, spark.range(1).selectExpr("id", "'x' as name")) == "delta-rs"
+    assert brought(spark, orders, spark.range(1).selectExpr("id", "'x' as name")) == "wherry"
     spark.sql(f"ALTER TABLE {orders.sql_name} ADD CONSTRAINT early CHECK (id < 5)")
     with pytest.raises(Exception, match="early"):
         orders.write(spark, spark.range(9, 10).selectExpr("id", "'x' as name"), [label(few=True)])
@@ -242,17 +270,16 @@ def test_a_rule_that_comes_while_a_run_goes_on_is_kept(spark: SparkSession, tmp_
 def test_a_commit_that_raised_and_landed_has_landed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A checkpoint that fails behind it is no reason to write the rows again."""
+    """What fails behind it is no reason to write the rows again."""
     orders = table(spark, tmp_path / "orders")
     rows = spark.range(3).selectExpr("id", "'x' as name")
     orders.open(spark, rows.schema)
-    commit = deltalake.write_deltalake
 
-    def lands_and_raises(*args: Any, **options: Any) -> None:
-        commit(*args, **options)
-        raise OSError("no space for the checkpoint")
+    def lands_and_raises(*told: Any) -> None:
+        append(*told)
+        raise OSError("input/output error")
 
-    monkeypatch.setattr(deltalake, "write_deltalake", lands_and_raises)
+    monkeypatch.setattr("destinations.delta_short.append", lands_and_raises)
     assert orders.write(spark, rows, [label(few=True)]).rows == 3
     assert spark.table(orders.sql_name).count() == 3
 
@@ -265,13 +292,62 @@ def test_one_that_raised_and_did_not_land_raises(
     rows = spark.range(3).selectExpr("id", "'x' as name")
     orders.open(spark, rows.schema)
 
-    def full(*_: Any, **__: Any) -> None:
+    def full(*_: Any) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(deltalake, "write_deltalake", full)
+    monkeypatch.setattr("destinations.delta_short.append", full)
     with pytest.raises(OSError, match="no space"):
         orders.write(spark, rows, [label(few=True)])
     assert spark.table(orders.sql_name).count() == 0
+
+
+def test_a_checkpoint_that_cannot_be_written_is_said(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The rows have landed, and the next ones land too."""
+    orders = table(spark, tmp_path / "orders", more="TBLPROPERTIES ('delta.checkpointInterval' = '1')")
+
+    def full(*_: Any) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(deltalake.DeltaTable, "create_checkpoint", full)
+    for number in range(2):
+        assert brought(spark, orders, spark.range(number, number + 1).selectExpr("id", "'x' as name")) == "wherry"
+    assert spark.table(orders.sql_name).count() == 2
+    assert f"no checkpoint could be written for {tmp_path / 'orders'}: no space left on device" in caplog.text
+
+
+def test_where_names_are_not_kept_apart_spark_writes(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file system without links, or with ones that take the place of others."""
+
+    def unknown(*_: Any) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    orders = table(spark, tmp_path / "orders")
+    monkeypatch.setattr(os, "link", unknown)
+    assert brought(spark, orders, spark.range(1).selectExpr("id", "'x' as name")).startswith("Apache-Spark")
+
+
+def test_the_log_says_of_few_rows_what_spark_would_say(spark: SparkSession, tmp_path: Path) -> None:
+    """In the words of Spark's own history, and of rows, NULLs, the least and the highest of every column."""
+    rows = spark.range(0, 4, 1, 1).selectExpr(*[f"{value} AS {name}" for name, value in COMPARED.items()])
+    kinds = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in rows.schema)
+    ours, theirs = table(spark, tmp_path / "ours", kinds), table(spark, tmp_path / "theirs", kinds)
+    assert brought(spark, ours, rows) == "wherry"
+    theirs.open(spark, rows.schema)
+    theirs.write(spark, rows, [label()])
+    (mine, ours_said), (its, theirs_said) = ((told(each), newest(each, "commitInfo")) for each in (ours, theirs))
+    for each in its:
+        each.pop("tightBounds", None)
+    assert mine == its
+    for name in ("operation", "operationParameters", "isBlindAppend", "isolationLevel", "readVersion"):
+        assert ours_said[name] == theirs_said[name], name
+    assert ours_said["operationMetrics"].keys() == theirs_said["operationMetrics"].keys()
+    (history,) = spark.sql(f"DESCRIBE HISTORY {ours.sql_name} LIMIT 1").collect()
+    assert (history.operation, history.operationMetrics["numOutputRows"]) == ("WRITE", "4")
+    assert history.operationMetrics["numOutputBytes"] == str(newest(ours, "add")["size"])
 
 
 def test_beside_a_write_of_sparks_rows_go_sparks_way(spark: SparkSession, tmp_path: Path) -> None:
@@ -279,7 +355,7 @@ def test_beside_a_write_of_sparks_rows_go_sparks_way(spark: SparkSession, tmp_pa
     orders = table(spark, tmp_path / "orders")
     with committing(tmp_path / "orders"):
         assert brought(spark, orders, spark.range(1).selectExpr("id", "'x' as name")).startswith("Apache-Spark")
-    assert brought(spark, orders, spark.range(1).selectExpr("id", "'x' as name")) == "delta-rs"
+    assert brought(spark, orders, spark.range(1).selectExpr("id", "'x' as name")) == "wherry"
 
 
 def test_lanes_land_side_by_side(spark: SparkSession, tmp_path: Path) -> None:
@@ -303,7 +379,7 @@ def test_a_table_without_checksums_is_opened_as_fast(
 ) -> None:
     """Only Spark leaves them beside a version; without one the log itself is compared."""
     orders = table(spark, tmp_path / "orders")
-    assert brought(spark, orders, spark.range(1).selectExpr("id", "'x' as name")) == "delta-rs"
+    assert brought(spark, orders, spark.range(1).selectExpr("id", "'x' as name")) == "wherry"
 
     def described(self: SparkSession, statement: str, *_: Any) -> None:
         raise AssertionError(statement)

@@ -1,0 +1,175 @@
+"""An append that is one file in a table's log, without Spark: whose version it is, and when it is none."""
+
+from __future__ import annotations
+
+import json
+import os
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, Schema, write_deltalake
+
+from destinations.delta_adopted import told_of, write
+from destinations.delta_append import Head, MetadataChanged, append, is_kept_apart
+from origins.batch import JSON
+
+SCHEMA = pa.schema([("id", pa.int64())])
+COLUMNS = {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]}
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> Path:
+    """A table without rows."""
+    DeltaTable.create(str(tmp_path / "orders"), Schema.from_json(json.dumps(COLUMNS)))
+    return tmp_path / "orders"
+
+
+def lying(folder: Path, number: int) -> list[dict[str, JSON]]:
+    """A file with this number that lies in the folder, as the log tells of it."""
+    name = f"part-{number}.snappy.parquet"
+    write([pa.table({"id": [number]}, SCHEMA)], SCHEMA, json.dumps(COLUMNS), folder / name)
+    return [dict(each) for each in told_of({name: folder / name}, COLUMNS)]
+
+
+def bring(folder: Path, number: int) -> int:
+    """Append the number, as one who has just come."""
+    return append(folder, Head.of(folder), lying(folder, number), f"tag {number}")
+
+
+def numbers(folder: Path) -> list[int]:
+    return sorted(DeltaTable(str(folder)).to_pyarrow_table()["id"].to_pylist())
+
+
+def litter(folder: Path) -> list[str]:
+    return [name for name in os.listdir(folder / "_delta_log") if not name.endswith(".json")]
+
+
+def test_others_read_what_was_appended(orders: Path) -> None:
+    """`deltalake` finds the rows, the tag and the figures, and goes on from there."""
+    assert [bring(orders, 1), bring(orders, 2)] == [1, 2]
+    write_deltalake(str(orders), pa.table({"id": [3]}, SCHEMA), mode="append")
+    assert bring(orders, 4) == 4
+    assert numbers(orders) == [1, 2, 3, 4]
+    newest = DeltaTable(str(orders)).history()[0]
+    assert (newest["operation"], newest["userMetadata"]) == ("WRITE", "tag 4")
+    assert newest["operationMetrics"]["numOutputRows"] == "1"
+    assert litter(orders) == []
+
+
+def test_a_version_that_is_taken_is_left_and_the_next_one_taken(orders: Path) -> None:
+    """Rows that came since the write began are in nobody's way."""
+    began = Head.of(orders)
+    bring(orders, 1)
+    bring(orders, 2)
+    assert append(orders, began, lying(orders, 3), "tag") == 3
+    assert numbers(orders) == [1, 2, 3]
+
+
+def renamed(folder: Path) -> None:
+    DeltaTable(str(folder)).alter.set_table_properties({"mine": "x"}, raise_if_not_exists=False)
+
+
+def replaced(folder: Path) -> None:
+    write_deltalake(str(folder), pa.table({"name": ["x"]}), mode="overwrite", schema_mode="overwrite")
+
+
+@pytest.mark.parametrize("change", [renamed, replaced])
+@pytest.mark.parametrize("behind", [0, 1])
+def test_behind_a_change_of_the_table_nothing_lands(orders: Path, change: Any, behind: int) -> None:
+    """Whether the change is the next version or one further on; what a fence writes is such a change."""
+    began = Head.of(orders)
+    for number in range(behind):
+        bring(orders, number)
+    change(orders)
+    version = DeltaTable(str(orders)).version()
+    with pytest.raises(MetadataChanged, match="not the table any more"):
+        append(orders, began, lying(orders, 9), "tag")
+    assert DeltaTable(str(orders)).version() == version
+    assert litter(orders) == []
+
+
+def test_a_link_that_is_told_to_have_failed_counts_once(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a network's file system may, which repeats a request whose answer was lost."""
+    link = os.link
+
+    def lost(file: Path, name: Path) -> None:
+        link(file, name)
+        raise FileExistsError(17, "File exists")
+
+    monkeypatch.setattr(os, "link", lost)
+    assert bring(orders, 1) == 1
+    monkeypatch.undo()
+    assert (numbers(orders), DeltaTable(str(orders)).version()) == ([1], 1)
+
+
+def test_a_version_whose_name_was_free_again_is_none(orders: Path) -> None:
+    """Who slept until the log was cleaned up behind a checkpoint finds a name free that is far below the newest."""
+    for number in range(3):
+        bring(orders, number)
+    began = Head.of(orders)
+    bring(orders, 3)
+    DeltaTable(str(orders)).create_checkpoint()
+    for version in range(5):
+        (orders / "_delta_log" / f"{version:020}.json").unlink()
+    with pytest.raises(MetadataChanged, match="cleaned up"):
+        append(orders, began, lying(orders, 9), "tag")
+    assert numbers(orders) == [0, 1, 2, 3]
+    assert litter(orders) == [name for name in litter(orders) if "checkpoint" in name]
+    assert began.refreshed(orders).version == 4
+
+
+def test_nothing_stays_of_an_append_that_fails(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No version, and no half of one."""
+
+    def full(file: Path, name: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "link", full)
+    with pytest.raises(OSError, match="No space"):
+        bring(orders, 1)
+    assert DeltaTable(str(orders)).version() == 0
+    assert litter(orders) == []
+
+
+def test_processes_side_by_side_take_a_version_each(orders: Path) -> None:
+    """Without any lock: every number is there once, and there is no gap."""
+    with ProcessPoolExecutor(4, mp_context=get_context("spawn")) as pool:
+        versions = list(pool.map(partial(bring, orders), range(80)))
+    assert sorted(versions) == list(range(1, 81))
+    assert numbers(orders) == list(range(80))
+
+
+def test_a_link_that_takes_the_place_of_another_keeps_nobody_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And neither does one that there is not; nothing stays of the trial."""
+    assert is_kept_apart(tmp_path)
+    monkeypatch.setattr(os, "link", lambda file, name: Path(name).write_bytes(Path(file).read_bytes()))
+    assert not is_kept_apart(tmp_path)
+    assert not is_kept_apart(tmp_path / "nowhere")
+    assert os.listdir(tmp_path) == []
+
+
+def test_rows_lie_together_however_many_pieces_they_come_in(tmp_path: Path) -> None:
+    """Few groups of rows, which Spark reads one by one."""
+    from pyarrow import parquet
+
+    pieces = [pa.table({"id": [number]}, SCHEMA) for number in range(300)]
+    write(iter(pieces), SCHEMA, json.dumps(COLUMNS), tmp_path / "rows.parquet")
+    assert parquet.read_metadata(tmp_path / "rows.parquet").num_row_groups == 1
+    assert parquet.read_table(tmp_path / "rows.parquet")["id"].to_pylist() == list(range(300))
+
+
+def test_a_name_with_a_dot_in_it_is_not_taken_for_a_part_of_another(tmp_path: Path) -> None:
+    """Of such a column the log says nothing, whatever a part of another is called."""
+    inner = pa.array([{"b": 900}], pa.struct([("b", pa.int64())]))
+    rows = pa.table({"a": inner, "a.b": [1]})
+    columns = {"fields": [{"name": "a", "type": {"type": "struct"}}, {"name": "a.b", "type": "long"}]}
+    write([rows], rows.schema, "{}", tmp_path / "rows.parquet")
+    (file,) = told_of({"rows": tmp_path / "rows.parquet"}, columns)
+    assert json.loads(file["stats"]) == {"numRecords": 1, "minValues": {}, "maxValues": {}, "nullCount": {}}
