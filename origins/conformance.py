@@ -12,10 +12,14 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
 from origins.batch import JSON, Batch, Limits, Span
 from origins.errors import OriginError
 from origins.nack import REFUSED
 from origins.origin import BATCH, PLACE, Origin, Progress
+from origins.parquet_here import pieces
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -81,6 +85,21 @@ class OriginConformance(ABC):
         origin = self.origin()
         for batch in self._planned(spark, origin, self.limits()[-1]):
             assert origin.count(batch) in (None, origin.fetch(spark, batch).count())
+
+    def test_files_that_are_copied_hold_the_rows_that_it_reads(self, spark: SparkSession) -> None:
+        """In their places, where it says that the rows lie in files of this machine as they are."""
+        origin = self.origin()
+        for batch in self._planned(spark, origin, self.limits()[-1]):
+            files = origin.files_here(spark, batch)
+            rows = origin.fetch(spark, batch, places=True).toArrow().to_pylist() if files else []
+            there = {(*row.pop(PLACE).values(), repr(row)) for row in rows}
+            schema = StructType.fromJson(json.loads(batch.schema))
+            here = {
+                (part, 0, number, repr(row))
+                for part, file in files.items()
+                for number, row in enumerate(pa.concat_tables(pieces(file, schema, [])).to_pylist())
+            }
+            assert here == there
 
     def test_a_batch_survives_the_ledger(self, spark: SparkSession) -> None:
         """Its span is JSON, and what comes back from JSON reads the same and is gone on from."""

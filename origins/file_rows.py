@@ -248,7 +248,10 @@ class FileRows:
                 refusal = f"if({verdict.is_change}, named_struct('code', 'SCHEMA', {said}), {refusal})"
             chosen.append(F.expr(f"case when {verdict.is_bad} then {refusal} end").alias(REFUSED))
         if places:
-            place = f"named_struct('part', {path}, 'block', {FILE}.file_block_start, 'row', {_ROW})"
+            within = f"'block', {FILE}.file_block_start, 'row', {_ROW}"
+            if self.format == "parquet":
+                within = f"'block', 0L, 'row', {FILE}.row_index"
+            place = f"named_struct('part', {path}, {within})"
             chosen.append(F.expr(place).alias(PLACE))
         return frame.select(*chosen)
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, cast
 
 from origins.batch import JSON, Batch
@@ -14,7 +15,7 @@ from origins.changes import RESCUED, Changes, check_changes
 from origins.errors import OriginError
 from origins.file_after import delete, move
 from origins.file_backlog import Terms, Waiting
-from origins.file_columns import METADATA, index_of, names_of_folders, with_folders, with_metadata
+from origins.file_columns import METADATA, folder_columns, index_of, names_of_folders, with_folders, with_metadata
 from origins.file_options import FORMATS, check_options, completed
 from origins.growth import grown
 from origins.listing import File, Place, is_local, place_of, without_scheme
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 256
 """Up to so many files of several batches are told apart in one query."""
+_LENIENT = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles")
+"""The settings by which Spark may read fewer rows than there are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,6 +202,21 @@ class Files(Origin):
         found = self._rows(place).read_here(spark, names, StructType.fromJson(json.loads(batch.schema)))
         self.check(spark, batch)
         return found
+
+    def files_here(self, spark: SparkSession, batch: Batch) -> Mapping[str, Path]:
+        from pyspark.sql.types import StructType
+
+        from origins.parquet_here import is_plain
+
+        place = place_of(self.path)
+        if self.format != "parquet" or not place.local or self.metadata or self.options or not is_one_disk(spark):
+            return {}
+        self.check(spark, batch)
+        odd = self._changes.rescues or any(folder_columns(name) for name in self.parts(batch))
+        lenient = any(spark.conf.get(key, "false") != "false" for key in _LENIENT)
+        files = {name: Path(without_scheme(place.full(name))) for name in self.parts(batch)}
+        schema = StructType.fromJson(json.loads(batch.schema))
+        return files if not odd and not lenient and all(is_plain(file, schema) for file in files.values()) else {}
 
     def count(self, batch: Batch) -> int | None:
         from origins.parquet_rows import rows_in

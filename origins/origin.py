@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from origins.batch import JSON, Batch, Limits, Span
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pyarrow
     from pyspark.sql import DataFrame, SparkSession
 
@@ -165,6 +167,12 @@ class Origin(ABC):
         """What `fetch` gives for the batch, read in this process, with the types that Spark's rows have in Arrow; None
         where Spark has to read them: they are many, or it might refuse one. Starts no Spark job."""
         return None
+
+    def files_here(self, spark: SparkSession, batch: Batch) -> Mapping[str, Path]:
+        """The parquet files of this machine in which just the rows lie that `fetch` gives, with just its columns, by
+        their parts; the n-th row of a file, from 0, has `PLACE.block` 0 and `PLACE.row` n. None where they lie
+        otherwise, or this process might read one of them as another. Starts no Spark job."""
+        return {}
 
     def count(self, batch: Batch) -> int | None:
         """How many rows `fetch` gives for the batch, where that stands beside them; None where they would have to be

@@ -22,6 +22,7 @@ from stages.rows import NOTE, STATE, VERDICT
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation
 
+    from runners.store import Store
     from stages.rows import Marked
 
 MOST = 10_000
@@ -43,7 +44,7 @@ class Picked:
     verdicts: Verdicts
     refused: Sequence[Mapping[str, JSON]]
     """The refused rows, with all that stands beside them."""
-    first: int | None
+    first: int | None = None
     """The number of the first row, where all are of one part and of its block 0."""
     notes: Mapping[str, Mapping[str, int]]
     """How many rows have which note, of each column in which all that were not refused have the usual one."""
@@ -61,12 +62,10 @@ class Picking:
 
     @staticmethod
     def of(rows: Marked, line: Line, parts: Sequence[str]) -> Picking | None:
-        """Of the rows of these parts behind all stages; None where one pass does not do: destinations get other rows,
-        or a question might be asked again that is dear, or that others notice."""
+        """Of the rows of these parts behind all stages; None where one pass does not do."""
         from pyspark.sql import Observation
 
-        again = any(step.stage.gathers or step.stage.asks_outside for step in line.steps)
-        if again or any(line.branches.values()) or len(line.common) > MOST_FIGURES:
+        if not is_one_pass(line):
             return None
         observation = Observation()
         data = [F.col(quoted(name)) for name in rows.names]
@@ -75,8 +74,10 @@ class Picking:
         live = seen.observe(observation, *_figures(rows, line, bool(stood))).where(F.col(STATE) == 0).select(*data)
         return Picking(live, rows, parts, line.common, observation)
 
-    def seen(self, written: int | None) -> Picked | None:
-        """What was seen; None where it is not sure, or more rows were refused than could be picked."""
+    def picked(self, store: Store, name: str) -> Picked | None:
+        """Write the live rows into the store under this name; what was seen. None where that is not sure, or more rows
+        were refused than could be picked."""
+        written = store.write(name, self.live)
         seen = found(self._observation)
         if not seen or written is None:
             return None
@@ -114,7 +115,7 @@ class Picking:
         self, name: str, seen: Mapping[str, JSON], states: Counter[int], refused: Sequence[Mapping[str, JSON]]
     ) -> Mapping[str, int] | None:
         """The notes of a stage that is about every row which comes to its door; None where they differ."""
-        step = _noting(name, self._steps)
+        step = noting(name, self._steps)
         came = sum(rows for state, rows in states.items() if state == 0 or state >= step.number)
         if step.stage.when is not None or seen.get(f"{name} usual") != came:
             return None
@@ -123,7 +124,14 @@ class Picking:
         )
 
 
-def _noting(name: str, steps: Sequence[Step]) -> Step:
+def is_one_pass(line: Line) -> bool:
+    """Whether all destinations get the same rows, and no question is asked again that is dear, or that others
+    notice."""
+    again = any(step.stage.gathers or step.stage.asks_outside for step in line.steps)
+    return not again and not any(line.branches.values()) and len(line.common) <= MOST_FIGURES
+
+
+def noting(name: str, steps: Sequence[Step]) -> Step:
     """The step that keeps its notes in this column."""
     return next(step for step in steps if f"{NOTE}{step.number}" == name)
 
@@ -131,10 +139,14 @@ def _noting(name: str, steps: Sequence[Step]) -> Step:
 def _picked(rows: Marked) -> Column:
     """A refused row as it is picked; NULL for the others, and for those behind the last that a task picks."""
     most = min(MOST, _SPACE // (2 * len(rows.original_schema) + _LONGEST))
-    refused, nack = F.col(STATE) < 0, F.col(VERDICT)
     nth = F.monotonically_increasing_id().bitwiseAND(ROW_OF_PARTITION)
-    length = sum((F.coalesce(F.octet_length(nack[of]), F.lit(0)) for of in ("message", "row", "original")), F.lit(0))
-    return F.when(refused, F.when((nth < most) & (length <= _LONGEST), F.struct(*verdict(), *rows.notes)))
+    return F.when(F.col(STATE) < 0, F.when((nth < most) & is_short(), F.struct(*verdict(), *rows.notes)))
+
+
+def is_short() -> Column:
+    """Whether the texts of a refused row are no longer than those of one that is picked."""
+    texts = (F.octet_length(F.col(VERDICT)[of]) for of in ("message", "row", "original"))
+    return sum((F.coalesce(length, F.lit(0)) for length in texts), F.lit(0)) <= _LONGEST
 
 
 def _brought(rows: Marked) -> Column:
@@ -178,7 +190,7 @@ def _figures(rows: Marked, line: Line, placed: bool) -> list[Column]:
     if placed:
         figures |= {"last block": F.max(_BLOCK), "first": F.min(_ROW)}
     for name in rows.notes:
-        usual = _noting(name, line.common).stage.usual_note
+        usual = noting(name, line.common).stage.usual_note
         if usual is not None:
             figures[f"{name} usual"] = count((state >= 0) & (F.col(name) == usual))
     return [column.alias(name) for name, column in figures.items()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from origins.batch import JSON
 from origins.names import HIDDEN, quoted
 from origins.origin import PLACE
+from runners.copying import Copying
 from runners.counting import stage_counts
 from runners.counts import Branch, Counts, StageCount
 from runners.groups import by_arrow, groups_of
@@ -36,6 +37,8 @@ Noted: TypeAlias = "Callable[[str, Sequence[str]], Mapping[str, Mapping[str, int
 """Counts the notes in some columns of a section."""
 
 NACKED = "nack"
+COPIES, PICKS = "copies", "picks"
+"""How live rows are written by themselves: copied out of the files in which they were read, or picked by Spark."""
 LIVE = "-live"
 """Behind the name of a batch: where its live rows lie, if they lie by themselves."""
 COMMON = HIDDEN + "common"
@@ -64,8 +67,10 @@ class Preparation:
     """The columns with notes that each section has."""
     passed: Marked | None = None
     """The rows behind all common stages, if nothing had to be written before."""
-    in_vain: bool = False
-    """Whether refused rows were to be picked, and were too many or too long."""
+    in_vain: set[str] = field(default_factory=set)
+    """The ways in which it was to be decided, and that did not do for its rows: `COPIES` and `PICKS`."""
+    lying: Callable[[], Mapping[str, Path]] = dict
+    """The files in which the rows lie as they were read, if they do; `Origin.files_here`."""
     holds: int = 0
     """How often rows were written down on their way, to be judged."""
     protected: Sequence[str] = ()
@@ -88,16 +93,16 @@ class Preparation:
             parts=self.order,
         )
 
-    def decide(self, described: DataFrame, *, few: bool = False, picks: bool = False) -> Prepared:
-        """Write the rows with their verdicts, and count them; `few` may pass through this process. Where it `picks`,
-        the live rows are written by themselves if that can be."""
+    def decide(self, described: DataFrame, *, few: bool = False, ways: Collection[str] = ()) -> Prepared:
+        """Write the rows with their verdicts, and count them; `few` may pass through this process. In these `ways`, if
+        they can be gone, the live rows are written by themselves."""
         if few and not self.sections:
             table = self.store.write_few(f"{self.name}-0", described)
             if table is not None:
                 self._lies(described)
                 return self._asked([by_arrow(table)])
-        if picks and not few:
-            prepared = self._picked(described)
+        for way in (COPIES, PICKS):
+            prepared = self._by_themselves(described, way) if way in ways and not few else None
             if prepared is not None:
                 return prepared
         branches = {f"f{index}": steps for index, steps in enumerate(self.line.branches.values())}
@@ -108,22 +113,27 @@ class Preparation:
             return Prepared(path=self.name, sections=len(self.sections), counts=counts)
         return self._asked([groups_of(self.spark, self.store, section) for section in self.sections])
 
-    def _picked(self, described: DataFrame) -> Prepared | None:
+    def _by_themselves(self, described: DataFrame, way: str) -> Prepared | None:
         """Decide in one pass; None, and nothing of it is left, where that was not possible."""
-        picking = Picking.of(self.passed, self.line, self.order) if self.passed is not None else None
-        if picking is None:
+        live, rows = f"{self.name}{LIVE}", self.passed
+        if rows is None:
             return None
-        live = f"{self.name}{LIVE}"
-        picked = picking.seen(self.store.write(f"{live}-0", picking.live))
+        copies = way == COPIES
+        deciding = Copying.of(rows, self.line, self.lying()) if copies else Picking.of(rows, self.line, self.order)
+        if deciding is None:
+            return None
+        picked = deciding.picked(self.store, f"{live}-0")
+        if copies:
+            self.lying()  # looks whether the files changed meanwhile
         beside = type(described.schema)([field for field in described.schema if field.name != "live"])
         if picked is None or not self.store.put(f"{self.name}-0", picked.refused, beside):
             self.store.remove(self.spark, live)
-            self.in_vain = True
+            self.in_vain.add(way)
             return None
         self._lies(described)
         counts = self._counted([picked.verdicts])
-        placed = self._placed([picking.groups(picked) if picked.refused else []], counts)
-        counts = replace(counts, findings=self._found(lambda _, names: picking.notes(picked, names)))
+        placed = self._placed([deciding.groups(picked) if picked.refused else []], counts)
+        counts = replace(counts, findings=self._found(lambda _, names: deciding.notes(picked, names)))
         return replace(placed, counts=counts, stops=self._stops(counts))
 
     def _asked(self, groups: Sequence[Sequence[Mapping[str, JSON]]]) -> Prepared:

@@ -133,8 +133,9 @@ class Runner:
     """The rows of the batch that each lane most likely carries next."""
     _differing: set[str] = field(default_factory=set)
     """The origins of which a stage asks what differs from batch to batch."""
-    _crowded: set[str] = field(default_factory=set)
-    """The lanes of which a batch had more refused rows than could be picked, until one of theirs has none."""
+    _in_vain: set[tuple[str, str]] = field(default_factory=set)
+    """The lanes with each way in which a batch of theirs could not be decided; with `PICKS` until one has no refused
+    row."""
     _upkeep: Upkeep = field(init=False)
 
     def __post_init__(self) -> None:
@@ -380,15 +381,16 @@ class Runner:
             return self._ready(spark, plan) if plan.straight else self._marked(spark, plan)
 
     def _prepare(self, spark: SparkSession, task: Prepare) -> Prepared:
+        from runners.preparing import COPIES, PICKS
+
         try:
             preparation, frame = self._described(spark, task, self._marked)
             lane = task.plan.batch.lane
-            picks = is_here(spark) and lane not in self._crowded
-            prepared = preparation.decide(frame, few=self._is_few(task.plan), picks=picks)
-            if preparation.in_vain:
-                self._crowded.add(lane)
-            elif not prepared.counts.nacked:
-                self._crowded.discard(lane)
+            ways = [way for way in (COPIES, PICKS) if is_here(spark) and (lane, way) not in self._in_vain]
+            prepared = preparation.decide(frame, few=self._is_few(task.plan), ways=ways)
+            self._in_vain |= {(lane, way) for way in preparation.in_vain}
+            if not prepared.counts.nacked and PICKS not in preparation.in_vain:
+                self._in_vain.discard((lane, PICKS))
         except Exception as error:
             if not of_a_row(error):
                 raise
@@ -429,14 +431,16 @@ class Runner:
         from stages.rows import Marked
 
         batch = plan.batch
+        origin = self.origins[_read_from(batch)]
         preparation = Preparation(
             spark=spark,
             store=self.store,
             name=f"{batch.plan}-{uuid.uuid4().hex[:8]}",
             line=self._line(plan),
             pins=plan.pins,
-            order=self.origins[_read_from(batch)].parts(own(batch)),
+            order=origin.parts(own(batch)),
             protected=self.protection.columns,
+            lying=lambda: origin.files_here(spark, own(batch)),
         )
         frame = self._fetched(spark, batch, places=True)
         return preparation, Marked.begin(frame, columns(batch), labels_of(batch), preparation.keep)

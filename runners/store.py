@@ -44,6 +44,11 @@ class Store(ABC):
         """Write rows that are in this process; false, and nothing is written, where only Spark can."""
         return False
 
+    def copy(self, name: str, files: Mapping[Path, Sequence[int]], schema: StructType) -> int | None:
+        """Write the rows of these files (`origins.parquet_here`), without those at these places in each, which rise;
+        how many. None, and it is to be removed, where only Spark can."""
+        return None
+
     @abstractmethod
     def read(self, spark: SparkSession, name: str) -> DataFrame:
         """The frame as it was written."""
@@ -102,6 +107,14 @@ class Folders(Store):
         write(table_of(rows, schema), schema, self.root / name / _FEW)
         self._schemas[name] = schema
         return True
+
+    def copy(self, name: str, files: Mapping[Path, Sequence[int]], schema: StructType) -> int | None:
+        from runners.copying import copy
+
+        (self.root / name).mkdir(parents=True)
+        copied = copy(files, schema, self.root / name)
+        self._schemas[name] = schema
+        return copied
 
     def read(self, spark: SparkSession, name: str) -> DataFrame:
         schema = self._schemas.get(name)

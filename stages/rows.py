@@ -399,6 +399,11 @@ class Marked(Rows):
     def live(self) -> Column:
         return _live()
 
+    @property
+    def as_read(self) -> bool:
+        """Whether they have the columns that were read and no others, each as it was read."""
+        return self.untouched and self.names == tuple(self._read)
+
     def aside(self, when: Column | None, on_error: str) -> Marked:
         state = F.col(STATE)
         if when is not None:

@@ -1,0 +1,131 @@
+"""A batch decided by a look for the rows that do not leave as they came: stages that change nothing leave all others as
+they lie in parquet files, and this process copies them from there."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from destinations.delta_adopted import write
+from origins.batch import JSON
+from origins.parquet_here import Otherwise, pieces, rows_in
+from runners.few_rows import fetched
+from runners.line import Line, Step
+from runners.picking import MOST, Picked, is_one_pass, is_short, noting
+from runners.verdicts import Verdicts, place
+from stages.rows import STATE, VERDICT
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from runners.store import Store
+    from stages.rows import Marked
+
+MOST_BYTES = 1 << 30
+"""Of files with more, Spark writes the rows with all the cores that it has."""
+_THREADS = 4
+
+
+@dataclass(frozen=True)
+class Copying:
+    """One look at a batch, and one pass over its files."""
+
+    _rows: Marked
+    _steps: Sequence[Step]
+    _usual: Mapping[str, JSON]
+    """The note that most rows have, of each column with notes."""
+    _files: Mapping[str, Path]
+    """The files by their parts."""
+
+    @staticmethod
+    def of(rows: Marked, line: Line, files: Mapping[str, Path]) -> Copying | None:
+        """Of rows behind all stages; None where they are not as they lie in these files, or where that does not do."""
+        usual = {name: noting(name, line.common).stage.usual_note for name in rows.notes}
+        if not files or not rows.as_read or not is_one_pass(line) or None in usual.values():
+            return None
+        if sum(file.stat().st_size for file in files.values()) > MOST_BYTES:
+            return None
+        return Copying(rows, line.common, usual, files)
+
+    def picked(self, store: Store, name: str) -> Picked | None:
+        """Write the live rows into the store under this name; what was found. None where that is not sure, or more rows
+        than `MOST` are refused, filtered or noted otherwise."""
+        table = fetched(self._others())
+        others: Sequence[Mapping[str, JSON]] = [] if table is None else table.to_pylist()
+        if table is None or len(others) > MOST or any(row["state"] < 0 and row["nack"] is None for row in others):
+            return None
+        gone: dict[Path, list[int]] = {file: [] for file in self._files.values()}
+        for row in others:
+            if row["state"] != 0:
+                gone[self._files[row["part"]]].append(row["row"])
+        there = sum(map(rows_in, self._files.values()))
+        lost = sum(map(len, gone.values()))
+        copied = store.copy(name, {file: sorted(rows) for file, rows in gone.items()}, self._rows.schema)
+        if copied != there - lost:
+            return None
+        states = Counter(row["state"] for row in others if row["state"] != 0)
+        notes = {column: self._noted(column, others, there) for column in self._rows.notes}
+        return Picked(
+            verdicts=Verdicts(states=states + Counter({0: there - lost})),
+            refused=[row for row in others if row["state"] < 0],
+            notes=notes,
+        )
+
+    def notes(self, picked: Picked, columns: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
+        """For each of these columns, how many rows have which note."""
+        return {name: picked.notes[name] for name in columns}
+
+    def groups(self, picked: Picked) -> list[Mapping[str, JSON]]:
+        """Where the rows stood, as `groups_of` says it of rows that were written."""
+        files = [
+            {"part": part, "block": 0, "rows": rows_in(file), "first": 0, "state": 0, "refused": []}
+            for part, file in self._files.items()
+        ]
+        return [*files, *({**row, "rows": 0, "first": row["row"], "refused": [row["row"]]} for row in picked.refused)]
+
+    def _others(self) -> DataFrame:
+        """The rows that do not live, or that a stage noted otherwise than most; one more than are wanted, if there are
+        so many. One that is too long has no reason beside it."""
+        other = F.col(STATE) != 0
+        for name, usual in self._usual.items():
+            other = other | ~F.col(name).eqNullSafe(F.lit(usual))
+        why = F.when(is_short(), F.col(VERDICT)).alias("nack")
+        found = self._rows.frame.where(other).select(*place(), F.col(STATE).alias("state"), why, *self._rows.notes)
+        return found.limit(MOST + 1)
+
+    def _noted(self, column: str, others: Sequence[Mapping[str, JSON]], rows: int) -> Mapping[str, int]:
+        found = Counter(row[column] for row in others if row[column] is not None)
+        return found + Counter({self._usual[column]: rows - len(others)})
+
+
+def copy(files: Mapping[Path, Sequence[int]], schema: StructType, folder: Path) -> int | None:
+    """Write the rows of these files into the folder, without those at these places in each; how many. None where a
+    value is not surely what Spark reads."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    def one(number: int, file: Path) -> int:
+        rows = 0
+
+        def counted() -> Iterator[pyarrow.Table]:
+            nonlocal rows
+            for piece in pieces(file, schema, files[file]):
+                rows += piece.num_rows
+                yield piece
+
+        write(counted(), to_arrow_schema(schema, timezone="UTC"), schema.json(), folder / f"part-{number:05}.parquet")
+        return rows
+
+    with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1, len(files))) as pool:
+        try:
+            return sum(pool.map(one, range(len(files)), files))
+        except Otherwise:
+            return None
