@@ -17,7 +17,7 @@ from destinations.delta_adopted import write
 from origins.batch import JSON
 from origins.parquet_here import Otherwise, pieces, rows_in
 from runners.few_rows import fetched
-from runners.line import Line, Step
+from runners.line import Line
 from runners.picking import MOST, Picked, is_one_pass, is_short, noting
 from runners.verdicts import Verdicts, place
 from stages.rows import STATE, VERDICT
@@ -40,11 +40,12 @@ class Copying:
     """One look at a batch, and one pass over its files."""
 
     _rows: Marked
-    _steps: Sequence[Step]
     _usual: Mapping[str, JSON]
     """The note that most rows have, of each column with notes."""
     _files: Mapping[str, Path]
     """The files by their parts."""
+    _there: Mapping[str, int]
+    """How many rows each part has."""
 
     @staticmethod
     def of(rows: Marked, line: Line, files: Mapping[str, Path]) -> Copying | None:
@@ -54,20 +55,20 @@ class Copying:
             return None
         if sum(file.stat().st_size for file in files.values()) > MOST_BYTES:
             return None
-        return Copying(rows, line.common, usual, files)
+        return Copying(rows, usual, files, {part: rows_in(file) for part, file in files.items()})
 
     def picked(self, store: Store, name: str) -> Picked | None:
         """Write the live rows into the store under this name; what was found. None where that is not sure, or more rows
         than `MOST` are refused, filtered or noted otherwise."""
         table = fetched(self._others())
         others: Sequence[Mapping[str, JSON]] = [] if table is None else table.to_pylist()
-        if table is None or len(others) > MOST or any(row["state"] < 0 and row["nack"] is None for row in others):
+        if table is None or len(others) > MOST or not all(map(self._is_told, others)):
             return None
         gone: dict[Path, list[int]] = {file: [] for file in self._files.values()}
         for row in others:
             if row["state"] != 0:
                 gone[self._files[row["part"]]].append(row["row"])
-        there = sum(map(rows_in, self._files.values()))
+        there = sum(self._there.values())
         lost = sum(map(len, gone.values()))
         copied = store.copy(name, {file: sorted(rows) for file, rows in gone.items()}, self._rows.schema)
         if copied != there - lost:
@@ -87,8 +88,8 @@ class Copying:
     def groups(self, picked: Picked) -> list[Mapping[str, JSON]]:
         """Where the rows stood, as `groups_of` says it of rows that were written."""
         files = [
-            {"part": part, "block": 0, "rows": rows_in(file), "first": 0, "state": 0, "refused": []}
-            for part, file in self._files.items()
+            {"part": part, "block": 0, "rows": rows, "first": 0, "state": 0, "refused": []}
+            for part, rows in self._there.items()
         ]
         return [*files, *({**row, "rows": 0, "first": row["row"], "refused": [row["row"]]} for row in picked.refused)]
 
@@ -101,6 +102,10 @@ class Copying:
         why = F.when(is_short(), F.col(VERDICT)).alias("nack")
         found = self._rows.frame.where(other).select(*place(), F.col(STATE).alias("state"), why, *self._rows.notes)
         return found.limit(MOST + 1)
+
+    def _is_told(self, row: Mapping[str, JSON]) -> bool:
+        """Whether it is known where the row lies, and why it is refused if it is."""
+        return row["part"] in self._files and (row["state"] >= 0 or row["nack"] is not None)
 
     def _noted(self, column: str, others: Sequence[Mapping[str, JSON]], rows: int) -> Mapping[str, int]:
         found = Counter(row[column] for row in others if row[column] is not None)

@@ -71,6 +71,8 @@ class Preparation:
     """The ways in which it was to be decided, and that did not do for its rows: `COPIES` and `PICKS`."""
     lying: Callable[[], Mapping[str, Path]] = dict
     """The files in which the rows lie as they were read, if they do; `Origin.files_here`."""
+    check: Callable[[], None] = lambda: None
+    """Raises if the batch is not what was planned any more; `Origin.check`."""
     holds: int = 0
     """How often rows were written down on their way, to be judged."""
     protected: Sequence[str] = ()
@@ -124,7 +126,7 @@ class Preparation:
             return None
         picked = deciding.picked(self.store, f"{live}-0")
         if copies:
-            self.lying()  # looks whether the files changed meanwhile
+            self.check()
         beside = type(described.schema)([field for field in described.schema if field.name != "live"])
         if picked is None or not self.store.put(f"{self.name}-0", picked.refused, beside):
             self.store.remove(self.spark, live)

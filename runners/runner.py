@@ -441,6 +441,7 @@ class Runner:
             order=origin.parts(own(batch)),
             protected=self.protection.columns,
             lying=lambda: origin.files_here(spark, own(batch)),
+            check=lambda: origin.check(spark, own(batch)),
         )
         frame = self._fetched(spark, batch, places=True)
         return preparation, Marked.begin(frame, columns(batch), labels_of(batch), preparation.keep)

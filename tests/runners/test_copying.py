@@ -82,7 +82,7 @@ def landed(place: Place) -> None:
     )
     land(
         place,
-        "b.parquet",
+        "b %20ä:.parquet",
         [order(5, amount=-1.0), order(6), order(7), order(8, amount=-3.0, email="é"), order(11, email=None)],
     )
     land(place, "c.parquet", [order(9)])

@@ -117,7 +117,7 @@ class TestRowsThatAreTagged(StageConformance):
         assert [tuple(row)[1] for row in decided(lenient)[0]] == [None, None, [f"{BETWEEN}(a)"], [f"{BETWEEN}(a)"]]
 
 
-pytestmark = [pytest.mark.spark, pytest.mark.variant]
+pytestmark = [pytest.mark.spark, pytest.mark.connect, pytest.mark.variant]
 
 
 def test_every_row_has_the_verdict_of_great_expectations(nasty: DataFrame) -> None:
