@@ -91,7 +91,10 @@ def write(pieces: Iterable[pyarrow.Table], schema: pyarrow.Schema, columns: str,
     import pyspark
     from pyarrow import concat_tables, parquet
 
-    with parquet.ParquetWriter(file, schema.remove_metadata(), store_schema=False) as writer:
+    with (
+        file.open("wb") as opened,
+        parquet.ParquetWriter(opened, schema.remove_metadata(), store_schema=False) as writer,
+    ):
         for group in _grouped(pieces):
             writer.write_table(concat_tables(group).replace_schema_metadata())
         writer.add_key_value_metadata({"org.apache.spark.version": pyspark.__version__, COLUMNS: columns})

@@ -76,7 +76,7 @@ def append(folder: Path, head: Head, files: Sequence[Mapping[str, JSON]], tag: s
         while not _linked(whole, _file(folder, head.version + 1)):
             later = head.refreshed(folder)
             if not later.is_as(head) or later.version == head.version:
-                raise MetadataChanged(f"{folder} is not the table any more that it was when the write began.")
+                raise MetadataChanged(f"The table's metadata changed since the write began: {folder}.")
             head = later
         _see_that_it_counts(folder, head.version + 1)
     finally:

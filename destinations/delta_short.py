@@ -109,7 +109,7 @@ class ShortWay:
         with self._lock:
             head = began.refreshed(self.folder)
             if not head.is_as(began):
-                raise MetadataChanged(f"The metadata of {self.folder} changed since the write began.")
+                raise MetadataChanged(f"The table's metadata changed since the write began: {self.folder}.")
             reached("in-write")
             check()
             version = append(self.folder, head, files, tag)

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 from origins.batch import JSON, Batch, Limits, Span
 from origins.errors import OriginError
 from origins.nack import REFUSED
+from origins.names import quoted
 from origins.origin import BATCH, PLACE, Origin, Progress
 from origins.parquet_here import pieces
 
@@ -91,9 +92,10 @@ class OriginConformance(ABC):
         origin = self.origin()
         for batch in self._planned(spark, origin, self.limits()[-1]):
             files = origin.files_here(spark, batch)
-            rows = origin.fetch(spark, batch, places=True).toArrow().to_pylist() if files else []
-            there = {(*row.pop(PLACE).values(), repr(row)) for row in rows}
             schema = StructType.fromJson(json.loads(batch.schema))
+            fetched = origin.fetch(spark, batch, places=True).select(PLACE, *map(quoted, schema.names))
+            rows = fetched.toArrow().to_pylist() if files else []
+            there = {(*row.pop(PLACE).values(), repr(row)) for row in rows}
             here = {
                 (part, 0, number, repr(row))
                 for part, file in files.items()

@@ -23,6 +23,7 @@ PASSING = {
         "ConcurrentWriteException",
         "MetadataChangedException",
         "CommitFailedError",
+        "MetadataChanged",
     ),
     "an executor or what it had written was lost": (
         "ExecutorLostFailure",

@@ -40,7 +40,7 @@ def plot(measured: Sequence[tuple[Case, Result]]) -> str:
     ]
     for index, (case, bar, figure) in enumerate(bars):
         top = ROW * (index + 1)
-        long = min(WIDE, round(WIDE / 2 * figure / bar.most))
+        long = max(0, min(WIDE, round(WIDE / 2 * figure / bar.most)))
         met = "met" if figure <= bar.most else "missed"
         parts += [
             f'<text x="{LEFT - 10}" y="{top + 16}" text-anchor="end">{escape(f"{case.name}: {_named(bar)}")}</text>',

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import signal
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -87,7 +89,7 @@ def test_behind_a_change_of_the_table_nothing_lands(orders: Path, change: Any, b
         bring(orders, number)
     change(orders)
     version = DeltaTable(str(orders)).version()
-    with pytest.raises(MetadataChanged, match="not the table any more"):
+    with pytest.raises(MetadataChanged, match="metadata changed"):
         append(orders, began, lying(orders, 9), "tag")
     assert DeltaTable(str(orders)).version() == version
     assert litter(orders) == []
@@ -139,9 +141,57 @@ def test_nothing_stays_of_an_append_that_fails(orders: Path, monkeypatch: pytest
 def test_processes_side_by_side_take_a_version_each(orders: Path) -> None:
     """Without any lock: every number is there once, and there is no gap."""
     with ProcessPoolExecutor(4, mp_context=get_context("spawn")) as pool:
-        versions = list(pool.map(partial(bring, orders), range(80)))
-    assert sorted(versions) == list(range(1, 81))
-    assert numbers(orders) == list(range(80))
+        versions = list(pool.map(partial(bring, orders), range(48)))
+    assert sorted(versions) == list(range(1, 49))
+    assert numbers(orders) == list(range(48))
+
+
+def keep_on(folder: Path) -> None:
+    """Append one number after another, from the next on."""
+    for number in itertools.count(len(numbers(folder))):
+        bring(folder, number)
+
+
+def test_who_is_killed_leaves_whole_versions_only(orders: Path) -> None:
+    """At whatever moment it dies; the next one goes on behind what has landed, without a number twice or missing."""
+    spawn = get_context("spawn")
+    for turn in range(2):
+        process = spawn.Process(target=keep_on, args=(orders,))
+        process.start()
+        wanted = 25 * (turn + 1)
+        while not (orders / "_delta_log" / f"{wanted:020}.json").exists():
+            assert process.is_alive()
+        process.kill()
+        process.join()
+        landed = numbers(orders)
+        assert len(landed) >= wanted
+        assert landed == list(range(DeltaTable(str(orders)).version()))
+
+
+def test_who_stood_still_behind_a_fence_writes_no_more(orders: Path) -> None:
+    """Wherever it stood: what it had begun fails, and so does all that it begins with what it knew."""
+    began, done = Head.of(orders), orders / "done"
+    process = get_context("spawn").Process(target=one_after_another, args=(orders, began, done))
+    process.start()
+    while not (orders / "_delta_log" / f"{20:020}.json").exists():
+        assert process.is_alive()
+    os.kill(process.pid or 0, signal.SIGSTOP)
+    renamed(orders)
+    fenced = DeltaTable(str(orders)).version()
+    os.kill(process.pid or 0, signal.SIGCONT)
+    process.join()
+    assert done.read_text() == "MetadataChanged"
+    assert DeltaTable(str(orders)).version() == fenced
+    assert numbers(orders) == list(range(fenced - 1))
+
+
+def one_after_another(folder: Path, began: Head, done: Path) -> None:
+    """Append numbers as a run does, to the table as it was known at the beginning; what that ended with is told."""
+    try:
+        for number in itertools.count():
+            append(folder, began, lying(folder, number), "tag")
+    except MetadataChanged as error:
+        done.write_text(type(error).__name__)
 
 
 def test_a_link_that_takes_the_place_of_another_keeps_nobody_apart(

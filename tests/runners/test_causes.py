@@ -8,6 +8,7 @@ import pytest
 from deltalake.exceptions import CommitFailedError
 
 from destinations.deadline import Late
+from destinations.delta_append import MetadataChanged
 from destinations.destination import DestinationError
 from runners.causes import forgotten, is_cancelled, passing, unanswered
 from runners.errors import CarryFailed, WindowTripped
@@ -45,6 +46,7 @@ def wrapped(cause: Exception) -> Exception:
         (SparkSays("[RESPONSE_ALREADY_RECEIVED] INVALID_HANDLE.SESSION_NOT_FOUND on the server"), "a server"),
         (SparkSays("[NO_ACTIVE_SESSION] No active Spark session found."), "a server"),
         (CommitFailedError("Metadata changed since last commit."), "somebody else's commit"),
+        (MetadataChanged("The table's metadata changed since the write began: orders."), "somebody else's commit"),
         (TimeoutError("timed out"), "a server"),
         (ConnectionResetError(104, "Connection reset by peer"), "a server"),
     ],

@@ -68,7 +68,7 @@ class Broken(Exception):
     """A write that the caller was told has failed."""
 
 
-class CommitFailedError(Broken):
+class MetadataChanged(Broken):
     """A write that did not land, for there was a fence since it began."""
 
 
@@ -425,7 +425,7 @@ class Process:
         yield
         transaction = self.transactions.pop(key)
         if transaction.fences != table.fences:
-            raise CommitFailedError("fenced")
+            raise MetadataChanged("fenced")
         if self.world.retries and self.world.may_break():
             raise Broken("TimeoutError: nothing landed")
         transaction.land()
