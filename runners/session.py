@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from origins.errors import WherryError
 from origins.one_disk import say_one_disk
+from runners.jars import KEPT, fetched_by_one
 from runners.reconnecting import impatient, is_blank, made, reconnect, unbound
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ def start(conf: Mapping[str, str], packages: Sequence[str] = (), *, connect: boo
     builder = builder.appName("wherry")
     for key, value in settings.items():
         builder = builder.config(key, value)
-    with _noise_in_a_file() as log, _workers_like_us(), warnings.catch_warnings():
+    with fetched_by_one(settings), _noise_in_a_file() as log, _workers_like_us(), warnings.catch_warnings():
         # The Connect client asks its own server again for what the server was started with, and is told no.
         warnings.filterwarnings("ignore", "Failed to set .* due to \\[CANNOT_MODIFY", UserWarning)
         try:
@@ -421,6 +422,6 @@ def _why(log: str, error: Exception) -> str:
     if missing:
         return (
             f"Spark's JARs could not be fetched: {', '.join(sorted(set(missing)))}. "
-            "They come from Maven Central at the first start and are kept in ~/.ivy2.5.2; is there a network?"
+            f"They come from Maven Central at the first start and are kept in {KEPT}; is there a network?"
         )
     return f"Spark did not start: {error}"
