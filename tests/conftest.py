@@ -21,6 +21,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--spark", choices=["classic", "connect"], default="classic", help="which Spark the tests use")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _width() -> Iterator[None]:
+    """A terminal of 100 columns, whichever one the tests are run in."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("COLUMNS", "100")
+        yield
+
+
 @pytest.fixture(scope="session")
 def spark_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One Spark for all tests, as Wherry starts it."""

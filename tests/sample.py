@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
+
+if TYPE_CHECKING:
+    from xdist.workermanage import WorkerController
 
 T = TypeVar("T")
 
@@ -26,9 +29,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """One number for the whole run."""
+    """One number for the whole run, in all its processes."""
     if config.option.seed is None:
-        config.option.seed = random.SystemRandom().randrange(10_000)
+        given = getattr(config, "workerinput", {})
+        config.option.seed = given.get("seed", random.SystemRandom().randrange(10_000))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: WorkerController) -> None:
+    """One of several processes is told the number."""
+    node.workerinput["seed"] = node.config.option.seed
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -63,3 +63,12 @@ def test_a_number_that_is_none_is_refused(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile(test_many=MANY)
     pytester.runpytest("--long", "few", "-W", "ignore").stderr.fnmatch_lines(["*--long few: a number, or all"])
+
+
+def test_all_processes_of_a_run_choose_the_same(pytester: pytest.Pytester) -> None:
+    """Those of `-n 2`, which would otherwise not agree on what there is to run."""
+    pytester.makeconftest(CONFTEST)
+    pytester.makepyfile(test_many=MANY)
+    result = pytester.runpytest("-n", "2", "-W", "ignore")
+    result.assert_outcomes(passed=2 + 2 + 10)
+    result.stdout.re_match_lines([r".*chosen by --seed \d+"])
