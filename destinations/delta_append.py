@@ -34,6 +34,8 @@ class Head:
     partitions: Sequence[str]
     protocol: tuple[int, int]
     """The versions of Delta's protocol that a reader and a writer must know."""
+    file: tuple[int, int] | None
+    """What tells the version's file in the log from any other of that name; None if it is gone."""
 
     @staticmethod
     def of(folder: Path) -> Head:
@@ -49,22 +51,27 @@ class Head:
             configuration=found.configuration,
             partitions=tuple(found.partition_columns),
             protocol=(protocol.min_reader_version, protocol.min_writer_version),
+            file=_identity(_file(folder, table.version())),
         )
 
     def refreshed(self, folder: Path) -> Head:
-        """The newest, of which only the versions behind this one are read."""
+        """The newest, of which only the versions behind this one are read, if this one is still that of its name."""
         version = self.version
-        if not _file(folder, version).exists():
+        if self.file is None or _identity(_file(folder, version)) != self.file:
             return Head.of(folder)
         for after in _behind(folder, version):
             if _changes(after):
                 return Head.of(folder)
             version += 1
-        return replace(self, version=version)
+        return self if version == self.version else self.at(folder, version)
+
+    def at(self, folder: Path, version: int) -> Head:
+        """The same table at another version."""
+        return replace(self, version=version, file=_identity(_file(folder, version)))
 
     def is_as(self, other: Head) -> bool:
         """Whether the table is the same, whatever rows it has."""
-        return replace(self, version=other.version) == other
+        return replace(self, version=other.version, file=other.file) == other
 
 
 def append(folder: Path, head: Head, files: Sequence[Mapping[str, JSON]], tag: str) -> int:
@@ -150,6 +157,14 @@ def _changes(file: Path) -> bool:
 
 
 _SAME = frozenset({"metaData", "protocol"})
+
+
+def _identity(file: Path) -> tuple[int, int] | None:
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 def _file(folder: Path, version: int) -> Path:

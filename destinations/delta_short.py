@@ -9,7 +9,6 @@ changed since the write began, which is what a fence does.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import json
 import logging
@@ -113,7 +112,7 @@ class ShortWay:
             reached("in-write")
             check()
             version = append(self.folder, head, files, tag)
-            self._known = dataclasses.replace(head, version=version)
+            self._known = head.at(self.folder, version)
             if version % int(head.configuration.get("delta.checkpointInterval") or _INTERVAL) == 0:
                 _checkpoint(self.folder)
 
@@ -270,7 +269,7 @@ def _is_plain(head: Head, table_id: str) -> bool:
     demands = [word for word in ("nullable", "containsNull", "valueContainsNull") if f'"{word}":false' in head.schema]
     reader, writer = head.protocol
     plain = known and not head.partitions and reader == 1 and writer <= 2 and all(said) and not demands
-    return plain and head.id == table_id
+    return plain and head.id == table_id and head.file is not None
 
 
 def _checkpoint(folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shutil
 import signal
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -18,6 +19,7 @@ from deltalake import DeltaTable, Schema, write_deltalake
 
 from destinations.delta_adopted import told_of, write
 from destinations.delta_append import Head, MetadataChanged, append, is_kept_apart
+from destinations.delta_short import ShortWay
 from origins.batch import JSON
 
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -80,7 +82,27 @@ def replaced(folder: Path) -> None:
     write_deltalake(str(folder), pa.table({"name": ["x"]}), mode="overwrite", schema_mode="overwrite")
 
 
-@pytest.mark.parametrize("change", [renamed, replaced])
+def recreated(folder: Path) -> None:
+    """Another table in the same place, which has more versions than the one before."""
+    version = DeltaTable(str(folder)).version()
+    shutil.rmtree(folder)
+    DeltaTable.create(str(folder), Schema.from_json(json.dumps(COLUMNS)))
+    for number in range(version + 2):
+        bring(folder, 100 + number)
+
+
+def test_a_table_of_which_a_checkpoint_alone_is_left_goes_another_way(orders: Path) -> None:
+    """Nobody could tell whether its newest version is still the newest."""
+    bring(orders, 1)
+    there = DeltaTable(str(orders))
+    there.create_checkpoint()
+    assert ShortWay(orders, str(there.metadata().id)).is_open()
+    (orders / "_delta_log" / f"{1:020}.json").unlink()
+    assert numbers(orders) == [1]
+    assert not ShortWay(orders, str(there.metadata().id)).is_open()
+
+
+@pytest.mark.parametrize("change", [renamed, replaced, recreated])
 @pytest.mark.parametrize("behind", [0, 1])
 def test_behind_a_change_of_the_table_nothing_lands(orders: Path, change: Any, behind: int) -> None:
     """Whether the change is the next version or one further on; what a fence writes is such a change."""
