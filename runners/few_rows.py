@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 from destinations.delta_adopted import COLUMNS
 from destinations.delta_adopted import write as written
 from destinations.delta_short import in_arrow
-from origins.batch import JSON
+from origins.batch import JSON, Batch
 
 if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+SMALL = 4 << 20
+"""Bytes up to which a batch is small."""
 MOST_BYTES = 64 << 20
 """Up to so many bytes, once nothing of them is packed, one thread here reads and writes rows more quickly than Spark
 with a few."""
@@ -32,6 +34,11 @@ _SIMPLE = frozenset({
     "boolean", "byte", "short", "integer", "long", "float", "double", "string", "binary", "date", "timestamp",
     "timestamp_ntz",
 })  # fmt: skip
+
+
+def is_small(batch: Batch) -> bool:
+    """Whether few rows can come of it, if its stages make no more of them."""
+    return batch.span.bytes is not None and batch.span.bytes <= SMALL
 
 
 def fetched(frame: DataFrame) -> Any:

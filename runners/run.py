@@ -303,7 +303,7 @@ class Run:
         noticed: set[tuple[str, str]] = set()
 
         def opened(source: Source | None) -> Source | None:
-            runner.lines = opening.lines
+            runner.reading.lines = opening.lines
             for notice in [each for each in notices_of(source) if each not in noticed]:
                 noticed.add(notice)
                 self._say(Noticed(origin=notice[0], message=notice[1]))

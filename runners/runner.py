@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import logging
-import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from destinations.deadline import Deadline
 from destinations.delta import Delta
@@ -21,13 +19,15 @@ from destinations.dlq import DLQ
 from origins.batch import JSON, Batch
 from origins.crash_points import reached
 from origins.errors import OriginError
-from origins.origin import BATCH, Origin
+from origins.origin import Origin
 from origins.protection import Protection
+from runners.ahead import Ahead
 from runners.blame import of_a_row
 from runners.causes import forgotten
 from runners.definitions.secrets import without
+from runners.delivering import Delivering
 from runners.demanding import demanded_now, refuses
-from runners.line import Common, Differs, Line, labels_of, passing
+from runners.line import labels_of, passing
 from runners.nack_window import NackWindow
 from runners.outcome import (
     Alone,
@@ -54,48 +54,24 @@ from runners.outcome import (
     Together,
 )
 from runners.plan import Decision, Plan
-from runners.reconnecting import impatient, reconnect
-from runners.session import ahead, cancel, in_short, is_here, life, named_work
-from runners.session import own as own_session
-from runners.state import REPLAY, is_replay
+from runners.reading import AnyRows, Reading, columns, own
+from runners.reconnecting import reconnect
+from runners.session import ahead, in_short, is_here
+from runners.sessions import Sessions
+from runners.state import is_replay
 from runners.store import Store
 from runners.telling import told
 from runners.upkeep import Upkeep
 
 if TYPE_CHECKING:
-    import pyarrow
     from pyspark.sql import DataFrame, SparkSession
 
     from runners.counting import Tally
     from runners.preparing import Preparation
-    from stages.rows import Marked, Straight
-
-SMALL = 4 << 20
-"""Bytes up to which a batch is small."""
-FEW = 100_000
-"""Rows up to which those of a small batch are few."""
-FEW_REFUSED = 10_000
-"""Refused rows up to which those of any batch are few."""
+    from stages.rows import Marked
 
 T = TypeVar("T")
-AnyRows: TypeAlias = "DataFrame | pyarrow.Table"
-"""Rows that Spark is going to read, or that were read in this process."""
-_PLANNING, _ENDING = "-plans", "-ends"
-"""What the work of the dispatcher's own thread is called, behind the name of all others."""
 log = logging.getLogger("wherry")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ahead:
-    """The rows of a batch, described before it is this batch's turn."""
-
-    plan: str
-    session: SparkSession
-    rows: Future[Any]
-
-    def serves(self, batch: Batch, session: SparkSession) -> bool:
-        """Whether these are the rows of the batch, for whoever works in this session."""
-        return self.plan == batch.plan and self.session is session and self.rows.exception() is None
 
 
 @dataclass
@@ -124,21 +100,21 @@ class Runner:
     """Until when a write may begin; None where nobody can take the pipeline over."""
     explained: int = 3
     """How many refused rows are fetched to say why a batch tripped the window, at most."""
-    lines: Mapping[str, Line] = field(default_factory=dict)
-    """The stages of each origin's rows, once the run is open."""
-    _local: threading.local = field(default_factory=threading.local)
-    _sessions: list[SparkSession] = field(default_factory=list)
-    _pools: list[ThreadPoolExecutor] = field(default_factory=list)
-    _ahead: dict[str, Ahead] = field(default_factory=dict)
-    """The rows of the batch that each lane most likely carries next."""
-    _differing: set[str] = field(default_factory=set)
-    """The origins of which a stage asks what differs from batch to batch."""
+    reading: Reading = field(init=False)
+    """Where rows come from."""
     _in_vain: set[tuple[str, str]] = field(default_factory=set)
     """The lanes with each way in which a batch of theirs could not be decided; with `PICKS` until one has no refused
     row."""
+    _delivering: Delivering = field(init=False)
+    """Where they go."""
+    _sessions: Sessions = field(init=False)
+    _ahead: Ahead = field(default_factory=Ahead)
     _upkeep: Upkeep = field(init=False)
 
     def __post_init__(self) -> None:
+        self.reading = Reading(self.origins, self.destinations)
+        self._delivering = Delivering(self.store, self.keep_original, self.secrets)
+        self._sessions = Sessions(self.spark, self.group, self.pool, self.time_zone, len(self.destinations) + 1)
         self._upkeep = Upkeep(lambda name: self._named(name).keeps_house, self._tend)
 
     def process(self, task: Task) -> Outcome:
@@ -155,8 +131,7 @@ class Runner:
             Tick: self._tick,
         }
         try:
-            spark = self._session()
-            with named_work(spark, self.group, self.pool):
+            with self._sessions.own() as spark:
                 outcome = doing[type(task)](spark, task)
         except Exception as error:
             return Failed(error=told(_batches(task), self._met(error), self.protection))
@@ -165,25 +140,16 @@ class Runner:
 
     def cancel(self) -> None:
         """Cancel what Spark is doing for this run. May be called from another thread."""
-        cancel(self.spark, self.group + _PLANNING)
-        for session in (self.spark, *tuple(self._sessions)):
-            cancel(session, self.group)
+        self._sessions.cancel()
 
-    @contextlib.contextmanager
-    def planning(self) -> Iterator[None]:
+    def planning(self) -> AbstractContextManager[None]:
         """What this thread asks of Spark in here is cancelled with the rest; what it asks later is not."""
-        try:
-            with named_work(self.spark, self.group + _PLANNING, self.pool):
-                yield
-        finally:
-            with named_work(self.spark, self.group + _ENDING, self.pool):
-                pass
+        return self._sessions.planning()
 
     def close(self) -> None:
         """Let the threads go that work beside the runners."""
         self._upkeep.close()
-        for pool in self._pools:
-            pool.shutdown()
+        self._sessions.close()
 
     def listening(self, spark: SparkSession) -> Mapping[str, Callable[[Batch], None]]:
         """The origins that do something when a batch's offset is durable, by name."""
@@ -199,7 +165,7 @@ class Runner:
         from runners.snapshot import rows_of
 
         try:
-            rows = rows_of(self._fetched(spark, batch), columns(batch), most, self.protection)
+            rows = rows_of(self.reading.fetched(spark, batch), columns(batch), most, self.protection)
         except Exception:  # the run has failed already; why is what matters, and may well be the same
             return []
         shown: list[JSON] = without(self.secrets, rows)
@@ -215,7 +181,7 @@ class Runner:
 
         (name,) = task.plan.destinations
         began = time.monotonic()
-        rows, tally = self._described(spark, task, self._ready)
+        rows, tally = self._described(spark, task, self.reading.ready)
         described = time.monotonic() - began
         try:
             reached("before-write", name)
@@ -233,11 +199,11 @@ class Runner:
 
     def _ask_demands(self, spark: SparkSession, batch: Batch) -> None:
         """Go by what destinations demand by now: a table may have got a constraint since the run began."""
-        line = self.lines[batch.origin].demanding({})
-        rows = passing(self._nothing(spark, batch), line.common, {})
+        line = self.reading.lines[batch.origin].demanding({})
+        rows = passing(self.reading.nothing(spark, batch), line.common, {})
         leaving = {name: passing(rows, steps, {}).schema for name, steps in line.branches.items()}
         demands = {name: demanded_now(spark, self.destinations[name], schema) for name, schema in leaving.items()}
-        self.lines = {**self.lines, batch.origin: line.demanding(demands)}
+        self.reading.lines = {**self.reading.lines, batch.origin: line.demanding(demands)}
 
     def _together(self, spark: SparkSession, task: Together) -> Shared | Alone:
         """Whatever one of them raises before the write, it raises again by itself."""
@@ -272,78 +238,22 @@ class Runner:
 
     def _joined(self, spark: SparkSession, carries: Sequence[Carry]) -> tuple[AnyRows, Sequence[Tally]]:
         """The rows of straight batches in one piece, and who counts those of each."""
-        import pyarrow as pa
-
-        from runners.counting import Tally
-
-        tables = []
-        for carry in carries:
-            here = self._here(spark, carry.plan)
-            if here is None:
-                return self._in_one(spark, carries) or self._united(spark, carries)
-            tables.append(here)
-        for carry in carries:
-            self._ahead.pop(carry.plan.batch.lane, None)
-        line = self.lines[carries[0].plan.batch.origin]
-        return pa.concat_tables(tables), [Tally.of_rows(line, table.num_rows) for table in tables]
-
-    def _in_one(self, spark: SparkSession, carries: Sequence[Carry]) -> tuple[DataFrame, Sequence[Tally]] | None:
-        """The rows of straight batches as one frame, and who counts those of each; None where each batch needs a frame
-        of its own."""
-        from runners.counting import Tally
-        from stages.rows import Straight
-
-        first, batches = carries[0].plan, [carry.plan.batch for carry in carries]
-        line = self.lines[first.batch.origin]
-        alike = all((carry.plan.pins, carry.plan.batch.schema) == (first.pins, first.batch.schema) for carry in carries)
-        if not alike or not line.by_row or first.batch.origin in self._differing:
-            return None
-        frame = self.origins[_read_from(first.batch)].fetch_several(spark, [own(batch) for batch in batches])
-        if frame is None:
-            return None
-        tallies = Tally.of_several(line, len(batches))
-        begun = Straight.begin(frame, columns(first.batch), Common(batches), tallies[0].observe, kept=(BATCH,))
-        try:
-            rows = passing(begun, line.common, first.pins).frame.drop(BATCH)
-        except Differs:
-            self._differing.add(first.batch.origin)
-            return None
-        for batch in batches:
-            self._ahead.pop(batch.lane, None)
-        return rows, tallies
-
-    def _united(self, spark: SparkSession, carries: Sequence[Carry]) -> tuple[DataFrame, Sequence[Tally]]:
-        """The rows of straight batches, each described for itself, and who counts them."""
-        described = [self._described(spark, carry, self._ready) for carry in carries]
+        found = self.reading.together(spark, [carry.plan for carry in carries])
+        if found is not None:
+            for carry in carries:
+                self._ahead.drop(carry.plan.batch)
+            return found
+        described = [self._described(spark, carry, self.reading.ready) for carry in carries]
         frames = (_as_frame(spark, rows) for rows, _ in described)
         return functools.reduce(lambda above, below: above.union(below), frames), [tally for _, tally in described]
 
     def _label(self, plan: Plan, name: str) -> Label:
         """The label of a straight batch."""
-        return Label(batch=plan.batch, destination=name, few=self._is_few(plan), deadline=self.deadline)
-
-    def _is_few(self, plan: Plan) -> bool:
-        """Whether the batch's rows are surely few, behind all stages as well."""
-        return _is_small(plan.batch) and not any(step.stage.changes_rows for step in self._line(plan).steps)
+        return Label(batch=plan.batch, destination=name, few=self.reading.is_few(plan), deadline=self.deadline)
 
     def _parted(self, labels: Sequence[Label], error: Exception) -> None:
         said = self.protection.words(error, in_short(error))
         log.warning("the batches of %s lanes go one by one: %s", len(labels), said)
-
-    def _ready(self, spark: SparkSession, plan: Plan) -> tuple[AnyRows, Tally]:
-        """The rows of a straight batch, read already where that takes no Spark, and who counts them."""
-        from runners.counting import Tally
-
-        here = self._here(spark, plan)
-        return self._straight(spark, plan) if here is None else (here, Tally.of_rows(self._line(plan), here.num_rows))
-
-    def _here(self, spark: SparkSession, plan: Plan) -> pyarrow.Table | None:
-        """The rows of a straight batch, read in this process; None where they have to pass a stage, or have to be read
-        by Spark."""
-        (name,) = plan.destinations
-        if self._line(plan).steps or not self._is_few(plan) or not self.destinations[name].takes_by("write_here"):
-            return None
-        return self.origins[_read_from(plan.batch)].fetch_here(spark, own(plan.batch))
 
     def _written_straight(self, spark: SparkSession, name: str, rows: AnyRows, labels: Sequence[Label]) -> Written:
         import pyarrow as pa
@@ -352,33 +262,22 @@ class Runner:
         written = destination.write_here(spark, rows.to_reader(), labels) if isinstance(rows, pa.Table) else None
         return destination.write(spark, _as_frame(spark, rows), labels) if written is None else written
 
-    def _straight(self, spark: SparkSession, plan: Plan) -> tuple[DataFrame, Tally]:
-        """The rows of a straight batch as Spark reads them, and who counts them."""
-        from runners.counting import Tally
-        from stages.rows import Straight
-
-        batch, line = plan.batch, self.lines[plan.batch.origin]
-        tally = Tally.of(line, self.origins[_read_from(batch)].count(own(batch)))
-        rows = Straight.begin(self._fetched(spark, batch), columns(batch), labels_of(batch), tally.observe)
-        return passing(rows, line.common, plan.pins).frame, tally
-
     def _described(self, spark: SparkSession, task: Carry | Prepare, describe: Callable[[SparkSession, Plan], T]) -> T:
         """The task's rows, described by this or, while those before were carried, already in another thread; there
         those of the next batch are described from then on."""
         batch, ahead = task.plan.batch, task.ahead
-        begun, rows = self._ahead.pop(batch.lane, None), None
-        if begun is not None and begun.serves(batch, spark):
-            self.origins[_read_from(batch)].check(spark, own(batch))
-            rows = begun.rows.result()
-        described: T = describe(spark, task.plan) if rows is None else rows
+        rows = self._ahead.taken(batch, spark)
+        if rows is not None:
+            self.reading.origin(batch).check(spark, own(batch))
+        described: T = describe(spark, task.plan) if rows is None else rows.result()
         if ahead is not None:
-            coming = self._pool().submit(self._in_case, spark, ahead)
-            self._ahead[batch.lane] = Ahead(plan=ahead.batch.plan, session=spark, rows=coming)
+            coming = self._sessions.helpers().submit(self._in_case, spark, ahead)
+            self._ahead.begin(ahead.batch, spark, coming)
         return described
 
     def _in_case(self, spark: SparkSession, plan: Plan) -> object:
-        with named_work(spark, self.group, self.pool):
-            return self._ready(spark, plan) if plan.straight else self._marked(spark, plan)
+        with self._sessions.named(spark):
+            return self.reading.ready(spark, plan) if plan.straight else self._marked(spark, plan)
 
     def _prepare(self, spark: SparkSession, task: Prepare) -> Prepared:
         from runners.preparing import COPIES, PICKS
@@ -387,7 +286,7 @@ class Runner:
             preparation, frame = self._described(spark, task, self._marked)
             lane = task.plan.batch.lane
             ways = [way for way in (COPIES, PICKS) if is_here(spark) and (lane, way) not in self._in_vain]
-            prepared = preparation.decide(frame, few=self._is_few(task.plan), ways=ways)
+            prepared = preparation.decide(frame, few=self.reading.is_few(task.plan), ways=ways)
             self._in_vain |= {(lane, way) for way in preparation.in_vain}
             if not prepared.counts.nacked and PICKS not in preparation.in_vain:
                 self._in_vain.discard((lane, PICKS))
@@ -431,19 +330,19 @@ class Runner:
         from stages.rows import Marked
 
         batch = plan.batch
-        origin = self.origins[_read_from(batch)]
+        origin = self.reading.origin(batch)
         preparation = Preparation(
             spark=spark,
             store=self.store,
             name=f"{batch.plan}-{uuid.uuid4().hex[:8]}",
-            line=self._line(plan),
+            line=self.reading.line(plan),
             pins=plan.pins,
             order=origin.parts(own(batch)),
             protected=self.protection.columns,
             lying=lambda: origin.files_here(spark, own(batch)),
             check=lambda: origin.check(spark, own(batch)),
         )
-        frame = self._fetched(spark, batch, places=True)
+        frame = self.reading.fetched(spark, batch, places=True)
         return preparation, Marked.begin(frame, columns(batch), labels_of(batch), preparation.keep)
 
     def _deliver(self, spark: SparkSession, task: Deliver) -> Landed:
@@ -456,12 +355,11 @@ class Runner:
             return ended
 
         def beside(name: str) -> Written | Exception:
-            session = self._session()
-            with named_work(session, self.group, self.pool):
+            with self._sessions.own() as session:
                 return deliver(session, name)
 
         first, *others = task.names
-        started = [(name, self._pool().submit(beside, name)) for name in others]
+        started = [(name, self._sessions.helpers().submit(beside, name)) for name in others]
         ended = {first: deliver(spark, first), **{name: each.result() for name, each in started}}
         if task.plan.destinations[-1] in task.names:
             reached("after-writes")
@@ -483,62 +381,10 @@ class Runner:
         return written
 
     def _written(self, spark: SparkSession, task: Deliver, name: str) -> Written:
-        from destinations.dead_letters import dead_letters, lacking
-        from runners.preparing import refused_rows, rows_for
-
-        batch, decision = task.plan.batch, task.decision
-        count = decision.counts.nacked if name == DLQ else decision.counts.branches[name].expected
-        label = Label(
-            batch=batch,
-            destination=name,
-            few=_is_small(batch) and count <= FEW and not decision.again,
-            deadline=self.deadline,
-        )
-        written = self._written_here(spark, decision, label, count)
-        if written is not None:
-            return written
-        if name == DLQ:
-            refused = refused_rows(spark, self.store, decision)
-            rows = dead_letters(
-                refused, batch, original=self.keep_original, secrets=self.secrets, replayed=_replayed(batch)
-            )
-            if decision.again:
-                assert isinstance(self.dlq, Delta), "another one could not tell what it has"
-                rows = lacking(spark, self.dlq, rows, batch)
-        else:
-            rows = rows_for(spark, self.store, decision, name)
-        return self._named(name).write(spark, rows, [label])
-
-    def _written_here(self, spark: SparkSession, decision: Decision, label: Label, count: int) -> Written | None:
-        """Deliver rows without Spark: in the files in which they lie, or read in this process. None, with nothing
-        written, where Spark has to read them."""
-        from runners.preparing import files_for, rows_here_for
-
-        refused, destination = label.destination == DLQ, self._named(label.destination)
-        if decision.again:
-            return None
-        files = () if refused or not destination.takes_by("write_files") else files_for(self.store, decision)
-        written = destination.write_files(spark, files, label) if files else None
-        many = refused and not label.few and count > FEW_REFUSED
-        if written is not None or many or not destination.takes_by("write_here"):
-            return written
-        if refused:
-            rows = self._refused_here(decision, label.batch)
-        else:
-            rows = rows_here_for(self.store, decision, label.destination)
-        return None if rows is None else destination.write_here(spark, rows, [label])
-
-    def _refused_here(self, decision: Decision, batch: Batch) -> pyarrow.RecordBatchReader | None:
-        from destinations.few_dead_letters import few_dead_letters
-        from runners.preparing import refused_rows_here
-
-        refused = refused_rows_here(self.store, decision)
-        if refused is None:
-            return None
-        letters = few_dead_letters(
-            refused, batch, original=self.keep_original, secrets=self.secrets, replayed=_replayed(batch)
-        )
-        return letters.to_reader()
+        decision = task.decision
+        label = Label(batch=task.plan.batch, destination=name, deadline=self.deadline)
+        rows = decision.counts.nacked if name == DLQ else decision.counts.branches[name].expected
+        return self._delivering.written(spark, self._named(name), label, decision, rows)
 
     def _ask(self, spark: SparkSession, task: Ask) -> Answers:
         found: dict[str, Written] = {}
@@ -567,9 +413,10 @@ class Runner:
     def _count(self, spark: SparkSession, task: Count) -> Counted:
         batch = task.plan.batch
         try:
-            known = batch.origin in self.lines  # while an earlier run's batches are finished, no stages are open yet
-            left = self._straight(spark, task.plan)[0].count() if known and task.written.rows is None else None
-            return Counted(read=self._fetched(spark, batch).count(), left=left)
+            # While an earlier run's batches are finished, no stages are open yet.
+            known = batch.origin in self.reading.lines
+            left = self.reading.straight(spark, task.plan)[0].count() if known and task.written.rows is None else None
+            return Counted(read=self.reading.fetched(spark, batch).count(), left=left)
         except OriginError as error:
             log.warning("batch %s of lane %s was delivered; its rows as read: %s", batch.number, batch.lane, error)
             return Counted(read=None)
@@ -591,7 +438,7 @@ class Runner:
         from runners.preparing import rows_for
 
         batch = task.plan.batch
-        opened = batch.origin in self.lines
+        opened = batch.origin in self.reading.lines
         for name in task.plan.destinations:
             rows = rows_for(spark, self.store, task.decision, name)
             try:
@@ -608,71 +455,30 @@ class Runner:
 
     def _is_same_again(self, plan: Plan) -> bool:
         """Whether the batch, decided once more, is the same one, and the DLQ can tell what it has of it."""
-        origin = self.origins[_read_from(plan.batch)]
-        return self._line(plan).repeatable and origin.repeatable and isinstance(self.dlq, Delta)
+        origin = self.reading.origin(plan.batch)
+        return self.reading.line(plan).repeatable and origin.repeatable and isinstance(self.dlq, Delta)
 
     def _tick(self, spark: SparkSession, task: Tick) -> Ticked:
-        batch, line = task.batch, self.lines[task.batch.origin]
-        rows = passing(self._nothing(spark, batch), line.common, {})
+        batch, line = task.batch, self.reading.lines[task.batch.origin]
+        rows = passing(self.reading.nothing(spark, batch), line.common, {})
         for name, steps in line.branches.items():
             own_rows = passing(rows, steps, {})
             self.destinations[name].tick(spark, own_rows.frame, Label(batch=batch, destination=name))
         return Ticked()
 
-    def _nothing(self, spark: SparkSession, batch: Batch) -> Straight:
-        """No rows, with the columns that the batch's rows have when they are read."""
-        from pyspark.sql.types import StructType
-
-        from stages.rows import Straight
-
-        nothing = spark.createDataFrame([], StructType.fromJson(json.loads(batch.schema)))
-        return Straight.begin(nothing, columns(batch), labels_of(batch), lambda frame, _: frame)
-
     def _tend(self, name: str) -> None:
-        spark = self._session()
-        with named_work(spark, self.group, self.pool):
+        with self._sessions.own() as spark:
             self._named(name).tend(spark)
-
-    def _fetched(self, spark: SparkSession, batch: Batch, *, places: bool = False) -> DataFrame:
-        origin = self.origins.get(_read_from(batch))
-        if origin is None:
-            raise OriginError(f"There is no origin '{batch.origin}' any more.", hint="Put it back under that name.")
-        return origin.fetch(spark, own(batch), places=places)
-
-    def _line(self, plan: Plan) -> Line:
-        """The way of a batch's rows; those of the DLQ go to some destinations only, and what the others would refuse
-        is nobody's concern."""
-        line = self.lines[plan.batch.origin]
-        if not is_replay(plan.batch.lane):
-            return line
-        return replace(line, branches={name: line.branches[name] for name in plan.destinations})
 
     def _named(self, name: str) -> Destination:
         return self.dlq if name == DLQ else self.destinations[name]
-
-    def _pool(self) -> ThreadPoolExecutor:
-        """The threads beside this one."""
-        pool: ThreadPoolExecutor | None = getattr(self._local, "pool", None)
-        if pool is None:
-            pool = self._local.pool = ThreadPoolExecutor(len(self.destinations) + 1, "wherry-beside")
-            self._pools.append(pool)
-        return pool
-
-    def _session(self) -> SparkSession:
-        session: SparkSession | None = getattr(self._local, "session", None)
-        if session is None or self._local.life is not life(self.spark):
-            session = own_session(self.spark, self.time_zone)
-            impatient(session)
-            self._local.session, self._local.life = session, life(self.spark)
-            self._sessions.append(session)
-        return session
 
     def _met(self, error: Exception) -> Exception:
         """The error that a task of this thread met. Where its session was forgotten there is another one for the next
         task; else why there is none is the error."""
         if not forgotten(error):
             return error
-        self._local.session = None
+        self._sessions.lose()
         try:
             reconnect(self.spark)
             if self.deadline is not None:
@@ -688,34 +494,10 @@ def _as_frame(spark: SparkSession, rows: AnyRows) -> DataFrame:
     return spark.createDataFrame(rows) if isinstance(rows, pa.Table) else rows
 
 
-def _replayed(batch: Batch) -> Sequence[str]:
-    """The refused rows that the batch carries again, by their places in it."""
-    return batch.span.parts if is_replay(batch.lane) else ()
-
-
-def _is_small(batch: Batch) -> bool:
-    return batch.span.bytes is not None and batch.span.bytes <= SMALL
-
-
 def _batches(task: Task) -> Sequence[Batch]:
     if isinstance(task, Tick):
         return [task.batch]
     return [each.plan.batch for each in (task.carries if isinstance(task, Together) else [task])]
-
-
-def _read_from(batch: Batch) -> str:
-    """The name under which the runner knows where a batch's rows are read."""
-    return REPLAY if is_replay(batch.lane) else batch.origin
-
-
-def own(batch: Batch) -> Batch:
-    """The batch as its origin knows it: with the origin's own name of the lane."""
-    return replace(batch, lane=batch.lane.rpartition("/")[2])
-
-
-def columns(batch: Batch) -> tuple[str, ...]:
-    """The names of the columns that the batch was planned with."""
-    return tuple(field["name"] for field in json.loads(batch.schema)["fields"])
 
 
 def _shown(nack: Mapping[str, str]) -> Mapping[str, JSON]:

@@ -24,7 +24,7 @@ from runners.place import Place, check_pipeline
 from runners.plan import Plan
 from runners.previews.preview import BatchPreview, Preview
 from runners.protected import check_protected
-from runners.runner import columns, own
+from runners.reading import columns, own
 from runners.session import in_short, obtain
 from runners.session import own as own_session
 from runners.source import Feed, Source

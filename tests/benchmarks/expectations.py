@@ -1,4 +1,5 @@
-"""Three expectations of rows on 1,000,000 rows, those that fail in the DLQ, beside Great Expectations' own validation.
+"""Three expectations of rows on 1,000,000 rows, those that fail in the DLQ, beside Great Expectations' own validation;
+in a pipeline that changes nothing, and behind a stage that changes a column.
 
 Both sides begin with the same parquet file. Theirs validates a frame that is cached already, which favours it; ours is
 the batch of a run whose lane has had refused rows, with the expectations and without any.
@@ -6,18 +7,20 @@ the batch of a run whose lane has had refused rows, with the expectations and wi
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from origins.batch import JSON
 from stages import gx
 from stages.expectation import expectation
 from tests.benchmarks.carried import carried, define
 from tests.benchmarks.case import Bar, Case, Taken, Way, in_turns, session
-from tests.benchmarks.landing import SCHEMA, land_parquet
+from tests.benchmarks.landing import AMOUNT, SCHEMA, land_parquet
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,20 +34,22 @@ RULES = {
 NONE, THREE, THEIRS, ADDED = "no expectation", "three expectations", "Great Expectations, SUMMARY", "what three add"
 
 
-def judged(place: Path, turns: int) -> Taken:
-    """One batch of 1,000,000 rows, 1,000 of which fail, behind two small ones that fail, as in a run that goes on."""
+def judged(place: Path, turns: int, *, behind: Sequence[JSON] = ()) -> Taken:
+    """One batch of 1,000,000 rows, 1,000 of which fail, behind two small ones that fail, as in a run that goes on; the
+    rules stand behind these stages."""
     spark = session()
     land_parquet(spark, place / "rows", 2_000, files=2)
     first = {*(place / "rows").glob("*.parquet")}
     land_parquet(spark, place / "rows", ROWS, files=1)
     for file in first:
         file.rename(file.with_name(f"a-{file.name}"))
+    three = [*behind, {"expect": [{name: of} for name, of in RULES.items()]}]
     frame = spark.read.parquet(str(place / "rows")).where(f"id < {ROWS}")
     cached = frame.cache()
     cached.count()
     ways: dict[str, Way] = {
-        NONE: lambda where, turn: _carried(where, turn, place / "rows", []),
-        THREE: lambda where, turn: _carried(where, turn, place / "rows", [{name: of} for name, of in RULES.items()]),
+        NONE: lambda where, turn: _carried(where, turn, place / "rows", behind),
+        THREE: lambda where, turn: _carried(where, turn, place / "rows", three),
         THEIRS: lambda where, turn: _theirs(spark, cached),
     }
     taken = in_turns(ways, place, turns)
@@ -52,13 +57,13 @@ def judged(place: Path, turns: int) -> Taken:
     return {**taken, ADDED: added}
 
 
-def _carried(where: Path, turn: int, rows: Path, rules: list[dict[str, object]]) -> Iterator[float]:
+def _carried(where: Path, turn: int, rows: Path, stages: Sequence[JSON]) -> Iterator[float]:
     own, spent = where / str(turn), [0.0]
     own.mkdir(parents=True)
-    stages = f"stages:\n  - expect: {json.dumps(rules)}\n" if rules else ""
     file = define(
         own,
-        f'origin: {{files: {{path: "{rows}/*.parquet", format: parquet, schema: "{SCHEMA}"}}}}\n{stages}'
+        f'origin: {{files: {{path: "{rows}/*.parquet", format: parquet, schema: "{SCHEMA}"}}}}\n'
+        f"stages: {json.dumps(list(stages))}\n"
         "destinations: [delta: {path: tables/orders}]\ndlq: {window: 0}\nrun: {batch: {files: 1}}\n",
     )
     list(carried(file, 3, lambda event: spent.append(sum(event.seconds.values()))))
@@ -83,6 +88,13 @@ CASES = (
         name="expectations",
         says="three expectations of rows, 1,000,000 rows, 1,000 of them into the DLQ",
         measure=judged,
+        turns=5,
+        bars=(Bar(of=ADDED, to=THEIRS, most=0.5),),
+    ),
+    Case(
+        name="expectations_changed",
+        says="the same behind a stage that casts a column",
+        measure=functools.partial(judged, behind=[{"cast": {"amount": AMOUNT}}]),
         turns=5,
         bars=(Bar(of=ADDED, to=THEIRS, most=0.5),),
     ),

@@ -54,7 +54,7 @@ run: {batch: {files: FILES}}
 @pytest.fixture(autouse=True)
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every batch counts as a large one."""
-    monkeypatch.setattr("runners.runner.SMALL", 0)
+    monkeypatch.setattr("runners.few_rows.SMALL", 0)
 
 
 def order(number: int, **other: Any) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def with_setting(monkeypatch: pytest.MonkeyPatch, key: str, value: str) -> None:
         session.conf.set(key, value)
         return session
 
-    monkeypatch.setattr("runners.runner.own_session", set_up)
+    monkeypatch.setattr("runners.sessions.own_session", set_up)
 
 
 def outcome(place: Place, files: int = 2) -> tuple[Any, ...]:

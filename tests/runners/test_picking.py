@@ -43,7 +43,7 @@ OF_A_RUN = ("id", "plan", "run", "nacked_at", "read_at", "path")
 @pytest.fixture(autouse=True)
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every batch counts as a large one."""
-    monkeypatch.setattr("runners.runner.SMALL", 0)
+    monkeypatch.setattr("runners.few_rows.SMALL", 0)
 
 
 def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:

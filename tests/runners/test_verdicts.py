@@ -99,7 +99,7 @@ def test_a_batch_without_refusals_is_read_by_nobody_to_count_it(
         return groups_of(spark, store, name)
 
     monkeypatch.setattr("runners.preparing.groups_of", noted)
-    monkeypatch.setattr("runners.runner.SMALL", 0)
+    monkeypatch.setattr("runners.few_rows.SMALL", 0)
     place.land("a.json", [order(number) for number in range(1, 8)])
     place.land("b.json", [order(8, amount="x" if bad else "8")])
     report = place.load(TWO).run()
