@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from origins.batch import JSON
+from origins.parquet_here import LEGACY
 
 if TYPE_CHECKING:
     import pyarrow
@@ -33,6 +35,8 @@ _NOTED = ("byte", "short", "integer", "long", "string", "date")
 """Those of which a file of Spark's notes them itself, in a form that Python compares as Spark does."""
 _LONGEST = 32
 """The characters of a text that are enough to compare it."""
+_LAST = "\U0010ffff"
+"""No character comes behind it."""
 _GROUP = 64 << 20
 """The bytes, before they are packed, that lie together in a file."""
 
@@ -48,13 +52,14 @@ class Adoptable:
 
     @staticmethod
     def of(files: Sequence[Path]) -> Adoptable | None:
-        """Of these files; None if Spark did not write them, or not with one schema."""
+        """Of these files; None if Spark did not write them, or not with one schema, or with the days of another
+        calendar."""
         from pyarrow import parquet
 
         footers = {file: parquet.read_metadata(file) for file in files}
         told = {(footer.metadata or {}).get(COLUMNS.encode()) for footer in footers.values()}
         (columns,) = told if len(told) == 1 else [None]
-        if columns is None:
+        if columns is None or any(LEGACY & set(footer.metadata) for footer in footers.values()):
             return None
         filled = [file for file, footer in footers.items() if footer.num_rows]
         return Adoptable(filled, json.loads(columns), sum(footer.num_rows for footer in footers.values()))
@@ -103,22 +108,28 @@ def write(pieces: Iterable[pyarrow.Table], schema: pyarrow.Schema, columns: str,
 def _grouped(pieces: Iterable[pyarrow.Table]) -> Iterator[list[pyarrow.Table]]:
     """The pieces, as many together as lie together in a file."""
     group: list[pyarrow.Table] = []
+    size = 0
     for piece in pieces:
         group.append(piece)
-        if sum(each.nbytes for each in group) >= _GROUP:
+        size += piece.nbytes
+        if size >= _GROUP:
             yield group
-            group = []
+            group, size = [], 0
     if group:
         yield group
 
 
 def bring(files: Mapping[str, Path], folder: Path) -> None:
-    """The files under these names in the folder, too."""
+    """The files under these names in the folder, too, as new ones: what clears the folder up may take old ones for
+    left over."""
     for name, file in files.items():
+        here = folder / name
         try:
-            (folder / name).hardlink_to(file)
-        except OSError:  # another disk, or one that knows no links
-            shutil.copyfile(file, folder / name)
+            here.hardlink_to(file)
+            os.utime(here)
+        except OSError:  # another disk, one that knows no links, or a file of somebody else's
+            here.unlink(missing_ok=True)
+            shutil.copyfile(file, here)
 
 
 def statistics(file: Path, kinds: Mapping[str, str]) -> dict[str, JSON]:
@@ -165,6 +176,8 @@ def _ends(column: pyarrow.Array, kind: str) -> list[Any]:
 
     if kind.partition("(")[0] not in _COMPARED or (pa.types.is_decimal(column.type) and column.type.precision > _EXACT):
         return []
+    if kind == "timestamp":
+        column = column.cast(pa.timestamp("us", column.type.tz))
     plain = {"string": pa.binary(), "date": pa.int32(), "timestamp": pa.int64()}.get(kind)
     found = pc.min_max(column if plain is None else column.cast(plain)).as_py()
     values = [value for value in found.values() if value is not None]
@@ -178,7 +191,9 @@ def _told(value: Any, kind: str, *, highest: bool) -> JSON:
     try:
         if kind == "string":
             text = value.decode()
-            return text if len(text) <= _LONGEST else None if highest else text[:_LONGEST]
+            if len(text) <= _LONGEST or not highest:
+                return text[:_LONGEST]
+            return None if text[_LONGEST] == _LAST else text[:_LONGEST] + _LAST
         if kind == "date":
             return (_BEGIN + timedelta(days=value)).date().isoformat()
         if kind == "timestamp":
@@ -187,4 +202,6 @@ def _told(value: Any, kind: str, *, highest: bool) -> JSON:
             return f"{moment:%Y-%m-%dT%H:%M:%S}.{millis % 1000:03}Z".rjust(24, "0")
     except (UnicodeDecodeError, OverflowError):
         return None
+    if isinstance(value, float) and value == 0:  # there may be the other zero, too, and some readers order them
+        return 0.0 if highest else -0.0
     return float(value) if isinstance(value, Decimal) else value

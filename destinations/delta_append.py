@@ -1,17 +1,18 @@
 """An append to a plain Delta table on this machine: one file in its log, which takes the next version or fails.
 
 A version's file is linked under its name, which only one can do. Behind the version that a write began at nothing may
-have changed what the table is: no columns, no property, no rule, and no fence.
+have changed what the table is: no columns, no property, no rule, and no fence, also if it was taken back since.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -36,12 +37,15 @@ class Head:
     """The versions of Delta's protocol that a reader and a writer must know."""
     file: tuple[int, int] | None
     """What tells the version's file in the log from any other of that name; None if it is gone."""
+    seen: float
+    """When this was known to be the newest, by a clock that goes on while the machine sleeps."""
 
     @staticmethod
     def of(folder: Path) -> Head:
         """The newest. Raises `DeltaError` or `OSError` where it cannot be read."""
         from deltalake import DeltaTable
 
+        seen = _now()
         table = DeltaTable(str(folder))
         found, protocol = table.metadata(), table.protocol()
         return Head(
@@ -52,43 +56,61 @@ class Head:
             partitions=tuple(found.partition_columns),
             protocol=(protocol.min_reader_version, protocol.min_writer_version),
             file=_identity(_file(folder, table.version())),
+            seen=seen,
         )
 
     def refreshed(self, folder: Path) -> Head:
-        """The newest, of which only the versions behind this one are read, if this one is still that of its name."""
-        version = self.version
-        if self.file is None or _identity(_file(folder, version)) != self.file:
-            return Head.of(folder)
-        for after in _behind(folder, version):
-            if _changes(after):
-                return Head.of(folder)
-            version += 1
-        return self if version == self.version else self.at(folder, version)
+        """The newest, whatever happened behind this one."""
+        return self.moved(folder) or Head.of(folder)
 
-    def at(self, folder: Path, version: int) -> Head:
-        """The same table at another version."""
-        return replace(self, version=version, file=_identity(_file(folder, version)))
+    def moved(self, folder: Path) -> Head | None:
+        """The newest, of which only the versions behind this one are read; None where one of them changes what the
+        table is, or nobody can tell any more."""
+        now, version = _now(), self.version
+        try:
+            if not self.stands(folder):
+                return None
+            for after in _behind(folder, version):
+                if _changes(after):
+                    return None
+                version += 1
+        except FileNotFoundError:
+            return None
+        if self.is_old() and any(found > version for found, _ in _checkpoints(folder)):
+            return None
+        return replace(self, version=version, file=_identity(_file(folder, version)), seen=now)
 
-    def is_as(self, other: Head) -> bool:
-        """Whether the table is the same, whatever rows it has."""
-        return replace(self, version=other.version, file=other.file) == other
+    def stands(self, folder: Path) -> bool:
+        """Whether the version's file is still there."""
+        return self.file is not None and _identity(_file(folder, self.version)) == self.file
+
+    def is_old(self) -> bool:
+        """Whether versions may have come behind it and been cleaned away again, in any order. What may be appended to
+        in this way keeps its log for a day at least."""
+        return _now() - self.seen > _RECENT
 
 
-def append(folder: Path, head: Head, files: Sequence[Mapping[str, JSON]], tag: str) -> int:
-    """Add these files to the table in one version that carries the tag; which it is. Raises `MetadataChanged` if the
-    table is not as the head has it, and `OSError` if nothing could be written."""
+def append(
+    folder: Path, began: Head, files: Sequence[Mapping[str, JSON]], tag: str, check: Callable[[], None] = lambda: None
+) -> Head:
+    """Add these files to the table in one version that carries the tag; the table with it. Raises `MetadataChanged` if
+    anything changed what the table is since the write began, `OSError` if nothing could be written, and what `check`
+    raises, the last thing that is done before."""
     whole = folder / "_delta_log" / f".{uuid.uuid4()}.tmp"
     try:
-        whole.write_text(_told(files, tag, head.version), encoding="utf-8")
+        whole.write_text(_told(files, tag, began.version), encoding="utf-8")
+        head = _moved(began, folder)
+        check()
         while not _linked(whole, _file(folder, head.version + 1)):
-            later = head.refreshed(folder)
-            if not later.is_as(head) or later.version == head.version:
-                raise MetadataChanged(f"The table's metadata changed since the write began: {folder}.")
+            later = _moved(head, folder)
+            if later.version == head.version:
+                raise MetadataChanged(f"The log of {folder} was cleaned up while the write was under way.")
             head = later
-        _see_that_it_counts(folder, head.version + 1)
+        _see_that_it_counts(folder, head)
     finally:
         whole.unlink(missing_ok=True)
-    return head.version + 1
+    version = head.version + 1
+    return replace(head, version=version, file=_identity(_file(folder, version)))
 
 
 def is_kept_apart(folder: Path) -> bool:
@@ -112,11 +134,24 @@ def _linked(file: Path, name: Path) -> bool:
     return True
 
 
-def _see_that_it_counts(folder: Path, version: int) -> None:
-    """Where the version before this one was cleaned away meanwhile, this one was too, and its name was free again: what
-    stands there is in no table."""
-    if not _file(folder, version - 1).exists():
-        _file(folder, version).unlink(missing_ok=True)
+def _moved(head: Head, folder: Path) -> Head:
+    later = head.moved(folder)
+    if later is None:
+        why = "The table's metadata changed since the write began, or its log was cleaned up"
+        raise MetadataChanged(f"{why}: {folder}.")
+    return later
+
+
+def _see_that_it_counts(folder: Path, head: Head) -> None:
+    """Where the version behind the head was cleaned away meanwhile its name was free again, and what stands there now
+    is in no table: a checkpoint above is older. Nor is it in this table if another one has taken its place."""
+    linked = _file(folder, head.version + 1)
+    passed = head.is_old() and any(
+        version > head.version + 1 and file.stat().st_ctime_ns <= linked.stat().st_ctime_ns
+        for version, file in _checkpoints(folder)
+    )
+    if passed or not head.stands(folder):
+        linked.unlink(missing_ok=True)
         raise MetadataChanged(f"The log of {folder} was cleaned up while the write was under way.")
 
 
@@ -150,6 +185,12 @@ def _behind(folder: Path, version: int) -> Iterator[Path]:
         yield file
 
 
+def _checkpoints(folder: Path) -> list[tuple[int, Path]]:
+    """The versions at which the log is summed up, with the files that do it."""
+    with os.scandir(folder / "_delta_log") as entries:
+        return [(int(each.name[:20]), Path(each.path)) for each in entries if _CHECKPOINT.match(each.name)]
+
+
 def _changes(file: Path) -> bool:
     """Whether this version changes what the table is, beside its rows."""
     with file.open(encoding="utf-8") as lines:
@@ -157,6 +198,14 @@ def _changes(file: Path) -> bool:
 
 
 _SAME = frozenset({"metaData", "protocol"})
+_CHECKPOINT = re.compile(r"\d{20}\.checkpoint\.")
+_RECENT = 60.0
+"""For so many seconds a head is surely not below a checkpoint behind which the log was cleaned up."""
+_COUNTS_SLEEP = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def _now() -> float:
+    return time.clock_gettime(_COUNTS_SLEEP)
 
 
 def _identity(file: Path) -> tuple[int, int] | None:

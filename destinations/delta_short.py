@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from destinations.delta_adopted import Adoptable, bring, renamed, told_of, write
-from destinations.delta_append import Head, MetadataChanged, append, is_kept_apart
+from destinations.delta_append import Head, append, is_kept_apart
 from origins.batch import JSON
 from origins.crash_points import reached
 
@@ -35,10 +35,12 @@ UNUSABLE = re.compile(r"[\x00-\x1f\x7f\[\]\\^|]|%[0-9A-Fa-f]{2}")
 """What may not stand in the name of a folder that `deltalake` works in."""
 
 _PROPERTIES = frozenset({
-    "delta.appendOnly", "delta.checkpointInterval", "delta.deletedFileRetentionDuration", "delta.isolationLevel",
-    "delta.logRetentionDuration",
+    "delta.appendOnly", "delta.checkpointInterval", "delta.isolationLevel",
 })  # fmt: skip
-"""The properties of Delta's that change nothing of how rows are appended, or that `deltalake` minds."""
+"""The properties of Delta's that change nothing of how rows are appended."""
+_KEPT = frozenset({"delta.deletedFileRetentionDuration", "delta.logRetentionDuration"})
+_DAYS_OR_MORE = re.compile(r"interval [1-9]\d* (day|week)s?")
+"""How long a table may keep what is gone: at least a day, in words that `deltalake` understands as Delta does."""
 _SIMPLE = frozenset({"boolean", "byte", "short", "integer", "long", "float", "double", "string", "binary"})
 _DATED = frozenset({"date", "timestamp"})
 _DAYS = (-719_162, 2_932_896)
@@ -105,15 +107,14 @@ class ShortWay:
 
     def commit(self, began: Head, files: Sequence[Mapping[str, JSON]], tag: str, check: Callable[[], None]) -> None:
         """Add these files, which lie there, as `ShortWrite.commit` does."""
-        with self._lock:
-            head = began.refreshed(self.folder)
-            if not head.is_as(began):
-                raise MetadataChanged(f"The table's metadata changed since the write began: {self.folder}.")
+
+        def last() -> None:
             reached("in-write")
             check()
-            version = append(self.folder, head, files, tag)
-            self._known = head.at(self.folder, version)
-            if version % int(head.configuration.get("delta.checkpointInterval") or _INTERVAL) == 0:
+
+        with self._lock:
+            self._known = append(self.folder, began, files, tag, last)
+            if self._known.version % int(began.configuration.get("delta.checkpointInterval") or _INTERVAL) == 0:
                 _checkpoint(self.folder)
 
     def _refreshed(self) -> Head | None:
@@ -168,9 +169,9 @@ class ShortWrite:
     def take(self, found: Adoptable, tag: str, check: Callable[[], None] = lambda: None) -> None:
         """The same with files, which lie in the table's folder too behind it, under other names."""
         files = renamed(found)
-        told = told_of(files, found.columns)
         with self._unless_begun(list(files), check) as check_then:
             bring(files, self._way.folder)
+            told = told_of({name: self._way.folder / name for name in files}, found.columns)
             self._way.commit(self._began, told, tag, check_then)
 
     @contextlib.contextmanager
@@ -264,12 +265,16 @@ def metadata_of(folder: Path) -> Mapping[str, JSON]:
 
 def _is_plain(head: Head, table_id: str) -> bool:
     """Whether it is the table with this id, and to append to it takes no more than to add files."""
-    known = all(name in _PROPERTIES or not name.startswith("delta.") for name in head.configuration)
+    known = all(
+        name in _PROPERTIES or not name.startswith("delta.") or (name in _KEPT and _DAYS_OR_MORE.fullmatch(value))
+        for name, value in head.configuration.items()
+    )
     said = [set(column["metadata"]) <= {"comment"} for column in json.loads(head.schema)["fields"]]
     demands = [word for word in ("nullable", "containsNull", "valueContainsNull") if f'"{word}":false' in head.schema]
     reader, writer = head.protocol
     plain = known and not head.partitions and reader == 1 and writer <= 2 and all(said) and not demands
-    return plain and head.id == table_id and head.file is not None
+    deep = '"delta.' not in head.schema
+    return plain and deep and head.id == table_id and head.file is not None
 
 
 def _checkpoint(folder: Path) -> None:

@@ -37,6 +37,8 @@ _AT_ONCE = 256
 """Up to so many files of several batches are told apart in one query."""
 _LENIENT = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles")
 """The settings by which Spark may read fewer rows than there are."""
+_SHIFTED = "spark.sql.parquet.int96TimestampConversion"
+"""The setting by which it may read other moments than a file says."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,7 +215,7 @@ class Files(Origin):
             return {}
         self.check(spark, batch)
         odd = self._changes.rescues or any(folder_columns(name) for name in self.parts(batch))
-        lenient = any(spark.conf.get(key, "false") != "false" for key in _LENIENT)
+        lenient = any(spark.conf.get(key, "false") != "false" for key in (*_LENIENT, _SHIFTED))
         files = {name: Path(without_scheme(place.full(name))) for name in self.parts(batch)}
         schema = StructType.fromJson(json.loads(batch.schema))
         return files if not odd and not lenient and all(is_plain(file, schema) for file in files.values()) else {}

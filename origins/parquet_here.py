@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 _PLAIN = frozenset({
     "boolean", "byte", "short", "integer", "long", "float", "double", "string", "binary", "date", "timestamp",
 })  # fmt: skip
-_OTHERWISE = frozenset({b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"})
+LEGACY = frozenset({b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"})
 """What Spark notes in a file in which days of long ago are others than they seem."""
 _SINCE = -25_567
 """1900 in days from 1970; Spark may read what is before it as other days, by its settings and by who wrote it."""
 _MICROS = 86_400_000_000
-_ROWS = 65_536
-"""How many rows are read at a time."""
+ROWS = 8_192
+"""How many rows are read at a time: few, for they may be wide."""
 
 
 class Otherwise(Exception):
@@ -37,7 +37,7 @@ def is_plain(file: Path, schema: StructType) -> bool:
         columns = {column.name: column for column in found.schema_arrow}
     except (ArrowException, OSError):
         return False
-    if _OTHERWISE & set(found.metadata.metadata or ()) or sorted(found.schema_arrow.names) != sorted(schema.names):
+    if LEGACY & set(found.metadata.metadata or ()) or sorted(found.schema_arrow.names) != sorted(schema.names):
         return False
     wanted = [(field, columns[field.name].type) for field in schema]
     return len(columns) == len(schema.names) and all(_is_alike(field, kind, found) for field, kind in wanted)
@@ -50,7 +50,7 @@ def pieces(file: Path, schema: StructType, without: Sequence[int]) -> Iterator[p
     from pyspark.sql.pandas.types import to_arrow_schema
 
     wanted, first = to_arrow_schema(schema, timezone="UTC"), 0
-    for batch in _opened(file).iter_batches(_ROWS):
+    for batch in _opened(file).iter_batches(ROWS):
         table = pa.Table.from_batches([batch]).select(schema.names).cast(wanted)
         if any(map(_is_old, table.columns)):
             raise Otherwise(f"{file} has a day before 1900.")

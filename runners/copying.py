@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 1 << 30
 """Of files with more, Spark writes the rows with all the cores that it has."""
+_SHARE = 128 << 20
+"""About how many bytes of files become one file."""
 _THREADS = 4
 
 
@@ -48,14 +50,19 @@ class Copying:
     """How many rows each part has."""
 
     @staticmethod
-    def of(rows: Marked, line: Line, files: Mapping[str, Path]) -> Copying | None:
-        """Of rows behind all stages; None where they are not as they lie in these files, or where that does not do."""
+    def of(rows: Marked, line: Line, lying: Callable[[], Mapping[str, Path]]) -> Copying | None:
+        """Of rows behind all stages; None where they are not as they lie in files, or where that does not do. `lying`
+        says in which, and is asked only then."""
+        from pyarrow import ArrowException
+
         usual = {name: noting(name, line.common).stage.usual_note for name in rows.notes}
-        if not files or not rows.as_read or not is_one_pass(line) or None in usual.values():
+        files = lying() if rows.as_read and is_one_pass(line) and None not in usual.values() else {}
+        try:
+            if not files or sum(file.stat().st_size for file in files.values()) > MOST_BYTES:
+                return None
+            return Copying(rows, usual, files, {part: rows_in(file) for part, file in files.items()})
+        except (ArrowException, OSError):  # gone or changed meanwhile; Spark is told of it as well
             return None
-        if sum(file.stat().st_size for file in files.values()) > MOST_BYTES:
-            return None
-        return Copying(rows, usual, files, {part: rows_in(file) for part, file in files.items()})
 
     def picked(self, store: Store, name: str) -> Picked | None:
         """Write the live rows into the store under this name; what was found. None where that is not sure, or more rows
@@ -114,23 +121,42 @@ class Copying:
 
 def copy(files: Mapping[Path, Sequence[int]], schema: StructType, folder: Path) -> int | None:
     """Write the rows of these files into the folder, without those at these places in each; how many. None where a
-    value is not surely what Spark reads."""
+    value is not surely what Spark reads, or cannot be read or written here."""
+    from pyarrow import ArrowException
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    def one(number: int, file: Path) -> int:
+    def one(number: int, share: Sequence[Path]) -> int:
         rows = 0
 
         def counted() -> Iterator[pyarrow.Table]:
             nonlocal rows
-            for piece in pieces(file, schema, files[file]):
-                rows += piece.num_rows
-                yield piece
+            for file in share:
+                for piece in pieces(file, schema, files[file]):
+                    rows += piece.num_rows
+                    yield piece
 
         write(counted(), to_arrow_schema(schema, timezone="UTC"), schema.json(), folder / f"part-{number:05}.parquet")
         return rows
 
-    with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1, len(files))) as pool:
-        try:
-            return sum(pool.map(one, range(len(files)), files))
-        except Otherwise:
-            return None
+    threads = min(_THREADS, os.cpu_count() or 1)
+    try:
+        shares = _shares(files, threads)
+        with ThreadPoolExecutor(threads) as pool:
+            return sum(pool.map(one, range(len(shares)), shares))
+    except (Otherwise, ArrowException, OSError, KeyError):
+        return None
+
+
+def _shares(files: Collection[Path], threads: int) -> Sequence[Sequence[Path]]:
+    """The files in as many shares as there are threads, or more if they are large: each becomes one file."""
+    sizes = {file: file.stat().st_size for file in files}
+    most = min(_SHARE, -(-sum(sizes.values()) // threads))
+    shares: list[list[Path]] = []
+    room = 0
+    for file, size in sizes.items():
+        if room <= 0:
+            shares.append([])
+            room = most
+        shares[-1].append(file)
+        room -= size
+    return shares

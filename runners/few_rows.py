@@ -13,6 +13,7 @@ from destinations.delta_adopted import COLUMNS
 from destinations.delta_adopted import write as written
 from destinations.delta_short import in_arrow
 from origins.batch import JSON, Batch
+from origins.parquet_here import LEGACY, ROWS
 
 if TYPE_CHECKING:
     import pyarrow
@@ -26,10 +27,6 @@ MOST_BYTES = 64 << 20
 with a few."""
 PIECE = 8 << 20
 """About how many of these bytes are read at a time."""
-_OTHERWISE = {b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"}
-"""What Spark notes in a file in which days of long ago are others than they seem."""
-_ROWS = 65_536
-"""And how many rows at most."""
 _SIMPLE = frozenset({
     "boolean", "byte", "short", "integer", "long", "float", "double", "string", "binary", "date", "timestamp",
     "timestamp_ntz",
@@ -68,7 +65,7 @@ def scanned(files: Sequence[Path], wanted: Callable[[str], bool]) -> pyarrow.Rec
 
     footers = [parquet.read_metadata(file) for file in files]
     size = sum(footer.row_group(at).total_byte_size for footer in footers for at in range(footer.num_row_groups))
-    if not footers or size > MOST_BYTES or any(_OTHERWISE & set(footer.metadata or {}) for footer in footers):
+    if not footers or size > MOST_BYTES or any(LEGACY & set(footer.metadata or {}) for footer in footers):
         return None
     rows = max(1, sum(footer.num_rows for footer in footers))
     most = max(1, PIECE * rows // max(1, size))
@@ -79,7 +76,7 @@ def scanned(files: Sequence[Path], wanted: Callable[[str], bool]) -> pyarrow.Rec
 
     def pieces() -> Iterator[pyarrow.RecordBatch]:
         for file in files:
-            for piece in _opened(file).iter_batches(min(most, _ROWS), columns=columns):
+            for piece in _opened(file).iter_batches(min(most, ROWS), columns=columns):
                 yield from pa.Table.from_batches([piece]).cast(schema).to_batches()
 
     return pa.RecordBatchReader.from_batches(schema, pieces())

@@ -121,7 +121,7 @@ class Preparation:
         if rows is None:
             return None
         copies = way == COPIES
-        deciding = Copying.of(rows, self.line, self.lying()) if copies else Picking.of(rows, self.line, self.order)
+        deciding = Copying.of(rows, self.line, self.lying) if copies else Picking.of(rows, self.line, self.order)
         if deciding is None:
             return None
         picked = deciding.picked(self.store, f"{live}-0")

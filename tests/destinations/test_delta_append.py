@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -42,7 +43,7 @@ def lying(folder: Path, number: int) -> list[dict[str, JSON]]:
 
 def bring(folder: Path, number: int) -> int:
     """Append the number, as one who has just come."""
-    return append(folder, Head.of(folder), lying(folder, number), f"tag {number}")
+    return append(folder, Head.of(folder), lying(folder, number), f"tag {number}").version
 
 
 def numbers(folder: Path) -> list[int]:
@@ -70,7 +71,7 @@ def test_a_version_that_is_taken_is_left_and_the_next_one_taken(orders: Path) ->
     began = Head.of(orders)
     bring(orders, 1)
     bring(orders, 2)
-    assert append(orders, began, lying(orders, 3), "tag") == 3
+    assert append(orders, began, lying(orders, 3), "tag").version == 3
     assert numbers(orders) == [1, 2, 3]
 
 
@@ -80,6 +81,15 @@ def renamed(folder: Path) -> None:
 
 def replaced(folder: Path) -> None:
     write_deltalake(str(folder), pa.table({"name": ["x"]}), mode="overwrite", schema_mode="overwrite")
+
+
+def fenced_and_back(folder: Path) -> None:
+    """A fence, and behind it the metadata as they were."""
+    first = (folder / "_delta_log" / f"{0:020}.json").read_text(encoding="utf-8").splitlines()
+    renamed(folder)
+    (before,) = [line for line in first if "metaData" in json.loads(line)]
+    back = folder / "_delta_log" / f"{DeltaTable(str(folder)).version() + 1:020}.json"
+    back.write_text(f"{json.dumps({'commitInfo': {'operation': 'RESTORE'}})}\n{before}\n", encoding="utf-8")
 
 
 def recreated(folder: Path) -> None:
@@ -102,7 +112,7 @@ def test_a_table_of_which_a_checkpoint_alone_is_left_goes_another_way(orders: Pa
     assert not ShortWay(orders, str(there.metadata().id)).is_open()
 
 
-@pytest.mark.parametrize("change", [renamed, replaced, recreated])
+@pytest.mark.parametrize("change", [renamed, replaced, recreated, fenced_and_back])
 @pytest.mark.parametrize("behind", [0, 1])
 def test_behind_a_change_of_the_table_nothing_lands(orders: Path, change: Any, behind: int) -> None:
     """Whether the change is the next version or one further on; what a fence writes is such a change."""
@@ -145,6 +155,106 @@ def test_a_version_whose_name_was_free_again_is_none(orders: Path) -> None:
     assert numbers(orders) == [0, 1, 2, 3]
     assert litter(orders) == [name for name in litter(orders) if "checkpoint" in name]
     assert began.refreshed(orders).version == 4
+
+
+def test_behind_a_log_with_a_gap_nothing_lands(orders: Path) -> None:
+    """Who cleans a log up takes its versions away in any order, and may die over it: the one that a write knows may
+    stand there while those behind it are gone."""
+    for number in range(3):
+        bring(orders, number)
+    known = Head.of(orders)
+    long_ago = replace(known, seen=known.seen - 3_600)
+    for number in range(3, 9):
+        bring(orders, number)
+    DeltaTable(str(orders)).create_checkpoint()
+    for version in {*range(9)} - {known.version}:
+        (orders / "_delta_log" / f"{version:020}.json").unlink()
+    with pytest.raises(MetadataChanged):
+        append(orders, long_ago, lying(orders, 99), "tag")
+    assert not (orders / "_delta_log" / f"{4:020}.json").exists()
+    newest = long_ago.refreshed(orders)
+    assert append(orders, newest, lying(orders, 9), "tag").version == 10
+    assert numbers(orders) == list(range(10))
+
+
+def test_who_stands_still_before_the_link_lands_in_no_gap(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind all that was asked before; a checkpoint that somebody makes behind the link is in nobody's way."""
+    bring(orders, 1)
+    began, link = Head.of(orders), os.link
+
+    def slept(file: Path, name: Path) -> None:
+        monkeypatch.undo()
+        for number in range(2, 5):
+            bring(orders, number)
+        DeltaTable(str(orders)).create_checkpoint()
+        for version in (0, 2, 3):
+            (orders / "_delta_log" / f"{version:020}.json").unlink()
+        monkeypatch.setattr("destinations.delta_append._now", lambda: began.seen + 3_600)
+        link(file, name)
+
+    monkeypatch.setattr(os, "link", slept)
+    with pytest.raises(MetadataChanged, match="cleaned up"):
+        append(orders, began, lying(orders, 99), "tag")
+    assert numbers(orders) == [1, 2, 3, 4]
+    assert not (orders / "_delta_log" / f"{2:020}.json").exists()
+    monkeypatch.undo()
+    began = Head.of(orders)
+
+    def overtaken(file: Path, name: Path) -> None:
+        monkeypatch.undo()
+        link(file, name)
+        bring(orders, 6)
+        DeltaTable(str(orders)).create_checkpoint()
+        monkeypatch.setattr("destinations.delta_append._now", lambda: began.seen + 3_600)
+
+    monkeypatch.setattr(os, "link", overtaken)
+    assert append(orders, began, lying(orders, 5), "tag").version == 5
+    assert numbers(orders) == [1, 2, 3, 4, 5, 6]
+
+
+def test_another_table_in_the_same_place_gets_nothing(orders: Path) -> None:
+    """Also if it comes at the last moment, and has just as many versions."""
+    bring(orders, 1)
+    began = Head.of(orders)
+
+    def anew() -> None:
+        shutil.rmtree(orders)
+        DeltaTable.create(str(orders), Schema.from_json(json.dumps(COLUMNS)))
+        bring(orders, 2)
+
+    with pytest.raises(OSError, match="No such file"):
+        append(orders, began, lying(orders, 99), "tag", anew)
+    assert numbers(orders) == [2]
+    began = Head.of(orders)
+
+    def put_back() -> None:
+        file = orders / "_delta_log" / f"{1:020}.json"
+        text = file.read_text(encoding="utf-8")
+        file.rename(orders / "kept")
+        file.write_text(text, encoding="utf-8")
+
+    with pytest.raises(MetadataChanged):
+        append(orders, began, lying(orders, 99), "tag", put_back)
+    assert (numbers(orders), DeltaTable(str(orders)).version()) == ([2], 1)
+
+
+@pytest.mark.parametrize(
+    ("kept", "is_open"),
+    [("interval 30 days", True), ("interval 1 week", True), ("365 days", False), ("interval 5 seconds", False)],
+)
+def test_a_table_whose_log_is_kept_for_less_than_a_day_goes_another_way(orders: Path, kept: str, is_open: bool) -> None:
+    """Or for a time that `deltalake` would not understand, which clears the log up."""
+    DeltaTable(str(orders)).alter.set_table_properties({"delta.logRetentionDuration": kept})
+    assert ShortWay(orders, str(DeltaTable(str(orders)).metadata().id)).is_open() == is_open
+
+
+def test_a_rule_inside_a_column_is_seen(tmp_path: Path) -> None:
+    """As old tables have it; rows would have to be looked at."""
+    rule = {"delta.invariants": json.dumps({"expression": {"expression": "a.b > 0"}})}
+    inner = {"type": "struct", "fields": [{"name": "b", "type": "long", "nullable": True, "metadata": rule}]}
+    columns = {"type": "struct", "fields": [{"name": "a", "type": inner, "nullable": True, "metadata": {}}]}
+    DeltaTable.create(str(tmp_path / "t"), Schema.from_json(json.dumps(columns)))
+    assert not ShortWay(tmp_path / "t", str(DeltaTable(str(tmp_path / "t")).metadata().id)).is_open()
 
 
 def test_nothing_stays_of_an_append_that_fails(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:

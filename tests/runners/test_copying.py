@@ -201,19 +201,52 @@ def test_days_of_long_ago_are_written_by_spark(place: Place, monkeypatch: pytest
     assert parquet.read_metadata(file).num_rows == 2
 
 
-def test_a_file_that_changes_while_it_is_copied_stops_the_run(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_read_here_is_written_by_spark(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow has limits that Spark has not."""
+
+    def raising(*_: object) -> None:
+        raise pa.ArrowInvalid("input array too large")
+
+    land(place, "a.parquet", [order(1), order(2, amount=-1.0), order(3)])
+    names = written(monkeypatch)
+    monkeypatch.setattr(copying, "pieces", raising)
+    report = place.load(PIPELINE.replace("FILES", "1")).run()
+    assert (report.balanced, report.nacked, names) == (True, 1, ["copied", "picked"])
+    assert place.ids("tables/orders") == [1, 3]
+
+
+def test_many_small_files_become_few(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as there are threads, as Spark would write them; and every row keeps its place."""
+    for number in range(20, 60):
+        land(place, f"{number}.parquet", [order(number), order(100 + number, amount=-1.0)])
+    names = written(monkeypatch)
+    report = place.load(PIPELINE.replace("FILES", "40")).run()
+    assert (report.balanced, report.read, report.nacked, names) == (True, 80, 40, ["copied"])
+    assert len(list((place.folder / "tables" / "orders").glob("*.parquet"))) <= (os.cpu_count() or 1)
+    assert place.ids("tables/orders") == list(range(20, 60))
+    assert [row["position"] for row in place.refused()] == list(range(2, 81, 2))
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"), [([{"id": 8}], "changed"), ([{"x": 8}], "changed"), ([], "gone")], ids=["rows", "columns", "gone"]
+)
+def test_a_file_that_changes_while_it_is_copied_stops_the_run(
+    place: Place, rows: list[dict[str, int]], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What was judged is not what would be delivered."""
     file = land(place, "a.parquet", [order(1), order(2, amount=-1.0)])
     copy = Folders.copy
 
     def replaced(store: Folders, *told: Any) -> int | None:
-        parquet.write_table(pa.Table.from_pylist([order(8), order(9)], SCHEMA), file)
+        file.unlink()
+        if rows:
+            parquet.write_table(pa.Table.from_pylist(rows, SCHEMA if "id" in rows[0] else None), file)
         return copy(store, *told)
 
     monkeypatch.setattr(Folders, "copy", replaced)
     report = place.load(PIPELINE.replace("FILES", "1")).run(check=False)
     assert report.error is not None
-    assert (report.status, "changed" in report.error.message) == ("failed", True)
+    assert (report.status, said in report.error.message) == ("failed", True), report.error.message
     assert not (place.folder / "tables" / "orders").exists() or place.ids("tables/orders") == []
 
 
@@ -237,11 +270,16 @@ def test_rows_that_do_not_leave_as_they_came_are_written_by_spark(
     assert (report.balanced, report.read, names) == (True, 11, ["picked"])
 
 
-def test_where_spark_may_pass_over_files_nothing_is_copied(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It might judge fewer rows than there are."""
+@pytest.mark.parametrize(
+    "setting", ["spark.sql.files.ignoreCorruptFiles", "spark.sql.parquet.int96TimestampConversion"]
+)
+def test_where_spark_may_read_something_else_nothing_is_copied(
+    place: Place, setting: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It might judge fewer rows than there are, or other moments."""
     landed(place)
     names = written(monkeypatch)
-    with_setting(monkeypatch, "spark.sql.files.ignoreCorruptFiles", "true")
+    with_setting(monkeypatch, setting, "true")
     report = place.load(PIPELINE.replace("FILES", "4")).run()
     assert (report.balanced, report.read, names) == (True, 11, ["picked"])
 
