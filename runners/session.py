@@ -45,6 +45,11 @@ _ROOM = {"spark.sql.analyzer.maxIterations": "1000"}
 _AT_LAUNCH = ("spark.driver.", "spark.jars", "spark.files", "spark.archives", "spark.submit.", "spark.log.")
 """The settings that a JVM must be started with; Spark takes all others when it starts in it."""
 
+_OF_THE_JVM = "spark.driver.extraJavaOptions"
+_LARGE_METHODS = "-XX:-DontCompileHugeMethods"
+"""What Spark makes of a few stages that may refuse rows is soon more than the JVM compiles by itself; interpreted, it
+takes several times as long."""
+
 _WORKER = "An exception was thrown from the Python worker"
 """How Spark begins to tell of an error in a Python function; what the function raised stands at the end."""
 
@@ -155,6 +160,7 @@ def start(conf: Mapping[str, str], packages: Sequence[str] = (), *, connect: boo
         "spark.driver.memory": f"{_memory()}m",
         "spark.jars.packages": ",".join([DELTA, *packages]),
         **conf,
+        _OF_THE_JVM: f"{_LARGE_METHODS} {conf.get(_OF_THE_JVM, '')}".strip(),
     }
     place = f"local[{cores}]"
     builder = SparkSession.builder.remote(place) if connect else SparkSession.builder.master(place)

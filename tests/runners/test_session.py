@@ -102,6 +102,13 @@ print(session.range(3).count())
 
 
 @pytest.mark.spark
+def test_options_for_the_jvm_come_beside_ours(spark: SparkSession) -> None:
+    """And behind them, so that they win."""
+    ours, _, theirs = str(spark.conf.get("spark.driver.extraJavaOptions")).partition(" ")
+    assert (ours, theirs.startswith("-Dderby.system.home=")) == ("-XX:-DontCompileHugeMethods", True)
+
+
+@pytest.mark.spark
 @pytest.mark.connect
 def test_a_program_with_a_session_of_its_own_ends(spark: SparkSession) -> None:
     """Also where it is a Connect client, whose channels wait for a thread that Python has ended before them."""
