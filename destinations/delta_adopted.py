@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from origins.batch import JSON
-from origins.parquet_here import LEGACY
+from origins.parquet_here import LEGACY, opened
 
 if TYPE_CHECKING:
     import pyarrow
@@ -97,8 +97,8 @@ def write(pieces: Iterable[pyarrow.Table], schema: pyarrow.Schema, columns: str,
     from pyarrow import concat_tables, parquet
 
     with (
-        file.open("wb") as opened,
-        parquet.ParquetWriter(opened, schema.remove_metadata(), store_schema=False) as writer,
+        file.open("wb") as new,
+        parquet.ParquetWriter(new, schema.remove_metadata(), store_schema=False) as writer,
     ):
         for group in _grouped(pieces):
             writer.write_table(concat_tables(group).replace_schema_metadata())
@@ -135,13 +135,11 @@ def bring(files: Mapping[str, Path], folder: Path) -> None:
 def statistics(file: Path, kinds: Mapping[str, str]) -> dict[str, JSON]:
     """How many rows a file has, and of these columns how many are NULL, the least and the highest, as Delta writes it;
     nothing of one that other readers may compare otherwise."""
-    from pyarrow import parquet
-
-    opened = parquet.ParquetFile(file, coerce_int96_timestamp_unit="us")
-    found = {name: _noted(opened.metadata, name) for name, kind in kinds.items() if kind in _NOTED}
+    whole = opened(file)
+    found = {name: _noted(whole.metadata, name) for name, kind in kinds.items() if kind in _NOTED}
     read = [name for name in kinds if found.get(name) is None]
     found |= {name: (0, []) for name in read}
-    for piece in opened.iter_batches(columns=read) if read else ():
+    for piece in whole.iter_batches(columns=read) if read else ():
         for name in read:
             nulls, ends = found[name] or (0, [])
             found[name] = nulls + piece[name].null_count, ends + _ends(piece[name], kinds[name])
@@ -152,7 +150,7 @@ def statistics(file: Path, kinds: Mapping[str, str]) -> dict[str, JSON]:
             said["minValues"][name] = _told(min(ends), kind, highest=False)
             said["maxValues"][name] = _told(max(ends), kind, highest=True)
     known = {of: {name: value for name, value in each.items() if value is not None} for of, each in said.items()}
-    return {"numRecords": opened.metadata.num_rows, **known}
+    return {"numRecords": whole.metadata.num_rows, **known}
 
 
 def _noted(footer: pyarrow.parquet.FileMetaData, name: str) -> tuple[int, list[Any]] | None:

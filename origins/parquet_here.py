@@ -33,7 +33,7 @@ def is_plain(file: Path, schema: StructType) -> bool:
     from pyarrow import ArrowException
 
     try:
-        found = _opened(file)
+        found = opened(file)
         columns = {column.name: column for column in found.schema_arrow}
     except (ArrowException, OSError):
         return False
@@ -50,7 +50,7 @@ def pieces(file: Path, schema: StructType, without: Sequence[int]) -> Iterator[p
     from pyspark.sql.pandas.types import to_arrow_schema
 
     wanted, first = to_arrow_schema(schema, timezone="UTC"), 0
-    for batch in _opened(file).iter_batches(ROWS):
+    for batch in opened(file).iter_batches(ROWS):
         table = pa.Table.from_batches([batch]).select(schema.names).cast(wanted)
         if any(map(_is_old, table.columns)):
             raise Otherwise(f"{file} has a day before 1900.")
@@ -62,11 +62,12 @@ def pieces(file: Path, schema: StructType, without: Sequence[int]) -> Iterator[p
 
 def rows_in(file: Path) -> int:
     """How many rows the file has."""
-    rows: int = _opened(file).metadata.num_rows
+    rows: int = opened(file).metadata.num_rows
     return rows
 
 
-def _opened(file: Path) -> pyarrow.parquet.ParquetFile:
+def opened(file: Path) -> pyarrow.parquet.ParquetFile:
+    """The file, of which moments that Spark wrote in its own way do not overflow."""
     from pyarrow import parquet
 
     return parquet.ParquetFile(file, coerce_int96_timestamp_unit="us")

@@ -13,7 +13,7 @@ from destinations.delta_adopted import COLUMNS
 from destinations.delta_adopted import write as written
 from destinations.delta_short import in_arrow
 from origins.batch import JSON, Batch
-from origins.parquet_here import LEGACY, ROWS
+from origins.parquet_here import LEGACY, ROWS, opened
 
 if TYPE_CHECKING:
     import pyarrow
@@ -69,24 +69,17 @@ def scanned(files: Sequence[Path], wanted: Callable[[str], bool]) -> pyarrow.Rec
         return None
     rows = max(1, sum(footer.num_rows for footer in footers))
     most = max(1, PIECE * rows // max(1, size))
-    first = _opened(files[0]).schema_arrow
+    first = opened(files[0]).schema_arrow
     told = {field["name"]: field["type"] for field in json.loads(first.metadata[COLUMNS.encode()])["fields"]}
     columns = [column for column in first.names if wanted(column)]
     schema = pa.schema([pa.field(column, _typed(first.field(column).type, told[column])) for column in columns])
 
     def pieces() -> Iterator[pyarrow.RecordBatch]:
         for file in files:
-            for piece in _opened(file).iter_batches(min(most, ROWS), columns=columns):
+            for piece in opened(file).iter_batches(min(most, ROWS), columns=columns):
                 yield from pa.Table.from_batches([piece]).cast(schema).to_batches()
 
     return pa.RecordBatchReader.from_batches(schema, pieces())
-
-
-def _opened(file: Path) -> Any:
-    """A parquet file; moments that Spark wrote in its own way do not overflow."""
-    from pyarrow import parquet
-
-    return parquet.ParquetFile(file, coerce_int96_timestamp_unit="us")
 
 
 def _typed(kind: pyarrow.DataType, told: JSON) -> pyarrow.DataType:
