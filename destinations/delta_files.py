@@ -7,11 +7,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from destinations.account import Loss
 from origins.batch import JSON
 from origins.delta_versions import Added
+
+if TYPE_CHECKING:
+    import pyarrow
 
 _SHORT = 24
 """The bytes up to which a text surely stands whole in a file's statistics."""
@@ -54,10 +57,10 @@ def _differences(place: Path, file: Added) -> Iterator[str]:
         yield f"{footer.num_rows:,} rows instead of {file.rows:,}"
     noted: Mapping[str, JSON] = json.loads(file.stats or "{}")
     for name, nulls, bounds in _columns(footer):
-        if nulls is not None and _number(noted.get("nullCount", {}).get(name)) not in (None, nulls):
+        if nulls is not None and _number((noted.get("nullCount") or {}).get(name)) not in (None, nulls):
             yield f"{nulls:,} NULLs in column {name} instead of {noted['nullCount'][name]:,}"
         for said, kept, bound in zip(("least", "highest"), ("minValues", "maxValues"), bounds, strict=True):
-            value = noted.get(kept, {}).get(name)
+            value = (noted.get(kept) or {}).get(name)
             if type(value) is type(bound) and value != bound and _is_whole(value):
                 yield f"the {said} value of column {name} is {bound!r} instead of {value!r}"
 
@@ -71,11 +74,18 @@ def _columns(footer: Any) -> Iterator[tuple[str, int | None, tuple[JSON, JSON]]]
         if "." in name or any(each is None for each in told):
             continue
         counted = all(each.has_null_count for each in told)
-        bounded = [each for each in told if each.has_min_max]
-        comparable = len({type(value) for each in bounded for value in (each.min, each.max)}) == 1
-        least = min(each.min for each in bounded) if comparable else None
-        highest = max(each.max for each in bounded) if comparable else None
-        yield name, sum(each.null_count for each in told) if counted else None, (least, highest)
+        ends = [end for each in told if each.has_min_max for end in _ends(each)]
+        comparable = len({type(end) for end in ends}) == 1 and None not in ends
+        bounds = (min(ends), max(ends)) if comparable else (None, None)
+        yield name, sum(each.null_count for each in told) if counted else None, bounds
+
+
+def _ends(noted: pyarrow.parquet.Statistics) -> tuple[JSON, JSON]:
+    """The least and the highest value of a group of rows; None where Python has no such value."""
+    try:
+        return noted.min, noted.max
+    except (OverflowError, UnicodeDecodeError):  # a day after 9999, or bytes that are no text
+        return None, None
 
 
 def _number(value: JSON) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from collections.abc import Callable, Sequence
@@ -11,6 +12,7 @@ from typing import Any, cast
 import pyarrow
 import pytest
 from deltalake import write_deltalake
+from pyarrow import parquet
 
 from destinations.delta_files import harm
 from destinations.delta_log import LocalLog
@@ -103,6 +105,26 @@ def test_as_many_nulls_as_were_written(folder: Path) -> None:
     stats = json.dumps({"nullCount": {"name": 0}})
     noted = Added(path=file.path, size=file.size, rows=2, plain=True, stats=stats)
     assert "1 NULLs in column name instead of 0" in harm(folder, [noted])[file.path].said
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pyarrow.array([0, 3_000_000], pyarrow.int32()).cast(pyarrow.date32()),
+        pyarrow.array([253_402_300_800_000_000], pyarrow.timestamp("us", "UTC")),
+        pyarrow.array([b"\xff"]).cast(pyarrow.string(), safe=False),
+    ],
+    ids=["a day", "a moment", "a text"],
+)
+def test_a_value_that_python_does_not_have_is_not_compared(tmp_path: Path, values: pyarrow.Array) -> None:
+    """Spark writes days after 9999 and bytes that are no text; the rest of such a file is looked at."""
+    file = tmp_path / "part.parquet"
+    parquet.write_table(pyarrow.table({"id": [1] * len(values), "v": values}), file, row_group_size=1)
+    stats = json.dumps({"nullCount": {"id": 0, "v": 0}, "minValues": {"id": 1}, "maxValues": None})
+    noted = Added(path=file.name, size=file.stat().st_size, rows=len(values), plain=True, stats=stats)
+    assert harm(tmp_path, [noted]) == {}
+    other = dataclasses.replace(noted, stats=stats.replace(": 1", ": 2"))
+    assert "least value of column id is 1" in harm(tmp_path, [other])[file.name].said
 
 
 def test_what_is_not_on_this_machine_is_not_looked_at(folder: Path) -> None:
