@@ -171,7 +171,7 @@ class ShortWrite:
         files = renamed(found)
         with self._unless_begun(list(files), check) as check_then:
             bring(files, self._way.folder)
-            told = told_of({name: self._way.folder / name for name in files}, found.columns)
+            told = told_of({name: self._way.folder / name for name in files}, json.loads(self._began.schema))
             self._way.commit(self._began, told, tag, check_then)
 
     @contextlib.contextmanager

@@ -248,6 +248,16 @@ def test_a_table_whose_log_is_kept_for_less_than_a_day_goes_another_way(orders: 
     assert ShortWay(orders, str(DeltaTable(str(orders)).metadata().id)).is_open() == is_open
 
 
+@pytest.mark.parametrize("name", ["delta.dataSkippingNumIndexedCols", "delta.dataSkippingStatsColumns"])
+def test_a_table_that_says_of_which_columns_it_has_statistics_goes_another_way(orders: Path, name: str) -> None:
+    """Wherry writes those of the first columns, as Delta does where a table says nothing."""
+    plain = ShortWay(orders, str(DeltaTable(str(orders)).metadata().id))
+    assert plain.is_open()
+    value = "id" if name.endswith("StatsColumns") else "0"
+    DeltaTable(str(orders)).alter.set_table_properties({name: value})
+    assert not plain.is_open()
+
+
 def test_a_rule_inside_a_column_is_seen(tmp_path: Path) -> None:
     """As old tables have it; rows would have to be looked at."""
     rule = {"delta.invariants": json.dumps({"expression": {"expression": "a.b > 0"}})}
@@ -348,10 +358,12 @@ def test_rows_lie_together_however_many_pieces_they_come_in(tmp_path: Path) -> N
 
 
 def test_a_name_with_a_dot_in_it_is_not_taken_for_a_part_of_another(tmp_path: Path) -> None:
-    """Of such a column the log says nothing, whatever a part of another is called."""
-    inner = pa.array([{"b": 900}], pa.struct([("b", pa.int64())]))
-    rows = pa.table({"a": inner, "a.b": [1]})
-    columns = {"fields": [{"name": "a", "type": {"type": "struct"}}, {"name": "a.b", "type": "long"}]}
+    """Whatever a part of another is called, each has bounds of its own."""
+    rows = pa.table({"a": pa.array([{"b": 900.5}]), "a.b": [1.5]})
+    inner = {"type": "struct", "fields": [{"name": "b", "type": "double"}]}
+    columns = {"fields": [{"name": "a", "type": inner}, {"name": "a.b", "type": "double"}]}
     write([rows], rows.schema, "{}", tmp_path / "rows.parquet")
     (file,) = told_of({"rows": tmp_path / "rows.parquet"}, columns)
-    assert json.loads(file["stats"]) == {"numRecords": 1, "minValues": {}, "maxValues": {}, "nullCount": {}}
+    bounds = {"a": {"b": 900.5}, "a.b": 1.5}
+    nulls = {"a": {"b": 0}, "a.b": 0}
+    assert json.loads(file["stats"]) == {"numRecords": 1, "minValues": bounds, "maxValues": bounds, "nullCount": nulls}

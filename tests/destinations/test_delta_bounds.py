@@ -7,6 +7,7 @@ import math
 import os
 import time
 from datetime import date, datetime, timezone
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -19,25 +20,76 @@ from destinations.delta_adopted import COLUMNS, Adoptable, bring, told_of, write
 from destinations.delta_append import Head, append
 
 
+def described(**kinds: Any) -> dict[str, Any]:
+    """Columns of these types, as Delta describes them."""
+    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds.items()]
+    return {"type": "struct", "fields": fields}
+
+
 def columns(kind: str) -> dict[str, Any]:
-    return {"type": "struct", "fields": [{"name": "v", "type": kind, "nullable": True, "metadata": {}}]}
+    """Those of a table with one column."""
+    return described(v=kind)
+
+
+def noted(file: Path, fields: dict[str, Any]) -> dict[str, Any]:
+    """The statistics that a log has of a file; a number in them is the text that stands there."""
+    (told,) = told_of({file.name: file}, fields)
+    found: dict[str, Any] = json.loads(str(told["stats"]), parse_float=str, parse_int=str)
+    return found
 
 
 def bounds(file: Path, kind: str) -> tuple[Any, Any]:
     """The least and the highest that are told of the only column."""
-    (told,) = told_of({file.name: file}, columns(kind))
-    stats = json.loads(str(told["stats"]))
-    return stats["minValues"].get("v"), stats["maxValues"].get("v")
+    stats = noted(file, columns(kind))
+    return stats["minValues"]["v"], stats["maxValues"]["v"]
 
 
-@pytest.mark.parametrize("values", [[-0.0, 0.0], [0.0, -0.0], [0.0], [-0.0]])
-def test_both_zeros_lie_within_the_bounds(tmp_path: Path, values: list[float]) -> None:
-    """Some readers order them."""
-    table = pa.table({"v": values})
-    write([table], table.schema, "{}", tmp_path / "rows.parquet")
-    least, highest = bounds(tmp_path / "rows.parquet", "double")
-    assert (least, highest) == (0, 0)
-    assert (math.copysign(1, least), math.copysign(1, highest)) == (-1, 1)
+def lying(folder: Path, rows: pa.Table) -> Path:
+    """A file with these rows."""
+    write([rows], rows.schema, "{}", folder / "rows.parquet")
+    return folder / "rows.parquet"
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([-0.0, 0.0], ("-0.0", "0.0")),
+        ([0.0, -0.0], ("-0.0", "0.0")),
+        ([0.0], ("0.0", "0.0")),
+        ([-0.0, None], ("-0.0", "0.0")),
+        ([0.0, 1.5], ("0.0", "1.5")),
+        ([-0.0, -1.5], ("-1.5", "0.0")),
+        ([2.0, math.inf], ("2.0", "Infinity")),
+        ([-math.inf, 0.125], ("-Infinity", "0.125")),
+    ],
+)
+@pytest.mark.parametrize("kind", ["float", "double"])
+def test_the_bounds_of_numbers_are_as_near_as_can_be(
+    tmp_path: Path, values: list[float | None], expected: tuple[str, str], kind: str
+) -> None:
+    """The least zero has the sign of one that is there; the highest is `0.0`, for some readers have `-0.0` below it."""
+    arrow = pa.float64() if kind == "double" else pa.float32()
+    assert bounds(lying(tmp_path, pa.table({"v": pa.array(values, arrow)})), kind) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "expected"),
+    [
+        ("decimal(10,5)", ["0.00005", "12345.67891"], ("0.00005", "12345.67891")),
+        ("decimal(38,38)", ["0", "1E-38"], (f"0.{'0' * 38}", f"0.{'0' * 37}1")),
+        ("decimal(38,0)", ["-1", "9" * 38], ("-1", "9" * 38)),
+        (
+            "decimal(38,18)",
+            ["-0.000000000000000001", "9007199254740993.5"],
+            ("-0.000000000000000001", f"9007199254740993.5{'0' * 17}"),
+        ),
+    ],
+)
+def test_decimals_are_plain_digits(tmp_path: Path, kind: str, values: list[str], expected: tuple[str, str]) -> None:
+    """All of them, as many as the type has behind the point: no reader takes an exponent or a rounded number."""
+    precision, scale = map(int, kind[8:-1].split(","))
+    column = pa.array(map(Decimal, values), pa.decimal128(precision, scale))
+    assert bounds(lying(tmp_path, pa.table({"v": column})), kind) == expected
 
 
 @pytest.mark.parametrize("unit", ["ms", "us"])
@@ -48,22 +100,93 @@ def test_moments_are_told_in_whatever_unit_a_file_has_them(tmp_path: Path, unit:
     assert bounds(tmp_path / "rows.parquet", "timestamp") == ("2026-05-01T01:02:03.004Z", "2026-05-02T00:00:00.000Z")
 
 
+def test_moments_are_told_to_the_microsecond(tmp_path: Path) -> None:
+    """The last one of 9999 has no later millisecond that would do for it."""
+    moments = pa.array([datetime(1, 1, 1, 0, 0, 0, 1), datetime.max], pa.timestamp("us")).cast(
+        pa.timestamp("us", "UTC")
+    )
+    found = bounds(lying(tmp_path, pa.table({"v": moments})), "timestamp")
+    assert found == ("0001-01-01T00:00:00.000001Z", "9999-12-31T23:59:59.999999Z")
+
+
 @pytest.mark.parametrize(
     ("text", "highest"),
     [
         ("x" * 32, "x" * 32),
         ("x" * 32 + "y", "x" * 32 + "\U0010ffff"),
         ("é" * 40, "é" * 32 + "\U0010ffff"),
-        ("x" * 32 + "\U0010ffff" * 2, None),
+        ("😀" * 33, "😀" * 32 + "\U0010ffff"),
     ],
 )
-def test_nothing_is_higher_than_the_highest_that_is_told_of_long_texts(
-    tmp_path: Path, text: str, highest: str | None
-) -> None:
+def test_nothing_is_higher_than_the_highest_that_is_told_of_long_texts(tmp_path: Path, text: str, highest: str) -> None:
     """The first 32 characters, and behind them one that is higher than all others."""
-    table = pa.table({"v": [text, "a"]})
-    write([table], table.schema, "{}", tmp_path / "rows.parquet")
-    assert bounds(tmp_path / "rows.parquet", "string") == ("a", highest)
+    assert bounds(lying(tmp_path, pa.table({"v": [text, "a"]})), "string") == ("a", highest)
+
+
+def test_texts_are_compared_by_their_bytes(tmp_path: Path) -> None:
+    """A character of two UTF-16 units is higher than one of a single unit, whatever those units are."""
+    assert bounds(lying(tmp_path, pa.table({"v": ["\ufffd", "😀"]})), "string") == ("\ufffd", "😀")
+
+
+BOUNDLESS = {
+    "a NaN": pa.array([1.5, math.nan]),
+    "a long text with the last character behind its first 32": pa.array(["a", "x" * 32 + "\U0010ffff" * 2]),
+    "a day after 9999": pa.array([0, 2_932_897], pa.int32()).cast(pa.date32()),
+    "a day before the year 1": pa.array([0, -719_163], pa.int32()).cast(pa.date32()),
+    "a moment after 9999": pa.array([0, 253_402_300_800_000_000], pa.timestamp("us", "UTC")),
+    "bytes that are no text": pa.array([b"a", b"\xff"]).cast(pa.string(), safe=False),
+}
+
+
+@pytest.mark.parametrize("values", BOUNDLESS)
+def test_a_file_has_the_bounds_of_all_columns_or_of_none(tmp_path: Path, values: str) -> None:
+    """Beside the bounds of another column, `deltalake` would find none of these values."""
+    column = BOUNDLESS[values]
+    rows = pa.table({"id": [1, 2], "v": column})
+    kind = {"double": "double", "string": "string", "date32[day]": "date"}.get(str(column.type), "timestamp")
+    found = noted(lying(tmp_path, rows), described(id="long", v=kind))
+    assert found == {"numRecords": "2", "nullCount": {"id": "0", "v": "0"}}
+
+
+def test_a_column_of_nothing_but_null_needs_no_bounds(tmp_path: Path) -> None:
+    """Its number of NULLs says all."""
+    rows = pa.table({"id": [1, 2], "v": pa.nulls(2, pa.float64()), "w": pa.nulls(2, pa.string())})
+    found = noted(lying(tmp_path, rows), described(id="long", v="double", w="string"))
+    assert (found["minValues"], found["maxValues"]) == ({"id": "1"}, {"id": "2"})
+    assert found["nullCount"] == {"id": "0", "v": "2", "w": "2"}
+
+
+def test_booleans_have_bounds_and_bytes_have_none(tmp_path: Path) -> None:
+    """`deltalake` compares booleans by bounds, and nothing compares bytes."""
+    rows = pa.table({"yes": [True, False], "no": [False, None], "raw": [b"x", None]})
+    found = noted(lying(tmp_path, rows), described(yes="boolean", no="boolean", raw="binary"))
+    assert (found["minValues"], found["maxValues"]) == ({"yes": False, "no": False}, {"yes": True, "no": False})
+    assert found["nullCount"] == {"yes": "0", "no": "1", "raw": "1"}
+
+
+def test_a_struct_says_what_is_in_each_of_its_columns(tmp_path: Path) -> None:
+    """A value is NULL where the struct is; a list inside is not looked at."""
+    whole = [{"a": 1, "b": {"c": 0.5}, "d": [1]}, {"a": None, "b": None, "d": None}, None]
+    kind = pa.struct([("a", pa.int64()), ("b", pa.struct([("c", pa.float64())])), ("d", pa.list_(pa.int64()))])
+    listed = {"type": "array", "elementType": "long", "containsNull": True}
+    fields = described(s=described(a="long", b=described(c="double"), d=listed))
+    found = noted(lying(tmp_path, pa.table({"s": pa.array(whole, kind)})), fields)
+    bound = {"s": {"a": "1", "b": {"c": "0.5"}}}
+    assert found["minValues"] == found["maxValues"] == bound
+    assert found["nullCount"] == {"s": {"a": "2", "b": {"c": "2"}}}
+
+
+def test_the_first_32_columns_are_looked_at_in_the_order_of_the_table(tmp_path: Path) -> None:
+    """Each column inside a struct counts, and so does a list; the order in the file does not."""
+    inner = pa.array([{f"s{at}": at for at in range(20)}])
+    plain = {f"v{at}": [at] for at in range(20)}
+    rows = pa.table({**dict(reversed(plain.items())), "l": [[1]], "s": inner})
+    listed = {"type": "array", "elementType": "long", "containsNull": True}
+    fields = described(s=described(**{f"s{at}": "long" for at in range(20)}), l=listed, **dict.fromkeys(plain, "long"))
+    found = noted(lying(tmp_path, rows), fields)
+    assert list(found["minValues"]["s"]) == [f"s{at}" for at in range(20)]
+    assert list(found["minValues"]) == ["s", *(f"v{at}" for at in range(11))]
+    assert found["nullCount"].keys() == found["minValues"].keys()
 
 
 def test_a_long_text_is_found_by_a_reader_that_passes_over_files(tmp_path: Path) -> None:
@@ -74,6 +197,26 @@ def test_a_long_text_is_found_by_a_reader_that_passes_over_files(tmp_path: Path)
     write([table], table.schema, "{}", folder / "rows.parquet")
     append(folder, Head.of(folder), told_of({"rows.parquet": folder / "rows.parquet"}, columns("string")), "tag")
     assert DeltaTable(str(folder)).to_pyarrow_table(filters=[("v", "=", long)]).num_rows == 1
+
+
+def test_a_file_is_found_whatever_its_name_is(tmp_path: Path) -> None:
+    """The log has it as a URL has it."""
+    folder, name = tmp_path / "notes", "part 50%25=é#?.parquet"
+    DeltaTable.create(str(folder), Schema.from_json(json.dumps(columns("long"))))
+    rows = pa.table({"v": [1]})
+    write([rows], rows.schema, "{}", folder / name)
+    files = told_of({name: folder / name}, columns("long"))
+    append(folder, Head.of(folder), files, "tag")
+    assert files[0]["path"] == "part%2050%2525%3D%C3%A9%23%3F.parquet"
+    assert DeltaTable(str(folder)).to_pyarrow_table()["v"].to_pylist() == [1]
+
+
+def test_numbers_that_may_be_nan_have_no_bounds_in_the_file_itself(tmp_path: Path) -> None:
+    """Such bounds leave NaN out, and readers that have it above all numbers would pass over it."""
+    inner = pa.array([{"a": math.nan, "b": 1}, {"a": 1.0, "b": 2}])
+    footer = parquet.read_metadata(lying(tmp_path, pa.table({"v": [1.0, math.nan], "s": inner})))
+    noted = [footer.row_group(0).column(at) for at in range(footer.num_columns)]
+    assert [(each.path_in_schema, each.is_stats_set) for each in noted] == [("v", False), ("s.a", False), ("s.b", True)]
 
 
 @pytest.mark.parametrize("word", ["org.apache.spark.legacyDateTime", "org.apache.spark.legacyINT96"])

@@ -1,0 +1,190 @@
+"""The statistics that a Delta table's log has of a parquet file: its rows, and the NULLs and bounds of each column.
+
+Readers pass over files by the bounds. Wherry writes both bounds of every compared column, or none at all for the file.
+`deltalake` reads a bound that is missing beside others as NULL, and then finds no value of that column in the file.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from origins.batch import JSON
+from origins.parquet_here import opened
+
+if TYPE_CHECKING:
+    import pyarrow
+
+_INDEXED = 32
+"""Delta looks at so many columns of a table; a column inside a struct counts like any other."""
+_NOTED = ("boolean", "byte", "short", "integer", "long", "decimal", "string", "date")
+"""The types whose bounds a parquet file notes as Delta compares them."""
+_READ = ("float", "double", "timestamp")
+"""The types whose values have to be read: a file notes no NaN, may note another zero, and notes no `INT96`."""
+_BEGIN = datetime(1970, 1, 1)
+_LONGEST = 32
+"""The characters of a text that are enough to compare it."""
+_LAST = "\U0010ffff"
+"""No character comes behind it."""
+
+Name = tuple[str, ...]
+"""A column's name, after those of the structs around it."""
+
+
+def statistics(file: Path, columns: Mapping[str, JSON]) -> str:
+    """A file's statistics as JSON. `columns` is how the table describes its columns, in the table's order."""
+    whole = opened(file)
+    kinds = {name: kind for name, kind in islice(_columns(columns), _INDEXED) if kind in {*_NOTED, *_READ, "binary"}}
+    places = {name: place for place, name in enumerate(_names(whole.schema_arrow))}
+    found = {name: _note(whole.metadata, places[name], kind) for name, kind in kinds.items()}
+    unknown = {name: kinds[name] for name, noted in found.items() if noted is None}
+    known = {name: noted for name, noted in found.items() if noted is not None} | _read(whole, unknown)
+    bounds = {name: _pair(known[name][1], kind) for name, kind in kinds.items() if known[name][1]}
+    least, highest = ({name: pair[end] for name, pair in bounds.items() if pair} for end in (0, 1))
+    told = {
+        "numRecords": str(whole.metadata.num_rows),
+        **({"minValues": _nested(least), "maxValues": _nested(highest)} if all(bounds.values()) else {}),
+        "nullCount": _nested({name: str(known[name][0]) for name in kinds}),
+    }
+    return _rendered(told)
+
+
+def _columns(fields: Mapping[str, JSON], above: Name = ()) -> Iterator[tuple[Name, str]]:
+    """The columns with no others inside, each with the word for its type."""
+    for field in fields["fields"]:
+        name, kind = (*above, field["name"]), field["type"]
+        if isinstance(kind, str):
+            yield name, kind.partition("(")[0]
+        elif kind["type"] == "struct":
+            yield from _columns(kind, name)
+        else:
+            yield name, kind["type"]
+
+
+def _names(within: pyarrow.Schema | pyarrow.DataType, above: Name = ()) -> Iterator[Name]:
+    """The names of a file's columns in the order of its footer; what is inside a list or a map is one of them too."""
+    import pyarrow as pa
+
+    for at in range(len(within) if isinstance(within, pa.Schema) else within.num_fields):
+        field = within.field(at)
+        if pa.types.is_nested(field.type):
+            yield from _names(field.type, (*above, field.name))
+        else:
+            yield *above, field.name
+
+
+def _note(footer: pyarrow.parquet.FileMetaData, place: int, kind: str) -> tuple[int, list[Any]] | None:
+    """What the file itself notes of a column: its NULLs, and both ends of each group of rows. None where the values
+    have to be read."""
+    nulls, ends = 0, []
+    for at in range(footer.num_row_groups):
+        group = footer.row_group(at)
+        noted = group.column(place).statistics
+        if kind in _READ or noted is None or not noted.has_null_count:
+            return None
+        nulls += noted.null_count
+        if kind == "binary" or noted.null_count == group.num_rows:
+            continue
+        if not noted.has_min_max:
+            return None
+        ends += [noted.min, noted.max] if kind == "decimal" else [noted.min_raw, noted.max_raw]
+    return nulls, ends
+
+
+def _read(file: pyarrow.parquet.ParquetFile, kinds: Mapping[Name, str]) -> dict[Name, tuple[int, list[Any]]]:
+    """The NULLs and the ends of these columns, from their values."""
+    found: dict[Name, tuple[int, list[Any]]] = {name: (0, []) for name in kinds}
+    for piece in file.iter_batches(columns=[".".join(name) for name in kinds]) if kinds else ():
+        for name, kind in kinds.items():
+            column = _column(piece, name)
+            nulls, ends = found[name]
+            found[name] = nulls + column.null_count, ends + _ends(column, kind)
+    return found
+
+
+def _column(piece: pyarrow.RecordBatch, name: Name) -> pyarrow.Array:
+    """The column with this name; NULL wherever the struct around it is."""
+    import pyarrow.compute as pc
+
+    column = piece.column(piece.schema.get_field_index(name[0]))
+    for inner in name[1:]:
+        column = pc.struct_field(column, column.type.get_field_index(inner))
+    return column
+
+
+def _ends(column: pyarrow.Array, kind: str) -> list[Any]:
+    """The least value and the highest, in a form that Python compares as Delta does; NaN too, if it is there."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if kind == "binary":
+        return []
+    if kind == "timestamp":
+        column = column.cast(pa.timestamp("us", column.type.tz))
+    plain = {"string": pa.binary(), "date": pa.int32(), "timestamp": pa.int64()}.get(kind)
+    found = pc.min_max(column if plain is None else column.cast(plain)).as_py()
+    values = [value for value in found.values() if value is not None]
+    if kind in ("float", "double") and 0 in values:
+        sides = pc.divide(1.0, column.filter(pc.equal(column, 0.0)))
+        values = [*filter(None, values), *([-0.0] if pc.min(sides).as_py() < 0 else []), 0.0]
+    if kind in ("float", "double") and pc.any(pc.is_nan(column)).as_py():
+        values.append(math.nan)
+    return values
+
+
+def _pair(ends: Sequence[Any], kind: str) -> tuple[str, str] | None:
+    """Both bounds of a column as JSON; None where one of them has no form that every reader understands."""
+    if any(isinstance(end, float) and math.isnan(end) for end in ends):
+        return None  # Spark has NaN above all numbers, others compare it with none
+    order = _signed if kind in ("float", "double") else None
+    try:
+        return _text(min(ends, key=order), kind, highest=False), _text(max(ends, key=order), kind, highest=True)
+    except (UnicodeDecodeError, OverflowError):
+        return None
+
+
+def _signed(value: float) -> tuple[float, float]:
+    """A number's place in the order of those readers that have `-0.0` below `0.0`."""
+    return value, math.copysign(1, value)
+
+
+def _text(value: Any, kind: str, *, highest: bool) -> str:
+    """A value as JSON. Raises `OverflowError` where there is nothing higher or the year has not four digits."""
+    if kind == "decimal":
+        return f"{value:f}"
+    if kind == "date":
+        return json.dumps((_BEGIN + timedelta(days=value)).date().isoformat())
+    if kind == "timestamp":
+        exact = "microseconds" if value % 1000 else "milliseconds"
+        return json.dumps((_BEGIN + timedelta(microseconds=value)).isoformat(timespec=exact) + "Z")
+    if kind == "string":
+        text = value.decode()
+        rest = text[_LONGEST:] if highest else ""
+        if rest.startswith(_LAST):
+            raise OverflowError(f"Nothing is surely higher than {text[: _LONGEST + 1]!a} and what follows it.")
+        return json.dumps(text[:_LONGEST] + (_LAST if rest else ""))
+    text = json.dumps(value)
+    return f'"{text}"' if isinstance(value, float) and math.isinf(value) else text
+
+
+def _nested(values: Mapping[Name, str]) -> dict[str, Any]:
+    """The values by the columns' names, those of a struct inside it."""
+    found: dict[str, Any] = {}
+    for (*above, name), value in values.items():
+        inside = found
+        for struct in above:
+            inside = inside.setdefault(struct, {})
+        inside[name] = value
+    return found
+
+
+def _rendered(told: str | Mapping[str, Any]) -> str:
+    """JSON of texts that are JSON already: no number in them passes through a float."""
+    if isinstance(told, str):
+        return told
+    return f"{{{', '.join(f'{json.dumps(name)}: {_rendered(value)}' for name, value in told.items())}}}"

@@ -1,0 +1,440 @@
+"""Every reader finds in a table what is there, with a filter as without one, whichever of Wherry's ways wrote it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import math
+import operator
+import random
+import shutil
+import string
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from deltalake import DeltaTable, QueryBuilder, Schema
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow.dataset import ParquetReadOptions
+
+from destinations.conformance import label
+from destinations.delta import Delta
+from destinations.delta_adopted import told_of, write
+from destinations.delta_append import Head, append
+from origins.names import quoted, text
+from tests.destinations.test_delta_short import engine
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LAST = "\U0010ffff"
+DAY = dt.timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A type of columns, and how values of it come about."""
+
+    delta: str
+    arrow: pa.DataType
+    ends: Sequence[Any]
+    """Those that are most likely to be lost."""
+    some: Callable[[random.Random], Any]
+    boundless: Sequence[Any] = ()
+    """Those beside which a file has no bounds."""
+
+
+def decimal(precision: int, scale: int) -> Kind:
+    """Decimals with so many digits."""
+    most, one = 10**precision - 1, Decimal(1).scaleb(-scale)
+
+    def scaled(number: int) -> Decimal:
+        return Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -scale))
+
+    return Kind(
+        f"decimal({precision},{scale})",
+        pa.decimal128(precision, scale),
+        [scaled(most), scaled(-most), one, -one, scaled(0)],
+        lambda dice: scaled(dice.randint(-most, most) >> dice.randint(0, 120)),
+    )
+
+
+def whole(name: str, arrow: pa.DataType) -> Kind:
+    """Whole numbers."""
+    most = 2 ** (arrow.bit_width - 1)
+    return Kind(name, arrow, [most - 1, -most, 0], lambda dice: dice.randint(-most, most - 1) >> dice.randint(0, 60))
+
+
+def _number(dice: random.Random) -> float:
+    return dice.choice((-1, 1)) * dice.random() * 10.0 ** dice.randint(-30, 30)
+
+
+def _text(dice: random.Random) -> str:
+    letters = dice.choice([string.printable, "é\ufffd😀z", "xy"])
+    return "".join(dice.choice(letters) for _ in range(dice.choice([0, 1, 3, 31, 32, 33, 70])))
+
+
+def _moment(dice: random.Random) -> dt.datetime:
+    first = dt.datetime(1678, 1, 1, tzinfo=dt.timezone.utc)
+    return first + dt.timedelta(days=dice.randint(0, 200_000), microseconds=dice.randint(0, 10**11) // 7)
+
+
+ZERO = [0.0, -0.0, math.inf, -math.inf]
+KINDS = [
+    whole("byte", pa.int8()),
+    whole("short", pa.int16()),
+    whole("integer", pa.int32()),
+    whole("long", pa.int64()),
+    Kind(
+        "float",
+        pa.float32(),
+        [*ZERO, 3.4028234663852886e38, 1.401298464324817e-45, 0.10000000149011612],
+        lambda dice: pa.scalar(_number(dice), pa.float32()).as_py(),
+        [math.nan],
+    ),
+    Kind("double", pa.float64(), [*ZERO, 1.7976931348623157e308, 5e-324, 0.1], _number, [math.nan]),
+    decimal(10, 5),
+    decimal(38, 0),
+    decimal(38, 18),
+    decimal(38, 38),
+    Kind(
+        "date",
+        pa.date32(),
+        [dt.date.min, dt.date.max, dt.date(1582, 10, 4), dt.date(1582, 10, 15), dt.date(1969, 12, 31)],
+        lambda dice: dt.date.fromordinal(dice.randint(1, dt.date.max.toordinal())),
+    ),
+    Kind(
+        "timestamp",
+        pa.timestamp("us", "UTC"),
+        [
+            dt.datetime(2026, 1, 1, 0, 0, 0, micros, tzinfo=dt.timezone.utc)
+            for micros in (0, 1, 999, 1_000, 999_000, 999_001, 999_999)
+        ],
+        _moment,
+    ),
+    Kind(
+        "string", pa.string(), ["", "x" * 33, "x" * 32, "\x00", "a'\"\n", "\ufffd", "😀"], _text, ["x" * 32 + LAST * 2]
+    ),
+    Kind("binary", pa.binary(), [b"", b"\xff", b"\x00"], lambda dice: dice.randbytes(dice.randint(0, 40))),
+    Kind("boolean", pa.bool_(), [True, False], lambda dice: dice.random() < 0.5),
+]
+FAR = [dt.datetime.min.replace(tzinfo=dt.timezone.utc), dt.datetime.max.replace(tzinfo=dt.timezone.utc)]
+"""Moments that some readers cannot read where Spark wrote them in its own way."""
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A condition on one column."""
+
+    column: str
+    kind: Kind
+    word: str
+    values: Sequence[Any] = ()
+
+    def sql(self, named: str, literals: Sequence[str]) -> str:
+        """The condition on a column that is named so, with these values."""
+        if self.word == "between":
+            return f"{named} BETWEEN {literals[0]} AND {literals[1]}"
+        return f"{named} {self.word} ({', '.join(literals)})" if literals else f"{named} {self.word}"
+
+
+COMPARED = {"=": operator.eq, "<": operator.lt, ">=": operator.ge}
+
+
+def condition(word: str, named: Any, values: Sequence[Any], among: Any) -> Any:
+    """A filter in a reader's own words; `among` is what it says of a list of values."""
+    if word in COMPARED:
+        return COMPARED[word](named, values[0])
+    if word == "between":
+        return (named >= values[0]) & (named <= values[1])
+    return {"IN": among, "IS NULL": named.is_null(), "IS NOT NULL": ~named.is_null()}[word]
+
+
+def in_pyarrow(folder: Path, filters: Sequence[Filter]) -> Iterator[tuple[int, int]]:
+    """How many rows each filter finds as it reads, and behind it."""
+    options = ParquetReadOptions(coerce_int96_timestamp_unit="us")
+    found = DeltaTable(str(folder)).to_pyarrow_dataset(parquet_read_options=options)
+    there = found.to_table()
+    for each in filters:
+        named, kind = pc.field((each.column,)), each.kind.arrow
+        values = [pa.scalar(value, kind) for value in each.values]
+        wanted = condition(each.word, named, values, named.isin(pa.array(each.values, kind)))
+        yield found.to_table(filter=wanted).num_rows, there.filter(wanted).num_rows
+
+
+DATAFUSION = {
+    "byte": "Int8",
+    "short": "Int16",
+    "integer": "Int32",
+    "long": "Int64",
+    "float": "Float32",
+    "double": "Float64",
+    "date": "Date32",
+    "timestamp": 'Timestamp(Microsecond, Some("UTC"))',
+}
+
+
+def in_datafusion(folder: Path, filters: Sequence[Filter]) -> Iterator[tuple[int, int]]:
+    """The same."""
+    query = QueryBuilder().register("t", DeltaTable(str(folder)))
+
+    def literal(kind: Kind, value: Any) -> str:
+        if isinstance(value, bytes):
+            return f"x'{value.hex()}'"
+        if isinstance(value, str):
+            return "'" + value.replace("'", "''") + "'"
+        if isinstance(value, Decimal):
+            return f"arrow_cast('{value:f}', 'Decimal128({kind.arrow.precision}, {kind.arrow.scale})')"
+        plain = pa.scalar(value, kind.arrow).value if isinstance(value, dt.datetime) else f"'{value}'"
+        return str(value) if isinstance(value, bool) else f"arrow_cast({plain}, '{DATAFUSION[kind.delta]}')"
+
+    def counts(statement: str) -> list[int]:
+        (row,) = pa.table(query.execute(statement).read_all()).to_pylist()
+        return list(row.values())
+
+    conditions = [each.sql(f'"{each.column}"', [literal(each.kind, v) for v in each.values]) for each in filters]
+    counted = (f"count(*) FILTER (WHERE {each}) AS c{at}" for at, each in enumerate(conditions))
+    behind = counts(f"SELECT {', '.join(counted)} FROM t")
+    for each, without in zip(conditions, behind, strict=True):
+        yield counts(f"SELECT count(*) AS c FROM t WHERE {each}")[0], without
+
+
+def in_polars(folder: Path, filters: Sequence[Filter]) -> Iterator[tuple[int, int]]:
+    """The same."""
+    found = pl.scan_delta(str(folder))
+    there = found.collect()
+    for each in filters:
+        named, kind = pl.col(each.column), there.schema[each.column]
+        values = [pl.lit(value, dtype=kind) for value in each.values]
+        wanted = condition(each.word, named, values, named.is_in(pl.Series(each.values, dtype=kind).implode()))
+        yield found.filter(wanted).collect().height, there.filter(wanted).height
+
+
+READERS = {"pyarrow": in_pyarrow, "DataFusion": in_datafusion, "polars": in_polars}
+
+
+def lost(folder: Path, filters: Sequence[Filter]) -> list[str]:
+    """What the readers without Spark find otherwise with a filter than without."""
+    return [
+        f"{reader}: {each.kind.delta} {each.word} {each.values}: {with_it} instead of {without}"
+        for reader, count in READERS.items()
+        for each, (with_it, without) in zip(filters, count(folder, filters), strict=True)
+        if with_it != without and compared_with(each) != LOST_BY.get(reader)
+    ]
+
+
+LOST_BY = {"pyarrow": "a NaN", "DataFusion": "a -0.0"}
+"""What a filter compares with where a reader passes over rows in the files of whoever wrote them."""
+
+
+def compared_with(each: Filter) -> str:
+    """What is special about a filter, or else the type of its column."""
+    numbers = [value for value in each.values if isinstance(value, float)]
+    if any(map(math.isnan, numbers)):
+        return "a NaN"
+    return "a -0.0" if "-0.0" in map(str, numbers) else each.kind.delta
+
+
+def filters_of(column: str, kind: Kind, values: Sequence[Any], dice: random.Random) -> list[Filter]:
+    """One of each word, on values of the column and on another one."""
+    pick = [*(value for value in values if value is not None), kind.some(dice)]
+    one, two = dice.choice(pick), dice.choice(pick)
+    ordered = sorted((one, two), key=lambda value: (isinstance(value, float) and math.isnan(value), value))
+    words = {
+        "=": [one],
+        "<": [two],
+        ">=": [one],
+        "between": ordered,
+        "IN": [one, two],
+        "IS NULL": [],
+        "IS NOT NULL": [],
+    }
+    return [Filter(column, kind, word, words[word]) for word in words]
+
+
+def described(kinds: Mapping[str, Kind]) -> dict[str, Any]:
+    fields = [{"name": name, "type": kind.delta, "nullable": True, "metadata": {}} for name, kind in kinds.items()]
+    return {"type": "struct", "fields": fields}
+
+
+def made(folder: Path, kinds: Mapping[str, Kind], files: Sequence[pa.Table]) -> None:
+    """A table with these files, which Wherry wrote and appended."""
+    columns = described(kinds)
+    DeltaTable.create(str(folder), Schema.from_json(json.dumps(columns)))
+    for number, rows in enumerate(files):
+        name = f"part-{number}.parquet"
+        write([rows], rows.schema, json.dumps(columns), folder / name)
+        append(folder, Head.of(folder), told_of({name: folder / name}, columns), "tag")
+
+
+@settings(max_examples=60)
+@given(
+    kind=st.sampled_from([*KINDS, Kind("timestamp", pa.timestamp("us", "UTC"), FAR, _moment)]),
+    sizes=st.lists(st.integers(1, 4), min_size=1, max_size=3),
+    dice=st.randoms(use_true_random=False),
+)
+def test_readers_find_with_a_filter_what_they_find_without(kind: Kind, sizes: list[int], dice: random.Random) -> None:
+    """Whatever values a file has, and whatever it has beside them."""
+    pool = [None, *kind.ends, *kind.boundless]
+    files = [[dice.choice(pool) if dice.random() < 0.6 else kind.some(dice) for _ in range(size)] for size in sizes]
+    tables = [pa.table({"id": pa.array(range(len(each))), "a.v": pa.array(each, kind.arrow)}) for each in files]
+    with tempfile.TemporaryDirectory() as place:
+        made(Path(place, "t"), {"id": KINDS[3], "a.v": kind}, tables)
+        values = [value for each in files for value in each]
+        assert lost(Path(place, "t"), filters_of("a.v", kind, values, dice)) == []
+
+
+def rows_of(kinds: Mapping[str, Kind], dice: random.Random) -> list[pa.Table]:
+    """Three files of four rows: with bounds, with values beside which there are none, and with NULLs."""
+
+    def column(kind: Kind, number: int) -> pa.Array:
+        values = {
+            0: lambda: [*dice.sample([*kind.ends, *kind.ends], 3), kind.some(dice)],
+            1: lambda: [*kind.boundless, *(kind.some(dice) for _ in range(4))][:4],
+            2: lambda: [None, dice.choice([None, *kind.ends]), kind.some(dice), None],
+        }[number]()
+        return pa.array(values, kind.arrow)
+
+    return [pa.table({name: column(kind, number) for name, kind in kinds.items()}) for number in range(3)]
+
+
+def lost_by_spark(spark: SparkSession, named: str, kinds: Mapping[str, Kind], rows: pa.Table) -> list[str]:
+    """The rows that Spark does not find by all their values at once."""
+
+    def literal(kind: Kind, value: Any) -> str:
+        if kind.delta == "binary":
+            return f"x'{value.hex()}'"
+        if kind.delta == "timestamp":
+            value = value.replace(tzinfo=None)
+        return f"CAST({text(f'{value:f}' if isinstance(value, Decimal) else str(value))} AS {_in_sql(kind)})"
+
+    def found_by(name: str, value: Any) -> str:
+        if value is None:
+            return f"{quoted(name)} IS NULL"
+        same, column = literal(kinds[name], value), quoted(name)
+        return f"{column} = {same} AND {column} BETWEEN {same} AND {same} AND {column} IN ({same})"
+
+    conditions = [" AND ".join(found_by(*each) for each in row.items()) for row in rows.to_pylist()]
+    asked = (f"SELECT {at} AS at FROM {named} WHERE {each}" for at, each in enumerate(conditions))
+    found = {row["at"] for row in spark.sql(" UNION ALL ".join(asked)).collect()}
+    return [each for at, each in enumerate(conditions) if at not in found]
+
+
+def bring_in_process(spark: SparkSession, orders: Delta, rows: pa.Table, number: int, place: Path) -> None:
+    assert orders.write_here(spark, rows.to_reader(), [label(number=number)]) is not None
+
+
+def bring_few(spark: SparkSession, orders: Delta, rows: pa.Table, number: int, place: Path) -> None:
+    orders.write(spark, spark.createDataFrame(rows), [label(number=number, few=True)])
+    assert engine(orders) == "wherry"
+
+
+def bring_files_of_spark(spark: SparkSession, orders: Delta, rows: pa.Table, number: int, place: Path) -> None:
+    spark.createDataFrame(rows).coalesce(1).write.parquet(str(place / str(number)))
+    assert orders.write_files(spark, [*(place / str(number)).glob("*.parquet")], label(number=number)) is not None
+
+
+def bring_files_of_wherry(spark: SparkSession, orders: Delta, rows: pa.Table, number: int, place: Path) -> None:
+    columns = spark.table(orders.sql_name).schema.json()
+    write([rows], rows.schema, columns, place / f"{number}.snappy.parquet")
+    assert orders.write_files(spark, [place / f"{number}.snappy.parquet"], label(number=number)) is not None
+
+
+def bring_by_spark(spark: SparkSession, orders: Delta, rows: pa.Table, number: int, place: Path) -> None:
+    orders.write(spark, spark.createDataFrame(rows).coalesce(1), [label(number=number)])
+
+
+WAYS = [bring_in_process, bring_few, bring_files_of_spark, bring_files_of_wherry, bring_by_spark]
+OFTEN = "TBLPROPERTIES ('delta.checkpointInterval' = '2')"
+LOST_IN_FILES_OF_SPARK = {
+    ("pyarrow", "boolean"),  # Spark writes no bounds of them
+    ("pyarrow", "float"),  # beside a NaN, which Spark writes as the highest value
+    ("pyarrow", "double"),
+}
+
+
+@pytest.mark.spark
+def test_every_reader_finds_what_each_way_wrote(spark: SparkSession, tmp_path: Path) -> None:
+    """Rows of all types; of Spark's own files a reader may lose some, and of Wherry's none."""
+    dice = random.Random(23)
+    kinds = {"id": KINDS[3], **{f"v.{at}": kind for at, kind in enumerate(KINDS)}}
+    files = rows_of(kinds, dice)
+    filters = [
+        each
+        for name, kind in kinds.items()
+        for each in filters_of(name, kind, [value for rows in files for value in rows[name].to_pylist()], dice)
+    ]
+    double = next(name for name, kind in kinds.items() if kind.delta == "double")
+    filters += [Filter(double, kinds[double], word, [value]) for word, value in (("=", -0.0), ("<", math.nan))]
+    columns = ", ".join(f"{quoted(name)} {_in_sql(kind)}" for name, kind in kinds.items())
+    missed: dict[str, set[tuple[str, str]]] = {}
+    for way in WAYS:
+        place = tmp_path / way.__name__
+        place.mkdir()
+        orders = Delta(path=str(place / "orders"))
+        spark.sql(f"CREATE TABLE {orders.sql_name} ({columns}) USING delta {OFTEN}")
+        orders.open(spark, spark.table(orders.sql_name).schema)
+        for number, rows in enumerate(files):
+            way(spark, orders, rows, number, place)
+        assert lost_by_spark(spark, orders.sql_name, kinds, pa.concat_tables(files)) == []
+        missed[way.__name__] = {
+            (reader, compared_with(each))
+            for reader, count in READERS.items()
+            for each, (found, there) in zip(filters, count(place / "orders", filters), strict=True)
+            if found != there
+        }
+    assert missed.pop("bring_by_spark") == LOST_IN_FILES_OF_SPARK | LOST_BY.items()
+    assert {way: more for way, lost in missed.items() if (more := lost - LOST_BY.items())} == {}
+
+
+@pytest.mark.spark
+def test_spark_answers_from_statistics_as_it_does_from_rows(spark: SparkSession, tmp_path: Path) -> None:
+    """How many, the least and the highest, also behind a checkpoint that has the statistics as columns."""
+    columns = {
+        "whole bigint": pa.array([7, -(2**63), None]),
+        "ratio double": pa.array([0.0, 1.5, 0.1]),
+        "below double": pa.array([-1.5, 0.0, None]),
+        "share float": pa.array([0.1, 0.0, 1e-45], pa.float32()),
+        "endless double": pa.array([math.inf, -math.inf, 1.0]),
+        "day date": pa.array([dt.date.min, dt.date.max, None]),
+    }
+    names = [column.split()[0] for column in columns]
+    rows = pa.table(dict(zip(names, columns.values(), strict=True)))
+    wanted = ", ".join(f"min({name}), max({name})" for name in names)
+    answers = {}
+    for way in WAYS:
+        place = tmp_path / way.__name__
+        place.mkdir()
+        orders = Delta(path=str(place / "orders"))
+        spark.sql(f"CREATE TABLE {orders.sql_name} ({', '.join(columns)}) USING delta")
+        orders.open(spark, spark.table(orders.sql_name).schema)
+        for number, file in enumerate((rows, rows.slice(2))):
+            way(spark, orders, file, number, place)
+        properties = {
+            "checkpointInterval": 1,
+            "checkpoint.writeStatsAsStruct": True,
+            "checkpoint.writeStatsAsJson": False,
+        }
+        listed = ", ".join(f"'delta.{name}' = '{value}'" for name, value in properties.items())
+        spark.sql(f"ALTER TABLE {orders.sql_name} SET TBLPROPERTIES ({listed})")
+        copied = shutil.copytree(place / "orders", place / "copy")
+        for table in (orders.sql_name, f"delta.`{copied}`"):
+            asked = f"SELECT count(*), {wanted} FROM {table}"
+            from_rows = f"SELECT count(*), {wanted} FROM {table} WHERE rand() >= 0"
+            plans = [spark.sql(f"EXPLAIN {each}").collect()[0][0] for each in (asked, from_rows)]
+            assert ["LocalTableScan" in plan for plan in plans] == [True, False]
+            answers[way.__name__, table] = [str(spark.sql(each).collect()[0]) for each in (asked, from_rows)]
+    assert [answer for answer in answers.values() if answer[0] != answer[1]] == []
+    assert len({answer for pair in answers.values() for answer in pair}) == 1
+
+
+def _in_sql(kind: Kind) -> str:
+    return {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}.get(kind.delta, kind.delta)
