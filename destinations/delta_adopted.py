@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from destinations.delta_statistics import statistics
+from destinations.delta_statistics import read_statistics
 from origins.batch import JSON
 from origins.parquet_here import LEGACY
 
@@ -66,7 +66,7 @@ def told_of(files: Mapping[str, Path], columns: Mapping[str, JSON]) -> list[Mapp
             "size": found.st_size,
             "modificationTime": found.st_mtime_ns // 1_000_000,
             "dataChange": True,
-            "stats": statistics(file, columns),
+            "stats": read_statistics(file, columns),
         }
         for name, file in files.items()
         for found in [file.stat()]
@@ -82,7 +82,7 @@ def write(pieces: Iterable[pyarrow.Table], schema: pyarrow.Schema, columns: str,
     with (
         file.open("wb") as new,
         parquet.ParquetWriter(
-            new, schema.remove_metadata(), store_schema=False, write_statistics=_without_floats(schema)
+            new, schema.remove_metadata(), store_schema=False, write_statistics=_list_exact_columns(schema)
         ) as writer,
     ):
         for group in _grouped(pieces):
@@ -90,7 +90,7 @@ def write(pieces: Iterable[pyarrow.Table], schema: pyarrow.Schema, columns: str,
         writer.add_key_value_metadata({"org.apache.spark.version": pyspark.__version__, COLUMNS: columns})
 
 
-def _without_floats(within: pyarrow.Schema | pyarrow.DataType, above: str = "") -> list[str]:
+def _list_exact_columns(within: pyarrow.Schema | pyarrow.DataType, above: str = "") -> list[str]:
     """The columns whose statistics stand in the file itself. Those of numbers that may be NaN leave it out there, and
     readers that have NaN above all others would pass over it."""
     import pyarrow as pa
@@ -99,7 +99,7 @@ def _without_floats(within: pyarrow.Schema | pyarrow.DataType, above: str = "") 
     for at in range(len(within) if isinstance(within, pa.Schema) else within.num_fields):
         field = within.field(at)
         if pa.types.is_struct(field.type):
-            found += _without_floats(field.type, f"{above}{field.name}.")
+            found += _list_exact_columns(field.type, f"{above}{field.name}.")
         elif not pa.types.is_floating(field.type):
             found.append(above + field.name)
     return found

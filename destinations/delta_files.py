@@ -74,13 +74,13 @@ def _columns(footer: Any) -> Iterator[tuple[str, int | None, tuple[JSON, JSON]]]
         if "." in name or any(each is None for each in told):
             continue
         counted = all(each.has_null_count for each in told)
-        ends = [end for each in told if each.has_min_max for end in _ends(each)]
+        ends = [end for each in told if each.has_min_max for end in _read_ends(each)]
         comparable = len({type(end) for end in ends}) == 1 and None not in ends
         bounds = (min(ends), max(ends)) if comparable else (None, None)
         yield name, sum(each.null_count for each in told) if counted else None, bounds
 
 
-def _ends(noted: pyarrow.parquet.Statistics) -> tuple[JSON, JSON]:
+def _read_ends(noted: pyarrow.parquet.Statistics) -> tuple[JSON, JSON]:
     """The least and the highest value of a group of rows; None where Python has no such value."""
     try:
         return noted.min, noted.max

@@ -26,6 +26,8 @@ _NOTED = ("boolean", "byte", "short", "integer", "long", "decimal", "string", "d
 """The types whose bounds a parquet file notes as Delta compares them."""
 _READ = ("float", "double", "timestamp")
 """The types whose values have to be read: a file notes no NaN, may note another zero, and notes no `INT96`."""
+_COUNTED = (*_NOTED, *_READ, "binary")
+"""The types whose NULLs are told. Lists and maps would have to be read for theirs."""
 _BEGIN = datetime(1970, 1, 1)
 _LONGEST = 32
 """The characters of a text that are enough to compare it."""
@@ -36,49 +38,49 @@ Name = tuple[str, ...]
 """A column's name, after those of the structs around it."""
 
 
-def statistics(file: Path, columns: Mapping[str, JSON]) -> str:
+def read_statistics(file: Path, columns: Mapping[str, JSON]) -> str:
     """A file's statistics as JSON. `columns` is how the table describes its columns, in the table's order."""
     whole = opened(file)
-    kinds = {name: kind for name, kind in islice(_columns(columns), _INDEXED) if kind in {*_NOTED, *_READ, "binary"}}
-    places = {name: place for place, name in enumerate(_names(whole.schema_arrow))}
-    found = {name: _note(whole.metadata, places[name], kind) for name, kind in kinds.items()}
+    kinds = {name: kind for name, kind in islice(_list_columns(columns), _INDEXED) if kind in _COUNTED}
+    places = {name: place for place, name in enumerate(_list_leaves(whole.schema_arrow))}
+    found = {name: _read_footer(whole.metadata, places[name], kind) for name, kind in kinds.items()}
     unknown = {name: kinds[name] for name, noted in found.items() if noted is None}
-    known = {name: noted for name, noted in found.items() if noted is not None} | _read(whole, unknown)
-    bounds = {name: _pair(known[name][1], kind) for name, kind in kinds.items() if known[name][1]}
+    known = {name: noted for name, noted in found.items() if noted is not None} | _read_values(whole, unknown)
+    bounds = {name: _write_bounds(known[name][1], kind) for name, kind in kinds.items() if known[name][1]}
     least, highest = ({name: pair[end] for name, pair in bounds.items() if pair} for end in (0, 1))
-    told = {
+    stats = {
         "numRecords": str(whole.metadata.num_rows),
-        **({"minValues": _nested(least), "maxValues": _nested(highest)} if all(bounds.values()) else {}),
-        "nullCount": _nested({name: str(known[name][0]) for name in kinds}),
+        **({"minValues": _nest(least), "maxValues": _nest(highest)} if all(bounds.values()) else {}),
+        "nullCount": _nest({name: str(known[name][0]) for name in kinds}),
     }
-    return _rendered(told)
+    return _render(stats)
 
 
-def _columns(fields: Mapping[str, JSON], above: Name = ()) -> Iterator[tuple[Name, str]]:
+def _list_columns(fields: Mapping[str, JSON], above: Name = ()) -> Iterator[tuple[Name, str]]:
     """The columns with no others inside, each with the word for its type."""
     for field in fields["fields"]:
         name, kind = (*above, field["name"]), field["type"]
         if isinstance(kind, str):
             yield name, kind.partition("(")[0]
         elif kind["type"] == "struct":
-            yield from _columns(kind, name)
+            yield from _list_columns(kind, name)
         else:
             yield name, kind["type"]
 
 
-def _names(within: pyarrow.Schema | pyarrow.DataType, above: Name = ()) -> Iterator[Name]:
+def _list_leaves(within: pyarrow.Schema | pyarrow.DataType, above: Name = ()) -> Iterator[Name]:
     """The names of a file's columns in the order of its footer; what is inside a list or a map is one of them too."""
     import pyarrow as pa
 
     for at in range(len(within) if isinstance(within, pa.Schema) else within.num_fields):
         field = within.field(at)
         if pa.types.is_nested(field.type):
-            yield from _names(field.type, (*above, field.name))
+            yield from _list_leaves(field.type, (*above, field.name))
         else:
             yield *above, field.name
 
 
-def _note(footer: pyarrow.parquet.FileMetaData, place: int, kind: str) -> tuple[int, list[Any]] | None:
+def _read_footer(footer: pyarrow.parquet.FileMetaData, place: int, kind: str) -> tuple[int, list[Any]] | None:
     """What the file itself notes of a column: its NULLs, and both ends of each group of rows. None where the values
     have to be read."""
     nulls, ends = 0, []
@@ -96,18 +98,18 @@ def _note(footer: pyarrow.parquet.FileMetaData, place: int, kind: str) -> tuple[
     return nulls, ends
 
 
-def _read(file: pyarrow.parquet.ParquetFile, kinds: Mapping[Name, str]) -> dict[Name, tuple[int, list[Any]]]:
+def _read_values(file: pyarrow.parquet.ParquetFile, kinds: Mapping[Name, str]) -> dict[Name, tuple[int, list[Any]]]:
     """The NULLs and the ends of these columns, from their values."""
     found: dict[Name, tuple[int, list[Any]]] = {name: (0, []) for name in kinds}
     for piece in file.iter_batches(columns=[".".join(name) for name in kinds]) if kinds else ():
         for name, kind in kinds.items():
-            column = _column(piece, name)
+            column = _take_column(piece, name)
             nulls, ends = found[name]
-            found[name] = nulls + column.null_count, ends + _ends(column, kind)
+            found[name] = nulls + column.null_count, ends + _find_ends(column, kind)
     return found
 
 
-def _column(piece: pyarrow.RecordBatch, name: Name) -> pyarrow.Array:
+def _take_column(piece: pyarrow.RecordBatch, name: Name) -> pyarrow.Array:
     """The column with this name; NULL wherever the struct around it is."""
     import pyarrow.compute as pc
 
@@ -117,7 +119,7 @@ def _column(piece: pyarrow.RecordBatch, name: Name) -> pyarrow.Array:
     return column
 
 
-def _ends(column: pyarrow.Array, kind: str) -> list[Any]:
+def _find_ends(column: pyarrow.Array, kind: str) -> list[Any]:
     """The least value and the highest, in a form that Python compares as Delta does; NaN too, if it is there."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -137,23 +139,24 @@ def _ends(column: pyarrow.Array, kind: str) -> list[Any]:
     return values
 
 
-def _pair(ends: Sequence[Any], kind: str) -> tuple[str, str] | None:
+def _write_bounds(ends: Sequence[Any], kind: str) -> tuple[str, str] | None:
     """Both bounds of a column as JSON; None where one of them has no form that every reader understands."""
     if any(isinstance(end, float) and math.isnan(end) for end in ends):
         return None  # Spark has NaN above all numbers, others compare it with none
-    order = _signed if kind in ("float", "double") else None
+    order = _order_zeros if kind in ("float", "double") else None
     try:
-        return _text(min(ends, key=order), kind, highest=False), _text(max(ends, key=order), kind, highest=True)
+        least = _write_value(min(ends, key=order), kind, highest=False)
+        return least, _write_value(max(ends, key=order), kind, highest=True)
     except (UnicodeDecodeError, OverflowError):
         return None
 
 
-def _signed(value: float) -> tuple[float, float]:
+def _order_zeros(value: float) -> tuple[float, float]:
     """A number's place in the order of those readers that have `-0.0` below `0.0`."""
     return value, math.copysign(1, value)
 
 
-def _text(value: Any, kind: str, *, highest: bool) -> str:
+def _write_value(value: Any, kind: str, *, highest: bool) -> str:
     """A value as JSON. Raises `OverflowError` where there is nothing higher or the year has not four digits."""
     if kind == "decimal":
         return f"{value:f}"
@@ -172,7 +175,7 @@ def _text(value: Any, kind: str, *, highest: bool) -> str:
     return f'"{text}"' if isinstance(value, float) and math.isinf(value) else text
 
 
-def _nested(values: Mapping[Name, str]) -> dict[str, Any]:
+def _nest(values: Mapping[Name, str]) -> dict[str, Any]:
     """The values by the columns' names, those of a struct inside it."""
     found: dict[str, Any] = {}
     for (*above, name), value in values.items():
@@ -183,8 +186,8 @@ def _nested(values: Mapping[Name, str]) -> dict[str, Any]:
     return found
 
 
-def _rendered(told: str | Mapping[str, Any]) -> str:
-    """JSON of texts that are JSON already: no number in them passes through a float."""
-    if isinstance(told, str):
-        return told
-    return f"{{{', '.join(f'{json.dumps(name)}: {_rendered(value)}' for name, value in told.items())}}}"
+def _render(values: str | Mapping[str, Any]) -> str:
+    """JSON of values that are JSON already: no number passes through a float."""
+    if isinstance(values, str):
+        return values
+    return f"{{{', '.join(f'{json.dumps(name)}: {_render(value)}' for name, value in values.items())}}}"

@@ -14,7 +14,7 @@ from destinations.deadline import Deadline, Late
 from destinations.delta import Delta
 from destinations.delta_adopted import bring
 from destinations.destination import Written
-from tests.destinations.test_delta_short import COMPARED, VALUES, engine, table, told, told_as_spark_tells
+from tests.destinations.test_delta_short import COMPARED, VALUES, engine, read_as_spark_tells, table, told
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -89,7 +89,7 @@ def test_the_log_says_of_a_file_what_spark_would_say(spark: SparkSession, tmp_pa
     theirs.write(spark, rows, [label()])
     (its,) = told(theirs)
     its.pop("tightBounds", None)
-    assert told_as_spark_tells(ours) == [its]
+    assert read_as_spark_tells(ours) == [its]
 
 
 def test_every_value_is_found_again_by_who_passes_over_files(spark: SparkSession, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from destinations.delta_adopted import COLUMNS, Adoptable, bring, told_of, write
 from destinations.delta_append import Head, append
 
 
-def described(**kinds: Any) -> dict[str, Any]:
+def describe(**kinds: Any) -> dict[str, Any]:
     """Columns of these types, as Delta describes them."""
     fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds.items()]
     return {"type": "struct", "fields": fields}
@@ -28,23 +28,23 @@ def described(**kinds: Any) -> dict[str, Any]:
 
 def columns(kind: str) -> dict[str, Any]:
     """Those of a table with one column."""
-    return described(v=kind)
+    return describe(v=kind)
 
 
-def noted(file: Path, fields: dict[str, Any]) -> dict[str, Any]:
+def read_noted(file: Path, fields: dict[str, Any]) -> dict[str, Any]:
     """The statistics that a log has of a file; a number in them is the text that stands there."""
     (told,) = told_of({file.name: file}, fields)
     found: dict[str, Any] = json.loads(str(told["stats"]), parse_float=str, parse_int=str)
     return found
 
 
-def bounds(file: Path, kind: str) -> tuple[Any, Any]:
+def read_bounds(file: Path, kind: str) -> tuple[Any, Any]:
     """The least and the highest that are told of the only column."""
-    stats = noted(file, columns(kind))
+    stats = read_noted(file, columns(kind))
     return stats["minValues"]["v"], stats["maxValues"]["v"]
 
 
-def lying(folder: Path, rows: pa.Table) -> Path:
+def write_file(folder: Path, rows: pa.Table) -> Path:
     """A file with these rows."""
     write([rows], rows.schema, "{}", folder / "rows.parquet")
     return folder / "rows.parquet"
@@ -69,7 +69,7 @@ def test_the_bounds_of_numbers_are_as_near_as_can_be(
 ) -> None:
     """The least zero has the sign of one that is there; the highest is `0.0`, for some readers have `-0.0` below it."""
     arrow = pa.float64() if kind == "double" else pa.float32()
-    assert bounds(lying(tmp_path, pa.table({"v": pa.array(values, arrow)})), kind) == expected
+    assert read_bounds(write_file(tmp_path, pa.table({"v": pa.array(values, arrow)})), kind) == expected
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_decimals_are_plain_digits(tmp_path: Path, kind: str, values: list[str],
     """All of them, as many as the type has behind the point: no reader takes an exponent or a rounded number."""
     precision, scale = map(int, kind[8:-1].split(","))
     column = pa.array(map(Decimal, values), pa.decimal128(precision, scale))
-    assert bounds(lying(tmp_path, pa.table({"v": column})), kind) == expected
+    assert read_bounds(write_file(tmp_path, pa.table({"v": column})), kind) == expected
 
 
 @pytest.mark.parametrize("unit", ["ms", "us"])
@@ -97,7 +97,11 @@ def test_moments_are_told_in_whatever_unit_a_file_has_them(tmp_path: Path, unit:
     """As Spark's `outputTimestampType` may have made it."""
     moments = [datetime(2026, 5, 1, 1, 2, 3, 4_000, timezone.utc), datetime(2026, 5, 2, tzinfo=timezone.utc)]
     parquet.write_table(pa.table({"v": pa.array(moments, pa.timestamp(unit, "UTC"))}), tmp_path / "rows.parquet")
-    assert bounds(tmp_path / "rows.parquet", "timestamp") == ("2026-05-01T01:02:03.004Z", "2026-05-02T00:00:00.000Z")
+    found = read_bounds(tmp_path / "rows.parquet", "timestamp")
+    assert found == (
+        "2026-05-01T01:02:03.004Z",
+        "2026-05-02T00:00:00.000Z",
+    )
 
 
 def test_moments_are_told_to_the_microsecond(tmp_path: Path) -> None:
@@ -105,7 +109,7 @@ def test_moments_are_told_to_the_microsecond(tmp_path: Path) -> None:
     moments = pa.array([datetime(1, 1, 1, 0, 0, 0, 1), datetime.max], pa.timestamp("us")).cast(
         pa.timestamp("us", "UTC")
     )
-    found = bounds(lying(tmp_path, pa.table({"v": moments})), "timestamp")
+    found = read_bounds(write_file(tmp_path, pa.table({"v": moments})), "timestamp")
     assert found == ("0001-01-01T00:00:00.000001Z", "9999-12-31T23:59:59.999999Z")
 
 
@@ -120,12 +124,12 @@ def test_moments_are_told_to_the_microsecond(tmp_path: Path) -> None:
 )
 def test_nothing_is_higher_than_the_highest_that_is_told_of_long_texts(tmp_path: Path, text: str, highest: str) -> None:
     """The first 32 characters, and behind them one that is higher than all others."""
-    assert bounds(lying(tmp_path, pa.table({"v": [text, "a"]})), "string") == ("a", highest)
+    assert read_bounds(write_file(tmp_path, pa.table({"v": [text, "a"]})), "string") == ("a", highest)
 
 
 def test_texts_are_compared_by_their_bytes(tmp_path: Path) -> None:
     """A character of two UTF-16 units is higher than one of a single unit, whatever those units are."""
-    assert bounds(lying(tmp_path, pa.table({"v": ["\ufffd", "😀"]})), "string") == ("\ufffd", "😀")
+    assert read_bounds(write_file(tmp_path, pa.table({"v": ["\ufffd", "😀"]})), "string") == ("\ufffd", "😀")
 
 
 BOUNDLESS = {
@@ -144,14 +148,14 @@ def test_a_file_has_the_bounds_of_all_columns_or_of_none(tmp_path: Path, values:
     column = BOUNDLESS[values]
     rows = pa.table({"id": [1, 2], "v": column})
     kind = {"double": "double", "string": "string", "date32[day]": "date"}.get(str(column.type), "timestamp")
-    found = noted(lying(tmp_path, rows), described(id="long", v=kind))
+    found = read_noted(write_file(tmp_path, rows), describe(id="long", v=kind))
     assert found == {"numRecords": "2", "nullCount": {"id": "0", "v": "0"}}
 
 
 def test_a_column_of_nothing_but_null_needs_no_bounds(tmp_path: Path) -> None:
     """Its number of NULLs says all."""
     rows = pa.table({"id": [1, 2], "v": pa.nulls(2, pa.float64()), "w": pa.nulls(2, pa.string())})
-    found = noted(lying(tmp_path, rows), described(id="long", v="double", w="string"))
+    found = read_noted(write_file(tmp_path, rows), describe(id="long", v="double", w="string"))
     assert (found["minValues"], found["maxValues"]) == ({"id": "1"}, {"id": "2"})
     assert found["nullCount"] == {"id": "0", "v": "2", "w": "2"}
 
@@ -159,7 +163,7 @@ def test_a_column_of_nothing_but_null_needs_no_bounds(tmp_path: Path) -> None:
 def test_booleans_have_bounds_and_bytes_have_none(tmp_path: Path) -> None:
     """`deltalake` compares booleans by bounds, and nothing compares bytes."""
     rows = pa.table({"yes": [True, False], "no": [False, None], "raw": [b"x", None]})
-    found = noted(lying(tmp_path, rows), described(yes="boolean", no="boolean", raw="binary"))
+    found = read_noted(write_file(tmp_path, rows), describe(yes="boolean", no="boolean", raw="binary"))
     assert (found["minValues"], found["maxValues"]) == ({"yes": False, "no": False}, {"yes": True, "no": False})
     assert found["nullCount"] == {"yes": "0", "no": "1", "raw": "1"}
 
@@ -169,8 +173,8 @@ def test_a_struct_says_what_is_in_each_of_its_columns(tmp_path: Path) -> None:
     whole = [{"a": 1, "b": {"c": 0.5}, "d": [1]}, {"a": None, "b": None, "d": None}, None]
     kind = pa.struct([("a", pa.int64()), ("b", pa.struct([("c", pa.float64())])), ("d", pa.list_(pa.int64()))])
     listed = {"type": "array", "elementType": "long", "containsNull": True}
-    fields = described(s=described(a="long", b=described(c="double"), d=listed))
-    found = noted(lying(tmp_path, pa.table({"s": pa.array(whole, kind)})), fields)
+    fields = describe(s=describe(a="long", b=describe(c="double"), d=listed))
+    found = read_noted(write_file(tmp_path, pa.table({"s": pa.array(whole, kind)})), fields)
     bound = {"s": {"a": "1", "b": {"c": "0.5"}}}
     assert found["minValues"] == found["maxValues"] == bound
     assert found["nullCount"] == {"s": {"a": "2", "b": {"c": "2"}}}
@@ -182,8 +186,8 @@ def test_the_first_32_columns_are_looked_at_in_the_order_of_the_table(tmp_path: 
     plain = {f"v{at}": [at] for at in range(20)}
     rows = pa.table({**dict(reversed(plain.items())), "l": [[1]], "s": inner})
     listed = {"type": "array", "elementType": "long", "containsNull": True}
-    fields = described(s=described(**{f"s{at}": "long" for at in range(20)}), l=listed, **dict.fromkeys(plain, "long"))
-    found = noted(lying(tmp_path, rows), fields)
+    fields = describe(s=describe(**{f"s{at}": "long" for at in range(20)}), l=listed, **dict.fromkeys(plain, "long"))
+    found = read_noted(write_file(tmp_path, rows), fields)
     assert list(found["minValues"]["s"]) == [f"s{at}" for at in range(20)]
     assert list(found["minValues"]) == ["s", *(f"v{at}" for at in range(11))]
     assert found["nullCount"].keys() == found["minValues"].keys()
@@ -214,7 +218,7 @@ def test_a_file_is_found_whatever_its_name_is(tmp_path: Path) -> None:
 def test_numbers_that_may_be_nan_have_no_bounds_in_the_file_itself(tmp_path: Path) -> None:
     """Such bounds leave NaN out, and readers that have it above all numbers would pass over it."""
     inner = pa.array([{"a": math.nan, "b": 1}, {"a": 1.0, "b": 2}])
-    footer = parquet.read_metadata(lying(tmp_path, pa.table({"v": [1.0, math.nan], "s": inner})))
+    footer = parquet.read_metadata(write_file(tmp_path, pa.table({"v": [1.0, math.nan], "s": inner})))
     noted = [footer.row_group(0).column(at) for at in range(footer.num_columns)]
     assert [(each.path_in_schema, each.is_stats_set) for each in noted] == [("v", False), ("s.a", False), ("s.b", True)]
 

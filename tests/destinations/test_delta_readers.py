@@ -149,7 +149,7 @@ class Filter:
 COMPARED = {"=": operator.eq, "<": operator.lt, ">=": operator.ge}
 
 
-def condition(word: str, named: Any, values: Sequence[Any], among: Any) -> Any:
+def make_condition(word: str, named: Any, values: Sequence[Any], among: Any) -> Any:
     """A filter in a reader's own words; `among` is what it says of a list of values."""
     if word in COMPARED:
         return COMPARED[word](named, values[0])
@@ -166,7 +166,7 @@ def in_pyarrow(folder: Path, filters: Sequence[Filter]) -> Iterator[tuple[int, i
     for each in filters:
         named, kind = pc.field((each.column,)), each.kind.arrow
         values = [pa.scalar(value, kind) for value in each.values]
-        wanted = condition(each.word, named, values, named.isin(pa.array(each.values, kind)))
+        wanted = make_condition(each.word, named, values, named.isin(pa.array(each.values, kind)))
         yield found.to_table(filter=wanted).num_rows, there.filter(wanted).num_rows
 
 
@@ -214,20 +214,20 @@ def in_polars(folder: Path, filters: Sequence[Filter]) -> Iterator[tuple[int, in
     for each in filters:
         named, kind = pl.col(each.column), there.schema[each.column]
         values = [pl.lit(value, dtype=kind) for value in each.values]
-        wanted = condition(each.word, named, values, named.is_in(pl.Series(each.values, dtype=kind).implode()))
+        wanted = make_condition(each.word, named, values, named.is_in(pl.Series(each.values, dtype=kind).implode()))
         yield found.filter(wanted).collect().height, there.filter(wanted).height
 
 
 READERS = {"pyarrow": in_pyarrow, "DataFusion": in_datafusion, "polars": in_polars}
 
 
-def lost(folder: Path, filters: Sequence[Filter]) -> list[str]:
+def find_lost(folder: Path, filters: Sequence[Filter]) -> list[str]:
     """What the readers without Spark find otherwise with a filter than without."""
     return [
         f"{reader}: {each.kind.delta} {each.word} {each.values}: {with_it} instead of {without}"
         for reader, count in READERS.items()
         for each, (with_it, without) in zip(filters, count(folder, filters), strict=True)
-        if with_it != without and compared_with(each) != LOST_BY.get(reader)
+        if with_it != without and name_comparison(each) != LOST_BY.get(reader)
     ]
 
 
@@ -239,14 +239,14 @@ def is_nan(value: Any) -> bool:
     return isinstance(value, float) and math.isnan(value)
 
 
-def compared_with(each: Filter) -> str:
+def name_comparison(each: Filter) -> str:
     """What is special about a filter, or else the type of its column."""
     if any(map(is_nan, each.values)):
         return "a NaN"
     return "a -0.0" if "-0.0" in map(str, each.values) else str(each.kind.delta).partition("(")[0]
 
 
-def filters_of(column: str, kind: Kind, values: Sequence[Any], dice: random.Random) -> list[Filter]:
+def draw_filters(column: str, kind: Kind, values: Sequence[Any], dice: random.Random) -> list[Filter]:
     """One of each word, on values of the column and on another one."""
     pick = [*(value for value in values if value is not None), kind.some(dice)]
     one, two = dice.choice(pick), dice.choice(pick)
@@ -263,14 +263,14 @@ def filters_of(column: str, kind: Kind, values: Sequence[Any], dice: random.Rand
     return [Filter(column, kind, word, words[word]) for word in words]
 
 
-def described(kinds: Mapping[str, Kind]) -> dict[str, Any]:
+def describe(kinds: Mapping[str, Kind]) -> dict[str, Any]:
     fields = [{"name": name, "type": kind.delta, "nullable": True, "metadata": {}} for name, kind in kinds.items()]
     return {"type": "struct", "fields": fields}
 
 
-def made(folder: Path, kinds: Mapping[str, Kind], files: Sequence[pa.Table]) -> None:
+def make_table(folder: Path, kinds: Mapping[str, Kind], files: Sequence[pa.Table]) -> None:
     """A table with these files, which Wherry wrote and appended."""
-    columns = described(kinds)
+    columns = describe(kinds)
     DeltaTable.create(str(folder), Schema.from_json(json.dumps(columns)))
     for number, rows in enumerate(files):
         name = f"part-{number}.parquet"
@@ -290,9 +290,9 @@ def test_readers_find_with_a_filter_what_they_find_without(kind: Kind, sizes: li
     files = [[dice.choice(pool) if dice.random() < 0.6 else kind.some(dice) for _ in range(size)] for size in sizes]
     tables = [pa.table({"id": pa.array(range(len(each))), "a.v": pa.array(each, kind.arrow)}) for each in files]
     with tempfile.TemporaryDirectory() as place:
-        made(Path(place, "t"), {"id": KINDS[3], "a.v": kind}, tables)
+        make_table(Path(place, "t"), {"id": KINDS[3], "a.v": kind}, tables)
         values = [value for each in files for value in each]
-        assert lost(Path(place, "t"), filters_of("a.v", kind, values, dice)) == []
+        assert find_lost(Path(place, "t"), draw_filters("a.v", kind, values, dice)) == []
 
 
 def test_readers_find_what_is_in_a_struct(tmp_path: Path) -> None:
@@ -303,7 +303,7 @@ def test_readers_find_what_is_in_a_struct(tmp_path: Path) -> None:
     kinds = {"id": KINDS[3], "s": Kind({"type": "struct", "fields": fields}, inner, [], lambda _: None)}
     values = [[{"a": 1, "b": 0.5}, {"a": None, "b": None}], [None, {"a": 2, "b": 2.5}]]
     files = [pa.table({"id": [0, 1], "s": pa.array(each, inner)}) for each in values]
-    made(tmp_path / "t", kinds, files)
+    make_table(tmp_path / "t", kinds, files)
     table, scan = DeltaTable(str(tmp_path / "t")), pl.scan_delta(str(tmp_path / "t"))
     rows, query = table.to_pyarrow_dataset(), QueryBuilder().register("t", table)
     inside, named = pc.field("s", "a"), pl.col("s").struct.field("a")
@@ -316,7 +316,7 @@ def test_readers_find_what_is_in_a_struct(tmp_path: Path) -> None:
     assert [scan.filter(each).collect().height for each in by_polars] == [1, 1, 2, 1]
 
 
-def rows_of(kinds: Mapping[str, Kind], dice: random.Random) -> list[pa.Table]:
+def draw_files(kinds: Mapping[str, Kind], dice: random.Random) -> list[pa.Table]:
     """Three files of four rows: with bounds, with values beside which there are none, and with NULLs."""
 
     def column(kind: Kind, number: int) -> pa.Array:
@@ -330,7 +330,9 @@ def rows_of(kinds: Mapping[str, Kind], dice: random.Random) -> list[pa.Table]:
     return [pa.table({name: column(kind, number) for name, kind in kinds.items()}) for number in range(3)]
 
 
-def lost_by_spark(spark: SparkSession, named: str, kinds: Mapping[str, Kind], files: Sequence[pa.Table]) -> list[str]:
+def find_lost_by_spark(
+    spark: SparkSession, named: str, kinds: Mapping[str, Kind], files: Sequence[pa.Table]
+) -> list[str]:
     """The rows that Spark does not find by all their values at once."""
 
     def literal(kind: Kind, value: Any) -> str:
@@ -388,11 +390,11 @@ def test_every_reader_finds_what_each_way_wrote(spark: SparkSession, tmp_path: P
     tiny = Decimal(1).scaleb(-38)
     kinds["zero"] = Kind("double", pa.float64(), [0.0, 2.5], lambda _: 1.5)
     kinds["tiny"] = Kind("decimal(38,38)", pa.decimal128(38, 38), [tiny, -tiny], lambda _: tiny)
-    files = rows_of(kinds, dice)
+    files = draw_files(kinds, dice)
     filters = [Filter("zero", kinds["zero"], word, [value]) for word, value in (("=", -0.0), ("<", math.nan))]
     for name, kind in kinds.items():
         values = [each for rows in files for each in rows[name].to_pylist()]
-        same, *others = filters_of(name, kind, values, dice)
+        same, *others = draw_filters(name, kind, values, dice)
         every = Filter(name, kind, "IN", [each for each in values if each is not None and not is_nan(each)])
         filters += [same, every, dice.choice(others)]
     columns = ", ".join(f"{quoted(name)} {_in_sql(kind)}" for name, kind in kinds.items())
@@ -405,9 +407,9 @@ def test_every_reader_finds_what_each_way_wrote(spark: SparkSession, tmp_path: P
         orders.open(spark, spark.table(orders.sql_name).schema)
         for number, rows in enumerate(files):
             way(spark, orders, rows, number, place)
-        assert lost_by_spark(spark, orders.sql_name, kinds, [rows.slice(0, 2) for rows in files]) == []
+        assert find_lost_by_spark(spark, orders.sql_name, kinds, [rows.slice(0, 2) for rows in files]) == []
         missed[way.__name__] = {
-            (reader, compared_with(each))
+            (reader, name_comparison(each))
             for reader, count in READERS.items()
             for each, (found, there) in zip(filters, count(place / "orders", filters), strict=True)
             if found != there

@@ -211,7 +211,7 @@ COMPARED = {
 """A column of each type that Delta compares, over four rows with `id`."""
 
 
-def told_as_spark_tells(orders: Delta) -> list[dict[str, Any]]:
+def read_as_spark_tells(orders: Delta) -> list[dict[str, Any]]:
     """The same without the bounds of booleans, which Spark does not tell."""
     files = told(orders)
     for file in files:
@@ -354,7 +354,7 @@ def test_the_log_says_of_few_rows_what_spark_would_say(spark: SparkSession, tmp_
     its = told(theirs)
     for each in its:
         each.pop("tightBounds", None)
-    assert told_as_spark_tells(ours) == its
+    assert read_as_spark_tells(ours) == its
     ours_said, theirs_said = (newest(each, "commitInfo") for each in (ours, theirs))
     for name in ("operation", "operationParameters", "isBlindAppend", "isolationLevel", "readVersion"):
         assert ours_said[name] == theirs_said[name], name
