@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
+from urllib.parse import unquote
 
 from destinations.account import Account, Loss
 from destinations.delta_account import Story, harmed, story_of
@@ -116,5 +117,5 @@ def _all_files(folder: Path, story: Story) -> Iterable[Added]:
         rows = zip(*(told[name].to_pylist() for name in ("path", "size_bytes", "num_records")), strict=True)
     except (DeltaError, OSError, KeyError):
         return story.files.values()
-    older = [Added(path=path, size=size, rows=count, plain=True) for path, size, count in rows]
+    older = [Added(path=unquote(path), size=size, rows=count, plain=True) for path, size, count in rows]
     return [*story.files.values(), *(file for file in older if file.path not in story.files)]

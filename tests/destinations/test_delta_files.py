@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pyarrow
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 from pyarrow import parquet
 
 from destinations.delta_files import harm
@@ -136,6 +136,20 @@ def test_a_table_that_is_not_there_gives_no_account(tmp_path: Path) -> None:
     """And no Spark is asked."""
     found = account("t", tmp_path / "gone", "append", cast("Any", None), "orders")
     assert (found.there, found.brought) == (False, ())
+
+
+def test_files_of_cleaned_up_versions_are_looked_at_whatever_their_folders_are_called(tmp_path: Path) -> None:
+    """The log has a folder's name as a URL has it; a file that is there is not told, and one that is gone is."""
+    folder = tmp_path / "table"
+    for number in range(2):
+        rows = pyarrow.table({"id": [number], "name": ["a b=50%é"]})
+        write_deltalake(folder, rows, mode="append", partition_by=["name"])
+    first = files(folder)[0]
+    DeltaTable(folder).create_checkpoint()
+    (folder / "_delta_log" / f"{0:020}.json").unlink()
+    assert account("t", folder, "append", cast("Any", None), "orders").losses == []
+    (folder / first.path).unlink()
+    assert [loss.code for loss in account("t", folder, "append", cast("Any", None), "orders").losses] == ["FILE_GONE"]
 
 
 def test_the_newest_batch_of_a_table_without_tags_is_none(folder: Path) -> None:
