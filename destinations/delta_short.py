@@ -292,9 +292,14 @@ def _checkpoint(folder: Path) -> None:
 
 
 def in_arrow(rows: DataFrame) -> Any:
-    """The rows as a table of Arrow's; computes them. None where they are more than Spark was told may come back."""
+    """The rows as a table of Arrow's; computes them. None where they are more than Spark was told may come back, or
+    where pyspark cannot give them: a struct that is NULL, whose columns never are."""
+    from pyarrow import ArrowInvalid
+
     try:
         return rows.toArrow()
+    except ArrowInvalid:
+        return None
     except Exception as error:
         if _TOO_LARGE in str(error):
             return None
