@@ -14,7 +14,7 @@ from destinations.account import Account
 from destinations.delta_demands import demanded
 from destinations.delta_fit import unclear, unfit
 from destinations.delta_growth import growth
-from destinations.delta_log import LocalLog, tag
+from destinations.delta_log import LocalLog, OwnCommits, tag
 from destinations.delta_merge import Merge, insisting
 from destinations.delta_options import check, missing
 from destinations.delta_rules import Declared
@@ -51,6 +51,8 @@ _FENCE = "wherry.fence"
 """The property of which a new value is a fence."""
 _PATIENCE = 10.0
 """How long a fence waits for another process's write, in seconds."""
+_NEWEST = 50
+"""At so many of its newest versions a write looks before it begins: whether they are still its own."""
 
 _AGAIN = {
     "append": "gets the rows again; those that it has will be there twice",
@@ -66,6 +68,7 @@ class _Held:
     """What it was when an earlier run opened it."""
     tidied: int | None = None
     """The version at which small files were put together, as far as that has been looked for."""
+    own: OwnCommits = field(default_factory=OwnCommits)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,14 +207,14 @@ class Delta(Destination):
         return demanded(self, self._standing(spark).declared(spark), schema)
 
     def write(self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label]) -> Written:
-        table, key, deadline = self._standing(spark), labels[0].key, labels[0].deadline
+        table, key, deadline = self._writable(spark), labels[0].key, labels[0].deadline
         if deadline is not None:
             deadline.secure()
         rows = self._stamped(rows, labels)
         if self.mode == "append" and all(label.few for label in labels):
             written = table.append_here(spark, rows, tag(labels), key, deadline)
             if written is not None:
-                return written
+                return self._noted(table, written, labels)
         if self.mode == "merge" and all(label.few for label in labels):
             rows = in_memory(rows)
         with self._turn(table):
@@ -223,27 +226,34 @@ class Delta(Destination):
         written = table.written(spark, key, before)
         if self.mode == "merge" and written.version is None:
             return Written(rows=rows.count())  # nothing in the table had to change, so there is no commit that counts
-        return written
+        return self._noted(table, written, labels)
 
     def write_here(
         self, spark: SparkSession, rows: pyarrow.RecordBatchReader, labels: Sequence[Label]
     ) -> Written | None:
         if self.mode != "append":
             return None
-        table, deadline = self._standing(spark), labels[0].deadline
+        table, deadline = self._writable(spark), labels[0].deadline
         if deadline is not None:
             deadline.secure()
         if self.stamp:
             rows = with_text(rows, self.stamp, _stamp(labels))
-        return table.append_here(spark, rows, tag(labels), labels[0].key, deadline)
+        written = table.append_here(spark, rows, tag(labels), labels[0].key, deadline)
+        return written and self._noted(table, written, labels)
 
     def write_files(self, spark: SparkSession, files: Sequence[Path], label: Label) -> Written | None:
         if self.mode != "append" or self.stamp:
             return None
-        table = self._standing(spark)
+        table = self._writable(spark)
         if label.deadline is not None:
             label.deadline.secure()
-        return table.adopt(spark, files, tag([label]), label.key, label.deadline)
+        written = table.adopt(spark, files, tag([label]), label.key, label.deadline)
+        return written and self._noted(table, written, [label])
+
+    def confirm(self) -> None:
+        table = self._held.table
+        if table is not None and self._held.own.any and table.is_there:
+            self._held.own.check(table.log)
 
     def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
         known = self._held.table
@@ -286,7 +296,7 @@ class Delta(Destination):
     def fence(self, spark: SparkSession, token: str) -> None:
         table = self._standing(spark)
         with alone(f"{table.id} fence"):  # two fences at once are in each other's way
-            if table.mark({_FENCE: token}, _PATIENCE):
+            if table.mark(spark, {_FENCE: token}, _PATIENCE):
                 return
             with table.held(_PATIENCE):
                 spark.sql(f"ALTER TABLE {self.sql_name} SET TBLPROPERTIES ({text(_FENCE)} = {text(token)})")
@@ -304,6 +314,17 @@ class Delta(Destination):
             )
         self._held.table = found
         return found
+
+    def _writable(self, spark: SparkSession) -> Table:
+        """The table, if nobody has replaced what this process brought into it last."""
+        table = self._standing(spark)
+        self._held.own.check(table.log, _NEWEST)
+        return table
+
+    def _noted(self, table: Table, written: Written, labels: Sequence[Label]) -> Written:
+        """What was written, which this process remembers from now on."""
+        self._held.own.note(table.log, written.version, labels)
+        return written
 
     def _columns(self, rows: StructType) -> StructType:
         """The columns of a table for such rows."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from destinations.delta_append import open_to_readers
 from destinations.delta_statistics import read_statistics
 from origins.batch import JSON
 from origins.parquet_here import LEGACY
@@ -121,12 +123,36 @@ def _grouped(pieces: Iterable[pyarrow.Table]) -> Iterator[list[pyarrow.Table]]:
 
 def bring(files: Mapping[str, Path], folder: Path) -> None:
     """The files under these names in the folder, too, as new ones: what clears the folder up may take old ones for
-    left over."""
+    left over. A file gets another name only if a new one in that folder would be just as open; else it is copied."""
+    wanted = _access_of_new(folder)
     for name, file in files.items():
         here = folder / name
         try:
-            here.hardlink_to(file)
-            os.utime(here)
+            if _access(file) == wanted:
+                here.hardlink_to(file)
+                os.utime(here)
+                continue
         except OSError:  # another disk, one that knows no links, or a file of somebody else's
             here.unlink(missing_ok=True)
-            shutil.copyfile(file, here)
+        shutil.copyfile(file, here)
+
+
+def _access_of_new(folder: Path) -> tuple[object, ...]:
+    """Who may do what with a file that Spark makes in the folder."""
+    new = folder / f"_probe-{uuid.uuid4()}"
+    try:
+        new.touch()
+        open_to_readers(new)
+        return _access(new)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def _access(file: Path) -> tuple[object, ...]:
+    """Who may do what with a file: its owner, group and mode, and the lists and labels that a system keeps beside."""
+    found = file.stat()
+    try:
+        beside = {name: os.getxattr(file, name) for name in os.listxattr(file)}
+    except (AttributeError, OSError):  # a system or a disk that keeps nothing beside
+        beside = {}
+    return found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode), beside

@@ -6,21 +6,43 @@ have changed what the table is: no columns, no property, no rule, and no fence, 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import stat
 import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import unquote
 
 from origins.batch import JSON
+from origins.errors import WherryError
+
+MODE = 0o644
+"""What Spark lets others do with a file in a table, whatever this process would."""
 
 
 class MetadataChanged(Exception):
     """The table is not what it was when the write began. Nothing was written."""
+
+
+class Overwritten(WherryError):
+    """Another writer has put its version in the place of one that was there already."""
+
+    code = "OVERWRITTEN"
+
+    def __init__(self, folder: Path, version: int, brought: str) -> None:
+        super().__init__(
+            f"Another writer has replaced version {version} of the table {folder}, which brought {brought}. "
+            "These rows are not in the table any more.",
+            hint="Find out who else writes this table: a Spark in another process replaces a version that it did not "
+            "see. Stop it. Then see which batches are gone, and how to carry them again:  wherry audit FILE",
+        )
 
 
 @dataclass(frozen=True)
@@ -55,7 +77,7 @@ class Head:
             configuration=found.configuration,
             partitions=tuple(found.partition_columns),
             protocol=(protocol.min_reader_version, protocol.min_writer_version),
-            file=_identity(_file(folder, table.version())),
+            file=identity(_file(folder, table.version())),
             seen=seen,
         )
 
@@ -78,11 +100,11 @@ class Head:
             return None
         if self.is_old() and any(found > version for found, _ in _checkpoints(folder)):
             return None
-        return replace(self, version=version, file=_identity(_file(folder, version)), seen=now)
+        return replace(self, version=version, file=identity(_file(folder, version)), seen=now)
 
     def stands(self, folder: Path) -> bool:
         """Whether the version's file is still there."""
-        return self.file is not None and _identity(_file(folder, self.version)) == self.file
+        return self.file is not None and identity(_file(folder, self.version)) == self.file
 
     def is_old(self) -> bool:
         """Whether versions may have come behind it and been cleaned away again, in any order. What may be appended to
@@ -91,38 +113,93 @@ class Head:
 
 
 def append(
-    folder: Path, began: Head, files: Sequence[Mapping[str, JSON]], tag: str, check: Callable[[], None] = lambda: None
+    folder: Path,
+    began: Head,
+    files: Sequence[Mapping[str, JSON]],
+    tag: str,
+    check: Callable[[], None] = lambda: None,
+    held: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Head:
     """Add these files to the table in one version that carries the tag; the table with it. Raises `MetadataChanged` if
     anything changed what the table is since the write began, `OSError` if nothing could be written, and what `check`
-    raises, the last thing that is done before."""
-    whole = folder / "_delta_log" / f".{uuid.uuid4()}.tmp"
+    raises, the last thing that is done before. The version is taken while Spark's own commits are `held`.
+
+    Raises `Overwritten` if others replaced this version, or the one below it, in the same moment. A version that others
+    may have read is never taken away."""
+    log = folder / "_delta_log"
+    whole = log / f".{uuid.uuid4()}.tmp"
     try:
         whole.write_text(_told(files, tag, began.version), encoding="utf-8")
-        head = _moved(began, folder)
-        check()
-        while not _linked(whole, _file(folder, head.version + 1)):
-            later = _moved(head, folder)
-            if later.version == head.version:
-                raise MetadataChanged(f"The log of {folder} was cleaned up while the write was under way.")
-            head = later
-        _see_that_it_counts(folder, head)
+        for file in (whole, *(folder / unquote(each["path"]) for each in files)):
+            open_to_readers(file)
+            _make_durable(file)
+        _make_durable(folder)
+        with held():
+            head = _taken(whole, folder, began, check)
+        version, mine = head.version + 1, identity(whole)
+        if identity(_file(folder, version)) != mine:
+            raise Overwritten(folder, version, batches_in(tag))
     finally:
         whole.unlink(missing_ok=True)
-    version = head.version + 1
-    return replace(head, version=version, file=_identity(_file(folder, version)))
+    _make_durable(log)
+    return replace(head, version=version, file=mine)
+
+
+def batches_in(tag: str) -> str:
+    """The batches in a commit's tag, as a person names them."""
+    try:
+        labels = json.loads(tag)["wherry"]
+        return ", ".join(f"batch {label['number']} of lane {label['lane']}" for label in labels)
+    except (ValueError, KeyError, TypeError):
+        return "rows of this run"
 
 
 def is_kept_apart(folder: Path) -> bool:
-    """Whether a name that is taken stays taken there: it is all that keeps two writers apart."""
+    """Whether a name that is taken stays taken in the table's log: it is all that keeps two processes apart."""
     try:
-        with tempfile.TemporaryDirectory(prefix="_probe-", dir=folder) as place:
+        with tempfile.TemporaryDirectory(prefix=".probe-", dir=folder / "_delta_log") as place:
             first, second, name = (Path(place, each) for each in ("first", "second", "name"))
             first.touch()
             second.touch()
+            open_to_readers(first)
             return _linked(first, name) and not _linked(second, name)
     except OSError:
         return False
+
+
+def _taken(whole: Path, folder: Path, began: Head, check: Callable[[], None]) -> Head:
+    """Give the file the name of the next version; the table as it is below that."""
+    head = _moved(began, folder)
+    check()
+    while True:
+        if not head.stands(folder):
+            raise MetadataChanged(f"The newest version of {folder} was replaced while the write was under way.")
+        if _linked(whole, _file(folder, head.version + 1)):
+            break
+        later = _moved(head, folder)
+        if later.version == head.version:
+            raise MetadataChanged(f"The log of {folder} was cleaned up while the write was under way.")
+        head = later
+    _see_that_it_counts(folder, head)
+    return head
+
+
+def open_to_readers(file: Path) -> None:
+    """Whoever may read what Spark leaves in the table may read this too."""
+    if stat.S_IMODE(file.stat().st_mode) != MODE:
+        file.chmod(MODE)
+
+
+def _make_durable(path: Path) -> None:
+    """Have a file, or the names in a folder, on the disk before anything builds on it."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system that cannot do that says so
+            raise
+    finally:
+        os.close(handle)
 
 
 def _linked(file: Path, name: Path) -> bool:
@@ -144,15 +221,17 @@ def _moved(head: Head, folder: Path) -> Head:
 
 def _see_that_it_counts(folder: Path, head: Head) -> None:
     """Where the version behind the head was cleaned away meanwhile its name was free again, and what stands there now
-    is in no table: a checkpoint above is older. Nor is it in this table if another one has taken its place."""
+    is in no table and nobody reads it: a checkpoint above is older."""
     linked = _file(folder, head.version + 1)
     passed = head.is_old() and any(
         version > head.version + 1 and file.stat().st_ctime_ns <= linked.stat().st_ctime_ns
         for version, file in _checkpoints(folder)
     )
-    if passed or not head.stands(folder):
+    if passed:
         linked.unlink(missing_ok=True)
         raise MetadataChanged(f"The log of {folder} was cleaned up while the write was under way.")
+    if not head.stands(folder):
+        raise Overwritten(folder, head.version, "rows of an earlier commit")
 
 
 def _told(files: Sequence[Mapping[str, JSON]], tag: str, before: int) -> str:
@@ -208,7 +287,8 @@ def _now() -> float:
     return time.clock_gettime(_COUNTS_SLEEP)
 
 
-def _identity(file: Path) -> tuple[int, int] | None:
+def identity(file: Path) -> tuple[int, int] | None:
+    """What tells a version's file from any other of that name; None if it is gone."""
     try:
         found = file.stat()
     except OSError:

@@ -6,8 +6,10 @@ table and of its log; any other through Spark.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +17,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from destinations.delta_append import Overwritten, batches_in, identity
 from destinations.delta_short import metadata_of
 from destinations.destination import Label, Written
 from origins.batch import JSON
@@ -142,6 +145,13 @@ class LocalLog(Log):
         """Where a version lies, or its checksum."""
         return self.folder / "_delta_log" / f"{version:020}.{kind}"
 
+    def carries(self, version: int, key: str) -> bool:
+        """Whether the version has the label with this key, and is there at all."""
+        try:
+            return self._read(version).carries(key)
+        except FileNotFoundError:
+            return False
+
     def _listed(self) -> list[int]:
         names = (path.name for path in (self.folder / "_delta_log").glob("*.json"))
         return [int(found.group(1)) for name in names if (found := re.fullmatch(r"(\d{20})\.json", name))]
@@ -171,6 +181,59 @@ class LocalLog(Log):
         if not files or None in rows:
             return {}
         return {_ROWS: str(sum(rows)), "numOutputBytes": str(sum(file["size"] for file in files))}
+
+
+@dataclass
+class OwnCommits:
+    """The versions with which this process brought batches into a table of this machine, as long as it remembers
+    them. Threads may share it."""
+
+    _known: dict[int, tuple[Sequence[Label], tuple[int, int] | None]] = field(default_factory=dict)
+    """By their numbers: the labels that each carries, and what tells its file from any other of that name."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def any(self) -> bool:
+        """Whether there are any."""
+        return bool(self._known)
+
+    def note(self, log: Log, version: int | None, labels: Sequence[Label]) -> None:
+        """A write under these labels has taken this version. Raises `Overwritten` if somebody replaced it since."""
+        if not isinstance(log, LocalLog) or version is None:
+            return
+        file = identity(log.file(version))
+        if file is not None and not log.carries(version, labels[0].key):
+            raise _overwritten(log, version, labels)
+        with self._lock:
+            self._known[version] = labels, file
+            for oldest in list(itertools.islice(self._known, max(0, len(self._known) - _REMEMBERED))):
+                del self._known[oldest]
+
+    def check(self, log: Log, newest: int | None = None) -> None:
+        """Raises `Overwritten`, once for each, if one of these versions is another file now, and does not carry its
+        label; asks only for so many of the `newest` ones. A version that is gone was cleaned away."""
+        if not isinstance(log, LocalLog):
+            return
+        with self._lock:
+            known = list(itertools.islice(reversed(self._known.items()), newest))
+            for version, (labels, before) in known:
+                now = identity(log.file(version))
+                if now in (before, None):
+                    continue
+                if not log.carries(version, labels[0].key):
+                    del self._known[version]
+                    raise _overwritten(log, version, labels)
+                self._known[version] = labels, now
+
+
+_REMEMBERED = 10_000
+"""So many of its own versions a run remembers of a table."""
+
+
+def _overwritten(log: LocalLog, version: int, labels: Sequence[Label]) -> Overwritten:
+    error = Overwritten(log.folder, version, batches_in(tag(labels)))
+    error.batch = labels[0].batch
+    return error
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import stat
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from destinations.delta_append import open_to_readers
 from destinations.delta_short import UNUSABLE
 from origins.batch import JSON
 
@@ -40,6 +42,8 @@ def made_here(spark: SparkSession, folder: Path, schema: StructType, properties:
         return False
     if not _is_default(spark) or not _is_empty(folder):
         return False
+    log = folder / "_delta_log"
+    missing = [each for each in (log, *log.parents) if not each.exists()]
     try:
         table = DeltaTable.create(
             str(folder), Schema.from_json(json.dumps(columns)), mode="error", configuration=dict(properties)
@@ -47,7 +51,17 @@ def made_here(spark: SparkSession, folder: Path, schema: StructType, properties:
     except (DeltaError, OSError):
         return False
     _note(folder, table.version())
+    _open_to_readers(missing, log)
     return True
+
+
+def _open_to_readers(folders: Sequence[Path], log: Path) -> None:
+    """Whoever may read what Spark makes may read this too: the folders, and the files in the log."""
+    for folder in folders:
+        folder.chmod(folder.stat().st_mode & stat.S_ISGID | 0o755)
+    for file in log.iterdir():
+        if file.is_file():
+            open_to_readers(file)
 
 
 def _is_default(spark: SparkSession) -> bool:

@@ -21,13 +21,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from destinations.delta_adopted import Adoptable, bring, renamed, told_of, write
-from destinations.delta_append import Head, append, is_kept_apart
+from destinations.delta_append import Head, append, is_kept_apart, open_to_readers
+from destinations.table_lock import NoCommits, SparkCommits
 from origins.batch import JSON
 from origins.crash_points import reached
 
 if TYPE_CHECKING:
     import pyarrow
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 log = logging.getLogger("wherry")
 
@@ -57,6 +58,8 @@ class ShortWay:
 
     folder: Path
     id: str
+    commits: SparkCommits = field(default_factory=NoCommits)
+    """What is kept out while a version is taken."""
     _known: Head | None = None
     _closed: bool = False
     """Whether it was found to be no plain table, or not worth it."""
@@ -98,9 +101,12 @@ class ShortWay:
             if self._refreshed() is None:
                 return False
             try:
-                DeltaTable(str(self.folder)).alter.set_table_properties(
-                    dict(properties), raise_if_not_exists=False, post_commithook_properties=nothing_more
-                )
+                with self.commits.held(self.folder):
+                    table = DeltaTable(str(self.folder))
+                    table.alter.set_table_properties(
+                        dict(properties), raise_if_not_exists=False, post_commithook_properties=nothing_more
+                    )
+                open_to_readers(self.folder / "_delta_log" / f"{table.version():020}.json")
             except (DeltaError, OSError):
                 return False
             return True
@@ -113,7 +119,7 @@ class ShortWay:
             check()
 
         with self._lock:
-            self._known = append(self.folder, began, files, tag, last)
+            self._known = append(self.folder, began, files, tag, last, lambda: self.commits.held(self.folder))
             if self._known.version % int(began.configuration.get("delta.checkpointInterval") or _INTERVAL) == 0:
                 _checkpoint(self.folder)
 
@@ -263,6 +269,46 @@ def metadata_of(folder: Path) -> Mapping[str, JSON]:
         return {}
 
 
+def writes_plainly(spark: SparkSession) -> bool:
+    """Whether the session says nothing of how files are written that this way does not do."""
+    return all(_is_plain_setting(key, value) for key, value in spark.conf.getAll.items())
+
+
+def _is_plain_setting(key: str, value: str) -> bool:
+    key = key.removeprefix("spark.hadoop.")
+    if key in _WRITTEN:
+        return value.lower() in _WRITTEN[key]
+    return not key.startswith(_WRITING) or key.startswith(_NOT_WRITING)
+
+
+_WRITTEN = {
+    "spark.sql.parquet.compression.codec": ("snappy",),
+    "spark.sql.parquet.writeLegacyFormat": ("false",),
+    "spark.sql.parquet.outputTimestampType": ("timestamp_micros",),
+    "spark.sql.parquet.datetimeRebaseModeInWrite": ("exception", "corrected"),
+    "spark.sql.files.maxRecordsPerFile": ("0",),
+    "spark.databricks.delta.autoCompact.enabled": ("false",),
+    "spark.databricks.delta.optimizeWrite.enabled": ("false",),
+    "fs.permissions.umask-mode": ("022", "0022"),
+}
+"""The settings of a session that say how files are written, with what is done here."""
+_WRITING = ("spark.databricks.delta.", "parquet.")
+"""How further ones begin; encryption is among them."""
+_NOT_WRITING = (
+    "spark.databricks.delta.snapshotPartitions",
+    "spark.databricks.delta.lastCommitVersionInSession",
+    "spark.databricks.delta.commitInfo.",
+    "spark.databricks.delta.commitLock.",
+    "spark.databricks.delta.properties.defaults.",
+    "spark.databricks.delta.schema.autoMerge.enabled",
+    "spark.databricks.delta.retentionDurationCheck.enabled",
+    "spark.databricks.delta.vacuum.",
+    "spark.databricks.delta.merge.",
+    "spark.databricks.delta.optimize.",
+)
+"""Those that change nothing of an append into a table that is there."""
+
+
 def _is_plain(head: Head, table_id: str) -> bool:
     """Whether it is the table with this id, and to append to it takes no more than to add files."""
     known = all(
@@ -286,6 +332,9 @@ def _checkpoint(folder: Path) -> None:
     try:
         table = DeltaTable(str(folder))
         table.create_checkpoint()
+        beside = folder / "_delta_log"
+        for file in (beside / "_last_checkpoint", *beside.glob(f"{table.version():020}.checkpoint*")):
+            open_to_readers(file)
         table.cleanup_metadata()
     except (DeltaError, OSError) as error:
         log.warning("no checkpoint could be written for %s: %s", folder, error)

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 from destinations.deadline import Deadline, Late
 from destinations.delta_adopted import Adoptable
+from destinations.delta_append import Overwritten
 from destinations.delta_log import LocalLog, Log, SparkLog
 from destinations.delta_made import made_here
 from destinations.delta_rules import Declared
 from destinations.delta_schema import columns
-from destinations.delta_short import NotInTime, ShortWay
+from destinations.delta_short import NotInTime, ShortWay, writes_plainly
 from destinations.destination import DestinationError, Written
-from destinations.table_lock import committing, making
+from destinations.table_lock import commits_of, committing, making
 from origins.listing import literally
 from origins.names import no_such_table, quoted, text
 from origins.one_disk import is_one_disk
@@ -92,13 +93,18 @@ class Table:
         )
 
     @property
+    def is_there(self) -> bool:
+        """Whether the log that is read without Spark is still that of this table."""
+        return isinstance(self.log, LocalLog) and self.log.is_of(self.id)
+
+    @property
     def stands(self) -> bool:
         """Whether what was seen of the table is there still, as far as that can be told at once."""
         return not isinstance(self.log, LocalLog) or self.log.has(self.version)
 
     def refresh(self) -> bool:
         """Look at the log again, if that is possible without Spark; whether it is, and is the log of this table."""
-        if not isinstance(self.log, LocalLog) or not self.log.is_of(self.id):
+        if not isinstance(self.log, LocalLog) or not self.is_there:
             return False
         self.version = self.log.newest(self.version)
         return True
@@ -151,7 +157,7 @@ class Table:
         Raises `Late` if the deadline is over."""
         if not isinstance(self.log, LocalLog):
             return None
-        write = self._short_way(self.log).begin(rows)
+        write = self._short_way(spark, self.log).begin(rows)
         found = write.fetched(rows) if write is not None else None
         if write is None or found is None:
             return None
@@ -166,7 +172,7 @@ class Table:
         found = Adoptable.of(files) if isinstance(self.log, LocalLog) else None
         if found is None or not isinstance(self.log, LocalLog):
             return None
-        write = self._short_way(self.log).taking(found)
+        write = self._short_way(spark, self.log).taking(found)
         if write is None or not found.rows:
             return None if write is None else Written(rows=0)
         return self._committed(spark, self.log, lambda *check: write.take(found, tag, *check), key, deadline)
@@ -180,7 +186,7 @@ class Table:
                 return None
             try:
                 commit(*([deadline.check] if deadline else []))
-            except Late:
+            except (Late, Overwritten):
                 raise
             except NotInTime:
                 return None
@@ -191,19 +197,22 @@ class Table:
                 return landed
         return self.written(spark, key, before)
 
-    def mark(self, properties: Mapping[str, str], patience: float) -> bool:
+    def mark(self, spark: SparkSession, properties: Mapping[str, str], patience: float) -> bool:
         """Set these properties in one commit, without Spark's Delta; false where that cannot be, or where others write
         for longer than `patience`, and nothing was done."""
         if not isinstance(self.log, LocalLog):
             return False
-        short = self._short_way(self.log)
+        short = self._short_way(spark, self.log)
         if not short.is_open():
             return False
         with committing(self.log.folder, patience, apart=True) as held:
             return held and short.mark(properties)
 
-    def _short_way(self, log: LocalLog) -> ShortWay:
-        self._short = self._short or ShortWay(log.folder, self.id)
+    def _short_way(self, spark: SparkSession, log: LocalLog) -> ShortWay:
+        if self._short is None:
+            commits = commits_of(spark)
+            plain = commits.can_be_held() and writes_plainly(spark)
+            self._short = ShortWay(log.folder, self.id, commits, _closed=not plain)
         return self._short
 
     def replace(self, rows: DataFrame, tag: str, where: str | None) -> None:

@@ -231,6 +231,10 @@ class Destination(ABC):
         run ends when it has. What goes wrong in here costs space and time only: it is logged, and tried again later.
         """
 
+    def confirm(self) -> None:
+        """Raise if a batch that this process brought is not there any more, as far as that can be told at once. Asked
+        when a run ends."""
+
     def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
         """What was written under this label; None if surely nothing was. Raises `Unsure` when it cannot tell.
 

@@ -6,7 +6,8 @@ process waits: then those that come later wait as well, and take turns with it. 
 apart from the others.
 
 What is locked are the table's own folders, so that there is no file to leave behind, and whoever can write the table
-can lock it. The lock of a process that dies is free. Strangers who do not take it are not kept apart.
+can lock it. The lock of a process that dies is free. Strangers who do not take it are not kept apart; but those in a
+JVM of this process can be held (`SparkCommits`).
 """
 
 from __future__ import annotations
@@ -18,11 +19,18 @@ import logging
 import os
 import threading
 import time
+import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from destinations.destination import DestinationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 log = logging.getLogger("wherry")
 
@@ -45,6 +53,42 @@ def committing(table: Path, patience: float | None = None, *, apart: bool = Fals
     finally:
         if held:
             turns.leave()
+
+
+class SparkCommits(ABC):
+    """The commits of a Spark whose JVM belongs to this process, strangers' commits in that JVM included."""
+
+    @abstractmethod
+    def can_be_held(self) -> bool:
+        """Whether `held` keeps all of them out. Where it does not, only Spark may commit."""
+
+    @abstractmethod
+    def held(self, table: Path) -> AbstractContextManager[None]:
+        """Let no commit of that JVM take a version of the table in this folder. Raises `TimeoutError` if one of them
+        does not end."""
+
+
+class NoCommits(SparkCommits):
+    """Those of a Spark without a JVM of this process: there are none to keep out."""
+
+    def can_be_held(self) -> bool:
+        return True
+
+    def held(self, table: Path) -> AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+
+_commits: weakref.WeakKeyDictionary[SparkSession, SparkCommits] = weakref.WeakKeyDictionary()
+
+
+def say_commits(spark: SparkSession, commits: SparkCommits) -> None:
+    """Note which commits are those of this session's JVM."""
+    _commits[spark] = commits
+
+
+def commits_of(spark: SparkSession) -> SparkCommits:
+    """The commits that whoever made the session noted."""
+    return _commits.get(spark) or NoCommits()
 
 
 @contextlib.contextmanager

@@ -262,6 +262,7 @@ class Run:
             elif dispatcher.errors:
                 self.snapshot = self._kept(runner, spark, dispatcher.errors[0])
             crew.close()
+            raised += runner.confirm()
             runner.close()
         errors = [*dispatcher.errors, *(error for error in raised if not (dispatcher.forced and is_cancelled(error)))]
         if errors:

@@ -7,7 +7,7 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
@@ -18,7 +18,7 @@ from destinations.destination import Destination, Identity, Label, Misfit, Unsur
 from destinations.dlq import DLQ
 from origins.batch import JSON, Batch
 from origins.crash_points import reached
-from origins.errors import OriginError
+from origins.errors import OriginError, WherryError
 from origins.origin import Origin
 from origins.protection import Protection
 from runners.ahead import Ahead
@@ -145,6 +145,14 @@ class Runner:
     def planning(self) -> AbstractContextManager[None]:
         """What this thread asks of Spark in here is cancelled with the rest; what it asks later is not."""
         return self._sessions.planning()
+
+    def confirm(self) -> Iterator[Exception]:
+        """What destinations tell of batches of this run that they have no more."""
+        for destination in {id(each): each for each in (*self.destinations.values(), self.dlq)}.values():
+            try:
+                destination.confirm()
+            except (WherryError, OSError) as error:
+                yield error
 
     def close(self) -> None:
         """Let the threads go that work beside the runners."""

@@ -6,6 +6,7 @@ The only file that touches what classic Spark has and Spark Connect has not.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import re
@@ -20,8 +21,9 @@ import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from destinations.table_lock import SparkCommits, say_commits
 from origins.errors import WherryError
 from origins.one_disk import say_one_disk
 from runners.jars import KEPT, fetched_by_one
@@ -82,6 +84,22 @@ _LOCAL = {
 line numbers of ours in Spark's errors: noting them costs more than all else that is done to describe a batch. The two
 classes write Delta's log and its checksums with the guarantees of those that they stand for; but those start a process
 (`readlink`) for each file that they look at on a local disk, thirty in a commit."""
+
+
+_STORES = tuple(
+    f"{package}.{name}LogStore"
+    for package in ("io.delta.storage", "org.apache.spark.sql.delta.storage")
+    for name in ("Local", "HDFS")
+)
+_LOCKED = {
+    "spark.databricks.delta.commitLock.enabled": ("true",),
+    "spark.delta.logStore.class": ("", *_STORES),
+    "spark.delta.logStore.file.impl": ("", *_STORES),
+}
+"""The settings with which Delta locks a table's log in its JVM for a commit on a local disk, each as it is by default
+first."""
+_PATIENCE = 60
+"""How long a commit waits for another one of the JVM, in seconds."""
 
 
 class SparkMissing(WherryError):
@@ -238,9 +256,88 @@ def own(spark: SparkSession, time_zone: str = "UTC") -> SparkSession:
             settings[key] = value
     if is_connect(spark):
         made(session, settings, of=spark)
-    elif is_here(spark) and _default_files(spark) == "file":
-        say_one_disk(session)
+    else:
+        say_commits(session, _JvmCommits(session))
+        if is_here(spark) and _default_files(spark) == "file":
+            say_one_disk(session)
     return session
+
+
+class _JvmCommits(SparkCommits):
+    """Each commit of Delta's holds the lock of its table's `DeltaLog`, from the look whether a version is free until it
+    has taken it. A JVM keeps one `DeltaLog` for a folder, for all its sessions, once somebody has asked for the table.
+
+    A table that nobody in the JVM has asked for is not asked for here: that takes two seconds in a JVM that is new.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._jvm: Any = spark._jvm
+        self._context: Any = spark.sparkContext
+        self._session: Any = spark._jsparkSession  # type: ignore[attr-defined,unused-ignore]
+
+    def can_be_held(self) -> bool:
+        said = self._session.sessionState().conf()
+        known = all(said.getConfString(key, values[0]) in values for key, values in _LOCKED.items())
+        return known and self._logs is not None and self._writes_plainly()
+
+    @contextlib.contextmanager
+    def held(self, table: Path) -> Iterator[None]:
+        log = self._log(table)
+        with self._locked(log, table):
+            yield
+        newer = self._log(table)
+        if newer is not None and (log is None or not newer.equals(log)):
+            with self._locked(newer, table):  # who began meanwhile has ended; who begins now sees what was done in here
+                pass
+
+    def _writes_plainly(self) -> bool:
+        """Whether the settings of Hadoop, which a session does not show, leave files as they are by default."""
+        hadoop = self._context._jsc.hadoopConfiguration()
+        plain = hadoop.getPropsWithPrefix("parquet.").isEmpty()
+        return bool(plain and hadoop.get("fs.permissions.umask-mode") in ("022", "0022"))
+
+    @functools.cached_property
+    def _logs(self) -> Any:
+        """The logs that Delta has open in the JVM, by their places. None where threads of this process change threads
+        of the JVM, which own its locks, and where Delta is another one than is known here."""
+        from py4j.clientserver import ClientServer
+        from py4j.protocol import Py4JError
+
+        if not isinstance(self._context._gateway, ClientServer):
+            return None
+        try:
+            delta = getattr(self._jvm.org.apache.spark.sql.delta, "DeltaLog$")
+            return getattr(delta, "MODULE$").getOrCreateCache(self._session.sessionState().conf())
+        except (Py4JError, TypeError):
+            return None
+
+    def _log(self, table: Path) -> Any:
+        """The table's log, if it is open in the JVM."""
+        return self._logs.getIfPresent(self._place(table))
+
+    @functools.cached_property
+    def _places(self) -> dict[Path, Any]:
+        return {}
+
+    def _place(self, table: Path) -> Any:
+        if table not in self._places:
+            key = getattr(self._jvm.org.apache.spark.sql.delta, "DeltaLog$DeltaLogCacheKey")
+            none = self._jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(self._jvm.java.util.HashMap())
+            self._places[table] = key(self._jvm.org.apache.hadoop.fs.Path(f"file:{table}/_delta_log"), none)
+        return self._places[table]
+
+    @contextlib.contextmanager
+    def _locked(self, log: Any, table: Path) -> Iterator[None]:
+        if log is None:
+            yield
+            return
+        lock = log.snapshotLock()
+        if not lock.tryLock(_PATIENCE, self._jvm.java.util.concurrent.TimeUnit.SECONDS):
+            raise TimeoutError(f"a commit of Spark's into {table} has not ended for {_PATIENCE} seconds")
+        try:
+            yield
+        finally:
+            lock.unlock()
 
 
 def _default_files(spark: SparkSession) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,6 +68,23 @@ def test_files_land_under_the_label_and_stay_where_they_are(
     assert orders.write_files(spark, files, eighth) is not None
     assert sorted(row["id"] for row in spark.table(orders.sql_name).collect()) == [0, 0, 1, 1]
     assert {file: file.read_bytes() for file in files} == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a folder another group")
+def test_files_of_a_table_are_as_open_as_its_others(spark: SparkSession, tmp_path: Path) -> None:
+    """They get the group of the table's folder and the mode of Spark's files; those of the state stay as they are."""
+    orders = table(spark, tmp_path / "orders")
+    (tmp_path / "orders").chmod(0o2775)
+    os.chown(tmp_path / "orders", -1, 4321)
+    orders.open(spark, some(spark).schema)
+    files = lying(spark, tmp_path / "rows", some(spark).coalesce(1))
+    files[0].chmod(0o600)
+    assert orders.write_files(spark, files, label()) is not None
+    assert orders.write(spark, some(spark), [label(number=8)]).rows == 5
+    there = [(tmp_path / "orders" / name).stat() for name in files_in(tmp_path / "orders")]
+    assert {(each.st_uid, each.st_gid, oct(each.st_mode)) for each in there} == {(0, 4321, oct(0o100644))}
+    private = files[0].stat()
+    assert (private.st_gid, oct(private.st_mode), private.st_nlink) == (os.getegid(), oct(0o100600), 1)
 
 
 def test_files_without_rows_are_no_commit(spark: SparkSession, tmp_path: Path) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import itertools
 import json
 import os
 import shutil
 import signal
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -18,9 +21,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Schema, write_deltalake
 
+from destinations.conformance import label
 from destinations.delta_adopted import told_of, write
-from destinations.delta_append import Head, MetadataChanged, append, is_kept_apart
-from destinations.delta_short import ShortWay
+from destinations.delta_append import Head, MetadataChanged, Overwritten, append, is_kept_apart
+from destinations.delta_log import LocalLog, OwnCommits, tag
+from destinations.delta_short import ShortWay, _is_plain_setting
 from origins.batch import JSON
 
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -222,7 +227,7 @@ def test_another_table_in_the_same_place_gets_nothing(orders: Path) -> None:
         DeltaTable.create(str(orders), Schema.from_json(json.dumps(COLUMNS)))
         bring(orders, 2)
 
-    with pytest.raises(OSError, match="No such file"):
+    with pytest.raises(MetadataChanged):
         append(orders, began, lying(orders, 99), "tag", anew)
     assert numbers(orders) == [2]
     began = Head.of(orders)
@@ -258,6 +263,37 @@ def test_a_table_that_says_of_which_columns_it_has_statistics_goes_another_way(o
     assert not plain.is_open()
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "plain"),
+    [
+        ("spark.sql.parquet.compression.codec", "snappy", True),
+        ("spark.databricks.delta.snapshotPartitions", "1", True),
+        ("spark.databricks.delta.properties.defaults.appendOnly", "true", True),
+        ("spark.databricks.delta.autoCompact.enabled", "false", True),
+        ("spark.hadoop.parquet.block.size", "1048576", False),
+        ("spark.databricks.delta.writeChecksumFile.enabled", "false", False),
+        ("spark.sql.parquet.outputTimestampType", "INT96", False),
+        ("spark.hadoop.fs.permissions.umask-mode", "077", False),
+    ],
+)
+def test_some_settings_say_nothing_of_how_to_write(key: str, value: str, plain: bool) -> None:
+    """Or the very thing that is done without them."""
+    assert _is_plain_setting(key, value) == plain
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("delta.parquet.compression.codec", "delta.randomizeFilePrefixes"),
+        *("delta.autoOptimize.autoCompact", "delta.autoOptimize.optimizeWrite"),
+    ],
+)
+def test_a_table_that_says_how_to_write_goes_another_way(orders: Path, name: str) -> None:
+    """Whatever it says: the property alone is enough."""
+    DeltaTable(str(orders)).alter.set_table_properties({name: "true"}, raise_if_not_exists=False)
+    assert not ShortWay(orders, str(DeltaTable(str(orders)).metadata().id)).is_open()
+
+
 def test_a_rule_inside_a_column_is_seen(tmp_path: Path) -> None:
     """As old tables have it; rows would have to be looked at."""
     rule = {"delta.invariants": json.dumps({"expression": {"expression": "a.b > 0"}})}
@@ -265,6 +301,103 @@ def test_a_rule_inside_a_column_is_seen(tmp_path: Path) -> None:
     columns = {"type": "struct", "fields": [{"name": "a", "type": inner, "nullable": True, "metadata": {}}]}
     DeltaTable.create(str(tmp_path / "t"), Schema.from_json(json.dumps(columns)))
     assert not ShortWay(tmp_path / "t", str(DeltaTable(str(tmp_path / "t")).metadata().id)).is_open()
+
+
+def test_a_version_that_others_may_have_read_stays(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if somebody replaces the one below it in that moment: the append says so, and takes nothing away."""
+    bring(orders, 1)
+    began, link = Head.of(orders), os.link
+
+    def replaced_below(file: Path, name: Path) -> None:
+        overwrite(orders, 1)
+        link(file, name)
+
+    monkeypatch.setattr(os, "link", replaced_below)
+    with pytest.raises(Overwritten, match="version 1 of the table"):
+        append(orders, began, lying(orders, 2), "tag 2")
+    assert DeltaTable(str(orders)).history()[0]["userMetadata"] == "tag 2"
+
+
+def test_a_version_that_is_replaced_while_it_is_taken_is_not_told_as_delivered(orders: Path) -> None:
+    """Another process may do that, which looks before it renames."""
+    began = Head.of(orders)
+
+    @contextlib.contextmanager
+    def held() -> Iterator[None]:
+        yield
+        overwrite(orders, 1)
+
+    with pytest.raises(Overwritten, match=r"version 1 of the table .* batch 7 of lane 0"):
+        append(orders, began, lying(orders, 7), tag([label(number=7)]), held=held)
+
+
+def overwrite(folder: Path, version: int) -> None:
+    """Put another version in the place of one that is there, as a writer does that looked before it was."""
+    other = folder / "_delta_log" / ".other.tmp"
+    other.write_text(json.dumps({"commitInfo": {"operation": "WRITE"}}), encoding="utf-8")
+    other.rename(folder / "_delta_log" / f"{version:020}.json")
+
+
+def test_an_own_version_that_is_another_one_now_is_told_once(orders: Path) -> None:
+    """With the batch that it brought; one that was copied back, or that was cleaned away, is not told."""
+    own, log = OwnCommits(), LocalLog(orders)
+    for number in (1, 2, 3):
+        labels = [label(number=number)]
+        landed = append(orders, Head.of(orders), lying(orders, number), tag(labels))
+        own.note(log, landed.version, labels)
+    log.file(2).with_name("copy").write_bytes(log.file(2).read_bytes())
+    log.file(2).with_name("copy").rename(log.file(2))
+    log.file(3).unlink()
+    own.check(log)
+    overwrite(orders, 1)
+    own.check(log, newest=2)
+    with pytest.raises(Overwritten, match=r"version 1 of the table .* batch 1 of lane 0") as raised:
+        own.check(log)
+    assert raised.value.batch is not None
+    assert raised.value.batch.number == 1
+    own.check(log)
+
+
+def test_a_version_that_was_replaced_before_it_could_be_noted_is_told(orders: Path) -> None:
+    """By what stands in it."""
+    bring(orders, 1)
+    with pytest.raises(Overwritten, match="batch 7"):
+        OwnCommits().note(LocalLog(orders), 1, [label(number=7)])
+
+
+def test_rows_and_the_version_are_on_the_disk_before_the_version_counts(
+    orders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And so are their names; the version's own name is before the append ends."""
+    done: list[str] = []
+    link = os.link
+
+    def linked(file: Path, name: Path) -> None:
+        done.append("link")
+        link(file, name)
+
+    monkeypatch.setattr("destinations.delta_append._make_durable", lambda path: done.append(path.suffix or path.name))
+    monkeypatch.setattr(os, "link", linked)
+    bring(orders, 1)
+    assert done == [".tmp", ".parquet", "orders", "link", "_delta_log"]
+
+
+def test_nothing_is_taken_while_a_disk_fails(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that knows no such request for a folder is no failing disk."""
+
+    def failing(handle: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", failing)
+    with pytest.raises(OSError, match="Input/output"):
+        bring(orders, 1)
+    assert DeltaTable(str(orders)).version() == 0
+
+    def unknown(handle: int) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(os, "fsync", unknown)
+    assert bring(orders, 1) == 1
 
 
 def test_nothing_stays_of_an_append_that_fails(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,11 +473,26 @@ def test_a_link_that_takes_the_place_of_another_keeps_nobody_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And neither does one that there is not; nothing stays of the trial."""
+    log = tmp_path / "_delta_log"
+    log.mkdir()
     assert is_kept_apart(tmp_path)
     monkeypatch.setattr(os, "link", lambda file, name: Path(name).write_bytes(Path(file).read_bytes()))
     assert not is_kept_apart(tmp_path)
     assert not is_kept_apart(tmp_path / "nowhere")
-    assert os.listdir(tmp_path) == []
+    assert (os.listdir(tmp_path), os.listdir(log)) == (["_delta_log"], [])
+
+
+def test_links_are_tried_out_where_versions_are_linked(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log on a disk of its own may know no links though the table's folder does."""
+    link = os.link
+
+    def elsewhere(file: Path, name: Path) -> None:
+        if "_delta_log" in Path(name).parts:
+            raise PermissionError(1, "Operation not permitted")
+        link(file, name)
+
+    monkeypatch.setattr(os, "link", elsewhere)
+    assert not ShortWay(orders, str(DeltaTable(str(orders)).metadata().id)).is_open()
 
 
 def test_rows_lie_together_however_many_pieces_they_come_in(tmp_path: Path) -> None:

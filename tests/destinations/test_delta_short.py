@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,13 +18,14 @@ import pytest
 
 from destinations.conformance import label, paused_write
 from destinations.delta import Delta
-from destinations.delta_append import append
+from destinations.delta_append import Overwritten, append
 from destinations.delta_log import LocalLog
-from destinations.delta_short import ShortWay, _kinds
+from destinations.delta_short import ShortWay, _checkpoint, _kinds
 from destinations.delta_table import Table
 from destinations.destination import Label, Written
 from destinations.log import Log
-from destinations.table_lock import committing
+from destinations.table_lock import commits_of, committing
+from runners.session import own
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -372,6 +375,161 @@ def test_beside_a_write_of_sparks_rows_go_sparks_way(spark: SparkSession, tmp_pa
     with committing(tmp_path / "orders"):
         assert brought(spark, orders, spark.range(1).selectExpr("id", "'x' as name")).startswith("Apache-Spark")
     assert brought(spark, orders, spark.range(1).selectExpr("id", "'x' as name")) == "wherry"
+
+
+@contextlib.contextmanager
+def stranger(spark: SparkSession, folder: Path, done: threading.Event) -> Iterator[Future[None]]:
+    """Somebody else in this JVM, who has found the next version free, and takes it by a rename as soon as anybody waits
+    for the end of that, or nobody ever will."""
+    looked = threading.Event()
+    jvm: Any = spark._jvm
+
+    def commit() -> None:
+        lock = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, str(folder)).snapshotLock()
+        lock.lock()
+        log = LocalLog(folder)
+        name, other = log.file(log.newest() + 1), log.file(0).with_name(".other.tmp")
+        other.write_text(json.dumps({"commitInfo": {"operation": "OTHER", "engineInfo": "other"}}), encoding="utf-8")
+        looked.set()
+        while not lock.hasQueuedThreads() and not done.is_set():
+            pass
+        other.rename(name)
+        lock.unlock()
+
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(commit)
+        looked.wait()
+        yield ended
+
+
+def test_who_looked_before_it_renames_takes_no_version_that_is_delivered(spark: SparkSession, tmp_path: Path) -> None:
+    """As every commit of this JVM does, under the lock of the table's log: the batch lands behind it."""
+    orders, done = table(spark, tmp_path / "orders"), threading.Event()
+    rows, seventh = spark.range(1).selectExpr("id", "'x' as name"), label(number=7, few=True)
+    identity = orders.open(spark, rows.schema)
+    with stranger(spark, tmp_path / "orders", done) as ended:
+        try:
+            written = orders.write(spark, rows, [seventh])
+        finally:
+            done.set()
+        ended.result()
+    assert orders.find(spark, seventh, identity) == written
+    assert (engine(orders), written.version) == ("wherry", 2)
+    orders.confirm()
+
+
+def test_who_comes_while_a_version_is_taken_is_waited_for(spark: SparkSession, tmp_path: Path) -> None:
+    """Before, nobody in this JVM had asked for the table, so there was no lock."""
+    table(spark, tmp_path / "orders")
+    jvm: Any = spark._jvm
+    jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    done = threading.Event()
+    with contextlib.ExitStack() as stack:
+        with commits_of(spark).held(tmp_path / "orders"):
+            ended = stack.enter_context(stranger(spark, tmp_path / "orders", done))
+        waited = LocalLog(tmp_path / "orders").newest()
+        done.set()
+        ended.result()
+    assert waited == 1
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_a_batch_that_another_process_replaced_stops_the_next_one(
+    spark: SparkSession, tmp_path: Path, few: bool
+) -> None:
+    """Whichever way it had gone; and if there is no next one, whoever asks at the end is told."""
+    orders = table(spark, tmp_path / "orders")
+    rows = spark.range(1).selectExpr("id", "'x' as name")
+    orders.open(spark, rows.schema)
+    for number in (7, 8):
+        written = orders.write(spark, rows, [label(number=number, few=few)])
+        file = LocalLog(tmp_path / "orders").file(written.version or 0)
+        other = file.with_name("other")
+        other.write_text(json.dumps({"commitInfo": {"operation": "WRITE"}}), encoding="utf-8")
+        other.rename(file)
+        with pytest.raises(Overwritten, match=rf"version {written.version} .* batch {number} of lane 0"):
+            orders.write(spark, rows, [label(number=9, few=few)]) if number == 7 else orders.confirm()
+    assert LocalLog(tmp_path / "orders").newest() == written.version
+
+
+def test_nothing_is_lost_among_writers_of_one_jvm(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark's own appends, and batches on the short way, as many versions as there are commits."""
+    orders = table(spark, tmp_path / "orders", "id bigint")
+    orders.open(spark, spark.range(1).schema)
+    sessions = [own(spark) for _ in range(2)]
+
+    def theirs(number: int) -> None:
+        for each in range(12):
+            rows = sessions[number].range(100 * number + each, 100 * number + each + 1)
+            rows.write.format("delta").mode("append").save(str(tmp_path / "orders"))
+
+    def ours() -> None:
+        for each in range(60):
+            found = orders.write(spark, spark.range(1_000 + each, 1_001 + each), [label(number=each, few=True)])
+            assert found.rows == 1
+
+    with ThreadPoolExecutor(3) as pool:
+        for future in [pool.submit(ours), *(pool.submit(theirs, number) for number in range(2))]:
+            future.result()
+    expected = {*range(12), *range(100, 112), *range(1_000, 1_060)}
+    assert sorted(row["id"] for row in spark.table(orders.sql_name).collect()) == sorted(expected)
+    assert LocalLog(tmp_path / "orders").newest() == len(expected)
+    orders.confirm()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("spark.sql.parquet.compression.codec", "zstd"),
+        ("spark.sql.files.maxRecordsPerFile", "1"),
+        ("spark.databricks.delta.autoCompact.enabled", "true"),
+        ("spark.databricks.delta.optimizeWrite.enabled", "true"),
+        ("parquet.crypto.factory.class", "org.apache.parquet.crypto.keytools.PropertiesDrivenCryptoFactory"),
+        ("spark.databricks.delta.commitLock.enabled", "false"),
+    ],
+)
+def test_a_session_that_says_how_to_write_writes(spark: SparkSession, tmp_path: Path, key: str, value: str) -> None:
+    """Compression, sizes, what comes behind a commit, encryption; and that commits are not kept apart."""
+    orders = table(spark, tmp_path / "orders")
+    rows = spark.range(1).selectExpr("id", "'x' as name")
+    orders.open(spark, rows.schema)
+    spark.conf.set(key, value)
+    assert orders.write_here(spark, rows.toArrow().to_reader(), [label()]) is None
+
+
+def test_what_the_hadoop_settings_say_of_parquet_is_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """No session shows them."""
+    orders = table(spark, tmp_path / "orders")
+    rows = spark.range(1).selectExpr("id", "'x' as name")
+    orders.open(spark, rows.schema)
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    hadoop.set("parquet.encryption.footer.key", "k1")
+    try:
+        assert orders.write_here(spark, rows.toArrow().to_reader(), [label()]) is None
+    finally:
+        hadoop.unset("parquet.encryption.footer.key")
+
+
+def test_others_may_read_what_they_might_of_sparks(spark: SparkSession, tmp_path: Path) -> None:
+    """Rows, versions and checkpoints have the mode and the group of Spark's own files, whatever this process's mask."""
+    before = os.umask(0o077)
+    try:
+        orders = Delta(path=str(tmp_path / "orders"), properties={"delta.checkpointInterval": "100"})
+        rows = spark.range(1).selectExpr("id", "'x' as name")
+        orders.open(spark, rows.schema)
+        assert engine(orders) != "wherry"
+        assert brought(spark, orders, rows) == "wherry"
+        orders.fence(spark, "token")
+        _checkpoint(tmp_path / "orders")
+        (tmp_path / "kept").mkdir()
+        Delta(path=str(tmp_path / "kept")).open(spark, rows.schema)
+    finally:
+        os.umask(before)
+    found = {path.relative_to(tmp_path): path for path in [tmp_path / "orders", *(tmp_path / "orders").rglob("*")]}
+    assert len(found) > 6
+    assert oct((tmp_path / "kept").stat().st_mode & 0o777) == oct(0o700)
+    modes = {name: oct(path.stat().st_mode & 0o777) for name, path in found.items()}
+    assert modes == {name: oct(0o755 if path.is_dir() else 0o644) for name, path in found.items()}
 
 
 def test_lanes_land_side_by_side(spark: SparkSession, tmp_path: Path) -> None:

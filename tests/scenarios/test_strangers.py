@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -97,3 +98,25 @@ def test_two_pipelines_write_one_table(two_files: Place) -> None:
 
     report = pipeline.run(listeners=[behind_the_first(interrupted)])
     assert (report.status, place.ids("tables/orders")) == ("succeeded", [1, 2, 3])
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_batch_that_another_process_replaced_fails_the_run_and_is_found_by_an_audit(
+    two_files: Place, number: int
+) -> None:
+    """The next commit finds it, or the end of the run does."""
+    place = two_files
+    log = place.folder / "tables/orders/_delta_log"
+
+    def replace_newest(event: Event) -> None:
+        if isinstance(event, BatchSettled) and event.batch.number == number:
+            other = log / "other"
+            other.write_text(json.dumps({"commitInfo": {"operation": "WRITE", "operationParameters": {}}}))
+            other.rename(log / f"{number:020}.json")
+
+    failed = place.load().run(check=False, listeners=[replace_newest])
+    assert failed.error is not None
+    assert (failed.status, failed.error.code, failed.error.lane) == ("failed", "OVERWRITTEN", "0")
+    assert f"version {number} of the table {log.parent}, which brought batch {number} of lane 0" in failed.error.message
+    problems = [(each.code, each.destination, each.number) for each in place.load().audit().problems]
+    assert problems == [("NOT_DELIVERED", "orders", number)]
