@@ -19,6 +19,7 @@ from runners.errors import PipelineFailed
 from runners.events import BatchSettled
 from runners.pipeline import Pipeline, RetryOptions, RunOptions
 from runners.report import Report
+from stages.answer import keep, nack
 from stages.filter import Filter
 from stages.python import Handler
 from stages.require import Require
@@ -368,6 +369,40 @@ def test_a_function_of_a_notebook_cell_answers(numbers: Numbers) -> None:
     assert numbers.refused() == {4: ("python", "PYTHON", "too large")}
     found = numbers.spark.read.format("delta").load(str(numbers.folder / "out")).orderBy("id").collect()
     assert [round(row.x, 3) for row in found] == [1.0, 1.414, 1.732]
+
+
+@pytest.mark.promise("HP-14", "HP-15", "CD-16")
+def test_a_row_that_a_function_leaves_out_takes_no_other_row_with_it(numbers: Numbers) -> None:
+    """A list and a fresh frame that are too short refuse it, and a frame with its own index filters it. The other rows
+    have their own values, and the counts balance. The DLQ holds any reason."""
+    reasons = {30: "\ud800", 31: "a\0b", 32: "x" * 1_000_000}
+
+    def listed(rows: list[dict[str, Any]]) -> list[Any]:
+        return [{"x": row["id"] / 2} for row in rows if row["id"] not in (7, 23)]
+
+    def fresh(rows: pd.DataFrame) -> pd.DataFrame:
+        return rows[rows["id"] != 11].reset_index(drop=True)
+
+    def filtered(rows: pd.DataFrame) -> pd.DataFrame:
+        return rows[~rows["id"].isin([3, 40])][::-1]
+
+    def refused(rows: list[dict[str, Any]]) -> list[Any]:
+        return [nack(reasons[row["id"]]) if row["id"] in reasons else keep for row in rows]
+
+    stages = [Handler(listed, columns={"x": "double"}), Handler(fresh), Handler(filtered), Handler(refused)]
+    report = numbers.carried([*stages], rows=40)
+    assert (report.read, report.filtered, report.nacked, report.delivered) == (40, 2, 6, {"out": 32})
+    assert report.balanced is True
+    found = numbers.refused()
+    assert {id_: why[:2] for id_, why in found.items()} == {
+        7: ("python", "ANSWER"),
+        23: ("python", "ANSWER"),
+        11: ("python#2", "ANSWER"),
+        **dict.fromkeys(reasons, ("python#4", "PYTHON")),
+    }
+    assert [found[id_][2] for id_ in reasons] == ["\\ud800", "a\0b", "x" * 1_000_000]
+    delivered = numbers.spark.read.format("delta").load(str(numbers.folder / "out")).collect()
+    assert {row.id: row.x for row in delivered} == {id_: id_ / 2 for id_ in range(1, 41) if id_ not in {3, 40, *found}}
 
 
 def test_what_raises_only_where_rows_meet_fails_the_batch(numbers: Numbers) -> None:
