@@ -77,6 +77,7 @@ def in_python(raised: str) -> PythonException:
     "error",
     [
         SparkSays("[USER_RAISED_EXCEPTION] bad id SQLSTATE: P0001", TASK),
+        SparkSays("[USER_RAISED_EXCEPTION] bad id SQLSTATE: P0001", ""),
         SparkSays("[INVALID_FORMAT.MISMATCH_INPUT] The format is invalid: 99. SQLSTATE: 42601", TASK),
         SparkSays("[COLLECTION_SIZE_LIMIT_EXCEEDED.PARAMETER] Can't create array SQLSTATE: 54000", TASK),
         SparkSays("Illegal sequence boundaries: 1 to 2 by -1", TASK),
