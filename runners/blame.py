@@ -14,12 +14,13 @@ from stages.halving import EXPRESSION_CODE
 _DATA = re.compile(r"\bSQLSTATE: (?:22|23)\w{3}\b|\bDeltaInvariantViolationException: ")
 """How Spark and Delta mark what is wrong with data: SQL's classes 22 (a value) and 23 (a constraint)."""
 _EVALUATING = re.compile(
-    r"^\s*at org\.apache\.spark\.(?:executor\.Executor\$TaskRunner|sql\.catalyst\.optimizer\.ConvertToLocalRelation\$)"
-    r"|\bSQLSTATE: P0001\b",
+    r"^\s*at org\.apache\.spark\.(?:executor\.Executor\$TaskRunner\."
+    r"|scheduler\.DAGScheduler\.(?:\$anonfun\$)?abortStage"
+    r"|sql\.catalyst\.optimizer\.ConvertToLocalRelation\$)|\bSQLSTATE: P0001\b",
     re.MULTILINE,
 )
-"""What shows that rows were evaluated: the frames of a task, or of the optimizer for a few rows; or the SQLSTATE of
-`raise_error`, for a server that keeps its stacks to itself."""
+"""What shows that rows were evaluated: the frames of a task, of the end of a stage whose task failed, or of the
+optimizer for a few rows; or the SQLSTATE of `raise_error`, for a server that keeps its stacks to itself."""
 _ON_PURPOSE = re.compile(r"\[USER_RAISED_EXCEPTION\] (?:WHERRY_|wherry-)")
 """How errors begin that Wherry itself raises in a query."""
 _CLASS = re.compile(
