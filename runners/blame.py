@@ -16,11 +16,13 @@ _DATA = re.compile(r"\bSQLSTATE: (?:22|23)\w{3}\b|\bDeltaInvariantViolationExcep
 _EVALUATING = re.compile(
     r"^\s*at org\.apache\.spark\.(?:executor\.Executor\$TaskRunner\."
     r"|scheduler\.DAGScheduler\.(?:\$anonfun\$)?abortStage"
-    r"|sql\.catalyst\.optimizer\.ConvertToLocalRelation\$)|\bSQLSTATE: P0001\b",
+    r"|sql\.catalyst\.optimizer\.ConvertToLocalRelation\$)"
+    r"|\bSQLSTATE: P0001\b|^.*\bLost task \S+ in stage \S+ \(TID \d+\)",
     re.MULTILINE,
 )
 """What shows that rows were evaluated: the frames of a task, of the end of a stage whose task failed, or of the
-optimizer for a few rows; or the SQLSTATE of `raise_error`, for a server that keeps its stacks to itself."""
+optimizer for a few rows. For a server that keeps its stacks to itself it is the SQLSTATE of `raise_error`, or how Spark
+says that a task was lost."""
 _ON_PURPOSE = re.compile(r"\[USER_RAISED_EXCEPTION\] (?:WHERRY_|wherry-)")
 """How errors begin that Wherry itself raises in a query."""
 _CLASS = re.compile(
@@ -28,7 +30,11 @@ _CLASS = re.compile(
     re.MULTILINE,
 )
 """Spark's name for an error, where the error or one of its causes begins."""
-_CAUSE = re.compile(r"^Caused by: (?:[\w$]+\.)*(?P<name>[A-Z][\w$]*)(?:: (?P<said>.*))?$", re.MULTILINE)
+_CAUSE = re.compile(
+    r"^(?:Caused by|.*\bLost task \S+ in stage .*\)): (?:[\w$]+\.)*(?P<name>[A-Z][\w$]*)(?:: (?P<said>.*))?$",
+    re.MULTILINE,
+)
+"""Where the lines begin that name what a task raised."""
 _WRAPPING = ("TASK_WRITE_FAILED", "_LEGACY_")
 """Names of Spark's that say nothing of the cause."""
 _PYTHON = re.compile(r"^(?:[a-z_]\w*\.)*(?P<name>[A-Z]\w+)(?=:|$)", re.MULTILINE)

@@ -60,11 +60,15 @@ class PythonException(SparkSays):
     """As Spark calls what a worker of Python raised."""
 
 
+LOST = (
+    "Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times, most recent failure: "
+    "Lost task 0.0 in stage 3.0 (TID 3) (192.0.2.2 executor driver)"
+)
+
+
 def aborted(cause: str) -> SparkSays:
     """An error that Spark has no name for, as it says that a job was aborted."""
-    lost = "Lost task 0.0 in stage 3.0 (TID 3) (192.0.2.2 executor driver)"
-    said = f"Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times, most recent failure: {lost}: {cause}"
-    return SparkSays(f"{said}{TASK}", f"org.apache.spark.SparkException\n{DRIVER}Caused by: {cause}{TASK}")
+    return SparkSays(f"{LOST}: {cause}{TASK}", f"org.apache.spark.SparkException\n{DRIVER}Caused by: {cause}{TASK}")
 
 
 def in_python(raised: str) -> PythonException:
@@ -86,6 +90,7 @@ def in_python(raised: str) -> PythonException:
             "\tat org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation$.apply(O.scala:1)",
         ),
         aborted(PATTERN),
+        SparkSays(f"{LOST}: java.lang.reflect.InvocationTargetException\n\tat java.base/jdk.inter...", ""),
         aborted("java.lang.ArithmeticException: long overflow\n"),
         aborted("java.lang.NegativeArraySizeException: -1\n"),
         aborted("org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed.\n" + TASK + f"Caused by: {PATTERN}"),
@@ -155,6 +160,7 @@ def test_the_cause_counts_wherever_it_stands() -> None:
         (SparkSays("Illegal sequence boundaries: 1 to 2", TASK), "EXPRESSION", "Illegal sequence boundaries: 1 to 2"),
         (aborted(PATTERN), "EXPRESSION", "PatternSyntaxException: Unclosed group near index 1"),
         (aborted("java.lang.StackOverflowError\n"), "EXPRESSION", "StackOverflowError"),
+        (SparkSays(f"{LOST}: a.b.NoMessage\n\tat java.base/jdk.inter...", ""), "EXPRESSION", "NoMessage"),
         (
             aborted("org.apache.spark.SparkException: [TASK_WRITE_FAILED] no.\n" + TASK + f"Caused by: {PATTERN}"),
             "EXPRESSION",
