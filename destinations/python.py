@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from destinations.destination import Destination, DestinationError, Identity, Label, Written
 from origins.functions import check_function, function_of, short_name
+from stages.answer import as_text, shown
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,8 +45,8 @@ class Python(Destination):
         function = function_of(self.function)
         try:
             said: Any = function(rows, label)
-        except (Exception, SystemExit) as error:
-            raise self._failed(label, f"raised {type(error).__name__}: {error}") from error
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            raise self._failed(label, f"raised {type(error).__name__}: {as_text(error)}") from error
         if said is None:
             return Written(rows=rows.count())
         try:
@@ -53,7 +54,7 @@ class Python(Destination):
         except TypeError:
             count = -1
         if count < 0 or isinstance(said, bool):
-            raise self._failed(label, f"returned {said!r}; expected how many rows it has written, or nothing")
+            raise self._failed(label, f"returned {shown(said)}; expected how many rows it has written, or nothing")
         return Written(rows=count)
 
     def _failed(self, label: Label, why: str) -> DestinationError:

@@ -130,7 +130,12 @@ def _chain(error: Exception) -> Iterator[BaseException]:
 def _names(cause: BaseException) -> Iterator[str]:
     """What the error is called: its type, and where lines of it begin as Spark and Java begin them."""
     yield type(cause).__name__
-    for found in _NAMES.finditer(str(cause)):
+    yield from names_in(str(cause))
+
+
+def names_in(said: str) -> Iterator[str]:
+    """The names of errors in such a text, where its lines begin as Spark and Java begin them."""
+    for found in _NAMES.finditer(said):
         yield from (name for name in found.groups() if name)
 
 

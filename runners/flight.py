@@ -9,7 +9,7 @@ from typing import Literal
 from destinations.destination import Identity, Written
 from destinations.dlq import DLQ, Dlq
 from origins.batch import JSON
-from runners.blame import of_a_row
+from runners.blame import of_a_value
 from runners.causes import came_between, unanswered
 from runners.counts import Branch, Counts
 from runners.errors import LimitTripped, RefusedLate, StageStopped, Unbalanced, WindowTripped
@@ -235,7 +235,7 @@ def _checked(flight: Flight, checked: Checked, rules: Rules) -> Step:
 
 def _delivered(flight: Flight, landed: Landed, rules: Rules) -> Step:
     flight = replace(flight, landed={**flight.landed, **landed.written}, failed={**flight.failed, **landed.failed})
-    refusing = next((name for name, error in landed.failed.items() if of_a_row(error)), "")
+    refusing = next((name for name, error in landed.failed.items() if of_a_value(error)), "")
     if refusing and DLQ not in landed.failed:
         if _having(flight):
             return _too_late(flight, refusing, _having(flight))

@@ -417,6 +417,7 @@ class Run:
             assume=self.ruling.assume,
             secrets=self.pipeline.secrets,
             protection=self.pipeline.protection,
+            also=self.pipeline.run_options.retry.also,
             explained=self.pipeline.run_options.snapshot,
             deadline=deadline,
         )

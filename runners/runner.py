@@ -98,6 +98,8 @@ class Runner:
     """What masks the rows that are shown."""
     deadline: Deadline | None = None
     """Until when a write may begin; None where nobody can take the pipeline over."""
+    also: Sequence[str] = ()
+    """Words of errors that pass by themselves, beside those that are known."""
     explained: int = 3
     """How many refused rows are fetched to say why a batch tripped the window, at most."""
     reading: Reading = field(init=False)
@@ -199,7 +201,7 @@ class Runner:
         except Exception as error:
             if MARK in str(error):
                 return Refused()
-            if of_a_row(error):
+            if of_a_row(error, self.also):
                 self._ask_demands(spark, task.plan.batch)
                 return Refused()
             raise
@@ -233,7 +235,7 @@ class Runner:
             reached("after-write", name)
             reached("after-writes")
         except Exception as error:
-            if MARK in str(error) or of_a_row(error):
+            if MARK in str(error) or of_a_row(error, self.also):
                 return Alone()
             self._parted(labels, error)
             return Alone(error=error)
@@ -299,7 +301,7 @@ class Runner:
             if not prepared.counts.nacked and PICKS not in preparation.in_vain:
                 self._in_vain.discard((lane, PICKS))
         except Exception as error:
-            if not of_a_row(error):
+            if not of_a_row(error, self.also):
                 raise
             prepared = self._sifted(spark, task.plan)
         reached("after-prepare")
@@ -310,7 +312,7 @@ class Runner:
         from runners.sifting import Sieve
 
         preparation, rows = self._begun(spark, plan)
-        return preparation.decide(Sieve(preparation).describe(rows))
+        return preparation.decide(Sieve(preparation, self.also).describe(rows))
 
     def _coded(self, spark: SparkSession, prepared: Prepared) -> Prepared:
         """With the reason for which each row was refused."""

@@ -28,6 +28,7 @@ from origins.errors import WherryError
 from origins.one_disk import say_one_disk
 from runners.jars import KEPT, fetched_by_one
 from runners.reconnecting import impatient, is_blank, made, reconnect, unbound
+from stages.halving import FAILS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -439,6 +440,7 @@ def in_short(error: BaseException) -> str:
     said = (causes or lines or [type(error).__name__])[-1 if causes else 0]
     said = re.sub(r"^Caused by: ", "", said.strip())
     said = re.sub(r"^(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error): ", "", said)
+    said = said.replace(f"[USER_RAISED_EXCEPTION] {FAILS}", "[USER_RAISED_EXCEPTION] ")
     return re.sub(r"\s*SQLSTATE: \w+.*$", "", said)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from pyspark.sql import functions as F
 
 from origins.names import HIDDEN
 from origins.origin import PLACE
-from runners.blame import of_a_row, told
+from runners.blame import of_a_row, of_a_value, told
 from runners.errors import CarryFailed
 from runners.line import Step, passing
 from runners.preparing import Preparation, branched
@@ -28,6 +29,11 @@ MOST = 100
 _FEW = 10_000
 _COMPILING = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 _INDEX = HIDDEN + "index"
+_TOGETHER = re.compile(
+    r"^[\s:]*[:+]- (?:Aggregate|Window|Distinct|Deduplicate|\w+Limit|Offset|Tail|Intersect|Except|\w*Groups\w*)\b",
+    re.MULTILINE,
+)
+"""The nodes of a plan that look at several rows at once."""
 
 
 @dataclass
@@ -36,6 +42,8 @@ class Sieve:
     neither the origin nor a stage that asks outside is asked again."""
 
     preparation: Preparation
+    also: Sequence[str] = ()
+    """Words of errors that pass by themselves, beside those that are known."""
     tries: int = 0
     """How often rows were computed to see whether they raise."""
     _written: itertools.count[int] = field(default_factory=itertools.count)
@@ -77,30 +85,38 @@ class Sieve:
 
         def attempt(first: int, end: int) -> None:
             self.tries += 1
-            self._try(behind(_part(tried, first, end), steps), few=end - first <= _FEW)
+            self._try(behind(_part(tried, first, end), steps), steps, few=end - first <= _FEW)
 
-        found: dict[int, tuple[int, Raised]] = {}
+        raising: dict[int, Raised] = {}
         for first, _, raised in halved(frame.count() if count is None else count, attempt):
             if isinstance(raised, Raised):
-                found[first] = self._blamed(_part(tried, first, first + 1), steps, behind), raised
-            if len(found) > MOST:
-                _, last = found[first]
+                raising[first] = raised
+            if len(raising) > MOST:
                 raise CarryFailed(
-                    f"more than {MOST} rows of the batch make a stage raise, the last of them: {last.said}",
+                    f"more than {MOST} rows of the batch make a stage raise, the last of them: {raising[first].said}",
                     hint="Mend the expression; or say what is meant for such values, with try_divide or try_cast say.",
                 )
-        if not found:
+        if not raising:
             return replace(rows, frame=frame.drop(_INDEX))
+        found = {
+            first: (self._blamed(_part(tried, first, first + 1), steps, behind), raised)
+            for first, raised in raising.items()
+        }
         frame = frame.withColumn(POISON, _poison(found)[F.col(_INDEX)]).drop(_INDEX)
         return replace(rows, frame=frame, kept=(*kept, POISON))
 
-    def _try(self, frame: DataFrame, *, few: bool) -> None:
-        """Compute all of the frame, for nothing. Raises `Raised` if a row may be to blame."""
+    def _try(self, frame: DataFrame, steps: Sequence[Step], *, few: bool) -> None:
+        """Compute all of the frame, which is behind these steps, for nothing. Raises `Raised` if a row may be to blame.
+
+        Where a statement puts rows together, a row is to blame only for a value that Spark itself calls wrong.
+        """
         try:
             with _interpreted(self.preparation.spark) if few else contextlib.nullcontext():
                 frame.write.format("noop").mode("overwrite").save()
         except Exception as error:
-            if not of_a_row(error):
+            if not of_a_row(error, self.also):
+                raise
+            if steps[0].stage.changes_rows and not of_a_value(error) and _puts_together(frame):
                 raise
             code, said = told(error)
             raise Raised(said, code) from error
@@ -109,7 +125,7 @@ class Sieve:
         """The number of the first step at which the row raises."""
         for upto in range(1, len(steps)):
             try:
-                self._try(behind(row, steps[:upto]), few=True)
+                self._try(behind(row, steps[:upto]), steps, few=True)
             except Raised:
                 return steps[upto - 1].number
         return steps[-1].number
@@ -142,6 +158,14 @@ def _interpreted(spark: SparkSession) -> Iterator[None]:
     finally:
         for key, value in before.items():
             spark.conf.set(key, value) if value is not None else spark.conf.unset(key)
+
+
+def _puts_together(frame: DataFrame) -> bool:
+    """Whether a statement behind which the frame is looks at several rows at once, as Spark plans it."""
+    said = frame.sparkSession.sql("EXPLAIN EXTENDED SELECT * FROM {frame}", frame=frame).collect()[0][0]
+    plan = said.partition("== Analyzed Logical Plan ==")[2].partition("== Optimized Logical Plan ==")[0]
+    asked = len(re.findall(r"^[\s:]*[:+]- CTERelationRef ", plan, re.MULTILINE))
+    return not plan or asked > 1 or _TOGETHER.search(plan) is not None
 
 
 def _part(rows: Marked, first: int, end: int) -> Marked:

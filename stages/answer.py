@@ -28,14 +28,16 @@ discard = Answer(fate="discard")
 
 def nack(why: str, *, code: str = NACK_CODE) -> Answer:
     """The row is refused, with this reason."""
-    return Answer(fate="nack", message=str(why), code=code)
+    return Answer(fate="nack", message=as_text(why), code=as_text(code))
 
 
-def unanswered(answers: int, rows: int) -> Answer:
-    """What becomes of a row for which there is no answer."""
-    return Answer(
-        fate="nack", message=f"there are {answers} answers for {rows} rows, none for this one", code=ANSWER_CODE
-    )
+def as_text(value: Any) -> str:
+    """The value as text that UTF-8 can hold. A lone surrogate becomes an escape, a value without words its type."""
+    try:
+        text = str(value)
+    except Exception:
+        text = f"a {type(value).__name__} that cannot be shown"
+    return _escaped(text)
 
 
 def shown(value: Any) -> str:
@@ -44,4 +46,8 @@ def shown(value: Any) -> str:
         text = repr(value)
     except Exception:
         text = f"a {type(value).__name__}"
-    return text if len(text) <= 80 else text[:80] + "…"
+    return _escaped(text if len(text) <= 80 else text[:80] + "…")
+
+
+def _escaped(text: str) -> str:
+    return str.encode(text, "utf-8", "backslashreplace").decode()

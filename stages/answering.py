@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from stages.answer import LOST_CODE
+from stages.answer import ANSWER_CODE, LOST_CODE, as_text
 from stages.calling import Call, ConnectionErrorInFunction, FunctionCannotRun
 from stages.child import Child, Lost
 from stages.halving import Raised, halved
@@ -81,13 +81,16 @@ class Answering:
             return b"R" + json.dumps([error.said, error.code]).encode()
         except ConnectionErrorInFunction as error:
             return b"C" + json.dumps([str(error)]).encode()
-        except Exception as error:
+        except FunctionCannotRun as error:
             return b"F" + json.dumps([str(error)]).encode()
+        except Exception as error:  # an answer may do anything while it is looked at
+            said = f"{self.call.name} gave an answer that cannot be read: {type(error).__name__}: {as_text(error)}"
+            return b"R" + json.dumps([said, ANSWER_CODE]).encode()
 
     def _refused(self, error: Raised) -> pa.Array:
         import pyarrow as pa
 
-        said = {"fate": "nack", "code": error.code, "message": error.said, "values": None}
+        said = {"fate": "nack", "code": error.code, "message": as_text(error.said), "values": None}
         return pa.array([said], answer_type(self.schema))
 
     def _whole(self, live: pa.Array, pieces: Sequence[pa.Array]) -> pa.Array:

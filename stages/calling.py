@@ -6,12 +6,12 @@ This runs where Spark's Python workers run, and is sent there by value: it impor
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from stages.answer import ANSWER_CODE, RAISED_CODE, Answer, shown
-from stages.frames import as_pandas, framed, is_frame
+from stages.answer import ANSWER_CODE, RAISED_CODE, Answer, as_text, discard
+from stages.frames import as_pandas, framed, is_frame, is_series, listed, one_by_one, places_of
 from stages.halving import Raised
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Call:
         Raises `Raised` for what may be a row's fault, and another error for what is not.
         """
         try:
-            return _sorted(self._returned(rows), rows.num_rows, self.name)
+            return _sorted(self._returned(rows), rows, self.name)
         except Raised:
             raise
         except BaseException as error:
@@ -97,7 +97,7 @@ class Call:
 
     def _told(self, error: BaseException) -> Exception:
         chain = list(_chain(error))
-        said = f"{self.name} raised {type(error).__name__}: {error}"
+        said = as_text(f"{self.name} raised {type(error).__name__}: {as_text(error)}")
         if any(isinstance(each, FunctionCannotRun | ConnectionErrorInFunction) for each in chain):
             return chain[0] if isinstance(chain[0], Exception) else FunctionCannotRun(said)
         if any(isinstance(each, ImportError) for each in chain):
@@ -112,33 +112,40 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None and id(error) not in seen:
         seen.add(id(error))
         yield error
-        reason = getattr(error, "reason", None)
+        reason = _attribute(error, "reason")
         error = error.__cause__ or (reason if isinstance(reason, BaseException) else error.__context__)
 
 
 def _is_away(error: BaseException) -> bool:
-    response = getattr(error, "response", None)
-    status = getattr(error, "code", None) or getattr(response, "status_code", None) or getattr(error, "status", None)
+    response = _attribute(error, "response")
+    states = [_attribute(error, "code"), _attribute(response, "status_code"), _attribute(error, "status")]
     names = [kind.__name__ for kind in type(error).__mro__]
-    return status in _BUSY or any(name in _AWAY for name in names)
+    busy = any(isinstance(each, int) and each in _BUSY for each in states)
+    return busy or any(name in _AWAY for name in names)
 
 
-def _sorted(returned: Any, rows: int, name: str) -> Any:
+def _attribute(thing: Any, name: str) -> Any:
+    """The attribute; None where there is none, or where it raises."""
+    try:
+        return getattr(thing, name, None)
+    except Exception:
+        return None
+
+
+def _sorted(returned: Any, rows: pa.Table, name: str) -> Any:
     """What was returned: a frame, or an answer for each row."""
     verdicts = None
     if isinstance(returned, tuple) and len(returned) == 2 and is_frame(returned[0]):
-        returned, verdicts = returned[0], list(returned[1])
+        returned, verdicts = returned
     if is_frame(returned):
-        frame = framed(returned, rows, verdicts)
-        if max(frame.rows, len(frame.verdicts)) > rows:
-            raise Raised(f"{name} gave {frame.rows} rows for {rows}; expected one for each", ANSWER_CODE)
-        return frame
-    if returned is None or isinstance(returned, str | bytes | Mapping) or not hasattr(returned, "__iter__"):
-        said = f"{name} returned {shown(returned)}; expected a list with one answer for each row"
+        return framed(returned, rows, verdicts, name)
+    if is_series(returned):
+        given = dict(zip(places_of(returned, rows, name), listed(returned), strict=True))
+        return [_plain(given.get(at, discard)) for at in range(rows.num_rows)]
+    answers = [_plain(answer) for answer in one_by_one(returned, name, "a list with one answer for each row")]
+    if len(answers) != rows.num_rows:
+        said = f"{name} gave {len(answers)} answers for {rows.num_rows} rows; expected one for each"
         raise Raised(said, ANSWER_CODE)
-    answers = [_plain(answer) for answer in returned]
-    if len(answers) > rows:
-        raise Raised(f"{name} gave {len(answers)} answers for {rows} rows; expected one for each", ANSWER_CODE)
     return answers
 
 

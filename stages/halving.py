@@ -7,6 +7,8 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+FAILS = "WHERRY_FAILS "
+"""How an error begins that Wherry raises in a query to fail the whole batch."""
 EXPRESSION_CODE = "EXPRESSION"
 """Of a row at which Spark raises and has no name for it."""
 

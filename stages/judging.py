@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from stages.answer import ANSWER_CODE, Answer, shown, unanswered
+from stages.answer import ANSWER_CODE, Answer, as_text, shown
 from stages.calling import Call
 from stages.frames import Frame, listed
 
@@ -22,17 +22,18 @@ _STATE = ("fate", "code", "message")
 
 def judged(call: Call, rows: pa.Table, schema: str) -> pa.StructArray:
     """What the function says of each row: `fate` (`go`, `discard` or `nack`), `code`, `message`, and the `values` that
-    leave, in these columns (Spark's JSON). A row that it does not answer, or with what is no answer, is refused."""
+    leave, in these columns (Spark's JSON). A row that it answers with what is no answer is refused."""
     import pyarrow as pa
 
     answers = call.answers(rows)
+    fates: list[Answer | None]
+    changed: list[Mapping[str, Any]]
+    columns: Mapping[str, Any] = {}
     if isinstance(answers, Frame):
-        fates, changed, columns = _framed(answers)
+        fates = [None if each is None else _fate(each) for each in answers.verdicts]
+        changed, columns = [{} for _ in fates], answers.columns
     else:
-        fates, changed, columns = [*map(_fate, answers)], [*map(_values, answers)], {}
-    missing = rows.num_rows - len(fates)
-    fates += [unanswered(len(fates), rows.num_rows)] * missing
-    changed += [{}] * missing
+        fates, changed = [*map(_fate, answers)], [*map(_values, answers)]
     fields = arrow_schema(schema)
     names = {field.name.lower(): field.name for field in fields}
     for at, values in enumerate(changed):
@@ -44,13 +45,14 @@ def judged(call: Call, rows: pa.Table, schema: str) -> pa.StructArray:
         array, problems = _fitted(_column(field.name, rows, fates, changed, columns), field)
         arrays.append(array)
         for at, said in problems.items():
-            if fates[at] is None or fates[at].fate == "keep":
+            fate = fates[at]
+            if fate is None or fate.fate == "keep":
                 fates[at] = _refused(said)
     told = [fate if fate is not None and fate.fate != "keep" else None for fate in fates]
     state = [
         pa.array([fate.fate if fate else "go" for fate in told], pa.string()),
-        pa.array([fate.code if fate else None for fate in told], pa.string()),
-        pa.array([fate.message if fate else None for fate in told], pa.string()),
+        pa.array([as_text(fate.code) if fate else None for fate in told], pa.string()),
+        pa.array([as_text(fate.message) if fate else None for fate in told], pa.string()),
     ]
     values = pa.StructArray.from_arrays(arrays, fields=list(fields))
     return pa.StructArray.from_arrays([*state, values], names=[*_STATE, "values"])
@@ -72,16 +74,10 @@ def answer_type(schema: str) -> pa.DataType:
     return pa.struct([*text, pa.field("values", pa.struct(list(arrow_schema(schema))))])
 
 
-def _framed(frame: Frame) -> tuple[list[Any], list[Any], Mapping[str, Any]]:
-    verdicts = [None if each is None else _fate(each) for each in frame.verdicts]
-    verdicts += [None] * (frame.rows - len(verdicts))
-    return verdicts, [{} for _ in verdicts], {name.lower(): column for name, column in frame.columns.items()}
-
-
 def _fate(answer: Any) -> Answer | None:
     """What becomes of the row; None if it goes on changed."""
     if getattr(answer, "fate", None) in ("keep", "discard", "nack"):
-        return Answer(fate=answer.fate, message=str(answer.message), code=str(answer.code))
+        return Answer(fate=answer.fate, message=answer.message, code=answer.code)
     if isinstance(answer, Mapping):
         return None
     return _refused(f"the answer is {shown(answer)}; expected a dict, keep, discard or nack(why)")
@@ -109,7 +105,7 @@ def _column(
     key = name.lower()
     before = rows[name] if name in rows.column_names else None
     answered = columns.get(key)
-    if answered is not None and len(answered) == len(fates) and all(fate is None for fate in fates):
+    if answered is not None and all(fate is None for fate in fates):
         return answered
     if answered is None and before is not None and not any(key in values for values in changed):
         return before

@@ -10,6 +10,7 @@ from origins.batch import JSON
 from origins.nack import REASON, reason
 from origins.names import HIDDEN
 from stages.expressions import check_names, check_row_expression, put_in, repeatable
+from stages.halving import FAILS
 from stages.keys import column_of, meeting
 from stages.lookup_file import Format, LookupFile, format_of
 from stages.pinned_table import PinnedTable
@@ -151,7 +152,7 @@ class Lookup(Stage):
             why = F.when(F.col(_IS_THERE).isNull(), reason("LOOKUP", said))
         if self.duplicates == "first":
             return why
-        said = F.concat(F.lit(f"stage '{rows.stage}': {place} has several rows with "), keys, F.lit(_WAYS_ON))
+        said = F.concat(F.lit(f"{FAILS}stage '{rows.stage}': {place} has several rows with "), keys, F.lit(_WAYS_ON))
         return F.when(F.col(_IS_TWICE), F.raise_error(said).cast(REASON)).otherwise(why)
 
 

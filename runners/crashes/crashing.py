@@ -15,6 +15,7 @@ from runners.ledgers.entry import Entry
 from runners.owners.ownership import host_identity
 from runners.pipeline import Pipeline
 from runners.place import Place
+from stages.halving import FAILS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,7 +88,7 @@ class Crash:
             self._end()
         self.happened = True
         if self.end is None:
-            return rows.where(f"isnotnull(raise_error('{Raised.__name__} at {self.point}'))")
+            return rows.where(f"isnotnull(raise_error('{FAILS}{Raised.__name__} at {self.point}'))")
         self._pending = True
         threading.Timer(SOON, self.end).start()
         return rows

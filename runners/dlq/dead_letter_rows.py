@@ -13,6 +13,7 @@ from origins.nack import REFUSED, shown
 from origins.names import HIDDEN, text
 from origins.origin import PLACE, Backlog, Origin, Progress
 from origins.payload import restore
+from stages.halving import FAILS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -47,7 +48,7 @@ class DeadLetterRows(Origin):
         said = f"SELECT original_schema FROM {self.dlq.sql_name} WHERE id = {text(ids[0])}"
         before = StructType.fromJson(json.loads(spark.sql(said).collect()[0][0]))
         now = StructType.fromJson(json.loads(batch.schema))
-        lost = F.raise_error(F.concat(F.lit("the dead letter queue has this row no more: "), F.col(_ID)))
+        lost = F.raise_error(F.concat(F.lit(f"{FAILS}the dead letter queue has this row no more: "), F.col(_ID)))
         original = F.coalesce(F.col("original"), lost.cast("string"))
         frame = wanted.join(kept, _ID, "left")
         frame = frame.select(_ROW, original.alias("original"), restore(original, before).alias(_READ))

@@ -18,6 +18,7 @@ from origins.quantities import seconds
 from runners.definitions.secrets import without
 from runners.listeners.hook import Hook
 from runners.listeners.scribe import Scribe
+from stages.answer import as_text
 
 PATIENCE = 30.0
 """How many seconds a run that has ended, and has let its pipeline go, waits for its hooks."""
@@ -87,7 +88,7 @@ class _Teller:
             except NotTold as error:
                 why = str(error)
             except (Exception, SystemExit) as error:  # the edge of the thread: a function of the user's own
-                why = f"{type(error).__name__}: {error}"
+                why = f"{type(error).__name__}: {as_text(error)}"
             else:
                 return ""
         return why

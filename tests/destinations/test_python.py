@@ -50,6 +50,32 @@ def test_what_is_no_number_of_rows_is_an_error(said: Any) -> None:
         Python(lambda rows, label: said).write(None, None, [label()])  # type: ignore[arg-type]
 
 
+class Mute(Exception):
+    """An exception that has no words."""
+
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (Mute(), "raised Mute: a Mute that cannot be shown"),
+        (ValueError("\ud800"), r"raised ValueError: \\ud800"),
+        (KeyboardInterrupt("enough"), "raised KeyboardInterrupt: enough"),
+        (StopIteration("enough"), "raised StopIteration: enough"),
+    ],
+)
+def test_whatever_a_function_raises_is_the_destinations_error(error: BaseException, says: str) -> None:
+    """It names the batch, though the exception itself has no words."""
+
+    def write(rows: object, label: Label) -> None:
+        raise error
+
+    with pytest.raises(DestinationError, match=f"given batch .*{says}"):
+        Python(write).write(None, None, [label()])  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [

@@ -8,7 +8,7 @@ import itertools
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from destinations.delta import Delta
 from destinations.destination import Label
 from runners.dlq.replaying import Replay
 from runners.events import Event
+from runners.line import Step
 from runners.pipeline import Pipeline
 from runners.plan import Plan
 from runners.runner import Runner
@@ -59,10 +60,10 @@ def main(file: str, at: str, number: int, what: str = "") -> None:
         def sift(runner: Runner, spark: SparkSession, plan: Plan) -> Any:
             attempt = Sieve._try
 
-            def try_or_die(sieve: Sieve, frame: DataFrame, *, few: bool) -> None:
+            def try_or_die(sieve: Sieve, frame: DataFrame, steps: Sequence[Step], *, few: bool) -> None:
                 if at == "Sifted" and plan.batch.number == number and next(tries) == 3:
                     die()
-                attempt(sieve, frame, few=few)
+                attempt(sieve, frame, steps, few=few)
 
             Sieve._try = try_or_die  # type: ignore[assignment,method-assign]
             return sifted(runner, spark, plan)

@@ -19,6 +19,7 @@ from runners.errors import PipelineFailed
 from runners.events import BatchSettled
 from runners.pipeline import Pipeline, RetryOptions, RunOptions
 from runners.report import Report
+from stages.answer import keep, nack
 from stages.filter import Filter
 from stages.python import Handler
 from stages.require import Require
@@ -368,6 +369,120 @@ def test_a_function_of_a_notebook_cell_answers(numbers: Numbers) -> None:
     assert numbers.refused() == {4: ("python", "PYTHON", "too large")}
     found = numbers.spark.read.format("delta").load(str(numbers.folder / "out")).orderBy("id").collect()
     assert [round(row.x, 3) for row in found] == [1.0, 1.414, 1.732]
+
+
+RAISING = {
+    "raise_error(concat('no ', id))": "USER_RAISED_EXCEPTION",
+    "assert_true(id < 0, concat('no ', id))": "USER_RAISED_EXCEPTION",
+    "'x' rlike BAD": "EXPRESSION",
+    "size(split('x', BAD))": "EXPRESSION",
+    "regexp_replace('x', BAD, '')": "INVALID_PARAMETER_VALUE",
+    "regexp_extract('x', 'x', int(id) + 5)": "INVALID_PARAMETER_VALUE",
+    "to_number(BAD, '99')": "INVALID_FORMAT",
+    "timestamp_seconds(9223372036854775807 - id)": "EXPRESSION",
+    "length(repeat('abcdefgh', 2147483647 - int(id)))": "EXPRESSION",
+    "sequence(id, id + 5, -1)": "EXPRESSION",
+    "size(array_repeat(id, 2147483647))": "EXPRESSION",
+    "size(sequence(id, 9223372036854775807))": "COLLECTION_SIZE_LIMIT_EXCEEDED",
+    "xpath_string(BAD, 'a')": "EXPRESSION",
+    "format_string('%d', BAD)": "EXPRESSION",
+    "element_at(array(id), 7)": "INVALID_ARRAY_INDEX_IN_ELEMENT_AT",
+    "make_date(2020, int(id) + 13, 1)": "DATETIME_FIELD_OUT_OF_BOUNDS",
+    "decode(unhex(if(id > 0, 'FF', BAD)), 'UTF-8')": "MALFORMED_CHARACTER_CODING",
+    "from_json(BAD, 'a int', map('mode', 'FAILFAST')).a": "MALFORMED_RECORD_IN_PARSING",
+    "parse_json(BAD)": "MALFORMED_RECORD_IN_PARSING",
+    "to_timestamp('2020', if(id > 0, 'bbb', BAD))": "INVALID_DATETIME_PATTERN",
+    "aes_decrypt(unhex(if(id > 0, '00', BAD)), 'abcdefghijklmnop')": "INVALID_PARAMETER_VALUE",
+    "map_from_arrays(array(id, 2), array(id))": "EXPRESSION",
+    "substring_index(concat(BAD, '.b'), '.', -2147483648)": "EXPRESSION",
+    "reflect('java.util.UUID', 'fromString', BAD)": "EXPRESSION",
+    "1 / (id - id)": "DIVIDE_BY_ZERO",
+}
+"""What raises for every value of `id` and `BAD`, with the code under which the row is refused."""
+
+
+@pytest.mark.connect
+@pytest.mark.promise("CD-16", "SS-22")
+def test_a_row_is_refused_whatever_an_expression_raises(numbers: Numbers) -> None:
+    """Errors without a class of SQL's, without a name of Spark's and of Java alone refuse their row; the others go on.
+    What such a row becomes is for the stage to say."""
+    bad = "if(id > 0, '(', 'x')"
+    cases = "".join(f" when {id_} then cast({sql} as string)" for id_, sql in enumerate(RAISING, 1))
+    stages: list[Stage] = [
+        WithColumns({"y": f"case id{cases} end".replace("BAD", bad)}, name="raising"),
+        Require({"is_good": "assert_true(id <> 31, 'no 31') is null"}, on_error="discard"),
+        Filter(f"if(id = 32, 'x' rlike {bad}, true)", on_error="keep"),
+        Select(["id"]),
+    ]
+    report = numbers.carried(stages, rows=34)
+    refused = numbers.refused()
+    assert {id_: why[:2] for id_, why in refused.items()} == {
+        id_: ("raising", code) for id_, code in enumerate(RAISING.values(), 1)
+    }
+    assert [refused[1][2], refused[2][2]] == ["no 1", "no 2"]
+    assert refused[3][2] == "PatternSyntaxException: Unclosed group near index 1"
+    assert (report.filtered, report.nacked, report.balanced) == (1, len(RAISING), True)
+    assert numbers.ids() == [id_ for id_ in range(len(RAISING) + 1, 35) if id_ != 31]
+
+
+def test_an_expression_that_raises_for_every_row_fails_the_batch_after_a_few(
+    numbers: Numbers, tries: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no row's fault then, and no row is refused."""
+    monkeypatch.setattr("runners.sifting.MOST", 3)
+    with pytest.raises(
+        PipelineFailed, match="more than 3 rows of the batch make a stage raise, the last of them: Patt"
+    ):
+        numbers.carried([WithColumns({"y": "string(id) rlike '('"})], rows=1000)
+    assert (numbers.ids(), tries) == ([], [])
+
+
+@pytest.mark.parametrize("stops", [True, False])
+def test_what_no_row_is_to_blame_for_stops_the_run(numbers: Numbers, stops: bool) -> None:
+    """A stage may ask for that, and an assertion about rows together blames none of them."""
+    each = Require({"is_good": "assert_true(id <> 3) is null"}, on_error="stop")
+    together = Sql("select id % 2 as id from rows group by 1 having assert_true(count(*) > 3) is null")
+    with pytest.raises(PipelineFailed) as failed:
+        numbers.carried([each if stops else together], rows=5)
+    error = failed.value.report.error
+    assert error is not None
+    assert error.code == ("STAGE_STOP" if stops else "CARRY")
+    assert "is not true!" in error.message
+    assert (numbers.ids(), list((numbers.folder / "state").glob("dlq/part-*"))) == ([], [])
+
+
+@pytest.mark.promise("HP-14", "HP-15", "CD-16")
+def test_a_row_that_a_function_leaves_out_takes_no_other_row_with_it(numbers: Numbers) -> None:
+    """A list and a fresh frame that are too short refuse it, and a frame with its own index filters it. The other rows
+    have their own values, and the counts balance. The DLQ holds any reason."""
+    reasons = {30: "\ud800", 31: "a\0b", 32: "x" * 1_000_000}
+
+    def listed(rows: list[dict[str, Any]]) -> list[Any]:
+        return [{"x": row["id"] / 2} for row in rows if row["id"] not in (7, 23)]
+
+    def fresh(rows: pd.DataFrame) -> pd.DataFrame:
+        return rows[rows["id"] != 11].reset_index(drop=True)
+
+    def filtered(rows: pd.DataFrame) -> pd.DataFrame:
+        return rows[~rows["id"].isin([3, 40])][::-1]
+
+    def refused(rows: list[dict[str, Any]]) -> list[Any]:
+        return [nack(reasons[row["id"]]) if row["id"] in reasons else keep for row in rows]
+
+    stages = [Handler(listed, columns={"x": "double"}), Handler(fresh), Handler(filtered), Handler(refused)]
+    report = numbers.carried([*stages], rows=40)
+    assert (report.read, report.filtered, report.nacked, report.delivered) == (40, 2, 6, {"out": 32})
+    assert report.balanced is True
+    found = numbers.refused()
+    assert {id_: why[:2] for id_, why in found.items()} == {
+        7: ("python", "ANSWER"),
+        23: ("python", "ANSWER"),
+        11: ("python#2", "ANSWER"),
+        **dict.fromkeys(reasons, ("python#4", "PYTHON")),
+    }
+    assert [found[id_][2] for id_ in reasons] == ["\\ud800", "a\0b", "x" * 1_000_000]
+    delivered = numbers.spark.read.format("delta").load(str(numbers.folder / "out")).collect()
+    assert {row.id: row.x for row in delivered} == {id_: id_ / 2 for id_ in range(1, 41) if id_ not in {3, 40, *found}}
 
 
 def test_what_raises_only_where_rows_meet_fails_the_batch(numbers: Numbers) -> None:

@@ -9,15 +9,19 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from stages.answer import discard, keep, nack
+from stages.answer import Answer, discard, keep, nack
 from stages.answering import Answering
 from stages.calling import Call, ConnectionErrorInFunction, FunctionCannotRun
+from stages.halving import Raised
 from stages.judging import arrow_schema, judged
 from stages.signature import takes_of
 
@@ -117,28 +121,228 @@ def test_a_table_of_arrows_is_answered_by_one() -> None:
     assert answered(function, 2) == [(0, "n0", 1.0), (1, "n1", 2.0)]
 
 
+def balanced(found: Sequence[Any], left_out: set[int], fate: Any) -> None:
+    """Each row that is not left out leaves with its own value, and each other row ends in this way."""
+    assert {at: each for at, each in enumerate(found) if at not in left_out} == {
+        at: (at, f"n{at}", float(at)) for at in range(len(found)) if at not in left_out
+    }
+    assert {each[:2] for at, each in enumerate(found) if at in left_out} <= {fate}
+
+
+some_rows = st.integers(1, 40).flatmap(lambda rows: st.tuples(st.just(rows), st.sets(st.integers(0, rows - 1))))
+few_calls = settings(max_examples=15, deadline=None)
+
+
 @pytest.mark.promise("HP-15")
-def test_rows_without_an_answer_are_refused() -> None:
-    """The first rows have the answers that there are; none vanishes."""
+@few_calls
+@given(given=some_rows)
+def test_a_row_that_a_list_leaves_out_is_refused_alone(given: tuple[int, set[int]]) -> None:
+    """No other row gets a neighbour's answer, whichever rows are left out; a generator may leave out rows too."""
+    rows, left_out = given
 
     def function(rows: list[dict[str, Any]]) -> list[Any]:
-        return [keep] * 3
+        return [{"score": float(row["id"])} for row in rows if row["id"] not in left_out]
 
-    found = answered(function, 5)
-    assert found[:3] == [(0, "n0", None), (1, "n1", None), (2, "n2", None)]
-    assert found[3:] == [("nack", "ANSWER", "there are 3 answers for 5 rows, none for this one")] * 2
+    def generator(rows: list[dict[str, Any]]) -> Iterator[Any]:
+        yield from function(rows)
+
+    balanced(answered(function, rows), left_out, ("nack", "ANSWER"))
+    balanced(answered(generator, rows), left_out, ("nack", "ANSWER"))
 
 
 @pytest.mark.promise("HP-15")
-def test_a_dataframe_that_was_filtered_or_sorted_answers_for_the_right_rows() -> None:
-    """By its index; the others are refused."""
+@few_calls
+@given(given=some_rows)
+def test_a_row_that_a_frame_with_a_fresh_index_leaves_out_is_refused_alone(given: tuple[int, set[int]]) -> None:
+    """A table of Arrow's has no index at all."""
+    rows, left_out = given
+
+    def frame(rows: pd.DataFrame) -> pd.DataFrame:
+        return rows.assign(score=rows["id"] / 1)[~rows["id"].isin(left_out)].reset_index(drop=True)
+
+    def table(rows: pa.Table) -> pa.Table:
+        scored = rows.append_column("score", rows["id"].cast(pa.float64()))
+        return scored.filter(pa.array([each not in left_out for each in rows["id"].to_pylist()]))
+
+    balanced(answered(frame, rows), left_out, ("nack", "ANSWER"))
+    balanced(answered(table, rows), left_out, ("nack", "ANSWER"))
+
+
+@pytest.mark.promise("HP-15")
+@few_calls
+@given(given=some_rows, seed=st.integers(0, 99))
+def test_the_index_that_a_frame_came_with_names_the_rows_that_stay(given: tuple[int, set[int]], seed: int) -> None:
+    """In whatever order they are; the others are filtered. A Series of answers has such an index too."""
+    rows, left_out = given
+
+    def frame(rows: pd.DataFrame) -> pd.DataFrame:
+        left = rows.assign(score=rows["id"] / 1)[~rows["id"].isin(left_out)]
+        return left.loc[Random(seed).sample(left.index.tolist(), len(left))]
+
+    def series(rows: pd.DataFrame) -> pd.Series:
+        return frame(rows).apply(lambda row: {"score": row["score"]}, axis=1)
+
+    balanced(answered(frame, rows), left_out, ("discard", ""))
+    balanced(answered(series, rows), left_out, ("discard", ""))
+
+
+@pytest.mark.promise("HP-15")
+@pytest.mark.parametrize(
+    "shorter",
+    [
+        lambda rows: rows.head(2),
+        lambda rows: rows.iloc[[1, 0]],
+        lambda rows: rows.drop(index=[2, 3]),
+        lambda rows: rows.query("id < 2").copy(),
+        lambda rows: rows[rows["id"] < 2].sort_values("id", ascending=False),
+        lambda rows: pd.concat([rows[rows["id"] == 1], rows[rows["id"] == 0]]),
+        lambda rows: rows.where(rows["id"] < 2).dropna().astype({"id": "int64"}),
+        lambda rows: rows.reset_index().set_index("index").loc[[0, 1]],
+    ],
+)
+def test_a_frame_keeps_its_index_through_what_pandas_does(shorter: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
+    """The first two rows go on, and the others are filtered."""
 
     def function(rows: pd.DataFrame) -> pd.DataFrame:
-        return rows[rows["id"] % 2 == 1].sort_values("id", ascending=False)
+        return shorter(rows)
 
-    found = answered(function, 4)
-    assert (found[1], found[3]) == ((1, "n1", None), (3, "n3", None))
-    assert refused(found) == {0: "ANSWER", 2: "ANSWER"}
+    assert answered(function, 4) == [(0, "n0", None), (1, "n1", None), ("discard", "", ""), ("discard", "", "")]
+
+
+@pytest.mark.promise("HP-15")
+@pytest.mark.parametrize(
+    ("strange", "says"),
+    [
+        (lambda rows: rows.loc[[0, 0]], "its index names a row twice"),
+        (lambda rows: rows.set_axis(rows.index + 7), "its index names rows that are not there"),
+        (lambda rows: rows.rename(index=str), "its index names rows that are not there"),
+        (lambda rows: rows.set_index("id"), "neither the one that the rows came with nor a fresh one"),
+        (lambda rows: rows.reset_index(drop=True)[::-1], "neither the one that the rows came with nor a fresh one"),
+        (lambda rows: rows.reset_index(drop=True)[rows["id"].to_numpy() == 1], "expected one for each, or the index"),
+        (lambda rows: rows.merge(pd.DataFrame({"id": [1]})), "expected one for each, or the index"),
+        (lambda rows: (rows, [nack("one")]), "f gave 1 verdicts for 2 rows; expected one for each"),
+        (lambda rows: (rows, "no"), "f returned 'no'; expected a list with one verdict for each row"),
+        (lambda rows: rows["id"].reset_index(drop=True)[:1], "expected one for each, or the index"),
+        (lambda rows: {keep, discard}, "expected a list with one answer for each row"),
+        (lambda rows: rows.assign(ID=1), "f gave the column 'id' twice"),
+    ],
+)
+def test_an_answer_that_could_be_any_rows_is_taken_for_none(strange: Callable[[pd.DataFrame], Any], says: str) -> None:
+    """The message says why."""
+    rows = pa.table({"id": [0, 1], "name": ["n0", "n1"]})
+    call = Call(function=strange, name="f", takes="pandas", concurrency=1, seconds=9.0)
+    with pytest.raises(Raised) as raised:
+        call.answers(rows)
+    assert raised.value.code == "ANSWER"
+    assert says in raised.value.said
+
+
+def test_verdicts_beside_a_frame_are_its_rows_own() -> None:
+    """Those of a list belong to the rows of the frame in its order, and those of a Series to the rows of its index."""
+
+    def listed(rows: pd.DataFrame) -> Any:
+        return rows.loc[[3, 1]], [nack("three"), None]
+
+    def series(rows: pd.DataFrame) -> Any:
+        bad = rows[rows["id"].isin([0, 3])]
+        return rows[rows["id"] > 0], bad.apply(lambda row: nack(f"no {row['id']}"), axis=1)
+
+    gone = ("discard", "", "")
+    assert answered(listed, 4) == [gone, (1, "n1", None), gone, ("nack", "PYTHON", "three")]
+    assert answered(series, 4) == [
+        ("nack", "PYTHON", "no 0"),
+        (1, "n1", None),
+        (2, "n2", None),
+        ("nack", "PYTHON", "no 3"),
+    ]
+
+
+def test_a_frame_may_have_a_column_that_is_called_index() -> None:
+    """The index of the frame has another name then."""
+    rows = pa.table({"index": [5, 6], "_index": [7, 8]})
+    call = Call(function=lambda rows: rows[1:], name="f", takes="pandas", concurrency=1, seconds=9.0)
+    assert call.answers(rows).verdicts == [discard, None]
+
+
+class Mute(Exception):
+    """An exception that says nothing, in whichever way, and that cannot be pickled."""
+
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+    __repr__ = __str__
+
+    def __reduce__(self) -> str:
+        raise TypeError("not to be pickled")
+
+    @property
+    def reason(self) -> None:
+        raise ValueError("no reason")
+
+
+class Number(Exception):
+    """An exception whose words are a number."""
+
+    def __str__(self) -> str:
+        return 7  # type: ignore[return-value]
+
+
+def raises(error: BaseException) -> Any:
+    raise error
+
+
+LONG = "x" * 3_000_000
+
+
+@pytest.mark.promise("HP-15")
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (lambda: nack("\ud800"), ("PYTHON", "\\ud800")),
+        (lambda: nack("no", code="\udfff"), ("\\udfff", "no")),
+        (lambda: nack("a\0b"), ("PYTHON", "a\0b")),
+        (lambda: nack(LONG), ("PYTHON", LONG)),
+        (lambda: nack(None), ("PYTHON", "None")),  # type: ignore[arg-type]
+        (lambda: nack(7, code=404), ("404", "7")),  # type: ignore[arg-type]
+        (lambda: nack(Mute()), ("PYTHON", "a Mute that cannot be shown")),  # type: ignore[arg-type]
+        (lambda: Answer(fate="nack", message=Number()), ("", "a Number that cannot be shown")),  # type: ignore[arg-type]
+        (lambda: Mute(), ("ANSWER", "the answer is a Mute; expected a dict, keep, discard or nack(why)")),
+        (lambda: {"name": "\ud800"}, ("ANSWER", "name: '\\ud800' is not a string")),
+        (lambda: {"\ud800": 1}, ("ANSWER", "the answer has '\\ud800', which is no column; a new one is named")),
+        (lambda: {Mute(): 1}, ("ANSWER", "f gave an answer that cannot be read: ValueError: no words")),
+        (lambda: raises(ValueError("\ud800")), ("RAISED", "f raised ValueError: \\ud800")),
+        (lambda: raises(Mute()), ("RAISED", "f raised Mute: a Mute that cannot be shown")),
+        (lambda: raises(Number()), ("RAISED", "f raised Number: a Number that cannot be shown")),
+        (lambda: raises(StopIteration()), ("RAISED", "f raised ")),
+        (lambda: raises(SystemExit(Mute())), ("RAISED", "f raised SystemExit: a SystemExit that cannot be shown")),
+        (lambda: raises(KeyboardInterrupt("\ud800")), ("RAISED", "f raised KeyboardInterrupt: \\ud800")),
+    ],
+)
+def test_whatever_is_said_of_a_row_refuses_that_row_alone(answer: Callable[[], Any], expected: tuple[str, str]) -> None:
+    """A lone surrogate, no text, too much text, or no words at all; the other rows of the call go on."""
+
+    def function(rows: list[dict[str, Any]]) -> list[Any]:
+        return [answer() if row["id"] == 2 else keep for row in rows]
+
+    async def one(row: dict[str, Any]) -> Any:
+        return function([row])[0]
+
+    for found in (answered(function, 5), answered(one, 5)):
+        fate, code, message = found.pop(2)
+        assert (fate, code, message[: len(expected[1])]) == ("nack", *expected)
+        assert found == [(at, f"n{at}", None) for at in (0, 1, 3, 4)]
+
+
+def test_an_iterator_that_stops_early_leaves_a_row_out() -> None:
+    """`map` ends silently at a function that raises StopIteration."""
+
+    def function(rows: list[dict[str, Any]]) -> Any:
+        def score(row: dict[str, Any]) -> Any:
+            return raises(StopIteration()) if row["id"] == 1 else {"score": float(row["id"])}
+
+        return map(score, rows)
+
+    balanced(answered(function, 4), {1}, ("nack", "ANSWER"))
 
 
 @pytest.mark.promise("HP-15")

@@ -123,6 +123,17 @@ def fails(facts: object) -> None:
     raise ValueError("no hunter2")
 
 
+class Mute(Exception):
+    """An exception that has no words."""
+
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+def fails_mutely(facts: object) -> None:
+    raise Mute
+
+
 @pytest.mark.parametrize(
     ("hook", "why"),
     [
@@ -136,6 +147,7 @@ def fails(facts: object) -> None:
         (lambda web: {"command": [sys.executable, "-c", "raise SystemExit(3)"]}, "it ended with 3: it said nothing"),
         (lambda web: {"python": fails}, "ValueError: no ${secret:KEY}"),
         (lambda web: {"python": sys.exit}, "SystemExit: "),
+        (lambda web: {"python": fails_mutely}, "Mute: a Mute that cannot be shown"),
         (lambda web: {"python": "wherry_no_such_module:page"}, "FunctionMissing: "),
     ],
 )
