@@ -40,7 +40,9 @@ _KEPT = HIDDEN + "kept"
 _ONCE = "spark_partition_id() >= 0"
 _NOTHING = "cast(array() as array<struct<name: string, wider: boolean, said: string>>)"
 _SAID = text("this line is not one JSON object")
-_LARGE_NUMBER = r"(?<=[:\[,\s])(-?[0-9.]*[eE]\+?[0-9]{2}[0-9]*|-?[0-9]{39}[0-9.eE+-]*)"
+_LARGE_NUMBER = (
+    r"(?<=[:\[,\s])(-?[0-9.]*[eE]\+?[0-9]{2}[0-9]*|-?[0-9]{39}[0-9.eE+-]*|[+-]?(?:Infinity|INF)|NaN)(?=\s*[,\]}])"
+)
 _AS_TEXT = '"$1"'
 _OUTSIDE = r'(?=(?:[^"\\]|\\.|"(?:[^"\\]++|\\.)*+")*+\z)'
 """What stands behind a place that is in no text."""
