@@ -137,9 +137,9 @@ class LocalLog(Log):
         return metadata_in(self.checksum(max(self._listed(), default=-1))) or metadata_of(self.folder)
 
     def checksum(self, version: int) -> str:
-        """What Spark left beside a version, as JSON; empty where it left nothing."""
+        """What Spark left beside a version, as JSON, unless it is torn; empty where it left nothing."""
         file = self.file(version, "crc")
-        return file.read_text(encoding="utf-8") if file.exists() else ""
+        return file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
 
     def file(self, version: int, kind: str = "json") -> Path:
         """Where a version lies, or its checksum."""
@@ -285,9 +285,13 @@ class SparkLog(Log):
 
 
 def metadata_in(checksum: str) -> Mapping[str, JSON]:
-    """A table's metadata in a version's checksum; nothing in one that has none."""
-    found: Mapping[str, JSON] = json.loads(checksum).get("metadata") or {} if checksum else {}
-    return found
+    """A table's metadata in a version's checksum; nothing in one that has none, or is torn. Delta does not need it:
+    the log has the same."""
+    try:
+        found = json.loads(checksum)
+    except ValueError:
+        return {}
+    return found.get("metadata") or {} if isinstance(found, dict) else {}
 
 
 def tag(labels: Sequence[Label]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from origins.exact import exact, finer, is_finer
+from origins.exact import exact, finer, is_changed, is_finer
 from origins.names import HIDDEN, quoted, text
 from origins.schema import sql_type
 
@@ -45,11 +45,16 @@ def typed_field(column: StructField, options: Mapping[str, str]) -> str:
     return f"cast({function}({value}, {text(pattern)}) as {kind})"
 
 
+def is_lost_field(column: StructField, value: str, typed: str) -> str:
+    """SQL that is true for a CSV field that is there, and of which its cast (`typed`) made NULL or another value."""
+    changed = is_changed(value, column.dataType.simpleString(), typed)
+    return f"({value} is not null and ({typed} is null{'' if changed == 'false' else f' or {changed}'}))"
+
+
 def misfits(columns: Iterable[tuple[StructField, str, str]]) -> str:
-    """What is said of columns that have text and yet no value; NULL if there is none."""
+    """What is said of columns with text of which a condition says that it does not fit; NULL if there is none."""
     said = []
-    for column, value, typed in columns:
-        is_lost = f"{typed} is null and {value} is not null"
+    for column, value, is_lost in columns:
         said.append(f"case when {is_lost} then {misfit(column, value)} end")
     return f"nullif(array_join(array({', '.join(said)}), '; '), '')"
 
@@ -74,7 +79,7 @@ def is_wider(column: StructField, value: str) -> str:
         is_number = f"trim({value}) rlike '^[+-]?[0-9]*[.]?[0-9]*$' and try_cast({value} as double) is not null"
         return f"coalesce({is_number}, false)"
     if isinstance(kind, FloatType):
-        return f"try_cast({value} as double) is not null"
+        return f"coalesce(abs(try_cast({value} as double)) < double('Infinity'), false)"
     return "false"
 
 

@@ -18,6 +18,7 @@ _MAY: Mapping[str, tuple[str, ...]] = {
     "wider": ("stop", "evolve", "nack", "rescue"),
     "other": ("stop", "nack", "rescue"),
     "corrupt": ("stop", "nack", "rescue"),
+    "doubled": ("nack", "keep_last"),
 }
 
 
@@ -48,6 +49,8 @@ class Changes:
     """A value of another type, or under a name that differs from its column's in the case of letters."""
     corrupt: str = "nack"
     """A line that is none of the format."""
+    doubled: str = "nack"
+    """A key of JSON that stands twice in one object. With `keep_last` its last value is read, as Spark does."""
 
     @staticmethod
     def of(kind: str, told: Mapping[str, str], *, given: bool) -> Changes:
@@ -86,6 +89,8 @@ def check_changes(kind: str, told: Mapping[str, str], options: Mapping[str, obje
             raise ValueError(f"on_change: text has one column and no types, so there is no {change} to decide about")
         if kind == "parquet" and change == "corrupt" and policy != "stop":
             raise ValueError("on_change.corrupt: expected stop, since a broken file of parquet has no lines to refuse")
+        if kind != "json" and change == "doubled":
+            raise ValueError(f"on_change.doubled: expected format: json beside it, got {kind}")
     given = {name.lower() for name, value in options.items() if str(value).lower() == "true"}
     odd = sorted(given & {"allowcomments", "allowsinglequotes"}) if "multiline" in given else []
     if odd and "rescue" in told.values():

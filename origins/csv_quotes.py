@@ -16,7 +16,7 @@ from origins.names import text
 
 _LARGE = 16 << 20
 OPEN = "a quote is opened that is not closed; with options: {multiLine: true} a field in quotes may go over lines"
-NO_TEXT = "some bytes are no text in UTF-8; options: {encoding: …} says what they are"
+NO_TEXT = "some bytes are no text in UTF-8, or in the encoding that is given; options: {encoding: …} says what they are"
 
 
 def is_whole(options: Mapping[str, str]) -> bool:
@@ -77,9 +77,14 @@ def is_no_text(line: str, options: Mapping[str, str]) -> str:
     return f"not is_valid_utf8({line})" if encoding_of(options) == "utf-8-sig" else "false"
 
 
+def is_other_text(options: Mapping[str, str]) -> bool:
+    """Whether bytes that are no text show only by the question marks that are read in their place."""
+    return encoding_of(options) != "utf-8-sig"
+
+
 def was_no_text(value: str, options: Mapping[str, str]) -> str:
     """SQL that is true for text in which question marks stand for such bytes."""
-    return f"coalesce(contains({value}, '\ufffd'), false)" if encoding_of(options) == "utf-8-sig" else "false"
+    return f"coalesce(contains({value}, '\ufffd'), false)"
 
 
 def _count(file: Path, what: bytes) -> int:

@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING
 from origins.bad_lines import CORRUPT, Verdict, as_map, typed_field
 from origins.changes import RESCUED
 from origins.csv_header import PACKED, Header
-from origins.csv_quotes import NO_TEXT, OPEN, is_no_text, is_open, is_whole, none_is_open, opens, was_no_text
+from origins.csv_quotes import (
+    NO_TEXT,
+    OPEN,
+    is_no_text,
+    is_open,
+    is_other_text,
+    is_whole,
+    none_is_open,
+    opens,
+    was_no_text,
+)
 from origins.csv_verdict import CsvVerdict
 from origins.file_columns import FILE
 from origins.json_lines import LINE
@@ -54,7 +64,8 @@ class CsvRows:
             return self._over_lines(spark)
         if (self.places or self.files.changes.rescues) and not is_whole(self._options):
             return self._out_of_lines(spark, clean)
-        rows = self._by_reader(spark, self.names, {})
+        others = {was_no_text(quoted(name), self._options): NO_TEXT for name in self.header.columns}
+        rows = self._by_reader(spark, self.names, others if is_other_text(self._options) and not clean else {})
         if clean:
             return rows
         line = quoted(LINE)
@@ -128,10 +139,14 @@ class CsvRows:
         files = self.files
         if changes.rescues:
             files = replace(files, told={**files.told, RESCUED: judged.kept})
-        if changes.corrupt == "rescue":
+        if changes.rescues:
             frame = frame.selectExpr("*", *fields)
-            whole = [f"case when not ({judged.no_line}) then {quoted(at)} end" for at in given.values()]
-            fields = [f"{value} as {HIDDEN}whole_{index}" for index, value in enumerate(whole)]
+            fits = {
+                column.name: judged.fitting(column) if column in typed else quoted(column.name)
+                for column in self.schema
+            }
+            is_line = f"not ({judged.no_line})" if changes.corrupt == "rescue" else "true"
+            fields = [f"case when {is_line} then {at} end as {HIDDEN}whole_{i}" for i, at in enumerate(fits.values())]
             given = {name: f"{HIDDEN}whole_{index}" for index, name in enumerate(given)}
         return files.selected(frame.selectExpr("*", *fields), given, judged.of(in_words=self.places), self.places)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from origins.bad_lines import CORRUPT, Verdict, as_map, is_wider, misfits
+from origins.bad_lines import CORRUPT, Verdict, as_map, is_lost_field, is_wider, misfits
 from origins.changes import Changes
 from origins.csv_header import Header
 from origins.csv_quotes import fields_of
@@ -44,6 +44,12 @@ class CsvVerdict:
         also = f"coalesce({quoted(self.header.columns[0])} is null and char_length({corrupt}) < 0, false)"
         return " or ".join([f"{corrupt} is not null", also, *self.suspect])
 
+    def fitting(self, column: StructField) -> str:
+        """SQL for the column's value; NULL where what stands there does not fit and is rescued."""
+        name = self.typed[column]
+        is_kept = self._lost(column, name, "rescue")
+        return name if is_kept == "false" else f"if({is_kept}, null, {name})"
+
     @property
     def kept(self) -> str:
         """SQL for what was rescued of a line, as JSON; NULL if there is nothing."""
@@ -71,7 +77,7 @@ class CsvVerdict:
         if self.header.wrong:
             bad, raw = ["true"], "cast(null as string)"
         if in_words:
-            said = misfits((column, quoted(column.name), name) for column, name in self.typed.items())
+            said = misfits((each, quoted(each.name), self._is_lost(each, name)) for each, name in self.typed.items())
             first = "".join(f"when {condition} then {text(what)} " for condition, what in self.suspect.items())
             why = f"case {first}when {quoted(CORRUPT)} is null then {said} else {why} end"
             raw = self._raw
@@ -107,10 +113,13 @@ class CsvVerdict:
     def _all_lost(self, policies: tuple[str, ...]) -> list[str]:
         return [self._lost(column, name, *policies) for column, name in self.typed.items()]
 
+    def _is_lost(self, column: StructField, name: str) -> str:
+        return is_lost_field(column, quoted(column.name), name)
+
     def _lost(self, column: StructField, name: str, *policies: str) -> str:
         """SQL that is true for a field that has not its type, where the policy for that is one of these."""
         wider, other = self.changes.wider in policies, self.changes.other in policies
-        is_lost = f"{quoted(column.name)} is not null and {name} is null"
+        is_lost = self._is_lost(column, name)
         if wider == other:
             return is_lost if wider else "false"
         return f"{is_lost} and {'' if wider else 'not '}{is_wider(column, quoted(column.name))}"

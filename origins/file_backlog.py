@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import re
 import time
 import zlib
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from origins.batch import JSON, Limits, Span
-from origins.errors import OriginError
 from origins.listing import File, Place
 from origins.origin import Backlog
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 CHANGED_AGAIN = 60.0
 """For so many seconds a run that goes on does not look again whether files that it carried have changed."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _PACKED = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate", ".xz")
 
 
@@ -55,15 +56,20 @@ class Waiting(Backlog):
         self._looked: float = before._looked if before is not None and lately else time.monotonic()
         """When all files were looked at, and not only those that were not carried."""
         known = before._known if before is not None and lately else {}
-        everything = place.files(spark, {name: file for name, file in known.items() if name in carried})
+        carried_before = {name: file for name, file in known.items() if name in carried}
+        self._passed: dict[str, str] = {}
+        """What fits the path and cannot be read as a file, by name, and why."""
+        everything = place.files(spark, carried_before, self._passed.__setitem__)
         self._known: Mapping[str, File] = {file.name: file for file in everything}
         found = everything if not terms.min_age else [file for file in everything if _age(file, now) >= terms.min_age]
         self._young = len(everything) - len(found) if before is None else 0
         self.changed = [file for file in found if carried.get(file.name, _seen(file)) != _seen(file)]
         self._lanes: dict[str, list[File]] = {lane: [] for lane in terms.lanes}
         for file in found:
-            if file.name not in carried:
-                self._lanes[_lane(place, file, terms.lanes)].append(file)
+            if not _is_text(file.name):
+                self._passed[file.name] = "is no text in UTF-8, so Spark cannot open the file"
+            elif file.name not in carried:
+                self._lanes[_lane(file, terms.lanes)].append(file)
 
     def again(self, spark: SparkSession, offsets: Mapping[str, JSON]) -> Waiting:
         for lane, files in self._lanes.items():
@@ -79,6 +85,7 @@ class Waiting(Backlog):
     @property
     def notices(self) -> Sequence[str]:
         changed = [f"{file.name} changed after it was carried; it is not read again" for file in self.changed]
+        changed += [f"{_shown(name)} {why}" for name, why in self._passed.items()]
         young = f"{self._young} file{'s' * (self._young != 1)} may still be written, by min_age, and will be read later"
         return [*changed, young] if self._young else changed
 
@@ -137,15 +144,19 @@ def _age(file: File, now: float) -> float:
     return now - file.modified / 1_000
 
 
-def _lane(place: Place, file: File, lanes: Sequence[str]) -> str:
+def _is_text(name: str) -> bool:
+    """Whether a name is UTF-8. The system's other names hold surrogates in Python."""
+    return name.isascii() or _SURROGATE.search(name) is None
+
+
+def _shown(name: str) -> str:
+    """The name on one line, and as text that can be written."""
+    return name if name.isprintable() else repr(name)
+
+
+def _lane(file: File, lanes: Sequence[str]) -> str:
     """The lane of a file, by its name alone."""
-    try:
-        return lanes[zlib.crc32(file.name.encode()) % len(lanes)]
-    except UnicodeEncodeError as error:
-        raise OriginError(
-            f"The name of {place.full(file.name)!r} is no text in UTF-8, so Spark cannot open the file.",
-            hint="Give the file another name, or move it out of the path.",
-        ) from error
+    return lanes[zlib.crc32(file.name.encode()) % len(lanes)]
 
 
 def _over(amount: int, limit: int | None) -> bool:

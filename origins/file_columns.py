@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from origins.errors import OriginError
+from origins.exact import is_changed
 from origins.listing import Place
 from origins.names import HIDDEN, below, path_told, text
 
@@ -96,7 +97,11 @@ def check_folders(spark: SparkSession, place: Place, names: Sequence[str], colum
                 first.setdefault((key, value), name)
     if not first:
         return
-    casts = [f"try_cast({text(value)} as {typed[key].dataType.simpleString()}) is null" for key, value in first]
+    casts = []
+    for key, value in first:
+        kind = typed[key].dataType.simpleString()
+        cast = f"try_cast({text(value)} as {kind})"
+        casts.append(f"{cast} is null or coalesce({is_changed(text(value), kind, cast)}, false)")
     wrong = spark.sql(f"select array({', '.join(casts)})").collect()[0][0]
     for ((key, value), name), is_wrong in zip(first.items(), wrong, strict=True):
         if is_wrong:

@@ -20,6 +20,7 @@ from origins.json_changes import JsonChanges
 from origins.json_here import rows_of
 from origins.json_keys import none_differs
 from origins.json_lines import LINE, is_more, of_json, of_json_text, of_more, parsed
+from origins.json_plain import all_plain, none_changes
 from origins.json_rescue import JsonRescue
 from origins.json_tail import is_whole, none_has_tail
 from origins.listing import Place, without_scheme
@@ -189,12 +190,16 @@ class FileRows:
 
     def _is_seen_clean(self, names: Sequence[str], wrong: JsonChanges) -> bool:
         """Whether a look at small files on this machine shows that no line has more on it than it may, or other
-        keys."""
+        keys, or values that Spark's reader changes."""
         if not self.place.local or self.options.keys() & {"linesep", "encoding"}:
             return False
         files = [Path(self.place.full(name).removeprefix("file:")) for name in names]
-        return none_has_tail(files, whole_file=is_whole(self.options)) and none_differs(
-            files, wrong.schema, extra=wrong.asks_extra, missing=wrong.asks_missing, whole_file=is_whole(self.options)
+        schema, whole = wrong.schema, is_whole(self.options)
+        counts = {"extra": wrong.asks_extra, "missing": wrong.asks_missing}
+        return (not whole and all_plain(files, schema, **counts)) or (
+            none_has_tail(files, whole_file=whole)
+            and none_differs(files, schema, **counts, whole_file=whole)
+            and none_changes(files, schema, doubled=wrong.asks_doubled, whole_file=whole)
         )
 
     def lines(self, spark: SparkSession, names: Sequence[str], places: bool) -> DataFrame:
@@ -209,6 +214,8 @@ class FileRows:
         encoding = options.get("encoding", "utf-8")
         if encoding.lower() in ("utf-8", "utf8") or encoding.upper() not in ENCODINGS:
             return frame
+        if encoding.upper() == "US-ASCII":
+            encoding = "ISO-8859-1"  # Other bytes raise in the one, and are characters that show in the other.
         return frame.withColumn(LINE, F.decode(F.col(LINE).cast("binary"), encoding))
 
     def load(

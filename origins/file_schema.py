@@ -18,12 +18,12 @@ from origins.growth import grown
 from origins.json_keys import none_differs
 from origins.json_tail import is_whole
 from origins.listing import File, without_scheme
-from origins.parquet_rows import footers, schema_of
+from origins.parquet_rows import footers, nanos_of, schema_of, with_moments
 from origins.text_width import widened
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 _CASE = "spark.sql.caseSensitive"
 _UNTOLD = Changes(missing="evolve", extra="ignore")
@@ -113,6 +113,9 @@ class FileSchema:
         from pyspark.sql.types import StructType
 
         all_files = {"json": {"columnNameOfCorruptRecord": CORRUPT}, "parquet": {"mergeSchema": "true"}}
+        nanos: dict[str, DataType] = {}
+        for name in names if self.rows.format == "parquet" else ():
+            nanos |= nanos_of(spark, self.rows.place, name)
         options = {**self.rows.options, **all_files[self.rows.format], **({"samplingratio": "1.0"} if whole else {})}
         try:
             with _any_letters(spark) if whole else contextlib.nullcontext():
@@ -122,7 +125,7 @@ class FileSchema:
                 f"The columns of the files in {self.rows.place.root} cannot be told: {error}",
                 hint="Give the origin a schema, or move the file that does not belong there away.",
             ) from error
-        return StructType([column for column in found if column.name != CORRUPT])
+        return with_moments(StructType([column for column in found if column.name != CORRUPT]), nanos)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from origins.bad_lines import as_map
 from origins.changes import Changes
-from origins.json_keys import lacking, may_have_other, paths_in, strange
+from origins.json_keys import doubled, lacking, may_have_other, paths_in, strange
 from origins.json_tail import as_array, is_whole
 from origins.names import text
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _TAKEN = ("ignore", "rescue")
 _KEYS = ("extra", "other")
+_TWICE = "an object has this key more than once, and only one value can be kept: "
 _SPELLED = " is written otherwise than the column, and keys are matched exactly"
 
 
@@ -37,6 +38,11 @@ class JsonChanges:
     def asks_extra(self) -> bool:
         """Whether a key that the schema has not is."""
         return self.changes.extra != "ignore"
+
+    @property
+    def asks_doubled(self) -> bool:
+        """Whether a key that stands twice is."""
+        return self.changes.doubled != "keep_last"
 
     @property
     def apart(self) -> bool:
@@ -65,7 +71,8 @@ class JsonChanges:
         """SQL for what is wrong with the keys of a line, by the policies; NULL if there is nothing. `paths` are its
         `strange` ones, where they are known."""
         kinds = [kind for kind in _KEYS if getattr(self.changes, kind) not in _TAKEN]
-        return self._said(line, paths, [*kinds, "missing"] if self.asks_missing else kinds)
+        kinds += ["missing"] if self.asks_missing else []
+        return self._said(line, paths, [*kinds, "doubled"] if self.asks_doubled else kinds)
 
     def stopping(self, line: str, paths: str | None = None) -> str:
         """SQL for what is wrong with the keys of a line so that the run stops; NULL if there is nothing."""
@@ -102,4 +109,7 @@ class JsonChanges:
         if "missing" in kinds:
             absent = f"array_join({lacking(line, self.schema, self.options)}, ', ')"
             parts.append(f"concat('there is no ', nullif({absent}, ''))")
+        if "doubled" in kinds:
+            twice = f"array_join({doubled(line, self.schema, self.options)}, ', ')"
+            parts.append(f"concat({text(_TWICE)}, nullif({twice}, ''))")
         return f"nullif(concat_ws('; ', {', '.join(parts)}), '')" if parts else "cast(null as string)"

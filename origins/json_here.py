@@ -14,6 +14,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from origins.batch import JSON
+from origins.json_plain import has_half
 
 if TYPE_CHECKING:
     import pyarrow
@@ -81,7 +82,7 @@ def _objects(text: str, number: type[float | Decimal]) -> Sequence[Mapping[str, 
             raise _Unlike
         return number(written)
 
-    if text.startswith("\ufeff"):
+    if text.startswith("\ufeff") or ("\\u" in text and has_half(text)):
         raise _Unlike
     read = json.JSONDecoder(object_pairs_hook=_object, parse_float=parsed, parse_constant=_unlike).decode
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")

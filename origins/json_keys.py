@@ -93,7 +93,7 @@ def _differs(value: Any, shape: _Shape, extra: bool, missing: bool) -> bool:
     return any(_differs(value[name], inner, extra, missing) for name, inner in shape.inside if name in value)
 
 
-def may_have_other(line: str, schema: StructType, *, any_name: bool) -> str:
+def may_have_other(line: str, schema: DataType, *, any_name: bool) -> str:
     """SQL that is true for a line with a key that the schema has not, or only with one of its names in other letters.
 
     It may be true for other lines as well, but costs no parsing.
@@ -113,6 +113,44 @@ def keys_of(line: str, options: Mapping[str, str]) -> str:
 def strange(line: str, schema: StructType, options: Mapping[str, str]) -> str:
     """SQL for the paths (`address.zip`) of the keys that the schema has not, however deep."""
     return _paths(line, schema, options, "", lambda keys, names: f"array_except({keys}, {names})")
+
+
+def doubled(line: str, kind: DataType, options: Mapping[str, str], before: str = "") -> str:
+    """SQL for the paths of the fields that an object has more than once, whatever the case of letters, and of the keys
+    of a map; of what no field has nothing is lost. One parser that knows of such keys looks first."""
+    found = _doubled(line, kind, options, before)
+    known = may_have_other(line, kind, any_name=False)
+    return f"if(try_parse_json({line}) is null or {known}, {found}, {_NONE})"
+
+
+def _doubled(line: str, kind: DataType, options: Mapping[str, str], before: str) -> str:
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(kind, StructType):
+        parts = [_twice(_list(kind.names), keys_of(line, options), before)]
+        for field in kind:
+            if isinstance(field.dataType, ArrayType | MapType | StructType):
+                value = inside(line, field.name, "string", options)
+                parts.append(_doubled(value, field.dataType, options, f"{before}{field.name}."))
+        return f"concat({', '.join(parts)})" if len(parts) > 1 else parts[0]
+    if isinstance(kind, ArrayType):
+        own, values, element = [], f"from_json({line}, 'array<string>', {as_map(options)})", kind.elementType
+    else:
+        assert isinstance(kind, MapType)
+        own = [_twice(f"array_distinct({keys_of(line, options)})", keys_of(line, options), before, exactly=True)]
+        values, element = f"map_values(from_json({line}, {_MAP}, {as_map(options)}))", kind.valueType
+    if isinstance(element, ArrayType | MapType | StructType):
+        each = f"each{before.count('.')}"
+        inner = _doubled(each, element, options, before)
+        own.append(f"coalesce(array_distinct(flatten(transform({values}, {each} -> {inner}))), {_NONE})")
+    return f"concat({', '.join(own)})" if own else _NONE
+
+
+def _twice(names: str, keys: str, before: str, *, exactly: bool = False) -> str:
+    """SQL for those of the names that are several of the keys, with what stands before them in their paths."""
+    same = "key = name" if exactly else "lower(key) = lower(name)"
+    found = f"filter({names}, name -> size(filter({keys}, key -> {same})) > 1)"
+    return f"transform({found}, name -> concat({text(before)}, name))" if before else found
 
 
 def lacking(line: str, schema: StructType, options: Mapping[str, str]) -> str:

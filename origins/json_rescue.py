@@ -12,7 +12,17 @@ from origins.changes import Changes
 from origins.exact import exact, finer, finer_columns, is_inexact
 from origins.json_changes import JsonChanges
 from origins.json_keys import inside, keys_of
-from origins.json_lines import LINE, NO_FILE, has_more, objects, said_of_more
+from origins.json_lines import (
+    LINE,
+    NO_FILE,
+    NO_TEXT,
+    as_written,
+    has_more,
+    is_no_text,
+    is_other_value,
+    objects,
+    said_of_more,
+)
 from origins.json_tail import is_whole
 from origins.names import HIDDEN, quoted, text
 from origins.schema import sql_type
@@ -30,6 +40,12 @@ _KEPT = HIDDEN + "kept"
 _ONCE = "spark_partition_id() >= 0"
 _NOTHING = "cast(array() as array<struct<name: string, wider: boolean, said: string>>)"
 _SAID = text("this line is not one JSON object")
+_LARGE_NUMBER = (
+    r"(?<=[:\[,\s])(-?[0-9.]*[eE]\+?[0-9]{2}[0-9]*|-?[0-9]{39}[0-9.eE+-]*|[+-]?(?:Infinity|INF)|NaN)(?=\s*[,\]}])"
+)
+_AS_TEXT = '"$1"'
+_OUTSIDE = r'(?=(?:[^"\\]|\\.|"(?:[^"\\]++|\\.)*+")*+\z)'
+"""What stands behind a place that is in no text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +73,8 @@ class JsonRescue:
         line, keys = quoted(LINE), _KEPT
         whole = f"to_json(named_struct('_line', {line}))"
         chosen = f"map_filter({{values}}, (key, value) -> array_contains({keys}, key))"
-        exact = chosen.format(values=f"try_cast(try_parse_json({line}) as map<string, variant>)")
+        digits = f"regexp_replace({line}, {text(_LARGE_NUMBER + _OUTSIDE)}, {text(_AS_TEXT)})"
+        exact = chosen.format(values=f"try_cast(try_parse_json({digits}) as map<string, variant>)")
         as_text = chosen.format(values=f"from_json({line}, 'map<string,string>', {as_map(self._options)})")
         some = f"coalesce(to_json({exact}), to_json({as_text}))"
         takes = str(self._changes.corrupt == "rescue").lower()
@@ -76,9 +93,9 @@ class JsonRescue:
         frame = lines.withColumn(_PARSED, F.when(F.expr(_ONCE), F.from_json(line, kind, told)))
         frame = frame.where(f"{_PARSED} is not null")
         steps = {
-            _NO_OBJECT: f"{is_file} or {has_more(self._options)} or not is_valid_utf8({line}) or "
+            _NO_OBJECT: f"{is_file} or {has_more(self._options)} or {is_no_text(self._options)} or "
             f"({_PARSED}.{CORRUPT} is not null and {_is_no_object(line)})",
-            _MISFITS: f"if({_fits(schema)} or {_NO_OBJECT}, {_NOTHING}, {self._misfits(schema)})",
+            _MISFITS: f"if({self._fits(schema)} or {_NO_OBJECT}, {_NOTHING}, {self._misfits(schema)})",
             _PATHS: f"if({_NO_OBJECT}, cast(array() as array<string>), {self._each.strange(line)})",
             _WRONG: f"if({_NO_OBJECT}, null, {self._each.refused(line, _PATHS)})",
             _KEPT: f"if({_NO_OBJECT}, cast(array() as array<string>), {self._keys()})",
@@ -98,9 +115,10 @@ class JsonRescue:
         stop = [kind for kind in ("wider", "other") if getattr(self._changes, kind) == "stop"]
         ends = str(self._changes.corrupt == "stop").lower()
         stops = f"size({_of_kinds(stop)}) > 0 or {self._each.stopping(line, _PATHS)} is not null"
+        broken = f"if({is_no_text(self._options)}, {text(NO_TEXT)}, {self._said})"
         return Verdict(
             is_bad=f"({_NO_OBJECT} and {refuses}) or {_WRONG} is not null or size({_of_kinds(bad)}) > 0",
-            why=f"if({_NO_OBJECT}, {self._said}, concat_ws('; ', nullif({said}, ''), {_WRONG}))",
+            why=f"if({_NO_OBJECT}, {broken}, concat_ws('; ', nullif({said}, ''), {_WRONG}))",
             raw=line,
             is_change=f"not {_NO_OBJECT} and size({_of_kinds(bad)}) = 0",
             stops=f"if({_NO_OBJECT}, {ends}, {stops})" if self.wrong.any_stops else "false",
@@ -110,13 +128,21 @@ class JsonRescue:
     def _said(self) -> str:
         return text(said_of_more(self.wrong.options)) if is_whole(self.wrong.options) else _SAID
 
+    def _fits(self, schema: StructType) -> str:
+        inexact = " or ".join(f"{_is_inexact(column)} or {self._is_other(column)}" for column in schema)
+        return f"({_PARSED}.{CORRUPT} is null and not coalesce({inexact}, false))"
+
+    def _is_other(self, column: StructField) -> str:
+        return is_other_value(quoted(LINE), column, self._options, f"{_PARSED}.{quoted(column.name)}")
+
     def _misfits(self, schema: StructType) -> str:
         line, items = quoted(LINE), []
         for column in schema:
             own = f"{quoted(column.name)} {sql_type(finer(column.dataType))}, {CORRUPT} string"
             alone = f"from_json({line}, {text(own)}, {as_map(self._options)}).{CORRUPT} is not null"
-            is_lost = f"{alone} or {_is_inexact(column)}"
-            items.append(f"if({is_lost}, {_item(column, inside(line, column.name, 'string', self._options))}, null)")
+            is_lost = f"{alone} or {_is_inexact(column)} or {self._is_other(column)}"
+            value = as_written(line, column, inside(line, column.name, "string", self._options))
+            items.append(f"if({is_lost}, {_item(column, value)}, null)")
         return f"filter(array({', '.join(items)}), each -> each is not null)"
 
     def _keys(self) -> str:
@@ -141,11 +167,6 @@ def _of_kinds(kinds: list[str]) -> str:
     return f"filter({_MISFITS}, each -> {asked})"
 
 
-def _fits(schema: StructType) -> str:
-    inexact = " or ".join([_is_inexact(column) for column in schema])
-    return f"({_PARSED}.{CORRUPT} is null and not ({inexact}))"
-
-
 def _is_inexact(column: StructField) -> str:
     return is_inexact(f"{_PARSED}.{quoted(column.name)}", column.dataType)
 
@@ -156,4 +177,6 @@ def _fitting(column: StructField) -> str:
 
 
 def _is_no_object(line: str) -> str:
-    return f"coalesce(schema_of_variant(try_parse_json({line})) not like 'OBJECT%', true)"
+    """SQL that is true for text that is no JSON object; one with a key twice is, though one parser refuses it."""
+    is_none = f"json_object_keys({line}) is null"
+    return f"coalesce(schema_of_variant(try_parse_json({line})) not like 'OBJECT%', {is_none})"

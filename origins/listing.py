@@ -2,7 +2,7 @@
 
 `*`, `?` and `[a-z]` match within one folder or file name, `**` any number of folders. A folder stands for the
 files that lie directly in it. Names that begin with `_` or `.` are never seen. A link is a file, or a folder, under
-its own name.
+its own name. Only regular files are files: to open a named pipe may take for ever.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
@@ -39,6 +40,13 @@ class File(NamedTuple):
 NOTHING: Mapping[str, File] = {}
 _file = partial(tuple.__new__, File)
 """Makes one in half the time."""
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,16 +77,22 @@ class Place:
         """Whether this user may list the root; of what only Spark can see nobody knows, and it is taken to be."""
         return not self.local or os.access(without_scheme(self.root), os.R_OK | os.X_OK)
 
-    def files(self, spark: SparkSession, known: Mapping[str, File] = NOTHING) -> list[File]:
-        """What is there now, in order. Raises `OriginError` when the root is not there.
+    def files(
+        self,
+        spark: SparkSession,
+        known: Mapping[str, File] = NOTHING,
+        pass_over: Callable[[str, str], None] = lambda name, why: None,
+    ) -> list[File]:
+        """What is there now, in order. Raises `OriginError` when the root is not there, or cannot be listed.
 
-        A file that is `known` is not looked at where this machine has it: it is told as it is known.
+        A file that is `known` is not looked at where this machine has it: it is told as it is known. What fits the
+        pattern and is no regular file, or cannot be looked at, is no file: `pass_over` gets its name, and why.
         """
         if self.local:
             if not self.is_there:
                 raise _missing(self.root)
             root = without_scheme(self.root)
-            found = _found(root, self.segments, "", known)
+            found = _found(root, self.segments, "", known, pass_over)
             once = set(found) if "**" in self.segments else found
             return _in_order(once)
         listed = self._listed(spark, [literally(self.root)])
@@ -89,8 +103,14 @@ class Place:
         if not self.local:
             return {file.name: file for file in self._listed(spark, self.patterns(names))}
         root = without_scheme(self.root)
-        found = (_seen(os.path.join(root, name), name) for name in names)
-        return {file.name: file for file in found if file is not None}
+        try:
+            found = [_seen(os.path.join(root, name), name) for name in names]
+        except OSError as error:
+            raise OriginError(
+                f"{error.filename} cannot be looked at: {error.strerror}.",
+                hint="Give this user the right to read it, or put the file back.",
+            ) from error
+        return {file.name: file for file in found if type(file) is File}
 
     def finds(self, path: str) -> bool:
         """Whether a file of this machine at this path would be found."""
@@ -153,27 +173,40 @@ def without_scheme(path: str) -> str:
     return re.sub(r"^file:/+", "/", path)
 
 
-def _found(folder: str, segments: Sequence[str], prefix: str, known: Mapping[str, File]) -> Iterator[File]:
+def _found(
+    folder: str,
+    segments: Sequence[str],
+    prefix: str,
+    known: Mapping[str, File],
+    pass_over: Callable[[str, str], None],
+) -> Iterator[File]:
     """The files under a folder that fit what is left of the pattern."""
     head, rest = segments[0], segments[1:]
     if head == "**":
-        yield from _found(folder, rest or ("*",), prefix, known)
+        yield from _found(folder, rest or ("*",), prefix, known, pass_over)
     fits_all = head == "*"
-    for entry in _entries(folder):
+    for entry in _entries(folder, prefix, pass_over):
         name = entry.name
         if _is_hidden(name):
             continue
-        if not entry.is_dir():
-            if rest or not (fits_all or fnmatchcase(name, head)):
+        try:
+            is_folder = entry.is_dir()
+            if not is_folder and (rest or not (fits_all or fnmatchcase(name, head))):
                 continue
-            file = known.get(prefix + name) or _seen(entry.path, prefix + name)
-            if file is not None:
-                yield file
-        elif head == "**":
+            file = None if is_folder else known.get(prefix + name) or _seen(entry.path, prefix + name)
+        except OSError as error:
+            if head == "**" or fnmatchcase(name, head):
+                pass_over(prefix + name, f"cannot be looked at: {error.strerror}")
+            continue
+        if isinstance(file, str):
+            pass_over(prefix + name, f"is {file}, and only regular files are read")
+        elif file is not None:
+            yield file
+        elif is_folder and head == "**":
             if not (entry.is_symlink() and _leads_back(entry.path)):
-                yield from _found(entry.path, segments, f"{prefix}{name}/", known)
-        elif fnmatchcase(name, head) and (rest or not fits_all):
-            yield from _found(entry.path, rest or ("*",), f"{prefix}{name}/", known)
+                yield from _found(entry.path, segments, f"{prefix}{name}/", known, pass_over)
+        elif is_folder and fnmatchcase(name, head) and (rest or not fits_all):
+            yield from _found(entry.path, rest or ("*",), f"{prefix}{name}/", known, pass_over)
 
 
 def _leads_back(link: str) -> bool:
@@ -186,26 +219,32 @@ def _leads_back(link: str) -> bool:
     return True
 
 
-def _entries(folder: str) -> Iterable[os.DirEntry[str]]:
+def _entries(folder: str, prefix: str, pass_over: Callable[[str, str], None]) -> Iterable[os.DirEntry[str]]:
+    """What is in a folder. Raises `OriginError` when the root, which has no prefix, cannot be listed."""
     try:
         with os.scandir(folder) as entries:
             return list(entries)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
+        if prefix:
+            pass_over(prefix.rstrip("/"), f"cannot be listed: {error.strerror}")
+            return []
         raise OriginError(
             f"The folder {folder} cannot be read: {error.strerror}.",
             hint="Give this user the right to list it, or take it out of the path.",
         ) from error
 
 
-def _seen(path: str, name: str) -> File | None:
-    """The file as it is at this moment; None when it is gone or no file."""
+def _seen(path: str, name: str) -> File | str | None:
+    """The file as it is at this moment; what is there instead, where that is no regular file; None when it is gone."""
     try:
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return _file((found.st_mtime_ns // 1_000_000, name, found.st_size))
+    if stat.S_ISREG(found.st_mode):
+        return _file((found.st_mtime_ns // 1_000_000, name, found.st_size))
+    return _KINDS.get(stat.S_IFMT(found.st_mode), "no regular file")
 
 
 def _fits(name: str, segments: Sequence[str]) -> bool:
@@ -245,5 +284,6 @@ def _near(path: str) -> str:
     folder, name = os.path.split(path)
     while not os.path.isdir(folder):
         folder, name = os.path.split(folder)
-    near = difflib.get_close_matches(name, os.listdir(folder), n=1)
+    there = os.listdir(folder) if os.access(folder, os.R_OK) else []
+    near = difflib.get_close_matches(name, there, n=1)
     return f"There is {os.path.join(folder, near[0])}. " if near else ""

@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from origins.bad_lines import Verdict
 from origins.changes import RESCUED, Changes, SchemaChanged, ways_on
+from origins.errors import OriginError
 from origins.listing import Place, without_scheme
-from origins.names import HIDDEN, text
+from origins.names import HIDDEN, quoted, text
+from origins.parquet_here import opened
 from origins.parquet_types import differences, differs
 from origins.parquet_verdict import Other, ParquetVerdict, row_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
     from origins.file_rows import FileRows
 
 _OURS = HIDDEN + "typed_"
+_NANOS = HIDDEN + "nanos_"
+_AS_LONG = "spark.sql.legacy.parquet.nanosAsLong"
+"""The setting with which Spark reads nanoseconds at all: as numbers."""
 _SAID = {
     "missing": "has no column {}",
     "extra": "has the column {}, which the schema has not",
     "wider": "has the column {}",
     "other": "has the column {}",
 }
+_CUT = " nanoseconds after 1970 began are no whole microseconds, and Spark knows no less"
 _GOOD = Verdict(is_bad="false", why="cast(null as string)", raw="cast(null as string)")
 
 
@@ -41,6 +48,8 @@ class Footer:
     """The columns that are rescued."""
     types: str = ""
     """The types of their columns, where they are read with these; empty where they are read as the schema says."""
+    nanos: tuple[str, ...] = ()
+    """The columns with moments in nanoseconds, in small letters."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,12 +66,54 @@ class ParquetRows:
         judged: dict[str, Footer] = {}
         groups: dict[Footer, list[str]] = {}
         for name, found in footers(spark, self.files.place, self.names):
-            key = found.json() if found is not None else ""
+            nanos = tuple(self._nanos(spark, name, found)) if found is not None else ()
+            key = f"{nanos} {found.json()}" if found is not None else ""
             if key not in judged:
                 judged[key] = self._judged(spark, name, found) if found is not None else Footer()
+                judged[key] = replace(judged[key], nanos=nanos)
             groups.setdefault(judged[key], []).append(name)
         frames = [self._one(spark, footer, names) for footer, names in groups.items()]
         return reduce(lambda one, other: one.unionByName(other), frames)
+
+    def _nanos(self, spark: SparkSession, name: str, found: StructType) -> Sequence[str]:
+        """The columns of a file that are moments in nanoseconds, in small letters. Raises `OriginError` where one that
+        is wanted has them inside."""
+        if "timestamp" not in found.simpleString():
+            return ()
+        wanted = {column.lower() for column in self.schema.names}
+        return [*nanos_of(spark, self.files.place, name, wanted)]
+
+    def _load(self, spark: SparkSession, footer: Footer, names: Sequence[str], schema: StructType) -> DataFrame:
+        """The rows with the columns of this schema; beside one with moments in nanoseconds what stands there."""
+        from pyspark.sql import functions as F
+        from pyspark.sql.types import LongType, StructField, StructType
+
+        nanos = {column.name: column.dataType for column in schema if column.name.lower() in footer.nanos}
+        fields = [StructField(each.name, LongType()) if each.name in nanos else each for each in schema]
+        rows = self.files.load(spark, names, StructType(fields), self.files.options, self.places)
+        for number, (name, kind) in enumerate(nanos.items()):
+            own = f"{_NANOS}{number}"
+            rows = rows.withColumn(own, F.col(quoted(name))).withColumn(name, F.expr(_moment(own, kind)))
+        return rows
+
+    def _uncut(self, footer: Footer, schema: StructType, verdict: Verdict) -> Verdict:
+        """The verdict, and that on moments in nanoseconds which are not whole microseconds."""
+        nanos = [column.name for column in schema if column.name.lower() in footer.nanos]
+        if not nanos:
+            return verdict
+        own = {name: f"{_NANOS}{number}" for number, name in enumerate(nanos)}
+        cut = {name: f"coalesce({at} % 1000 <> 0, false)" for name, at in own.items()}
+        said = ", ".join(
+            f"if({is_cut}, concat({text(f'column {name}: ')}, {own[name]}, {text(_CUT)}), null)"
+            for name, is_cut in cut.items()
+        )
+        values = ", ".join(f"{own.get(name, quoted(name))} as {quoted(name)}" for name in schema.names)
+        return replace(
+            verdict,
+            is_bad=" or ".join([f"({verdict.is_bad})", *cut.values()]),
+            why=f"concat_ws('; ', nullif({verdict.why}, ''), {said})",
+            raw=f"to_json(struct({values}))",
+        )
 
     @property
     def _changes(self) -> Changes:
@@ -107,10 +158,10 @@ class ParquetRows:
         from pyspark.sql.types import StructType
 
         if not footer.types:
-            return self._as_they_are(spark, names)
+            return self._as_they_are(spark, footer, names)
         found = StructType.fromJson(json.loads(footer.types))
         if footer.wrong:
-            whole = self.files.load(spark, names, found, self.files.options, self.places)
+            whole = self._load(spark, footer, names, found)
             nothing = [F.lit(None).cast(column.dataType).alias(f"{_OURS}{n}") for n, column in enumerate(self.schema)]
             given = {name: f"{_OURS}{number}" for number, name in enumerate(self.schema.names)}
             verdict = Verdict(is_bad="true", why=text(footer.wrong), raw=row_of(found.names), is_change="true")
@@ -128,7 +179,8 @@ class ParquetRows:
         read = [column for column in found if others or column.name.lower() in known or column.name in footer.extra]
         columns = [StructField(column.name, as_wanted.get(column.name.lower(), column).dataType) for column in read]
         missing = [column for key, column in known.items() if key not in has]
-        rows = self.files.load(spark, names, StructType([*columns, *missing]), self.files.options, self.places)
+        schema = StructType([*columns, *missing])
+        rows = self._load(spark, footer, names, schema)
         typed = {other.wanted.name: f"{_OURS}{number}" for number, other in enumerate(others)}
         rows = rows.selectExpr("*", *(f"{other.value} as {typed[other.wanted.name]}" for other in others))
         given = {name: typed.get(name) or has.get(name.lower(), known[name.lower()]).name for name in self.schema.names}
@@ -136,12 +188,13 @@ class ParquetRows:
             columns=[column.name for column in read], others=others, extra=footer.extra, changes=self._changes
         )
         told = {**self.files.told, RESCUED: verdict.kept} if self._changes.rescues else self.files.told
-        return replace(self.files, told=told).selected(rows, given, verdict.of, self.places)
+        judged = self._uncut(footer, schema, verdict.of)
+        return replace(self.files, told=told).selected(rows, given, judged, self.places)
 
-    def _as_they_are(self, spark: SparkSession, names: Sequence[str]) -> DataFrame:
-        rows = self.files.load(spark, names, self.schema, self.files.options, self.places)
+    def _as_they_are(self, spark: SparkSession, footer: Footer, names: Sequence[str]) -> DataFrame:
+        rows = self._load(spark, footer, names, self.schema)
         given = dict(zip(self.schema.names, self.schema.names, strict=True))
-        return self.files.selected(rows, given, _GOOD, self.places)
+        return self.files.selected(rows, given, self._uncut(footer, self.schema, _GOOD), self.places)
 
 
 def footers(spark: SparkSession, place: Place, names: Sequence[str]) -> Iterator[tuple[str, StructType | None]]:
@@ -179,5 +232,50 @@ def rows_in(place: Place, names: Sequence[str]) -> int | None:
 
 
 def schema_of(spark: SparkSession, place: Place, name: str) -> StructType:
-    """The columns of one file, as Spark reads them."""
-    return spark.read.parquet(place.patterns([name])[0]).schema
+    """The columns of one file, as Spark reads them; moments in nanoseconds are moments."""
+    nanos = nanos_of(spark, place, name)
+    return with_moments(spark.read.parquet(place.patterns([name])[0]).schema, nanos)
+
+
+def with_moments(schema: StructType, nanos: Mapping[str, DataType]) -> StructType:
+    """The schema that Spark tells, in which these columns are no numbers."""
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType([StructField(each.name, nanos.get(each.name.lower(), each.dataType)) for each in schema])
+
+
+def nanos_of(spark: SparkSession, place: Place, name: str, wanted: Collection[str] = ()) -> Mapping[str, DataType]:
+    """The columns of a file on this machine that are moments in nanoseconds, in small letters, and their types. From
+    then on Spark reads such columns, as numbers. Raises `OriginError` where one that is `wanted` has them inside."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    if not place.local:
+        return {}
+    try:
+        columns = opened(Path(without_scheme(place.full(name)))).schema_arrow
+    except (pa.ArrowException, OSError):
+        return {}
+    inside = [each.name for each in columns if pa.types.is_nested(each.type) and "timestamp[ns" in str(each.type)]
+    if deep := [column for column in inside if column.lower() in wanted]:
+        raise OriginError(
+            f"{place.full(name)} has moments in nanoseconds inside the column {deep[0]}, and Spark cannot read them.",
+            hint="Write the file with microseconds: pandas takes coerce_timestamps='us'. Or leave the column out.",
+        )
+    found = {
+        each.name.lower(): from_arrow_type(each.type)
+        for each in columns
+        if pa.types.is_timestamp(each.type) and each.type.unit == "ns"
+    }
+    if found:
+        spark.conf.set(_AS_LONG, "true")
+    return found
+
+
+def _moment(nanos: str, kind: DataType) -> str:
+    """SQL for the moment so many nanoseconds after 1970 began, as a column of this type has it."""
+    micros = f"({nanos} div 1000)"
+    if kind.typeName() == "timestamp_ntz":
+        seconds = f"cast(cast({micros} as decimal(18, 0)) / 1000000 as decimal(18, 6))"
+        return f"timestamp_ntz'1970-01-01 00:00:00' + make_dt_interval(0, 0, 0, {seconds})"
+    return f"timestamp_micros({micros})"

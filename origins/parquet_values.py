@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from origins.exact import is_changed
 from origins.names import HIDDEN, quoted, text
 from origins.parquet_types import is_read_as
 from origins.schema import sql_type
@@ -58,7 +59,8 @@ def _scalar(value: str, found: DataType, want: DataType) -> Fit:
         return Fit(f"cast(null as {kind})", f"({value} is not null)")
     typed = f"try_cast({as_text(value, found)} as {kind})"
     if isinstance(found, StringType):
-        return Fit(typed, f"({value} is not null and {typed} is null)")
+        changed = is_changed(value, kind, typed)
+        return Fit(typed, f"({value} is not null and ({typed} is null or coalesce({changed}, false)))")
     short = isinstance(found, DoubleType) and isinstance(want, FloatType)  # 0.1 is another number in each of the two
     back = f"try_cast({f'cast({typed} as string)' if short else typed} as {sql_type(found)})"
     return Fit(typed, f"({value} is not null and not coalesce({back} = {value}, false))")

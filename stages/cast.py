@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from origins.exact import CONTROL, INFINITE
 from origins.nack import reason, shown
 from origins.names import HIDDEN
 from stages.expressions import check_row_expressions
@@ -17,10 +18,19 @@ if TYPE_CHECKING:
 
     from stages.rows import Rows
 
+_FLOATS = ("float", "real", "double")
+_TEXTS = ("string", "varchar", "char")
+_MOST_DIGITS = 38
+"""A number with no more of them, and no exponent, fits into a float."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cast(Stage):
-    """Gives columns another type. A row with a value that cannot have it is refused; NULL stays NULL."""
+    """Gives columns another type. A row with a value that cannot have it is refused; NULL stays NULL.
+
+    A number that is too large for a float is refused, and so is text around which a cast would cut off control
+    characters, and bytes that are no UTF-8 as text.
+    """
 
     columns: Mapping[str, str] = field(kw_only=False)
     """From each column's name to its new type, as in SQL."""
@@ -32,11 +42,15 @@ class Cast(Stage):
         from pyspark.sql import functions as F
 
         check_columns(self.columns, rows)
+        schema = rows.schema
         kinds = {rows.spelled(name): kind.strip() for name, kind in self.columns.items()}
         put = {name: f"{HIDDEN}{index}" for index, name in enumerate(kinds)}
-        tried = {put[name]: rows.column(name).try_cast(kind) for name, kind in kinds.items()}
+        tried = {put[name]: _exactly(rows.column(name), schema[name].dataType, kind) for name, kind in kinds.items()}
         wrong = [
-            F.when(_is_lost(rows, name, kind, F.col(put[name])), _said(name, kind, rows.column(name)))
+            F.when(
+                _is_lost(rows.column(name), schema[name].dataType, kind, F.col(put[name])),
+                _said(name, kind, rows.column(name)),
+            )
             for name, kind in kinds.items()
         ]
         why = F.when(F.coalesce(*wrong).isNotNull(), reason("CAST", F.concat_ws("; ", *wrong)))
@@ -50,20 +64,61 @@ def _said(name: str, kind: str, value: Column) -> Column:
     return F.concat(F.lit(f"column {name}: "), shown(value), F.lit(f" is not {article} {kind}"))
 
 
-def _is_lost(rows: Rows, name: str, kind: str, after: Column) -> Column:
-    """Whether the cast made NULL of a value, or of one inside it."""
+def _exactly(before: Column, old: DataType, kind: str) -> Column:
+    """The column with the type; NULL where a cast would make another value of it."""
+    from pyspark.sql import functions as F
+
+    after = before.try_cast(kind)
+    if "<" in kind:
+        return after
+    changed = _is_changed(before, old, after, kind)
+    return after if changed is None else F.when(changed, F.lit(None)).otherwise(after)
+
+
+def _is_lost(before: Column, old: DataType, kind: str, after: Column) -> Column:
+    """Whether the cast made NULL of a value, or NULL or another value of one inside it."""
     from pyspark.sql.types import DataType
 
-    before = rows.column(name)
     if "<" not in kind:
         return before.isNotNull() & after.isNull()
-    return _lost_inside(before, rows.schema[name].dataType, after, DataType.fromDDL(kind))
+    return _lost_inside(before, old, after, DataType.fromDDL(kind))
+
+
+def _is_changed(before: Column, old: DataType, after: Column, kind: str) -> Column | None:
+    """Whether a cast of a value without parts makes another value of it: a number too large for a float becomes
+    infinite, casts from text cut off control characters, and bytes become text whatever they are. None where it never
+    does. What is cheap is asked first."""
+    from pyspark.sql import functions as F
+
+    name, told = kind.lower().partition("(")[0].strip(), old.typeName()
+    if told == "binary" and name in _TEXTS:
+        return ~F.is_valid_utf8(after)
+    if told in ("float", "double", "variant") and name in _FLOATS:
+        return _is_infinite(after) & ~_is_infinite(before.try_cast("double"))
+    if told != "string" or name in (*_TEXTS, "binary", "variant"):
+        return None
+    last = F.substring(before, -1, 1)
+    changed = ((before < "!") | (last < "!") | (last > "~")) & before.rlike(CONTROL)
+    if name in _FLOATS:
+        may_be_large = (F.length(before) > _MOST_DIGITS) | before.contains("e") | before.contains("E")
+        changed |= may_be_large & _is_infinite(after) & ~before.rlike(INFINITE)
+    return changed
+
+
+def _is_infinite(value: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.abs(value) == F.lit(float("inf"))
 
 
 def _lost_inside(before: Column, old: DataType, after: Column, new: DataType) -> Column:
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, MapType, StructType
 
+    if not isinstance(new, ArrayType | MapType | StructType):
+        lost = before.isNotNull() & after.isNull()
+        changed = _is_changed(before, old, after, new.simpleString())
+        return lost if changed is None else lost | F.coalesce(changed, F.lit(False))
     lost = before.isNotNull() & after.isNull()
     if isinstance(old, ArrayType) and isinstance(new, ArrayType):
         inner = old.elementType, new.elementType

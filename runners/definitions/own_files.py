@@ -56,7 +56,10 @@ def definition_for(place: Path, directory: Path, name: str) -> str:
 
     Raises `Refusal` where there are none whose format is known by their names.
     """
-    files = sorted(_files(place), key=lambda file: file.name)
+    try:
+        files = sorted(_files(place), key=lambda file: file.name)
+    except OSError as error:
+        raise Refusal(f"{place} cannot be read: {error.strerror}.") from error
     if not files:
         known = ", ".join(_FORMATS)
         raise Refusal(f"{place}: expected a file, or a folder of files, with a name that ends with one of {known}.")

@@ -12,6 +12,8 @@ from runners.errors import Refusal
 from runners.schedules.roster import Found
 
 Stamp = tuple[int, int, int]
+_UNSEEN: Stamp = (0, 0, 0)
+"""Of a file that is there and cannot be looked at; to read it says why."""
 
 
 @dataclass(kw_only=True)
@@ -29,7 +31,12 @@ class DefinitionsFolder:
         """What lies there. Raises `Refusal` where that cannot be said."""
         if not self.path.is_dir():
             raise Refusal(f"There is no directory {self.path}.", hint="Name the one in which the definitions lie.")
-        self._unsettled = self._listed()
+        try:
+            self._unsettled = self._listed()
+        except OSError as error:
+            raise Refusal(
+                f"The directory {self.path} cannot be listed: {error.strerror}.", hint="Give this user the right to."
+            ) from error
         self.changed()
         return dict(self._found)
 
@@ -54,8 +61,10 @@ class DefinitionsFolder:
         return dict(self._found) if new or gone else None
 
     def read(self, file: str) -> Definition | str:
-        """The definition in a file as it is now, or what is wrong with it."""
+        """The definition in a file as it is now, or what is wrong with it. To open a named pipe may take for ever."""
         try:
+            if (self.path / file).exists() and not (self.path / file).is_file():
+                return f"{file}: expected a regular file, as a definition is; move what has this name elsewhere"
             return self.load(self.path / file)
         except WherryError as error:
             return str(error)
@@ -69,6 +78,9 @@ class DefinitionsFolder:
                 try:
                     status = file.stat()
                 except FileNotFoundError:
+                    continue
+                except OSError:
+                    stamps[file.name] = _UNSEEN
                     continue
                 stamps[file.name] = (status.st_mtime_ns, status.st_size, status.st_ino)
         return stamps

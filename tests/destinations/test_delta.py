@@ -403,6 +403,20 @@ class TestWriting:
         assert written.rows == 3
         assert again.find(spark, mine, identity) == written
 
+    @pytest.mark.parametrize("torn", [b'{"metadata": {"id"', b"", b"\x00" * 40, b"1", b"\xff"])
+    def test_a_torn_checksum_is_none(self, spark: SparkSession, opened: tuple[Delta, Identity], torn: bytes) -> None:
+        """Delta needs none: the table is found, written, fenced and asked as it is without."""
+        orders, identity = opened
+        version(orders, 0).with_suffix(".crc").write_bytes(torn)
+        again, mine = Delta(path=orders.path), label()
+        assert again.open(spark, schema("id bigint", spark)) == identity
+        written = again.write(spark, spark.range(3), [mine])
+        assert written.rows == 3
+        version(orders, 1).with_suffix(".crc").write_bytes(torn)
+        again.fence(spark, "token")
+        assert again.find(spark, mine, identity) == written
+        assert sorted(row["id"] for row in rows_of(spark, orders)) == [0, 1, 2]
+
     def test_a_write_waits_for_another_process_and_says_so(
         self, spark: SparkSession, opened: tuple[Delta, Identity], monkeypatch: pytest.MonkeyPatch
     ) -> None:

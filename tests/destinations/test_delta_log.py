@@ -11,7 +11,7 @@ import pytest
 
 from destinations.conformance import label
 from destinations.delta import Delta
-from destinations.delta_log import Commit, LocalLog, SparkLog, tag
+from destinations.delta_log import Commit, LocalLog, SparkLog, metadata_in, tag
 from destinations.delta_table import Table, seen_alike
 from destinations.destination import Written
 
@@ -254,6 +254,15 @@ def test_a_spark_on_this_machine_is_not_asked_what_it_sees(
     behind.fence(spark, "token")
     assert behind.find(spark, label(), identity) is None
     assert LocalLog(tmp_path / "orders").metadata(spark)["configuration"]["wherry.fence"] == "token"
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"metadata": {"id"', b"\x00" * 40, b"1", b"null", b"\xff", b"{}"])
+def test_a_torn_checksum_says_nothing(tmp_path: Path, torn: bytes) -> None:
+    """Delta needs none, and the log itself has the same."""
+    (tmp_path / "_delta_log").mkdir()
+    log = LocalLog(tmp_path)
+    log.file(0, "crc").write_bytes(torn)
+    assert metadata_in(log.checksum(0)) == {}
 
 
 def test_a_log_that_is_not_the_one_that_spark_sees_is_not_believed(tmp_path: Path) -> None:

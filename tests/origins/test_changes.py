@@ -45,7 +45,15 @@ def test_a_schema_that_grows_lets_older_files_be_without_what_came_later() -> No
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"on_change": {"extr": "nack"}}, "on_change: expected missing, extra, wider, other, corrupt, got 'extr'"),
+        (
+            {"on_change": {"extr": "nack"}},
+            "on_change: expected missing, extra, wider, other, corrupt, doubled, got 'extr'",
+        ),
+        (
+            {"format": "json", "on_change": {"doubled": "keep"}},
+            "on_change.doubled: expected nack, keep_last, got 'keep'",
+        ),
+        ({"on_change": {"doubled": "nack"}}, "on_change.doubled: expected format: json beside it, got csv"),
         ({"on_change": {"extra": "drop"}}, "on_change.extra: expected stop, evolve, nack, rescue, ignore, got 'drop'"),
         ({"on_change": {"other": "evolve"}}, "on_change.other: expected stop, nack, rescue, got 'evolve'"),
         ({"on_change": {"missing": "rescue"}}, "on_change.missing: expected stop, evolve, nack, got 'rescue'"),

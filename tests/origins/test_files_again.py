@@ -11,7 +11,6 @@ import pytest
 
 from origins import file_backlog
 from origins.batch import JSON, Limits
-from origins.errors import OriginError
 from origins.file_backlog import Waiting
 from origins.files import Files
 from origins.listing import File
@@ -140,11 +139,20 @@ def test_without_min_age_a_file_is_read_whatever_its_time(tmp_path: Path) -> Non
     assert names(waiting(tmp_path), None) == ["new", "of_the_future"]
 
 
-def test_a_name_that_is_no_text_is_an_error(tmp_path: Path) -> None:
-    """Spark cannot open the file; it is named, and not passed over."""
+def test_what_cannot_be_read_as_a_file_is_told_and_the_rest_is_read(tmp_path: Path) -> None:
+    """Each by a name on one line that can be written anywhere."""
+    land(tmp_path, "good.json", "good\n.json")
     (tmp_path / os.fsdecode(b"a\xff.json")).write_text("x")
-    with pytest.raises(OriginError, match="is no text in UTF-8"):
-        waiting(tmp_path)
+    os.mkfifo(tmp_path / "b\n.json")
+    (tmp_path / "c.json").symlink_to("c.json")
+    first = waiting(tmp_path)
+    assert names(first, None) == ["good.json", "good\n.json"]
+    assert sorted(first.notices) == [
+        r"'a\udcff.json' is no text in UTF-8, so Spark cannot open the file",
+        r"'b\n.json' is a named pipe, and only regular files are read",
+        "c.json cannot be looked at: Too many levels of symbolic links",
+    ]
+    assert sorted(first.again(NO_SPARK, {}).notices) == sorted(first.notices)
 
 
 def test_planning_does_not_grow_with_what_was_carried(tmp_path: Path) -> None:

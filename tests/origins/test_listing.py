@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -189,13 +190,106 @@ def test_listing_takes_at_most_twice_what_the_system_takes(tmp_path: Path) -> No
 
 def test_a_folder_that_cannot_be_listed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What cannot be seen is not taken for empty."""
-
-    def refuse(folder: str) -> None:
-        raise PermissionError(13, "Permission denied", folder)
-
-    monkeypatch.setattr(os, "scandir", refuse)
+    monkeypatch.setattr(os, "scandir", refusing(tmp_path))
     with pytest.raises(OriginError, match="cannot be read: Permission denied"):
         place_of(str(tmp_path)).files(NOBODY)
+
+
+def test_a_folder_below_that_cannot_be_listed_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies beside it is read."""
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x.json").touch()
+    monkeypatch.setattr(os, "scandir", refusing(tmp_path / "a"))
+    assert found_and_passed(f"{tmp_path}/**") == (["b/x.json"], {"a": "cannot be listed: Permission denied"})
+
+
+def test_a_folder_that_vanishes_while_it_is_listed_is_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So is one that becomes a file."""
+    for folder in ("a", "b", "c"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x.json").touch()
+    scan = os.scandir
+
+    def late(folder: str) -> object:
+        if Path(folder).name in ("a", "b"):
+            (Path(folder) / "x.json").unlink()
+            Path(folder).rmdir()
+        if Path(folder).name == "b":
+            Path(folder).touch()
+        return scan(folder)
+
+    monkeypatch.setattr(os, "scandir", late)
+    assert found_and_passed(f"{tmp_path}/*/*.json") == (["c/x.json"], {})
+
+
+@pytest.mark.parametrize("pattern", ["*.json", "**", "**/*.json"])
+def test_what_is_no_regular_file_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str) -> None:
+    """To open a named pipe or a device may take for ever; a link to one is none the better."""
+    monkeypatch.chdir(tmp_path)
+    Path("a.json").touch()
+    os.mkfifo("pipe.json")
+    Path("device.json").symlink_to("/dev/zero")
+    Path("to_pipe.json").symlink_to("pipe.json")
+    with socket.socket(socket.AF_UNIX) as opened:
+        opened.bind("socket.json")
+        found, passed = found_and_passed(f"{tmp_path}/{pattern}")
+    kinds = {"pipe": "a named pipe", "to_pipe": "a named pipe", "device": "a device", "socket": "a socket"}
+    assert found == ["a.json"]
+    assert passed == {f"{name}.json": f"is {kind}, and only regular files are read" for name, kind in kinds.items()}
+
+
+def test_a_pipe_that_does_not_fit_the_pattern_is_nobodys_business(tmp_path: Path) -> None:
+    """Nor is one that is hidden."""
+    for name in ("pipe", "_pipe.json", ".pipe.json"):
+        os.mkfifo(tmp_path / name)
+    assert found_and_passed(f"{tmp_path}/*.json") == ([], {})
+
+
+@pytest.mark.parametrize("pattern", ["*.json", "**", "*.json/*"])
+def test_links_that_go_in_a_circle_are_passed_over(tmp_path: Path, pattern: str) -> None:
+    """Nobody knows whether they would be files or folders."""
+    (tmp_path / "good.json").mkdir()
+    (tmp_path / "good.json" / "x").touch()
+    (tmp_path / "a.json").symlink_to("b.json")
+    (tmp_path / "b.json").symlink_to("a.json")
+    (tmp_path / "self.json").symlink_to("self.json")
+    found, passed = found_and_passed(f"{tmp_path}/{pattern}")
+    assert found == ["good.json/x"]
+    assert passed == {
+        f"{name}.json": "cannot be looked at: Too many levels of symbolic links" for name in ("a", "b", "self")
+    }
+
+
+def test_a_file_that_cannot_be_looked_at_again_is_an_error(tmp_path: Path) -> None:
+    """It was planned, and is not taken for one that is gone."""
+    (tmp_path / "a").symlink_to("a")
+    with pytest.raises(OriginError, match="a cannot be looked at: Too many levels"):
+        place_of(str(tmp_path)).look(NOBODY, ["a"])
+
+
+def test_a_file_that_became_a_pipe_is_gone(tmp_path: Path) -> None:
+    """Nothing opens it."""
+    os.mkfifo(tmp_path / "a")
+    assert place_of(str(tmp_path)).look(NOBODY, ["a"]) == {}
+
+
+def refusing(refused: Path) -> Callable[[str], object]:
+    """A way to list folders that may not list this one."""
+    scan = os.scandir
+
+    def scandir(folder: str) -> object:
+        if Path(folder) == refused:
+            raise PermissionError(13, "Permission denied", folder)
+        return scan(folder)
+
+    return scandir
+
+
+def found_and_passed(path: str) -> tuple[list[str], dict[str, str]]:
+    """The names of the files that a path means, and what was passed over."""
+    passed: dict[str, str] = {}
+    return [file.name for file in place_of(path).files(NOBODY, pass_over=passed.__setitem__)], passed
 
 
 def test_files_are_looked_at_again_by_name(tmp_path: Path) -> None:

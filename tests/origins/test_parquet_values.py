@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ import pytest
 from pyarrow import parquet
 
 from origins.changes import STOPS, SchemaChanged
+from origins.errors import OriginError
 from origins.files import Files
 from origins.nack import REFUSED
 from tests.origins.test_on_change import both_ways, planned, told
@@ -152,11 +153,58 @@ def test_a_column_of_parquet_without_a_value_has_any_type(spark: SparkSession, t
 
 def test_a_type_that_spark_has_not_fails_by_the_name_of_its_file(spark: SparkSession, tmp_path: Path) -> None:
     """Nobody takes its values for others."""
-    parquet.write_table(pa.table({"at": pa.array([1], pa.timestamp("ns"))}), tmp_path / "nanoseconds")
+    parquet.write_table(pa.table({"at": pa.array([1], pa.time64("ns"))}), tmp_path / "nanoseconds")
     for kind in ("timestamp", "string"):
         files = Files(path=str(tmp_path), format="parquet", schema=f"at {kind}", on_change={"other": "nack"})
         with pytest.raises(Exception, match="nanoseconds"):
             both_ways(spark, files)
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz", None])
+def test_moments_in_nanoseconds_are_read_as_microseconds(spark: SparkSession, tmp_path: Path, kind: str | None) -> None:
+    """As pandas writes them, with a zone or without; the schema may be found out, and Spark's own files have others."""
+    whole, told_in = [0, 1_700_000_000_123_456_000, -1_000], {"timestamp": "UTC", "timestamp_ntz": None, None: None}
+    columns = {"at": pa.array([*whole, None], pa.timestamp("ns", told_in[kind])), "n": pa.array([1, 2, 3, 4])}
+    parquet.write_table(pa.table(columns), tmp_path / "a")
+    old = pa.table({"at": pa.array([5_000], pa.timestamp("us", told_in[kind])), "n": pa.array([5])})
+    schema = f"at {kind}, n bigint" if kind else None
+    if kind == "timestamp":
+        parquet.write_table(old, tmp_path / "b", use_deprecated_int96_timestamps=True)
+        whole = [*whole, 5_000_000]
+    rows = both_ways(spark, Files(path=str(tmp_path), format="parquet", schema=schema))
+    micros = [
+        row.at and (row.at.replace(tzinfo=None) - datetime(1970, 1, 1)) // timedelta(microseconds=1) for row in rows
+    ]
+    assert micros[:3] == [value // 1_000 for value in whole[:3]]
+    assert rows[3].at is None
+    assert micros[4:] == [value // 1_000 for value in whole[3:]]
+    assert rows[0].asDict().get(REFUSED) is None
+
+
+def test_a_moment_that_microseconds_would_cut_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """By the name of its file, with all its digits; the others of the file are read, and may be text."""
+    columns = {"at": pa.array([1_000, 1_001], pa.timestamp("ns")), "note": ["a", "b"]}
+    parquet.write_table(pa.table(columns), tmp_path / "a")
+    for kind, policies in (("timestamp", {}), ("string", {"other": "nack"})):
+        files = Files(path=str(tmp_path), format="parquet", schema=f"at {kind}, note string", on_change=policies)
+        good, bad = both_ways(spark, files)
+        assert good.note == "a"
+        assert good[REFUSED] is None
+        assert json.loads(bad[REFUSED].raw) == {"at": 1001, "note": "b"}
+        assert bad[REFUSED].message.startswith("a: column at: 1001 nanoseconds")
+
+
+def test_moments_in_nanoseconds_inside_a_column_are_an_error_by_the_name_of_the_file(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Unless nobody wants the column."""
+    columns = {"s": pa.array([{"at": 1}], pa.struct([("at", pa.timestamp("ns"))])), "n": pa.array([1])}
+    parquet.write_table(pa.table(columns), tmp_path / "inside")
+    with pytest.raises(OriginError, match="inside has moments in nanoseconds inside the column s"):
+        both_ways(spark, Files(path=str(tmp_path), format="parquet", schema="s struct<at: timestamp>, n bigint"))
+    assert [told(row) for row in both_ways(spark, Files(path=str(tmp_path), format="parquet", schema="n bigint"))] == [
+        (1,)
+    ]
 
 
 def test_a_refused_row_of_parquet_is_told_whole(spark: SparkSession, tmp_path: Path) -> None:

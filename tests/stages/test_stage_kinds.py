@@ -95,6 +95,32 @@ class TestCastOfNestedValues(StageConformance):
         return Cast({"a": "array<int>", "m": "map<string,int>", "s": "struct<p:int>"})
 
 
+@pytest.mark.variant
+class TestCastOfWhatSparkWouldChange(StageConformance):
+    schema = "a string, b double, c binary, d array<string>"
+    rows: ClassVar[list[tuple[Any, ...]]] = [
+        ("1e400", 1.0, b"a", []),
+        ("Infinity", float("inf"), b"a", ["-inf"]),
+        ("1", 1e39, b"a", []),
+        ("1\0", 1.0, b"a", []),
+        ("1", 1.0, b"\xc0\xaf", []),
+        ("1", 1.0, b"a", ["1e400"]),
+    ]
+
+    def stage(self) -> Stage:
+        return Cast({"a": "double", "b": "float", "c": "string", "d": "array<double>"})
+
+
+def test_a_cast_refuses_what_spark_would_change(spark: SparkSession) -> None:
+    """Infinity that is written as such, and blanks around a value, are taken."""
+    rows: list[tuple[Any, ...]] = [*TestCastOfWhatSparkWouldChange.rows, (" 1\n", None, None, None)]
+    frame = spark.createDataFrame(rows, TestCastOfWhatSparkWouldChange.schema)
+    stage = TestCastOfWhatSparkWouldChange().stage()
+    good, refused, _ = decided(stage.apply(begin(frame).entering("cast", 1)))  # type: ignore[arg-type]
+    assert [row.a for row in good] == [float("inf"), 1.0]
+    assert len(refused) == 5
+
+
 class TestRequire(StageConformance):
     schema = "a int"
     rows: ClassVar[list[tuple[Any, ...]]] = [(1,), (0,), (-1,), (None,)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -155,6 +156,17 @@ def test_what_is_no_such_file_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(WherryError, match=r"ends with one of \.csv, \.tsv, \.json"):
         begin(tmp_path / "made", "sales", own=tmp_path / name)
     assert not (tmp_path / "made").exists()
+
+
+def test_a_named_pipe_is_no_file_of_ones_own(tmp_path: Path) -> None:
+    """Neither alone nor in a folder, where the files beside it are read."""
+    (tmp_path / "in").mkdir()
+    os.mkfifo(tmp_path / "in" / "a.csv")
+    for own in (tmp_path / "in" / "a.csv", tmp_path / "in"):
+        with pytest.raises(WherryError, match=r"ends with one of \.csv, \.tsv, \.json"):
+            begin(tmp_path / "made", "sales", own=own)
+    (tmp_path / "in" / "b.csv").write_text("n\n1\n")
+    assert casts(defined(tmp_path / "in", tmp_path)) == {"n": "bigint"}
 
 
 def test_the_command_says_what_to_type(

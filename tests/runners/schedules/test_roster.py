@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from functools import partial
 from pathlib import Path
 
-from runners.definitions.definition import load
+import pytest
+
+from runners.definitions.definition import Definition, load
+from runners.errors import Refusal
+from runners.schedules.definitions_folder import DefinitionsFolder
 from runners.schedules.roster import Roster
 from tests.runners.toys import TOYS
 
@@ -63,3 +69,30 @@ def test_what_is_broken_is_passed_on(tmp_path: Path) -> None:
     found = Roster.of({"bad.yaml": "bad.yaml: 1 problem", "orders.yaml": good})
     assert found.broken == {"bad.yaml": "bad.yaml: 1 problem"}
     assert list(found.scheduled) == ["orders"]
+
+
+def test_what_is_no_regular_file_in_a_directory_of_definitions_is_broken(tmp_path: Path) -> None:
+    """Nothing opens a named pipe, which may take for ever; the other definitions are read."""
+    (tmp_path / "good.yaml").write_text(f"name: good\n{BODY}")
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "circle.yml").symlink_to("circle.yml")
+    (tmp_path / "gone.yml").symlink_to("nothing")
+    folder = DefinitionsFolder(path=tmp_path, load=partial(load, kinds=TOYS))
+    found = folder.open()
+    assert sorted(found) == ["circle.yml", "good.yaml", "pipe.yaml"]
+    assert "Too many levels of symbolic links" in str(found["circle.yml"])
+    assert isinstance(found["good.yaml"], Definition)
+    assert str(found["pipe.yaml"]).startswith("pipe.yaml: expected a regular file")
+    (tmp_path / "circle.yml").unlink()
+    assert folder.changed() == {name: found[name] for name in ("good.yaml", "pipe.yaml")}
+
+
+def test_a_directory_that_cannot_be_listed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the reason."""
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    with pytest.raises(Refusal, match="cannot be listed: Permission denied"):
+        DefinitionsFolder(path=tmp_path, load=load).open()

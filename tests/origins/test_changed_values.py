@@ -1,0 +1,325 @@
+"""Values that Spark's parsers and casts change without a word are refused, or rescued, however they are read."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from pyspark.sql.types import (
+    ArrayType,
+    ByteType,
+    DateType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from origins import look
+from origins.files import Files
+from origins.json_here import rows_of
+from origins.json_plain import all_plain, none_changes
+from origins.nack import REFUSED
+from tests.origins.test_on_change import both_ways, decided, planned
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SCHEMA = (
+    "x double, f float, t tinyint, at timestamp, d date, note string, "
+    "a array<double>, s struct<x: double, y: int>, m map<string, float>"
+)
+ALIKE = StructType(
+    [
+        StructField("x", DoubleType()),
+        StructField("f", FloatType()),
+        StructField("t", ByteType()),
+        StructField("at", TimestampType()),
+        StructField("d", DateType()),
+        StructField("note", StringType()),
+        StructField("a", ArrayType(DoubleType())),
+        StructField("s", StructType([StructField("x", DoubleType()), StructField("y", IntegerType())])),
+        StructField("m", MapType(StringType(), FloatType())),
+    ]
+)
+"""The same without Spark."""
+FLAT = StructType([field for field in ALIKE if field.name in ("x", "t", "at", "d", "note")])
+NARROW = b'{"t": 200}'
+"""This one shows in what Spark's own reader has read, which has no line beside it."""
+KEPT: dict[bytes, dict[str, Any]] = {
+    rb'{"x": Infinity}': {"x": float("inf")},
+    rb'{"x": "-Infinity", "a": [Infinity, "Infinity"]}': {"x": -float("inf"), "a": [float("inf")] * 2},
+    rb'{"x": 1e300, "f": 3e38, "t": -128}': {"x": 1e300, "t": -128},
+    rb'{"x": 1e-400}': {"x": 0.0},
+    rb'{"note": "x, Infinity, 1e400, \"x\": 1e400"}': {"note": 'x, Infinity, 1e400, "x": 1e400'},
+    rb'{"note": "\ud83d\ude00"}': {"note": "\U0001f600"},
+    rb'{"note": "\\ud800"}': {"note": r"\ud800"},
+    rb'{"note": "\u0000\b"}': {"note": "\0\b"},
+    rb'{"d": "2026-01-02\n"}': {},
+    rb'{"note": "note"}': {"note": "note"},
+    rb'{"new": 1, "new": 2}': {},
+    rb'{"m": {"k": 1, "K": 2}}': {"m": {"k": 1.0, "K": 2.0}},
+    '{"note": "\ufffd"}'.encode(): {"note": "\ufffd"},
+}
+VALUES = {
+    b'{"x": 1e400}': "column x: '1e400' is not a double",
+    b'{"x": -1e400, "note": "Infinity"}': "column x: '-1e400' is not a double",
+    b'{"x": ' + b"9" * 400 + b"}": "is not a double",
+    b'{"f": 1e39}': "column f: '1e39' is not a float",
+    b'{"f": ' + b"9" * 40 + b"}": "is not a float",
+    b'{"x": Infinity, "f": 1e39}': "column f: '1e39' is not a float",
+    b'{"a": [1, Infinity, 1e400]}': "is not an array<double>",
+    b'{"s": {"x": 1e400}}': "column s",
+    b'{"m": {"k": 1e39}}': "column m",
+    NARROW: "column t: '200' is not a tinyint",
+    rb'{"d": "2026-01-02\u0000"}': "is not a date",
+    rb'{"at": "\b2026-01-02T03:04:05"}': "is not a timestamp",
+    b'{"d": "2026-01-02\x7f"}': "is not a date",
+}
+NO_TEXT = [
+    rb'{"note": "\ud800"}', rb'{"note": "\uDBFFx"}', rb'{"note": "\ude00\ud83d"}', rb'{"note": "\\\ud800"}',
+    rb'{"note": "\\ud83d\ude00"}', rb'{"new": "\udfff"}', b'{"note": "0\xc0\xaf"}', b'{"note": "1\xe0\x80\xaf"}',
+    b'{"note": "2\xf5\x80\x80\x80"}', b'{"note": "3\xed\xa0\x80"}', b'{"note": "4\xff"}',
+]  # fmt: skip
+DOUBLED = {
+    b'{"note": "a", "note": "b"}': "note",
+    b'{"note": "a", "note": "a"}': "note",
+    b'{"x": 1, "X": 2}': "x",
+    b'{"a": [1], "a": [2]}': "a",
+    b'{"s": {"y": 1, "y": 2}}': "s.y",
+    b'{"m": {"k": 1, "k": 2}}': "m.k",
+    rb'{"note": "a", "n\u006fte": "b"}': "note",
+}
+BAD = [*VALUES, *NO_TEXT, *DOUBLED]
+TWICE = "an object has this key more than once, and only one value can be kept: "
+
+
+def files(folder: Path, lines: list[bytes], **options: Any) -> Files:
+    (folder / "a.json").write_bytes(b"\n".join(lines) + b"\n")
+    return Files(**{"path": str(folder), "format": "json", "schema": SCHEMA, **options})
+
+
+def refused(spark: SparkSession, origin: Files) -> tuple[set[str], dict[str, str]]:
+    """What is refused of it when it is read straight, and row by row, there with what is said."""
+    plan = planned(spark, origin)
+    straight = {row[REFUSED].raw for row in origin.fetch(spark, plan).collect() if row[REFUSED]}
+    rows = [row[REFUSED] for row in decided(spark, plan, origin) if row[REFUSED]]
+    return {alike(raw) for raw in straight if raw}, {alike(row.raw): row.message for row in rows}
+
+
+def alike(line: str) -> str:
+    """The line with one question mark for any number of bytes that are no text."""
+    return re.sub("\ufffd+", "\ufffd", line)
+
+
+def shown(line: bytes) -> str:
+    """A line as Spark's text has it."""
+    return alike(line.decode("utf-8", "replace"))
+
+
+@pytest.mark.spark
+@pytest.mark.promise("CD-16")
+@pytest.mark.parametrize("looked_at", [True, False])
+def test_a_value_that_json_would_change_is_refused_either_way(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looked_at: bool
+) -> None:
+    """And what is written as it is read is not, though it looks alike."""
+    if not looked_at:
+        monkeypatch.setattr(look, "MODERATE", 0)
+    straight, why = refused(spark, files(tmp_path, [*KEPT, *BAD]))
+    assert why.keys() == {shown(line) for line in BAD}
+    assert why.keys() - {shown(NARROW)} <= straight <= why.keys()
+    assert [row[REFUSED].raw for row in both_ways(spark, files(tmp_path, [NARROW]))] == [shown(NARROW)]
+    for line, said in VALUES.items():
+        assert said in why[shown(line)]
+    for line in NO_TEXT:
+        assert "some bytes are no text" in why[shown(line)], line
+    for line, key in DOUBLED.items():
+        assert f"{TWICE}{key}" in why[shown(line)]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("looked_at", [True, False])
+def test_what_looks_like_a_changed_value_is_read(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looked_at: bool
+) -> None:
+    """With the value that stands there; a small look at the file shows what Spark would have to look for."""
+    if not looked_at:
+        monkeypatch.setattr(look, "MODERATE", 0)
+    rows = both_ways(spark, files(tmp_path, list(KEPT)))
+    for row, expected in zip(rows, KEPT.values(), strict=True):
+        found = row.asDict(recursive=True)
+        assert found[REFUSED] is None
+        assert {name: found[name] for name in expected} == expected
+
+
+@pytest.mark.spark
+def test_a_value_that_json_would_change_is_rescued(spark: SparkSession, tmp_path: Path) -> None:
+    """As it was found; a line that is no text stands there whole."""
+    lines = [*VALUES, NO_TEXT[0]]
+    policies = {"wider": "rescue", "other": "rescue", "corrupt": "rescue"}
+    rows = both_ways(spark, files(tmp_path, lines, on_change=policies))
+    kept = [json.loads(row["_rescued"]) for row in rows]
+    assert kept[:6] == [
+        {"x": "1e400"}, {"x": "-1e400"}, {"x": "9" * 400}, {"f": "1e39"}, {"f": "9" * 40}, {"f": "1e39"},
+    ]  # fmt: skip
+    assert kept[9] == {"t": 200}
+    assert kept[-1] == {"_line": shown(NO_TEXT[0])}
+    assert [row.x for row in rows[:6]] == [None, None, None, None, None, float("inf")]
+    assert all(row[name] is None for row in rows[3:] for name in ("f", "t", "at", "d", "a", "s", "m"))
+
+
+@pytest.mark.spark
+def test_of_a_doubled_key_the_last_value_may_be_kept(spark: SparkSession, tmp_path: Path) -> None:
+    """Where the definition says so; a key in other letters than its column is another change."""
+    lines = [line for line in DOUBLED if b"X" not in line and b"m" not in line]
+    rows = both_ways(spark, files(tmp_path, lines, on_change={"doubled": "keep_last"}))
+    assert [(row.note, row.a, row.s and row.s.y) for row in rows] == [
+        ("b", None, None),
+        ("a", None, None),
+        (None, [2.0], None),
+        (None, None, 2),
+        ("b", None, None),
+    ]
+
+
+@pytest.mark.spark
+def test_a_whole_file_with_a_changed_value_is_refused(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `multiLine`; one with literals that look alike is read."""
+    values = list(VALUES)
+    bad = [values[0], values[5], values[10], NO_TEXT[0], NO_TEXT[6], list(DOUBLED)[4]]
+    for index, line in enumerate(bad):
+        (tmp_path / f"{index}.json").write_bytes(b'[{"note": "first"},\n ' + line + b"]\n")
+    (tmp_path / "good.json").write_bytes(b'[{"x": Infinity},\n {"x": "Infinity"}]\n')
+    origin = Files(path=str(tmp_path), format="json", schema=SCHEMA, options={"multiLine": True})
+    for looked_at in (True, False):
+        if not looked_at:
+            monkeypatch.setattr(look, "MODERATE", 0)
+        straight, why = refused(spark, origin)
+        assert len(straight) == len(why) == len(bad)
+        assert {message.partition(":")[0] for message in why.values()} == {f"{index}.json" for index in range(len(bad))}
+
+
+@pytest.mark.parametrize("line", BAD)
+def test_no_look_without_spark_takes_a_changed_value_for_clean(tmp_path: Path, line: bytes) -> None:
+    """Neither in this process nor on the way to Spark; a `tinyint` shows in Spark's own reader."""
+    (tmp_path / "a").write_bytes(b'{"note": "a"}\n' + line + b"\n")
+    seen = [tmp_path / "a"]
+    assert line == NARROW or not all_plain(seen, ALIKE, extra=False, missing=False)
+    assert line == NARROW or not none_changes(seen, ALIKE, doubled=True, whole_file=False)
+    here = ALIKE if b'"f"' in line else FLAT
+    assert rows_of(line, here, extra=False, missing=False, zone=lambda: "UTC") is None
+
+
+PLAIN = [
+    '{"x": 1.5, "note": "a", "d": "2026-01-02"}', ' {"x" : -1e5 ,"d":null}\t', '{"note": "a \\" , {}", "d": "x"}', "",
+    "{}", '{"a": [1, 2.5, "x"], "t": 7}', '{"f": 1e-20, "a": []}', '{"new": true, "x": 12345678901234567890}',
+]  # fmt: skip
+UNLIKE = [
+    '{"x": 1} {"x": 2}', '{"x": 1}, ', '{"x": 1, "x": 2}', '{"X": 1}', '{"s": {"x": 1}}', "[1]", '{"x": NaN}',
+    '{"note": "a", "x": 1}}', '{"x": 1e39}', '"x"', '{"note": "\\u00e4"}', '{"x": ' + "1" * 39 + "}",
+    '{"d": 1, "x": 1}\n{"x": 1, "d": 1}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", UNLIKE)
+def test_only_plain_lines_are_plain(tmp_path: Path, line: str) -> None:
+    """Their keys come in one order, though a line may be without some."""
+    (tmp_path / "a").write_text("\n".join(PLAIN))
+    assert all_plain([tmp_path / "a"], ALIKE, extra=False, missing=False)
+    (tmp_path / "b").write_text("\n".join([*PLAIN, line]))
+    assert not all_plain([tmp_path / "b"], ALIKE, extra=False, missing=False)
+
+
+@pytest.mark.parametrize(("counts", "plain"), [({"extra": True}, False), ({"missing": True}, False), ({}, True)])
+def test_keys_that_come_or_lack_are_plain_unless_they_count(
+    tmp_path: Path, counts: dict[str, bool], plain: bool
+) -> None:
+    """A line with all columns and no other key always is."""
+    schema = StructType([StructField("x", DoubleType()), StructField("note", StringType())])
+    told = {"extra": False, "missing": False, **counts}
+    (tmp_path / "all").write_text('{"x": 1, "note": "a"}\n{"x": 2, "note": "b"}\n')
+    assert all_plain([tmp_path / "all"], schema, **told)
+    line = '{"x": 1, "note": "a", "new": 1}' if "extra" in counts else '{"x": 1}'
+    (tmp_path / "some").write_text('{"x": 1, "note": "a"}\n' + line + "\n")
+    assert all_plain([tmp_path / "some"], schema, **told) == plain
+
+
+CSV_KEPT = ["1.5,1.5,2026-01-02,7,a", " 1.5 ,\t2,2026-01-02 , 7,b", "Infinity,-inf,,,c", "NaN,3e38,,,d", "1e-400,,,,e"]
+CSV_BAD = {
+    "1e400,1,,,a": "column x: '1e400' is not a double",
+    f"{'9' * 400},1,,,a": "is not a double",
+    "1,1e39,,,a": "column f: '1e39' is not a float",
+    "1\0,1,,,a": "is not a double",
+    "1,\x081,,,a": "is not a float",
+    "1,1,2026-01-02\x7f,,a": "is not a date",
+    "1,1,,7\x1f,a": "is not an int",
+}
+
+
+@pytest.mark.spark
+@pytest.mark.promise("CD-16")
+@pytest.mark.parametrize("multi_line", [True, False])
+def test_a_value_that_csv_would_change_is_refused_either_way(
+    spark: SparkSession, tmp_path: Path, multi_line: bool
+) -> None:
+    """Blanks around a value, and an infinite one that is written as such, are read as always."""
+    (tmp_path / "a.csv").write_text("\n".join(["x,f,d,n,note", *CSV_KEPT, *CSV_BAD]) + "\n", newline="")
+    schema, options = "x double, f float, d date, n int, note string", {"multiLine": multi_line}
+    csv = {"path": str(tmp_path), "format": "csv", "schema": schema, "options": options}
+    plan = planned(spark, Files(**csv))  # type: ignore[arg-type]
+    straight = Files(**csv).fetch(spark, plan)  # type: ignore[arg-type]
+    assert straight.where(f"{REFUSED} is not null").count() == len(CSV_BAD)
+    rows = decided(spark, plan, Files(**csv))  # type: ignore[arg-type]
+    assert [row.note for row in rows if not row[REFUSED]] == list("abcde")
+    assert {row[REFUSED].raw for row in rows if row[REFUSED]} == CSV_BAD.keys()
+    for row in rows[len(CSV_KEPT) :]:
+        assert CSV_BAD[row[REFUSED].raw] in row[REFUSED].message
+    kept = both_ways(spark, Files(**csv, on_change={"wider": "rescue", "other": "rescue"}))  # type: ignore[arg-type]
+    assert [json.loads(row["_rescued"]) for row in kept[len(CSV_KEPT) :]] == [
+        {"x": "1e400"}, {"x": "9" * 400}, {"f": "1e39"}, {"x": "1\0"}, {"f": "\x081"}, {"d": "2026-01-02\x7f"},
+        {"n": "7\x1f"},
+    ]  # fmt: skip
+    assert [row.x for row in kept[len(CSV_KEPT) :]] == [None, None, 1.0, None, 1.0, 1.0, 1.0]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("encoding", "bad"), [("UTF-8", b"\xc0\xaf"), ("US-ASCII", b"\xe4")])
+def test_bytes_that_are_no_text_in_the_encoding_of_a_csv_file_are_refused(
+    spark: SparkSession, tmp_path: Path, encoding: str, bad: bytes
+) -> None:
+    """Straight and row by row."""
+    (tmp_path / "a.csv").write_bytes(b"id,note\n1,a\n2,x" + bad + b"\n")
+    origin = Files(path=str(tmp_path), format="csv", schema="id int, note string", options={"encoding": encoding})
+    plan = planned(spark, origin)
+    assert any(row[REFUSED] for row in origin.fetch(spark, plan).collect())
+    assert [row[REFUSED] is None for row in decided(spark, plan, origin)] == [True, False]
+
+
+@pytest.mark.spark
+def test_bytes_that_are_no_text_in_the_encoding_of_json_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """Straight and row by row."""
+    options = {"encoding": "US-ASCII", "lineSep": "\n"}
+    origin = files(tmp_path, [b'{"note": "a"}', b'{"note": "\xe4"}'], options=options)
+    straight, why = refused(spark, origin)
+    assert straight
+    assert why.keys() == {'{"note": "\xe4"}'}
+
+
+@pytest.mark.spark
+def test_text_in_parquet_that_a_cast_would_change_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """Where a column of text is read as a number."""
+    parquet.write_table(pa.table({"x": ["1", "1e400", "Infinity", "1\0"]}), tmp_path / "a")
+    origin = Files(path=str(tmp_path), format="parquet", schema="x double", on_change={"other": "nack"})
+    assert [row[REFUSED] is None for row in both_ways(spark, origin)] == [True, False, True, False]
