@@ -27,7 +27,11 @@ FEED = "delta.enableChangeDataFeed"
 """The property of a table that keeps a change data feed."""
 CHANGE, COMMIT, MOMENT = "_change_type", "_commit_version", "_commit_timestamp"
 """The columns of a change data feed beside those of its table, as Delta calls them."""
-_NEVER_RECORDED = "DELTA_MISSING_CHANGE_DATA"
+_UNTOLD = {
+    "DELTA_MISSING_CHANGE_DATA": "the feed was off in one of them",
+    "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_": "a column was renamed or dropped, or has another type",
+}
+"""Why a feed does not tell all of a range, by how Delta calls it."""
 _AGAIN = "wherry run FILE --from-beginning"
 
 
@@ -120,6 +124,7 @@ class Table:
     def check_appends(self, found: Sequence[Version], *, passes_deletes: bool = False) -> None:
         """Raise `OriginError` if one of these versions changed or took rows that were there before; with
         `passes_deletes` those that only took some are no error."""
+        on = "does" if self.keeps_feed else "does not yet, so these versions are not in it"
         for at, each in enumerate(found):
             if each.rewrites and not (passes_deletes and each.only_deletes):
                 deletes = {"on_rewrite: ignore_deletes": "The rows it took stay in the destinations."}
@@ -129,7 +134,7 @@ class Table:
                     hint=_ways(
                         {
                             "changes: true": "The origin reads what each version inserts, updates and deletes. The "
-                            f"table must keep a change data feed: it {'does' if self.keeps_feed else 'does not yet'}.",
+                            f"table must keep a change data feed: it {on}.",
                             "on_rewrite: snapshot": "The whole table comes again, as it is behind the rewrite.",
                             **(deletes if each.only_deletes else {}),
                         },
@@ -162,12 +167,9 @@ class Table:
         try:
             feed(spark, self, first, last).where(f"{COMMIT} < 0").count()
         except PySparkException as error:
-            lost = _NEVER_RECORDED in str(error)
-            why = (
-                "the feed was off in one of them"
-                if lost
-                else "a column was renamed or dropped, or has another type: " + str(error).splitlines()[0]
-            )
+            why = next((why for sign, why in _UNTOLD.items() if sign in str(error)), None)
+            if why is None:
+                raise
             raise OriginError(
                 f"The change data feed of {self.name} does not tell versions {first} to {last}: {why}. "
                 "Nothing of them was read.",

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 from origins.batch import JSON
 from origins.listing import literally
+from origins.names import SCHEME
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -114,7 +115,7 @@ class Versions:
         return _in_a_row(found, number)
 
     def missing(self, first: int, last: int) -> str | None:
-        """The first file on this machine that the change feed of these versions needs and that is gone."""
+        """The first file on this machine that is gone, and that the change data feed of these versions needs."""
         if self.folder is None:
             return None
         log = self.folder / "_delta_log"
@@ -124,7 +125,7 @@ class Versions:
                 return str(commit)
             version = _version(number, commit.read_text(encoding="utf-8").split("\n"))
             for file in version.feed:
-                if not (self.folder / file.path).exists():
+                if not SCHEME.match(file.path) and not (self.folder / file.path).exists():
                     return str(self.folder / file.path)
         return None
 
@@ -191,7 +192,7 @@ def _version(number: int, lines: Iterable[str]) -> Version:
         only_deletes=bool(went) and not began_anew and (operation == "DELETE" or not came or _takes_only(tally)),
         feed=tuple(_added(action["cdc"]) for action in actions if "cdc" in action) or (*came, *went),
         rows=_counted((*came, *went)) if tally is None else sum(tally),
-        updated=None if tally is None and went else 0 if tally is None else tally[1],
+        updated=tally[1] if tally is not None else None if operation in ("UPDATE", "MERGE") else 0,
     )
 
 
