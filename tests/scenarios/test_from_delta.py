@@ -91,10 +91,10 @@ def test_gold_follows_every_update_and_delete_of_silver(place: Place) -> None:
         for _ in range(2 if run % 4 == 3 else 1):
             land()
             carry("silver.yaml")
-        if run == 4:
+        if run == 1:
             place.spark.sql(f"UPDATE delta.`{place.folder}/tables/silver` SET amount = 1000 + amount WHERE id <= 3")
             orders.update({order: 1000 + amount for order, amount in orders.items() if order <= 3})
-        if run == 5:
+        if run == 2:
             place.kill(SMALL, "Written", run + 1)
         carry("pipeline.yaml")
         expected = {order: amount for order, amount in orders.items() if amount % 5}
