@@ -310,6 +310,8 @@ class Waiting(Backlog):
     def _is_before_opening(self, start: JSON) -> bool:
         if self.opening is None:
             return False
+        if self.origin.read == "whole":
+            return bool(start != self.opening.end)
         return start is None or self.table.version_of(start) < self.table.version_of(self.opening.end)
 
     def _after(self, start: JSON) -> list[Version]:

@@ -398,6 +398,11 @@ class TestWhole:
         assert ids(spark, delta, span, backlog.columns) == [0, 1, 2, 3, 4, 5]
         assert ids(spark, Delta(path=str(table), read="whole"), span, backlog.columns) == [0, 1, 2, 3, 4, 5]
         assert labels(planned(spark, delta)) == {"the table as of version 4": [0, 1, 2, 3, 4, 5, 6]}
+        assert labels(planned(spark, delta, offset={**span.end, "table": "another"})) == labels(planned(spark, delta))
+        optimized = planned(spark, delta)[0][0].end
+        sql(spark, "OPTIMIZE {t}", table)
+        assert delta.stands(spark, {"0": optimized})
+        assert planned(spark, delta, offset=optimized) == []
 
     def test_each_of_several_tables_is_a_batch(self, spark: SparkSession, table: Path) -> None:
         """Every lane has its own version."""
