@@ -33,9 +33,16 @@ def demanded(delta: Delta, table: Declared, rows: StructType) -> Sequence[Stage]
     found = [*_own(delta, rows), *theirs]
     stages: list[Stage] = [Demands(rules=found)] if found else []
     if delta.mode == "merge":
-        by = quoted(delta.sequence_by) if delta.sequence_by else None
-        stages.append(Deduplicate(keys=delta.keys, sequence_by=by))
+        stages.append(Deduplicate(keys=delta.keys, sequence_by=_sequence(delta)))
     return stages
+
+
+def _sequence(delta: Delta) -> str | None:
+    """Which of two rows is later, as an expression: of those with one sequence, a row that stays."""
+    by = quoted(delta.sequence_by) if delta.sequence_by else None
+    if by is None or not delta.apply_as_deletes:
+        return by
+    return f"struct({by}, NOT coalesce(({delta.apply_as_deletes}), false))"
 
 
 def _own(delta: Delta, rows: StructType) -> Iterator[Rule]:

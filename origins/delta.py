@@ -1,4 +1,4 @@
-"""`delta`: the rows that were added to a Delta table, version by version."""
+"""`delta`: the rows that were added to a Delta table, or all that its versions changed, version by version."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from origins.batch import JSON, Batch, Limits, Span
 from origins.delta_rows import rows_of
-from origins.delta_table import Table, bare, whole
-from origins.delta_versions import Added, Version
+from origins.delta_table import Table, bare, whole, with_changes
+from origins.delta_versions import Added, Version, Versions, named
 from origins.names import SCHEME, TABLE, last_of_table, last_part
 from origins.origin import Backlog, Origin, Progress
 from origins.schema import checked
@@ -26,7 +26,7 @@ class Delta(Origin):
     """The rows that were added to a Delta table, version by version; a version is never split over two batches.
 
     Versions that only write rows anew (OPTIMIZE) or say something about the table bring no rows. One that changed or
-    took rows that were there before is an error: an origin of additions cannot say what became of them.
+    took rows that were there before is an error, unless `changes` or `on_rewrite` says otherwise.
     """
 
     binds: ClassVar[frozenset[str]] = frozenset({"rows", "bytes", "files"})
@@ -42,6 +42,12 @@ class Delta(Origin):
     """The same of folders."""
     starting_version: str | int = "beginning"
     """`beginning`, `latest` (only what is added from now on), or the first version whose rows are read."""
+    changes: bool = False
+    """The table's change data feed is read: what was inserted, updated and deleted, behind the table as it is first."""
+    preimages: bool = False
+    """With `changes`: rows come as they were before an update, too."""
+    on_rewrite: Literal["stop", "snapshot", "ignore_deletes"] = "stop"
+    """Without `changes`, where rows changed or went: an error; the whole table comes again; or deletes are passed."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -51,6 +57,7 @@ class Delta(Origin):
         begins = self.starting_version
         if begins not in ("beginning", "latest") and not (isinstance(begins, int) and begins >= 0):
             raise ValueError(f"starting_version: expected beginning, latest or a version, got {begins!r}")
+        _check_policies(self)
 
     @property
     def place(self) -> str:
@@ -82,22 +89,58 @@ class Delta(Origin):
             example = {"version": 7, "table": "the table's id"}
             raise ValueError(f"expected a version of the table, as {json.dumps(example)}, got {json.dumps(offset)}")
 
-    def survey(self, spark: SparkSession, progress: Progress) -> Appends:
+    def stands(self, spark: SparkSession, offsets: Mapping[str, JSON]) -> bool:
         table = Table.find(spark, self.place, named=bool(self.table))
+        return all(offset is not None and self._stands(table, spark, offset) for offset in offsets.values())
+
+    def _stands(self, table: Table, spark: SparkSession, offset: JSON) -> bool:
+        """Whether no version behind the offset brought, changed or took rows, nor gave the table other columns."""
+        if offset["table"] != table.id:
+            return False
+        found = table.log.after(spark, offset["version"])
+        is_all = found[0].number == offset["version"] + 1 if found else table.log.has(offset["version"])
+        return is_all and not any(version.has_news or version.columns for version in found)
+
+    def skipped(self, before: JSON, after: JSON) -> str:
+        if self.table or after is None:
+            return ""
+        first, last = before["version"] + 1 if before else 0, after["version"]
+        versions = [version for version in Versions(self.place).here_after(first - 1) if version.number <= last]
+        if last < first or not versions:
+            return ""
+        lost = versions[0].number - first
+        unknown = f", and versions {first} to {versions[0].number - 1}, which the log no longer tells" if lost else ""
+        return named(versions) + unknown
+
+    def survey(self, spark: SparkSession, progress: Progress) -> Waiting:
+        lane = self.lane_names()[0]
+        offset, begins = progress.offsets.get(lane), self.starting_version
+        known_as = (self.only_lane and self.name) or lane
+        table = Table.find(spark, self.place, named=bool(self.table), lane=known_as)
+        if self.changes:
+            table.check_feed(spark, [], known=True)
+        if self.read == "whole" and offset is not None and self._stands(table, spark, offset):
+            return Waiting(origin=self, table=table, columns_there=self._columns(spark), newest=offset["version"])
+        if self.read == "whole" or (self.changes and begins == "beginning" and offset is None):
+            newest, moment = table.newest_and_when(spark)
+            opening = _as_of(table, newest, inserted=moment if self.changes else None)
+            columns = self._columns(spark, newest)
+            return Waiting(origin=self, table=table, columns_there=columns, newest=newest, opening=opening)
         columns = self._columns(spark)
-        offset, begins = progress.offsets.get(self.lane_names()[0]), self.starting_version
         if offset is not None or isinstance(begins, int):
             after = begins - 1 if isinstance(begins, int) and offset is None else table.version_of(offset)
-            return Appends(table, columns, None, table.following(spark, after), newest=after)
+            waiting = Waiting(origin=self, table=table, columns_there=columns, newest=after)
+            return waiting.behind_which(spark, table.following(spark, after), kept_before=offset is not None)
         versions = table.log.after(spark, -1)
         newest = versions[-1].number if versions else table.newest(spark)
+        waiting = Waiting(origin=self, table=table, columns_there=columns, newest=newest)
         if begins == "latest":
             here = Span(start=None, end=table.offset(newest), label=f"nothing up to version {newest}")
-            return Appends(table, columns, here, [], newest=newest)
-        return _from_the_beginning(table, columns, versions, newest)
+            return replace(waiting, opening=here)
+        return _from_the_beginning(waiting, versions)
 
     def columns(self, spark: SparkSession, backlog: Backlog) -> str | None:
-        assert isinstance(backlog, Appends)
+        assert isinstance(backlog, Waiting)
         return backlog.columns
 
     def fetch(self, spark: SparkSession, batch: Batch, *, places: bool = False) -> DataFrame:
@@ -106,10 +149,10 @@ class Delta(Origin):
     def parts(self, batch: Batch) -> Sequence[str]:
         return [path for path, *_ in batch.span.parts]
 
-    def _columns(self, spark: SparkSession) -> str:
+    def _columns(self, spark: SparkSession, version: int | None = None) -> str:
         from pyspark.sql.types import StructType
 
-        columns = bare(whole(spark, self.place, named=bool(self.table)).schema.json())
+        columns = bare(whole(spark, self.place, named=bool(self.table), version=version).schema.json())
         checked(StructType.fromJson(json.loads(columns)), self.place)
         return columns
 
@@ -133,79 +176,172 @@ def _check_places(origin: Delta) -> None:
             raise ValueError(f"{given[0]}: expected names that differ in their last part, got {lane!r} twice")
 
 
-def _from_the_beginning(table: Table, columns: str, versions: Sequence[Version], newest: int) -> Appends:
+def _check_policies(origin: Delta) -> None:
+    """Raises ValueError unless the options say in one way what is read of the table."""
+    policies = ("stop", "snapshot", "ignore_deletes")
+    if origin.on_rewrite not in policies:
+        raise ValueError(
+            f"on_rewrite: expected {', '.join(policies[:-1])} or {policies[-1]}, got {origin.on_rewrite!r}"
+        )
+    if origin.preimages and not origin.changes:
+        raise ValueError("preimages: expected with changes: true only, got it without")
+    if origin.changes and origin.read == "whole":
+        raise ValueError("changes: expected with read: new only; read: whole takes the table as it is")
+    if origin.changes and origin.on_rewrite != "stop":
+        raise ValueError("on_rewrite: expected without changes: true only; the feed tells what a rewrite changed")
+    if origin.read == "whole":
+        for option, default in (("on_rewrite", "stop"), ("starting_version", "beginning")):
+            if getattr(origin, option) != default:
+                raise ValueError(f"{option}: expected with read: new only; read: whole takes the table as it is")
+
+
+def _as_of(table: Table, version: int, *, inserted: int | None = None) -> Span:
+    """The whole table as of a version; as rows that were `inserted` at that moment, where it is given."""
+    beside = [] if inserted is None else [{"inserted": inserted}]
+    label = f"the table as of version {version}"
+    return Span(start=None, end=table.offset(version), parts=(["", 0, version, *beside],), label=label)
+
+
+def _from_the_beginning(waiting: Waiting, versions: Sequence[Version]) -> Waiting:
     """Version by version, if no file ever went; else the table as it was after the last one that did, and what came."""
     changes = [version.number for version in versions if version.rewrites or version.moved]
     if not changes and versions and versions[0].number == 0:
-        return Appends(table, columns, None, versions, newest=newest)
-    base = changes[-1] if changes else newest
-    whole = Span(
-        start=None,
-        end=table.offset(base),
-        parts=(["", 0, base],),
-        label=f"the table as of version {base}",
-    )
-    return Appends(table, columns, whole, [version for version in versions if version.number > base], newest=newest)
+        return replace(waiting, versions=versions)
+    base = changes[-1] if changes else waiting.newest
+    behind = [version for version in versions if version.number > base]
+    return replace(waiting, opening=_as_of(waiting.table, base), versions=behind)
 
 
-class Appends(Backlog):
+@dataclass(frozen=True, kw_only=True)
+class Waiting(Backlog):
     """The versions of a table that were there and not yet carried."""
 
-    def __init__(
-        self, table: Table, columns: str, opening: Span | None, versions: Sequence[Version], *, newest: int
-    ) -> None:
-        self.table = table
-        self.columns = columns
-        self._opening = opening
-        """What comes before all versions, at the beginning."""
-        self._versions = versions
-        self._newest = max([newest, *(version.number for version in versions)])
+    origin: Delta
+    table: Table
+    columns_there: str
+    """The columns of the table, as Spark's JSON."""
+    newest: int
+    """The newest version that is known."""
+    versions: Sequence[Version] = ()
+    opening: Span | None = None
+    """What comes before all versions."""
+    notices: Sequence[str] = ()
+
+    @property
+    def columns(self) -> str:
+        """The columns of the rows, as Spark's JSON."""
+        return with_changes(self.columns_there) if self.origin.changes else self.columns_there
 
     def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
-        if start is None and self._opening is not None:
-            return self._opening
+        if self._is_before_opening(start):
+            assert self.opening is not None
+            return replace(self.opening, start=start)
         taken: list[Version] = []
         load, files, closed = _Load(), set[str](), False
         for version in self._after(start):
-            more = load.plus(version.added)
-            closed = not files.isdisjoint(version.moved) or bool(taken and version.added and more.exceeds(limits))
+            brought = self._brought(version)
+            more = load.plus(brought)
+            closed = not files.isdisjoint(version.moved) or bool(taken and brought.files and more.exceeds(limits))
             if closed:
                 break
-            if version.added:
+            if brought.files:
                 taken.append(version)
-                files.update(file.path for file in version.added)
+                files.update(() if self.origin.changes else (file.path for file in version.added))
                 load = more
         if not taken:
-            return None
+            return self._passed(start)
         first, last = taken[0].number, taken[-1].number
-        added = [file for version in taken for file in version.added]
-        as_of = [] if self.table.is_plain and all(file.plain for file in added) else [last]
+        label = f"version {last}" if first == last else f"versions {first} to {last}"
         return Span(
             start=start,
             end=self.table.offset(last),
-            parts=tuple([file.path, file.size, *as_of] for file in added),
-            label=f"version {last}" if first == last else f"versions {first} to {last}",
+            parts=self._parts(taken, load),
+            label=f"changes of {label}" if self.origin.changes else label,
             full=closed or load.exceeds(limits, room=0),
         )
 
     def again(self, spark: SparkSession, offsets: Mapping[str, JSON]) -> Backlog:
-        found = self.table.following(spark, self._newest)
+        if self.origin.read == "whole":
+            return self
+        found = self.table.following(spark, self.newest)
         if not found:
             return self
-        self.table.check_columns(self.columns, found)
+        self.table.check_columns(self.columns_there, found)
         waiting = self._after(next(iter(offsets.values()), None))
-        return Appends(self.table, self.columns, self._opening, [*waiting, *found], newest=self._newest)
+        return replace(self, versions=waiting).behind_which(spark, found, kept_before=True)
+
+    def behind_which(self, spark: SparkSession, found: Sequence[Version], *, kept_before: bool) -> Waiting:
+        """The same and the versions that were found behind it, by what the origin says of rewrites.
+
+        `kept_before` says that a change data feed was kept right before these.
+        """
+        newest = max([self.newest, *(version.number for version in found)])
+        origin, rewrites = self.origin, [version for version in found if version.rewrites]
+        if origin.changes:
+            self.table.check_feed(spark, found, known=kept_before)
+        elif rewrites and origin.on_rewrite == "snapshot":
+            base = rewrites[-1].number
+            rows = whole(spark, origin.place, named=bool(origin.table), version=base).count()
+            said = (
+                f"rows of {self.table.name} changed or went in {named(rewrites)}; the whole table comes again as of "
+                f"version {base}, {rows:,} row{'s' * (rows != 1)} (on_rewrite: snapshot)"
+            )
+            behind = [version for version in found if version.number > base]
+            opening = _as_of(self.table, base)
+            return replace(self, opening=opening, versions=behind, newest=newest, notices=(said,))
+        elif rewrites:
+            self.table.check_appends(found, passes_deletes=origin.on_rewrite == "ignore_deletes")
+            said = (
+                f"deletes of {self.table.name} are passed, and their rows stay in the destinations: {named(rewrites)} "
+                "(on_rewrite: ignore_deletes)"
+            )
+            without = [replace(version, added=()) if version.rewrites else version for version in found]
+            return replace(self, versions=[*self.versions, *without], newest=newest, notices=(said,))
+        return replace(self, versions=[*self.versions, *found], newest=newest)
 
     def behind(self, lane: str, start: JSON) -> str:
-        if start is None and self._opening is not None:
-            return self._opening.label
-        waiting = [version for version in self._after(start) if version.added]
-        size = sum(file.size for version in waiting for file in version.added)
+        if self._is_before_opening(start):
+            assert self.opening is not None
+            return self.opening.label
+        waiting = [brought for version in self._after(start) if (brought := self._brought(version)).files]
+        size = sum(brought.bytes for brought in waiting)
         return f"{len(waiting)} version{'s' * (len(waiting) != 1)}, {size:,} bytes" if waiting else ""
+
+    def _is_before_opening(self, start: JSON) -> bool:
+        if self.opening is None:
+            return False
+        if self.origin.read == "whole":
+            return bool(start != self.opening.end)
+        return start is None or self.table.version_of(start) < self.table.version_of(self.opening.end)
 
     def _after(self, start: JSON) -> list[Version]:
         carried = self.table.version_of(start) if start else -1
-        return [version for version in self._versions if version.number > carried]
+        return [version for version in self.versions if version.number > carried]
+
+    def _brought(self, version: Version) -> _Load:
+        """What a batch has to hold of this version."""
+        if not self.origin.changes:
+            return _Load.of(version.added, None)
+        rows = version.rows
+        if self.origin.preimages and rows is not None:
+            rows = None if version.updated is None else rows + version.updated
+        return _Load.of(version.feed, math.inf if rows is None else rows)
+
+    def _parts(self, taken: Sequence[Version], load: _Load) -> tuple[JSON, ...]:
+        """What the rows of these versions are read from."""
+        last = taken[-1].number
+        if self.origin.changes:
+            return (["", load.bytes, last, {"since": taken[0].number, "preimages": self.origin.preimages}],)
+        added = [file for version in taken for file in version.added]
+        as_of = [] if self.table.is_plain and all(file.plain for file in added) else [last]
+        return tuple([file.path, file.size, *as_of] for file in added)
+
+    def _passed(self, start: JSON) -> Span | None:
+        """A batch without rows, which remembers that deletes were passed behind which nothing waits."""
+        passed = [version.number for version in self._after(start) if version.rewrites and not self.origin.changes]
+        if not passed:
+            return None
+        return Span(start=start, end=self.table.offset(passed[-1]), label=f"nothing up to version {passed[-1]}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,12 +353,15 @@ class _Load:
     rows: float = 0
     """Without end where a writer did not count them."""
 
-    def plus(self, added: Sequence[Added]) -> _Load:
-        return _Load(
-            files=self.files + len(added),
-            bytes=self.bytes + sum(file.size for file in added),
-            rows=self.rows + sum(math.inf if file.rows is None else file.rows for file in added),
-        )
+    @staticmethod
+    def of(files: Sequence[Added], rows: float | None) -> _Load:
+        """That of these files; of as many rows as they have, unless a number is given."""
+        counted = sum(math.inf if file.rows is None else file.rows for file in files)
+        size = sum(file.size for file in files)
+        return _Load(files=len(files), bytes=size, rows=counted if rows is None else rows)
+
+    def plus(self, other: _Load) -> _Load:
+        return _Load(files=self.files + other.files, bytes=self.bytes + other.bytes, rows=self.rows + other.rows)
 
     def exceeds(self, limits: Limits, *, room: int = 1) -> bool:
         """Whether it is more than a batch may hold; with no `room`, whether it has none for another row."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,11 +12,20 @@ from urllib.parse import unquote
 
 from origins.batch import JSON
 from origins.listing import literally
+from origins.names import SCHEME
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _COMMIT = re.compile(r"(\d{20})\.json")
+_LISTED = 5
+"""How many versions a message names."""
+_CAME, _CHANGED, _WENT = (
+    ("numtargetrowsinserted",),
+    ("numtargetrowsupdated", "numupdatedrows"),
+    ("numtargetrowsdeleted", "numdeletedrows"),
+)
+"""How writers call their counts of rows, without underscores and in small letters."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +59,32 @@ class Version:
     """The table's columns, where this version says them anew (Spark's JSON)."""
     rearranged: tuple[Added, ...] = ()
     """The files into which rows that were there before were written anew."""
+    only_deletes: bool = False
+    """Whether rows went, and none came or changed."""
+    feed: tuple[Added, ...] = ()
+    """The files from which Delta reads what the version changed; none if it changed no row."""
+    rows: int | None = None
+    """How many rows came, changed or went; None where the writer did not count them."""
+    updated: int | None = 0
+    """How many of these were there before and changed."""
+
+    @property
+    def has_news(self) -> bool:
+        """Whether rows came, changed or went."""
+        return bool(self.added or self.rewrites or self.feed)
+
+    def __str__(self) -> str:
+        told = "rows not counted" if self.rows is None else f"{self.rows:,} row{'s' * (self.rows != 1)}"
+        return f"{self.number} ({self.operation or 'unknown operation'}, {told})"
+
+
+def named(versions: Sequence[Version]) -> str:
+    """Those of the versions that brought, changed or took rows, as a person reads them."""
+    news = [version for version in versions if version.has_news]
+    if not news:
+        return "no version with rows"
+    listed = ", ".join(map(str, news[:_LISTED])) + f" and {len(news) - _LISTED:,} more" * (len(news) > _LISTED)
+    return f"{len(news):,} version{'s' * (len(news) != 1)} with rows: {listed}"
 
 
 @dataclass(frozen=True)
@@ -67,18 +102,32 @@ class Versions:
 
     def after(self, spark: SparkSession, number: int) -> list[Version]:
         """The versions after this one that the log still has, oldest first and without a gap."""
+        return _in_a_row(self._by_spark(spark, number), number) if self.folder is None else self.here_after(number)
+
+    def here_after(self, number: int) -> list[Version]:
+        """The same of a table on this machine, without Spark; none of one elsewhere."""
         if self.folder is None:
-            found = self._by_spark(spark, number)
-        else:
-            log = self.folder / "_delta_log"
-            found = _following(log, number)
-            if not found and not self.has(number):
-                found = _listed(log, number)
-        newest = max(found, default=number)
-        first = newest
-        while first - 1 in found:
-            first -= 1
-        return [_version(at, found[at]) for at in range(first, newest + 1) if at in found]
+            return []
+        log = self.folder / "_delta_log"
+        found = _following(log, number)
+        if not found and not self.has(number):
+            found = _listed(log, number)
+        return _in_a_row(found, number)
+
+    def missing(self, first: int, last: int) -> str | None:
+        """The first file on this machine that is gone, and that the change data feed of these versions needs."""
+        if self.folder is None:
+            return None
+        log = self.folder / "_delta_log"
+        for number in range(first, last + 1):
+            commit = log / f"{number:020}.json"
+            if not commit.exists():
+                return str(commit)
+            version = _version(number, commit.read_text(encoding="utf-8").split("\n"))
+            for file in version.feed:
+                if not SCHEME.match(file.path) and not (self.folder / file.path).exists():
+                    return str(self.folder / file.path)
+        return None
 
     def has(self, number: int) -> bool:
         """Whether this version is known to be there, without asking Spark."""
@@ -96,6 +145,15 @@ class Versions:
         for version, line in lines.collect():
             found.setdefault(int(version), []).append(line)
         return found
+
+
+def _in_a_row(found: Mapping[int, Iterable[str]], number: int) -> list[Version]:
+    """The newest of these versions behind a number, and those right before it, up to the first gap."""
+    newest = max(found, default=number)
+    first = newest
+    while first - 1 in found:
+        first -= 1
+    return [_version(at, found[at]) for at in range(first, newest + 1) if at in found]
 
 
 def _following(log: Path, number: int) -> dict[int, list[str]]:
@@ -119,16 +177,46 @@ def _version(number: int, lines: Iterable[str]) -> Version:
     removes = [action["remove"] for action in actions if "remove" in action]
     info = next((action["commitInfo"] for action in actions if "commitInfo" in action), None) or {}
     operation = info.get("operation", "")
-    began_anew = number > 0 and (operation in ("RESTORE", "CLONE") or "REPLACE" in operation)
+    began_anew = number > 0 and (operation in ("RESTORE", "CLONE") or "REPLACE TABLE" in operation)
+    came = tuple(_added(add) for add in adds if add.get("dataChange", True))
+    went = tuple(_added(remove) for remove in removes if remove.get("dataChange", True))
+    tally = _tally(operation, info.get("operationMetrics") or {})
     return Version(
         number=number,
         operation=operation,
-        added=tuple(_added(add) for add in adds if add.get("dataChange", True)),
-        rewrites=began_anew or any(remove.get("dataChange", True) for remove in removes),
+        added=came,
+        rewrites=began_anew or bool(went),
         moved=frozenset(unquote(remove["path"]) for remove in removes),
         columns=next((action["metaData"]["schemaString"] for action in actions if "metaData" in action), None),
         rearranged=tuple(_added(add) for add in adds if not add.get("dataChange", True)),
+        only_deletes=bool(went) and not began_anew and (operation == "DELETE" or not came or _takes_only(tally)),
+        feed=tuple(_added(action["cdc"]) for action in actions if "cdc" in action) or (*came, *went),
+        rows=_counted((*came, *went)) if tally is None else sum(tally),
+        updated=tally[1] if tally is not None else None if operation in ("UPDATE", "MERGE") else 0,
     )
+
+
+def _tally(operation: str, metrics: Mapping[str, JSON]) -> tuple[int, int, int] | None:
+    """How many rows the operation's writer counted that came, that changed and that went; None if it did not."""
+    if operation not in ("DELETE", "UPDATE", "MERGE"):
+        return None
+    said = {name.replace("_", "").lower(): value for name, value in metrics.items()}
+    counts = [next((int(said[name]) for name in names if name in said), None) for names in (_CAME, _CHANGED, _WENT)]
+    needed = {"DELETE": counts[2:], "UPDATE": counts[1:2], "MERGE": counts}[operation]
+    if None in needed:
+        return None
+    came, changed, went = (count or 0 for count in counts)
+    return came, changed, went
+
+
+def _takes_only(tally: tuple[int, int, int] | None) -> bool:
+    return tally is not None and tally[:2] == (0, 0)
+
+
+def _counted(files: Sequence[Added]) -> int | None:
+    """How many rows these files have; None where a writer did not count them, or not all in a file count."""
+    counts = [file.rows for file in files if file.plain]
+    return None if None in counts or len(counts) < len(files) else sum(filter(None, counts))
 
 
 def _added(add: Mapping[str, JSON]) -> Added:
@@ -137,7 +225,7 @@ def _added(add: Mapping[str, JSON]) -> Added:
     below = not path.startswith("/") and ":" not in path.split("/")[0]
     return Added(
         path=path,
-        size=add["size"],
+        size=add.get("size") or 0,
         rows=stats.get("numRecords"),
         plain=below and not add.get("deletionVector"),
         stats=add.get("stats") or "",

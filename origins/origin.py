@@ -131,6 +131,15 @@ class Origin(ABC):
     def check_offset(self, lane: str, offset: JSON) -> None:
         """Raises ValueError, `expected …, got …`, unless the lane can be set to this offset by hand."""
 
+    def stands(self, spark: SparkSession, offsets: Mapping[str, JSON]) -> bool:
+        """Whether there is surely nothing new since all of it was read, up to these offsets of its lanes."""
+        return False
+
+    def skipped(self, before: JSON, after: JSON) -> str:
+        """What a lane never carries that a person sets from one offset to another, in a few words; empty where it is
+        nothing, or that is not known. Starts no Spark."""
+        return ""
+
     @abstractmethod
     def survey(self, spark: SparkSession, progress: Progress) -> Backlog:
         """Look at what waits now. Raises `OriginError` when the place does not exist."""

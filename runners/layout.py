@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from destinations.destination import Destination
 from destinations.dlq import DLQ
@@ -102,15 +102,16 @@ def _check_names(pipeline: Pipeline, before: Mapping[str, JSON], origins: Mappin
     )
 
 
-def start_over(pipeline: Pipeline, journal: Journal, ruling: Ruling) -> None:
-    """Put the lanes of origins that are read whole, or that are new in an old place, back to their beginning.
+def start_over(pipeline: Pipeline, journal: Journal, ruling: Ruling, *, stand: Collection[str] = ()) -> None:
+    """Put the lanes of origins that are read whole, or that are new in an old place, back to their beginning; not those
+    that `stand` as they were carried.
 
     Numbers go on, so that no destination takes what comes for what it has.
     """
     state = journal.state
     for origin in pipeline.every_origin:
         name = origin.name or "origin"
-        if origin.read != "whole" and name not in ruling.fresh:
+        if (origin.read != "whole" or name in stand) and name not in ruling.fresh:
             continue
         lanes = {lane: each for lane, each in state.lanes.items() if pipeline.owns(origin, lane) and each.committed}
         if lanes:

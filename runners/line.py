@@ -106,6 +106,11 @@ class Line:
         return {name: pin for name, pin in found.items() if pin is not None}
 
     @property
+    def answers_again(self) -> bool:
+        """Whether no stage may give other rows for the same ones in a later run."""
+        return all(type(step.stage).pin is Stage.pin and answers_again(step.stage) for step in self.steps)
+
+    @property
     def describable(self) -> bool:
         """Whether the way of a batch can be described before its time: no stage pins anything then, or has to compute
         the rows before it."""

@@ -9,7 +9,7 @@ import getpass
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
@@ -43,6 +43,8 @@ class LaneMove:
     rows: int | None = 0
     numbers: tuple[int, int] | None = None
     """The first and the last number of these."""
+    skipped: str = ""
+    """What will never be carried, as the origin says; empty where it is nothing, or the origin does not know."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +59,13 @@ class Move:
         """As `wherry offsets` prints it."""
         return {
             "lanes": {
-                name: {"from": lane.before, "to": lane.after, "batches": lane.batches, "rows": lane.rows}
+                name: {
+                    "from": lane.before,
+                    "to": lane.after,
+                    "batches": lane.batches,
+                    "rows": lane.rows,
+                    **({"skipped": lane.skipped} if lane.skipped else {}),
+                }
                 for name, lane in self.lanes.items()
             },
             "destinations": dict(self.destinations),
@@ -137,6 +145,8 @@ def plan_set(pipeline: Pipeline, lane: str, offset: JSON) -> Move:
             raise Refusal(f"There is no lane '{lane}'; there are: {', '.join(sorted(known))}.")
         _check_offset(pipeline, owner, lane, offset)
         move = _set(state.lane(lane), offset, [settled for settled in journal.settled() if settled.lane == lane])
+        if owner is not None:
+            move = replace(move, skipped=owner.skipped(state.lane(lane).offset, offset))
         return Move(lanes={lane: move}, destinations=_again(pipeline))
 
 

@@ -38,7 +38,7 @@ from runners.line import named
 from runners.listeners.herald import Herald
 from runners.listeners.hook import facts_of_end, facts_of_start
 from runners.listeners.scribe import Scribe
-from runners.opening import Opening
+from runners.opening import Opening, standing
 from runners.owners.company import Company
 from runners.owners.ownership import StateLock, end_orphan, host_identity, process_identity, sweep_locks
 from runners.owners.taking import Taking, kept
@@ -289,8 +289,6 @@ class Run:
         if dispatcher.stopping or self.finish:
             return
         check_layout(self.pipeline, self.destinations, journal.state, self.ruling)
-        if self.backfill is None and self.replay is None:
-            start_over(self.pipeline, journal, self.ruling)
         opening = Opening(
             pipeline=self.pipeline,
             run=self.id,
@@ -300,6 +298,8 @@ class Run:
             dlq=self.dlq,
             ruling=self.ruling,
         )
+        if self.backfill is None and self.replay is None:
+            start_over(self.pipeline, journal, self.ruling, stand=standing(opening, journal, spark))
 
         noticed: set[tuple[str, str]] = set()
 

@@ -232,6 +232,7 @@ def move(said: Move) -> str:
     if not rows:
         return "There is nothing to move: nothing was carried yet."
     again = [(name, [what]) for name, what in said.destinations.items()]
+    again += [(f"lane {name}", [f"skips {lane.skipped}"]) for name, lane in said.lanes.items() if lane.skipped]
     again.append(("refused rows", ["stay where they are; a row that is refused again is refused once more"]))
     return f"{table(['lane', 'batches again', 'rows again', 'from → to'], rows)}\n\n{sections(again)}"
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -188,6 +188,13 @@ class TestCommits:
             assert carry(spark, latest, order).rows == 1
             results.add(str(notes(spark, latest)))
         assert len(results) == 1
+
+    def test_of_equals_in_sequence_a_row_that_stays_wins(self, spark: SparkSession, latest: Delta) -> None:
+        """One version of a table may take a row away and bring it again; whatever else the rows say."""
+        latest = replace(latest, apply_as_deletes="op IN ('D', 'X')")
+        carry(spark, latest, [(1, 1, "U", "old"), (2, 1, "U", "old"), (3, 1, "U", "old")])
+        carry(spark, latest, [(1, 3, "D", ""), (1, 3, "U", "a"), (2, 3, "X", ""), (2, 3, "U", "b"), (3, 3, "X", "")])
+        assert notes(spark, latest) == {1: "a", 2: "b"}
 
 
 class TestInsisting:

@@ -13,7 +13,7 @@ import pytest
 from deltalake import write_deltalake
 
 from origins.batch import JSON, Batch, Limits, Span
-from origins.delta import Appends, Delta
+from origins.delta import Delta, Waiting
 from origins.delta_versions import Versions
 from origins.errors import OriginError
 from origins.origin import PLACE, Progress
@@ -233,7 +233,7 @@ class TestChanged:
         delta = Delta(path=str(table))
         offset = planned(spark, delta)[-1][0].end
         sql(spark, change, table)
-        with pytest.raises(OriginError, match=r"Version 3 of .* changed or took away rows") as error:
+        with pytest.raises(OriginError, match=r"Version 3 \(.*\) of .* changed or took away rows") as error:
             delta.survey(spark, Progress(offsets={"0": offset}))
         assert "wherry offsets set" in error.value.hint
         append(table, 10)
@@ -316,6 +316,274 @@ class TestChanged:
             Delta(table="no_such_table").survey(spark, Progress())
 
 
+class TestRewrites:
+    """What `on_rewrite` says of rows that changed or went."""
+
+    def test_an_error_says_what_came_and_every_way_on(self, spark: SparkSession, table: Path) -> None:
+        """What each way would skip, with operations and rows, and rows that were added before the rewrite."""
+        delta = Delta(path=str(table))
+        offset = planned(spark, delta)[-1][0].end
+        append(table, 6, 7)
+        sql(spark, "DELETE FROM {t} WHERE id = 0", table)
+        with pytest.raises(OriginError, match=r"Version 4 \(DELETE, 1 row\) of .* changed or took away") as error:
+            delta.survey(spark, Progress(offsets={"0": offset}))
+        hint = error.value.hint
+        for way in ("changes: true", "on_rewrite: snapshot", "on_rewrite: ignore_deletes", "--from-beginning"):
+            assert way in hint
+        assert "This skips 2 versions with rows: 3 (WRITE, 2 rows), 4 (DELETE, 1 row)." in hint
+        assert f'--lane 0 --reason … --offset \'{{"version": 4, "table": "{offset["table"]}"}}\'' in hint
+
+    def test_a_snapshot_comes_again_with_what_follows_it(self, spark: SparkSession, table: Path) -> None:
+        """As of the last rewrite, in one batch, which a notice counts; then what was added behind it."""
+        delta = Delta(path=str(table), on_rewrite="snapshot")
+        offset = planned(spark, delta)[-1][0].end
+        append(table, 6)
+        sql(spark, "UPDATE {t} SET note = 'x' WHERE id = 0", table)
+        append(table, 7)
+        found = planned(spark, delta, Limits(rows=1), offset)
+        assert labels(found) == {"the table as of version 4": [0, 1, 2, 3, 4, 5, 6], "version 5": [7]}
+        assert found[0][0].start == offset
+        (notice,) = delta.survey(spark, Progress(offsets={"0": offset})).notices
+        assert "1 version with rows: 4 (UPDATE, 1 row)" in notice
+        assert "as of version 4, 7 rows" in notice
+        assert planned(spark, delta, offset=found[-1][0].end) == []
+
+    def test_deletes_are_passed_and_nothing_else_is(self, spark: SparkSession, table: Path) -> None:
+        """A notice counts them; progress behind them is remembered though nothing was added; an update stops."""
+        delta = Delta(path=str(table), on_rewrite="ignore_deletes")
+        offset = planned(spark, delta)[-1][0].end
+        append(table, 6)
+        sql(spark, "DELETE FROM {t} WHERE id IN (3, 6)", table)
+        found = planned(spark, delta, offset=offset)
+        assert labels(found) == {"version 3": [6], "nothing up to version 4": []}
+        (notice,) = delta.survey(spark, Progress(offsets={"0": offset})).notices
+        assert "deletes of" in notice
+        assert "1 version with rows: 4 (DELETE, 2 rows)" in notice
+        offset = found[-1][0].end
+        assert planned(spark, delta, offset=offset) == []
+        sql(spark, "UPDATE {t} SET note = 'x' WHERE id = 0", table)
+        with pytest.raises(OriginError, match=r"Version 5 \(UPDATE, 1 row\)") as error:
+            delta.survey(spark, Progress(offsets={"0": offset}))
+        assert "ignore_deletes" not in error.value.hint
+
+    def test_a_gap_of_the_log_says_how_many_versions_a_way_on_skips(self, spark: SparkSession, table: Path) -> None:
+        """The command that goes on behind it is there, and names the lane of one among several tables."""
+        delta = Delta(paths=[str(table)]).each("raw/")[0]
+        name = {"table": cast("Waiting", delta.survey(spark, Progress())).table.id}
+        for version in range(2):
+            (table / "_delta_log" / f"{version:020}.json").unlink()
+        with pytest.raises(OriginError, match="no longer tells what version 1 added") as error:
+            delta.survey(spark, Progress(offsets={"table": {**name, "version": 0}}))
+        assert "--lane raw/table " in error.value.hint
+        assert "This skips 1 version, 1 to 1; the log no longer says" in error.value.hint
+        with pytest.raises(OriginError, match="has no version 9; its newest is 2") as error:
+            delta.survey(spark, Progress(offsets={"table": {**name, "version": 9}}))
+        assert "This skips all 3 versions that the table has." in error.value.hint
+
+
+class TestWhole:
+    """`read: whole`."""
+
+    @pytest.mark.connect
+    def test_the_table_is_one_batch_at_one_version(self, spark: SparkSession, table: Path) -> None:
+        """Whatever the limits and however many versions; what comes later is the next run's."""
+        sql(spark, "UPDATE {t} SET note = 'x' WHERE id = 1", table)
+        delta = Delta(path=str(table), read="whole")
+        backlog = delta.survey(spark, Progress())
+        span = backlog.take("0", None, Limits(rows=1, files=1, bytes=1))
+        assert span is not None
+        assert (span.label, span.end["version"]) == ("the table as of version 3", 3)
+        append(table, 6)
+        assert backlog.again(NO_SPARK, {"0": span.end}).take("0", span.end, Limits()) is None
+        assert ids(spark, delta, span, backlog.columns) == [0, 1, 2, 3, 4, 5]
+        assert ids(spark, Delta(path=str(table), read="whole"), span, backlog.columns) == [0, 1, 2, 3, 4, 5]
+        assert labels(planned(spark, delta)) == {"the table as of version 4": [0, 1, 2, 3, 4, 5, 6]}
+        assert labels(planned(spark, delta, offset={**span.end, "table": "another"})) == labels(planned(spark, delta))
+        optimized = planned(spark, delta)[0][0].end
+        sql(spark, "OPTIMIZE {t}", table)
+        assert delta.stands(spark, {"0": optimized})
+        assert planned(spark, delta, offset=optimized) == []
+
+    def test_each_of_several_tables_is_a_batch(self, spark: SparkSession, table: Path) -> None:
+        """Every lane has its own version."""
+        other = table.parent / "other"
+        append(other, 9)
+        for delta in Delta(paths=[str(table), str(other)], read="whole").each():
+            assert isinstance(delta, Delta)
+            (lane,) = delta.lane_names()
+            backlog = delta.survey(spark, Progress())
+            span = backlog.take(lane, None, Limits(rows=1))
+            assert span is not None
+            assert ids(spark, delta, span, backlog.columns) == {"table": [0, 1, 2, 3, 4, 5], "other": [9]}[lane]
+            assert backlog.take(lane, span.end, Limits()) is None
+
+
+FED = "CREATE TABLE {t} (id int, note string) USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+
+
+@pytest.fixture
+def fed(spark: SparkSession, tmp_path: Path) -> Path:
+    """A table with a feed and two rows, as of version 1."""
+    folder = tmp_path / "a fed table ü"
+    sql(spark, FED, folder)
+    sql(spark, "INSERT INTO {t} VALUES (1, 'a'), (2, 'b')", folder)
+    return folder
+
+
+def changed(spark: SparkSession, delta: Delta, span: Span, columns: str) -> list[tuple[Any, ...]]:
+    """The changes of a span: which row, what became of it, in which version."""
+    rows = delta.fetch(spark, batch(span, columns)).collect()
+    return sorted((row.id, row.note, row._change_type, row._commit_version) for row in rows)
+
+
+def refuse(spark: SparkSession, delta: Delta, offset: JSON, says: str) -> str:
+    """The hint of the error that says so."""
+    with pytest.raises(OriginError, match=says) as error:
+        delta.survey(spark, Progress(offsets={"0": offset} if offset else {}))
+    return error.value.hint
+
+
+class TestChanges:
+    """`changes: true`."""
+
+    @pytest.mark.connect
+    def test_what_versions_changed_comes_behind_the_table_as_it_is(self, spark: SparkSession, fed: Path) -> None:
+        """First every row as an insert, then updates as they became and deletes, also of a RESTORE and an overwrite."""
+        delta = Delta(path=str(fed), changes=True)
+        backlog = delta.survey(spark, Progress())
+        span = backlog.take("0", None, Limits(rows=1))
+        assert span is not None
+        sql(spark, "UPDATE {t} SET note = 'x' WHERE id = 1", fed)
+        assert changed(spark, delta, span, backlog.columns) == [(1, "a", "insert", 1), (2, "b", "insert", 1)]
+        sql(spark, "DELETE FROM {t} WHERE id = 2", fed)
+        sql(spark, "OPTIMIZE {t}", fed)
+        sql(spark, "RESTORE TABLE {t} TO VERSION AS OF 1", fed)
+        sql(spark, "INSERT OVERWRITE {t} VALUES (1, 'o')", fed)
+        versions = range(2, len(list((fed / "_delta_log").glob("*.json"))))
+        restored, overwritten = versions[-2:]
+        backlog = delta.survey(spark, Progress(offsets={"0": span.end}))
+        one = backlog.take("0", span.end, Limits())
+        assert one is not None
+        assert (one.label, one.end["version"]) == (f"changes of versions 2 to {overwritten}", overwritten)
+        assert changed(spark, delta, one, backlog.columns) == [
+            (1, "a", "delete", overwritten),
+            (1, "a", "insert", restored),
+            (1, "o", "insert", overwritten),
+            (1, "x", "delete", restored),
+            (1, "x", "update_postimage", 2),
+            (2, "b", "delete", 3),
+            (2, "b", "delete", overwritten),
+            (2, "b", "insert", restored),
+        ]
+        rows = sorted(
+            delta.fetch(spark, batch(one, backlog.columns), places=True).collect(), key=lambda row: row[PLACE]
+        )
+        assert [row._commit_version for row in rows] == sorted(row._commit_version for row in rows)
+        assert [row._change_type for row in rows if row._commit_version == overwritten] == [
+            "delete",
+            "delete",
+            "insert",
+        ]
+        assert backlog.take("0", one.end, Limits()) is None
+
+    def test_limits_count_the_rows_of_the_feed(self, spark: SparkSession, fed: Path) -> None:
+        """An update is one row, or with `preimages` two; versions without rows make no batch."""
+        offset = Delta(path=str(fed), changes=True).survey(spark, Progress()).table.offset(1)
+        sql(spark, "OPTIMIZE {t}", fed)
+        assert planned(spark, Delta(path=str(fed), changes=True), offset=offset) == []
+        sql(spark, "UPDATE {t} SET note = 'x' WHERE id = 1", fed)
+        sql(spark, "DELETE FROM {t} WHERE id = 2", fed)
+        for preimages, spans in ((False, [(True, 2)]), (True, [(False, 2), (False, 1)])):
+            delta = Delta(path=str(fed), changes=True, preimages=preimages)
+            found = planned(spark, delta, Limits(rows=2), offset)
+            assert [(span.label.startswith("changes of versions"), len(rows)) for span, rows in found] == spans
+
+    def test_a_feed_that_is_off_or_was_off_is_an_error(self, spark: SparkSession, table: Path) -> None:
+        """Before anything is read; what the way on skips is counted, and the first version with a feed can be read."""
+        delta = Delta(path=str(table), changes=True)
+        hint = refuse(spark, delta, None, "keeps no change data feed")
+        assert "SET TBLPROPERTIES (delta.enableChangeDataFeed = true)" in hint
+        offset = Delta(path=str(table)).survey(spark, Progress()).table.offset(2)
+        sql(spark, "UPDATE {t} SET note = 'x' WHERE id = 1", table)
+        sql(spark, "ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)", table)
+        hint = refuse(spark, delta, offset, "does not tell versions 3 to 4: the feed was off in one of them")
+        assert "This skips 1 version with rows: 3 (UPDATE, 1 row)." in hint
+        assert "--from-beginning" in hint
+        append(table, 6)
+        offset = {**offset, "version": 4}
+        assert labels(planned(spark, delta, offset=offset)) == {"changes of version 5": [6]}
+
+    def test_columns_that_come_are_null_before_and_others_that_change_are_errors(
+        self, spark: SparkSession, fed: Path
+    ) -> None:
+        """Also where names are mapped to columns: a rename cannot be read across."""
+        delta = Delta(path=str(fed), changes=True)
+        sql(spark, "ALTER TABLE {t} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')", fed)
+        offset = delta.survey(spark, Progress()).table.offset(2)
+        sql(spark, "DELETE FROM {t} WHERE id = 1", fed)
+        sql(spark, "ALTER TABLE {t} ADD COLUMN (later int)", fed)
+        sql(spark, "INSERT INTO {t} VALUES (3, 'c', 7)", fed)
+        backlog = delta.survey(spark, Progress(offsets={"0": offset}))
+        span = backlog.take("0", offset, Limits())
+        assert span is not None
+        rows = delta.fetch(spark, batch(span, backlog.columns)).collect()
+        assert sorted((row.id, row.later, row._change_type) for row in rows) == [(1, None, "delete"), (3, 7, "insert")]
+        sql(spark, "ALTER TABLE {t} RENAME COLUMN note TO text", fed)
+        hint = refuse(spark, delta, offset, "a column was renamed or dropped, or has another type")
+        assert "This skips 2 versions with rows: 3 (DELETE, 1 row), 5 (WRITE, 1 row)." in hint
+        assert planned(spark, delta, offset=span.end) == []
+
+    def test_files_of_the_feed_that_are_gone_are_an_error(self, spark: SparkSession, fed: Path) -> None:
+        """VACUUM takes them, and a log forgets its versions."""
+        delta = Delta(path=str(fed), changes=True)
+        offset = delta.survey(spark, Progress()).table.offset(1)
+        sql(spark, "UPDATE {t} SET note = 'x' WHERE id = 1", fed)
+        backlog = delta.survey(spark, Progress(offsets={"0": offset}))
+        span = backlog.take("0", offset, Limits())
+        assert span is not None
+        next((fed / "_change_data").glob("*.parquet")).unlink()
+        with pytest.raises(OriginError, match=r"_change_data/.*\.parquet is gone though the change data feed") as error:
+            delta.fetch(spark, batch(span, backlog.columns))
+        assert "Rows deleted meanwhile stay in a table that is merged into." in error.value.hint
+        append_fed(spark, fed)
+        (fed / "_delta_log" / f"{2:020}.json").unlink()
+        assert "This skips 1 version, 2 to 2" in refuse(spark, delta, offset, "no longer tells what version 2 added")
+
+    def test_a_table_that_was_made_again_is_an_error(self, spark: SparkSession, fed: Path) -> None:
+        """Its feed is another table's."""
+        delta = Delta(path=str(fed), changes=True)
+        backlog = delta.survey(spark, Progress())
+        span = backlog.take("0", None, Limits())
+        assert span is not None
+        shutil.rmtree(fed)
+        sql(spark, FED, fed)
+        refuse(spark, delta, span.end, "is not the table that was read before")
+        (fed / "a.txt").write_text("x")
+        shutil.rmtree(fed / "_delta_log")
+        refuse(spark, delta, span.end, "There is no Delta table at")
+
+    @pytest.mark.parametrize(
+        ("options", "says"),
+        [
+            ({"changes": True, "read": "whole"}, "changes: expected with read: new only"),
+            ({"changes": True, "on_rewrite": "snapshot"}, "on_rewrite: expected without changes: true only"),
+            ({"preimages": True}, "preimages: expected with changes: true only"),
+            ({"on_rewrite": "skip"}, "on_rewrite: expected stop, snapshot or ignore_deletes, got 'skip'"),
+            ({"read": "whole", "starting_version": 3}, "starting_version: expected with read: new only"),
+            ({"read": "whole", "on_rewrite": "snapshot"}, "on_rewrite: expected with read: new only"),
+        ],
+    )
+    def test_options_that_contradict_are_refused(self, options: dict[str, Any], says: str) -> None:
+        """Each with what was expected."""
+        with pytest.raises(ValueError, match=says):
+            Delta(path="t", **options)
+
+
+def append_fed(spark: SparkSession, folder: Path) -> None:
+    """A version more of a table with a feed."""
+    sql(spark, "INSERT INTO {t} VALUES (9, 'z')", folder)
+
+
 class TestFollowing:
     """A run that goes on."""
 
@@ -338,7 +606,7 @@ class TestFollowing:
         """None is left out in silence; the next run has them."""
         backlog = Delta(path=str(table)).survey(spark, Progress())
         sql(spark, "ALTER TABLE {t} SET TBLPROPERTIES ('a' = 'b')", table)
-        backlog = cast("Appends", backlog.again(NO_SPARK, {}))
+        backlog = cast("Waiting", backlog.again(NO_SPARK, {}))
         sql(spark, "ALTER TABLE {t} ADD COLUMN (later int)", table)
         with pytest.raises(OriginError, match=r"columns of .* changed in version 4"):
             backlog.again(NO_SPARK, {})

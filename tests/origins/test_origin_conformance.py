@@ -6,6 +6,7 @@ import functools
 import itertools
 import json
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,6 +135,37 @@ class TestDelta(OriginConformance):
 
     def more(self) -> None:
         self.append(4)
+
+
+@pytest.fixture(scope="module")
+def fed(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Path:
+    """A table with a change data feed, in which each version changes one row."""
+    folder = tmp_path_factory.mktemp("fed") / "table"
+    for statement in (
+        "CREATE TABLE {t} (id int, name string) USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true)",
+        "INSERT INTO {t} VALUES (1, 'a')",
+        "MERGE INTO {t} AS t USING (SELECT 2 AS id) AS s ON t.id = s.id WHEN NOT MATCHED THEN INSERT (id) VALUES (2)",
+        "UPDATE {t} SET name = 'x' WHERE id = 1",
+        "DELETE FROM {t} WHERE id = 2",
+    ):
+        spark.sql(statement.format(t=f"delta.`{folder}`")).collect()
+    return folder
+
+
+@pytest.mark.connect
+class TestDeltaChanges(OriginConformance):
+    """An insert, a merge, an update and a delete."""
+
+    @pytest.fixture(autouse=True)
+    def _place(self, tmp_path: Path, fed: Path) -> None:
+        self.folder = tmp_path / "table"
+        shutil.copytree(fed, self.folder)
+
+    def origin(self) -> Origin:
+        return Delta(path=str(self.folder), changes=True, starting_version=1)
+
+    def more(self) -> None:
+        write_deltalake(str(self.folder), pa.table({"id": pa.array([3], pa.int32()), "name": ["x"]}), mode="append")
 
 
 @pytest.mark.promise("HP-20", "SS-14")

@@ -6,10 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 from origins.batch import JSON
 from runners.backfill import Backfill
+from runners.command_line.printing import move
 from runners.errors import Refusal
 from runners.journal import Journal
 from runners.ledgers.delta_ledger import DeltaLedger
@@ -60,6 +63,21 @@ def test_what_comes_again_is_known_where_a_batch_began_with_the_offset(
     assert again(plan_set(orders, "0", offset)) == expected
 
 
+def test_what_is_never_carried_is_said_before_an_offset_is_set(tmp_path: Path) -> None:
+    """By an origin that knows: how many versions of a table, and which operations."""
+    for number in range(3):
+        write_deltalake(str(tmp_path / "in"), pa.table({"id": [number]}), mode="append")
+    DeltaTable(str(tmp_path / "in")).delete("id = 1")
+    (tmp_path / "orders.yaml").write_text(DEFINITION.replace("generate: {rows: 6}", "delta: {path: in}"))
+    planned = plan_set(Pipeline.load(tmp_path / "orders.yaml"), "0", {"version": 3, "table": "x"})
+    skipped = "4 versions with rows: 0 (WRITE, 1 row), 1 (WRITE, 1 row), 2 (WRITE, 1 row), 3 (DELETE, 1 row)"
+    assert planned.lanes["0"].skipped == skipped
+    assert planned.json()["lanes"]["0"]["skipped"] == skipped
+    assert f"skips {skipped}" in " ".join(move(planned).split())
+    behind = plan_set(Pipeline.load(tmp_path / "orders.yaml"), "0", None)
+    assert "skipped" not in behind.json()["lanes"]["0"]
+
+
 def test_a_reset_counts_each_row_once_after_an_offset_was_set(orders: Pipeline, tmp_path: Path) -> None:
     """What was carried before it and comes again does not count twice."""
     carry_out(orders, plan_set(orders, "0", 2), reason="again")
@@ -81,9 +99,9 @@ def test_offsets_stay_while_a_batch_is_open(orders: Pipeline, tmp_path: Path) ->
         lambda: plan_reset(orders),
         lambda: carry_out(orders, before, reason="again"),
     ]
-    for move in moves:
+    for planned in moves:
         with pytest.raises(Refusal, match=r"Batch 4 of lane 0 is open: .*\nRun the pipeline once.*:  wherry run FILE"):
-            move()
+            planned()
     journal.look()
     assert journal.state.lane("0").offset == 6
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import random
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from runners.errors import PipelineFailed
+from runners.pipeline import Pipeline
+from runners.report import Report
 from tests.scenarios.conftest import Place
 
 pytestmark = [pytest.mark.spark, pytest.mark.connect]
@@ -43,3 +51,99 @@ def test_what_is_added_after_the_first_run_is_carried_once(place: Place) -> None
     with pytest.raises(PipelineFailed, match="changed or took away rows that were there before"):
         place.load().run()
     assert place.ids("tables/copy") == [2, 3]
+
+
+SHOWN = (Path(__file__).parents[2] / "origins" / "README.md").read_text(encoding="utf-8")
+SILVER, GOLD = re.findall(r"^```yaml\n(name: (?:silver|gold)\n.*?)^```$", SHOWN, re.DOTALL | re.MULTILINE)
+SMALL = GOLD.replace("\"_change_type = 'delete'\"", "\"_change_type = 'delete' OR amount % 5 = 0\"")
+
+
+@pytest.mark.long
+def test_gold_follows_every_update_and_delete_of_silver(place: Place) -> None:
+    """Ten runs of the README's two pipelines, one of them killed behind its write: after each gold is what it should
+    be, and every change is counted."""
+    assert SMALL != GOLD
+    place.define(SMALL)
+    (place.folder / "silver.yaml").write_text(SILVER)
+    chance, orders, clock = random.Random(7), dict[int, int](), 0
+
+    def land() -> None:
+        """Four to six changes in bronze, of which the last is always an order that is new or has another amount."""
+        nonlocal clock
+        rows: list[dict[str, Any]] = []
+        for left in reversed(range(chance.randint(4, 6))):
+            clock += 1
+            order = chance.randint(1, 6)
+            rows.append(
+                {"id": order, "at": clock, "op": "D" if left and chance.random() < 0.4 else "U", "amount": clock}
+            )
+            orders.pop(order, None)
+            if rows[-1]["op"] == "U":
+                orders[order] = clock
+        write_deltalake(str(place.folder / "tables" / "bronze"), pa.Table.from_pylist(rows), mode="append")
+
+    def carry(file: str) -> Report:
+        report = Pipeline.load(place.folder / file).run()
+        assert (report.status, report.balanced) == ("succeeded", True)
+        return report
+
+    for run in range(10):
+        for _ in range(2 if run % 4 == 3 else 1):
+            land()
+            carry("silver.yaml")
+        if run == 1:
+            place.spark.sql(f"UPDATE delta.`{place.folder}/tables/silver` SET amount = 1000 + amount WHERE id <= 3")
+            orders.update({order: 1000 + amount for order, amount in orders.items() if order <= 3})
+        if run == 2:
+            place.kill(SMALL, "Written", run + 1)
+        carry("pipeline.yaml")
+        expected = {order: amount for order, amount in orders.items() if amount % 5}
+        assert {row["id"]: row["amount"] for row in place.rows("tables/gold")} == expected
+        assert len(place.rows("tables/gold")) == len(expected)
+    assert carry("pipeline.yaml").batches == 0
+
+
+WHOLE = """
+name: orders
+origin:
+  delta: {path: in, read: whole}
+stages:
+  - sql: "SELECT id % 2 AS odd, count(*) AS orders FROM rows GROUP BY ALL"
+destinations:
+  - delta: {path: tables/counts, mode: replace}
+run: {batch: {rows: 1}}
+"""
+
+
+def test_an_aggregate_over_a_whole_table_sees_all_of_it(place: Place) -> None:
+    """However many versions it has, and however small batches are: it is one batch, of one version."""
+    for number in range(5):
+        append(place, number)
+    report = place.load(WHOLE).run()
+    assert (report.batches, report.read, report.balanced) == (1, 5, True)
+    append(place, 5)
+    assert place.load().run().batches == 1
+    assert counts(place) == [(0, 3), (1, 3)]
+
+
+def counts(place: Place) -> list[tuple[int, int]]:
+    """How many orders are odd and how many are not, as the table says."""
+    return sorted((row["odd"], row["orders"]) for row in place.rows("tables/counts"))
+
+
+def test_a_whole_table_of_which_nothing_is_new_is_not_read_again(place: Place) -> None:
+    """Unless the definition has changed since, or the table is gone that got it; what is only rewritten is not new."""
+    append(place, 1)
+    append(place, 2)
+    assert place.load(WHOLE).run().batches == 1
+    DeltaTable(str(place.folder / "in")).optimize.compact()
+    assert place.load().run().batches == 0
+    shutil.rmtree(place.folder / "tables" / "counts")
+    assert place.load().run().batches == 1
+    assert counts(place) == [(0, 1), (1, 1)]
+    assert place.load(WHOLE.replace("count(*)", "2 * count(*)")).run().batches == 1
+    assert counts(place) == [(0, 2), (1, 2)]
+    DeltaTable(str(place.folder / "in")).delete("id = 1")
+    assert place.load().run().batches == 1
+    assert counts(place) == [(0, 2)]
+    assert place.load().run().batches == 0
