@@ -54,6 +54,7 @@ class Memory(Origin):
 
     binds: ClassVar[frozenset[str]] = frozenset({"rows"})
     regroups: ClassVar[bool] = False
+    whole_by: ClassVar[str] = "batch: whole"
 
     items: Sequence[Item] | Mapping[str, Sequence[Item]] = ()
     """The script; or a script for each lane, by the lane's name."""
