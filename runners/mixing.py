@@ -36,6 +36,14 @@ _WORDS = {
     "Except": "an EXCEPT",
 }
 """What is said of a node that looks at several rows. In Spark's plan a rollup, a cube and a pivot are aggregates."""
+_KEEPS = {
+    "LeftOuter": (True, False),
+    "LeftSemi": (True, False),
+    "LeftAnti": (True, False),
+    "RightOuter": (False, True),
+    "FullOuter": (True, True),
+}
+"""Of which sides a join gives rows that the other side only picks or completes."""
 _OF_GROUPS = re.compile(r"(?:Flat)?Map(?:Co)?Groups\w*")
 _LINE = re.compile(r"((?:[: ] {2})*)([:+])- (\w+)(.*)")
 _BEGINS, _ENDS = "== Analyzed Logical Plan ==", "== Optimized Logical Plan =="
@@ -219,8 +227,8 @@ def words_of(plan: str) -> Sequence[str]:
 
     Only the names of nodes count, and only of nodes that these rows reach: an aggregate of another table, or of the
     items of one row, does not depend on the batch. These do: aggregates, windows, DISTINCT, LIMIT and OFFSET, INTERSECT
-    and EXCEPT, functions of groups, joins of the rows with themselves, and subqueries over them. A sort leaves the rows
-    as they are, and joins with other tables are not counted, outer ones too.
+    and EXCEPT, functions of groups, subqueries over the rows, and joins with themselves or that keep rows of another
+    table. A sort leaves the rows as they are. A UNION with another table, which each batch repeats, is not counted.
     """
     if _BEGINS not in plan:
         return ("a plan that Spark cannot show",)
@@ -250,6 +258,10 @@ def words_of(plan: str) -> Sequence[str]:
             found["a function of groups"] = None
         if node.name == "Join" and all(given):
             found["a join of the rows with themselves"] = None
+        elif node.name == "Join" and any(given):
+            kept = _KEEPS.get(node.said.split(",")[0].strip(), (False, False))
+            if any(keeps and not ours for keeps, ours in zip(kept, given, strict=True)):
+                found["a join that keeps rows of another table"] = None
         return any(asked) or any(given) or (node.name, node.said.strip()) == ("SubqueryAlias", ROWS)
 
     reaches(root)

@@ -53,6 +53,8 @@ STATEMENTS = {
     "select t.* from totals t join (select max(id) as m from rows) on t.n = m": "an aggregate",
     "select * from rows where id in (select id from rows where id > 1)": "a subquery over the rows",
     "select *, (select max(id) from rows) as m from rows": "an aggregate and a subquery over the rows",
+    "select t.n from rows r right join totals t on r.k = t.k": "a join that keeps rows of another table",
+    "select t.n from totals t left anti join rows r on r.k = t.k": "a join that keeps rows of another table",
     "select a.id from rows a join rows b on a.id = b.id": "a join of the rows with themselves",
 }
 """Statements whose result depends on which rows share a batch, each with what is said of it."""

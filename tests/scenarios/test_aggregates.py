@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from runners.backfill import Backfill
 from runners.errors import PipelineFailed
 from tests.scenarios.conftest import Place
 
@@ -84,6 +85,9 @@ def test_totals_over_all_layers_are_right_or_refused(place: Place) -> None:
     report = place.load(whole(OF_SILVER)).run()
     assert (report.batches, report.balanced, report.notices) == (1, True, ())
     assert totals(place) == counted(place, "tables/silver") == [("Bronx", 4), ("Queens", 2)]
+    again = place.load().backfill(Backfill(reason="once more"), check=False)
+    assert again.error is not None
+    assert "a backfill carries every old batch by itself" in again.error.message
 
 
 def test_totals_over_a_table_that_is_read_whole_are_right(place: Place) -> None:
