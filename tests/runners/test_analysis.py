@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from click.testing import CliRunner
 
 from origins.errors import OriginError
-from runners.command_line.commands import wherry
+from runners.command_line import cli
 from runners.definitions.definition import load
 from runners.definitions.validation import analyse
 from runners.errors import SplitAggregate, StageError
@@ -74,7 +73,7 @@ def test_a_stage_that_sees_one_batch_at_a_time_is_told(spark: SparkSession, tmp_
     file.write_text(file.read_text().replace("path: tables/orders", "path: tables/orders, mode: replace"))
     with pytest.raises(SplitAggregate, match="'orders' would get a wrong result"):
         analyse(load(file))
-    assert CliRunner().invoke(wherry, ["validate", str(file)]).exit_code == 0
+    assert [cli.execute(["validate", str(file), *more]) for more in ([], ["--spark"])] == [0, 2]
     file.write_text(file.read_text().replace("format: json}", "format: json}, batch: whole"))
     assert analyse(load(file)).notes == ()
 

@@ -38,11 +38,10 @@ destinations:
   - delta: {path: tables/gold, mode: replace}
 run: {batch: {files: 1}}
 """
-OF_SILVER = GOLD.replace("ORIGIN", 'files: {path: "tables/silver/*.parquet", format: parquet}')
+FILES = 'files: {path: "PATH", format: FORMAT, schema: "id long, at long, borough string"}'
+OF_SILVER = GOLD.replace("ORIGIN", FILES.replace("PATH", "tables/silver/*.parquet").replace("FORMAT", "parquet"))
+OF_LANDING = GOLD.replace("ORIGIN", FILES.replace("PATH", "landing/*.json").replace("FORMAT", "json"))
 OF_BRONZE = GOLD.replace("ORIGIN", "delta: {path: tables/bronze, read: whole}")
-OF_LANDING = GOLD.replace(
-    "ORIGIN", 'files: {path: "landing/*.json", format: json, schema: "id long, at long, borough string"}'
-)
 
 
 def whole(definition: str) -> str:
