@@ -41,7 +41,7 @@ run: {batch: {files: 1}}
 FILES = 'files: {path: "PATH", format: FORMAT, schema: "id long, at long, borough string"}'
 OF_SILVER = GOLD.replace("ORIGIN", FILES.replace("PATH", "tables/silver/*.parquet").replace("FORMAT", "parquet"))
 OF_LANDING = GOLD.replace("ORIGIN", FILES.replace("PATH", "landing/*.json").replace("FORMAT", "json"))
-OF_BRONZE = GOLD.replace("ORIGIN", "delta: {path: tables/bronze, read: whole}")
+OF_BRONZE = GOLD.replace("ORIGIN", "delta: {path: tables/bronze}\n  read: whole")
 
 
 def whole(definition: str) -> str:
