@@ -70,6 +70,10 @@ class Memory(Origin):
         if any("/" in lane or not lane for lane in self.lane_names()):
             raise ValueError(f"items: expected names of lanes without /, got {', '.join(self.lane_names())}")
 
+    def may_give_several(self) -> bool:
+        paused = any(not isinstance(item, Mapping) for lane in self.lane_names() for item in self.script(lane))
+        return paused or super().may_give_several()
+
     def lane_names(self) -> tuple[str, ...]:
         return tuple(self.items) if isinstance(self.items, Mapping) else ("0",)
 

@@ -82,7 +82,7 @@ def splits_of(
 
 
 def _remedy(origin: Origin) -> str:
-    if origin.whole_by:
+    if origin.whole_by and origin.batch != "whole":
         return f"Write `{origin.whole_by}` at the origin '{origin.name}'; then all that waits in its lane is one batch."
     return (
         f"'{origin.name}' cannot give all that waits as one batch. Append its rows to a Delta table, and compute from "

@@ -15,7 +15,7 @@ from destinations.destination import Destination
 from origins.batch import Batch
 from origins.delta import Delta as DeltaOrigin
 from origins.generate import Generate
-from origins.memory import Memory
+from origins.memory import Memory, Pause
 from origins.origin import Backlog, Origin, Progress
 from runners.definitions.definition import of
 from runners.errors import SplitAggregate
@@ -290,6 +290,13 @@ def test_a_replaced_table_is_refused_and_an_appended_one_is_told(spark: SparkSes
     assert said(pipeline(replace(rows, batch="whole"), stages=[counts])) == []
     both = pipeline(rows, destinations=[raw, replace(GOLD, stages=[counts])])
     assert len(said(both, only="raw")) == 1
+
+
+def test_a_script_that_pauses_gives_several_batches() -> None:
+    """Whatever it says of its batches."""
+    rows = Memory(items=[{"id": 1}], schema="id long", batch="whole")
+    assert not rows.may_give_several()
+    assert replace(rows, items=[{"id": 1}, Pause(1.0), {"id": 2}]).may_give_several()
 
 
 def test_an_origin_of_somebody_elses_gives_several_batches_until_it_says_otherwise() -> None:
