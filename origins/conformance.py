@@ -9,6 +9,7 @@ import json
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
@@ -61,6 +62,17 @@ class OriginConformance(ABC):
         if "rows" in self.origin().binds:
             bounded = [(batch, limits.rows) for limits, batches in planned.items() for batch in batches if limits.rows]
             assert all(len(self._read(spark, batch)) <= rows for batch, rows in bounded)
+
+    def test_all_that_waits_is_one_batch_where_that_is_promised(self, spark: SparkSession) -> None:
+        """Without limits an origin that says so of itself with `batch: whole` gives each lane one batch."""
+        origin = self.origin()
+        whole = replace(origin, batch="whole") if origin.whole_by == "batch: whole" else origin
+        backlog, most = origin.survey(spark, Progress()), _ENOUGH if whole.may_give_several() else 1
+        for lane in origin.lane_names():
+            start, batches = None, 0
+            while (span := backlog.take(lane, start, Limits())) is not None:
+                start, batches = span.end, batches + 1
+            assert batches <= most
 
     def test_a_batch_reads_the_same_again(self, spark: SparkSession) -> None:
         """Now or after a crash, by the object that planned it or by another."""

@@ -31,6 +31,7 @@ class Delta(Origin):
 
     binds: ClassVar[frozenset[str]] = frozenset({"rows", "bytes", "files"})
     regroups: ClassVar[bool] = False
+    whole_by: ClassVar[str] = "read: whole"
 
     path: str | None = field(default=None, metadata={"path": True})
     """Where the table lies; relative to the definition."""
@@ -66,6 +67,9 @@ class Delta(Origin):
         return ", ".join(
             path if SCHEME.match(path) else os.path.abspath(path) for path in (self.paths or (self.path or "",))
         )
+
+    def may_give_several(self) -> bool:
+        return self.read != "whole"
 
     def lane_names(self) -> tuple[str, ...]:
         return (*map(last_of_table, self.tables), *map(last_part, self.paths)) or super().lane_names()

@@ -53,6 +53,7 @@ class Files(Origin):
     binds: ClassVar[frozenset[str]] = frozenset({"files", "bytes"})
     keeps_parts: ClassVar[bool] = True
     foresees: ClassVar[bool] = True
+    whole_by: ClassVar[str] = "batch: whole"
 
     path: str = field(metadata={"path": "pattern"})
     """A file, a folder, or a pattern with `*`, `?`, `[a-z]` and `**`."""
@@ -82,6 +83,8 @@ class Files(Origin):
             raise ValueError("path: expected a file, a folder or a pattern, got nothing")
         if self.max_files is not None and self.max_files < 1:
             raise ValueError(f"max_files: expected at least 1, got {self.max_files}")
+        if self.max_files is not None and self.batch == "whole":
+            raise ValueError(f"max_files: expected none beside `batch: whole`, got {self.max_files}")
         if self.format not in FORMATS:
             raise ValueError(f"format: expected {', '.join(FORMATS)}, got {self.format!r}")
         check_options(self.format, self.options)

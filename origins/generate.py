@@ -27,6 +27,7 @@ class Generate(Origin):
 
     binds: ClassVar[frozenset[str]] = frozenset({"rows"})
     regroups: ClassVar[bool] = False
+    whole_by: ClassVar[str] = "batch: whole"
 
     rows: int = 1_000
     """How many orders there are."""

@@ -54,6 +54,7 @@ class Memory(Origin):
 
     binds: ClassVar[frozenset[str]] = frozenset({"rows"})
     regroups: ClassVar[bool] = False
+    whole_by: ClassVar[str] = "batch: whole"
 
     items: Sequence[Item] | Mapping[str, Sequence[Item]] = ()
     """The script; or a script for each lane, by the lane's name."""
@@ -68,6 +69,10 @@ class Memory(Origin):
             raise ValueError("lanes: give the items as a mapping from the lanes' names to their scripts")
         if any("/" in lane or not lane for lane in self.lane_names()):
             raise ValueError(f"items: expected names of lanes without /, got {', '.join(self.lane_names())}")
+
+    def may_give_several(self) -> bool:
+        paused = any(not isinstance(item, Mapping) for lane in self.lane_names() for item in self.script(lane))
+        return paused or super().may_give_several()
 
     def lane_names(self) -> tuple[str, ...]:
         return tuple(self.items) if isinstance(self.items, Mapping) else ("0",)

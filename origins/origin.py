@@ -82,11 +82,16 @@ class Origin(ABC):
     `check` is asked in time whether the batch is as it was planned."""
     regroups: ClassVar[bool] = True
     """Whether `lanes` may change between runs: progress is kept by part, and lanes only group parts."""
+    whole_by: ClassVar[str] = ""
+    """The option that makes all that waits one batch of its lane, as it is written: `batch: whole`, for example. Empty
+    where there is none."""
 
     name: str | None = None
     lanes: int = 1
     read: Literal["new", "whole"] = "new"
     """`new`: what was not carried yet; `whole`: all of it in every run."""
+    batch: Literal["limited", "whole"] = "limited"
+    """`limited`: a batch ends at the limits; `whole`: all that waits in a lane is one batch."""
     stages: Sequence[Any] = field(default=(), metadata={"holds": "stage"})
     """What is done to the rows of this origin only, before the pipeline's stages."""
 
@@ -96,6 +101,11 @@ class Origin(ABC):
     def __post_init__(self) -> None:
         if self.read not in ("new", "whole"):
             raise ValueError(f"read: expected new or whole, got {self.read!r}")
+        if self.batch not in ("limited", "whole"):
+            raise ValueError(f"batch: expected limited or whole, got {self.batch!r}")
+        if self.batch == "whole" and self.whole_by != "batch: whole":
+            instead = f"; `{self.whole_by}` does" if self.whole_by else ""
+            raise ValueError(f"batch: expected limited, since it cannot make all that waits one batch here{instead}")
         if self.lanes < 1:
             raise ValueError(f"lanes: expected at least 1, got {self.lanes}")
 
@@ -118,6 +128,10 @@ class Origin(ABC):
     def place(self) -> str:
         """What this origin reads, as a person would name it; when it changes between runs, the run asks first."""
         return type(self).__name__.lower()
+
+    def may_give_several(self) -> bool:
+        """Whether what waits in a lane when a run begins may be more than one batch."""
+        return self.batch != "whole"
 
     def lane_names(self) -> tuple[str, ...]:
         """The lanes, in the order in which they are served."""

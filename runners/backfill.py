@@ -65,6 +65,7 @@ class Backfill:
                 lanes={f"{name}/{lane}": lane for lane in lanes},
                 backlog=Past({lane: [_span(batch) for batch in batches] for lane, batches in lanes.items()}),
                 destinations=None if self.only else feed.destinations,
+                whole=False,
             )
 
         return replace(

@@ -443,7 +443,7 @@ class Dispatcher:
         return [lane for lane in lanes if lane not in busy]
 
     def _planned(self, source: Source, lane: str, state: Lane, span: Span) -> Step:
-        first = not (self.begun or self.journal.state.midway or is_replay(lane))
+        first = source.is_load(lane) or not (self.begun or self.journal.state.midway or is_replay(lane))
         plan = source.plan(lane, state, span, self.clock.now(), first=first)
         foreseen = self.foreseen.pop(lane, None)
         if foreseen is not None and foreseen.is_for(plan) and plan.batch.time - foreseen.batch.time < STALE:

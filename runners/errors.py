@@ -146,6 +146,12 @@ class StageError(WherryError):
     code = "STAGE"
 
 
+class SplitAggregate(WherryError):
+    """A stage sees one batch at a time, and a destination that is replaced would get its results of several."""
+
+    code = "AGGREGATE"
+
+
 class CarryFailed(WherryError):
     """A batch could not be carried; what it was, where, and in whose words."""
 

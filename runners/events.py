@@ -72,7 +72,7 @@ class BatchCancelled:
 
 @dataclass(frozen=True, kw_only=True)
 class Noticed:
-    """Something at an origin that a person should know of: what was found there and will not be read."""
+    """Something that a person should know of an origin, or of the stages that its rows pass."""
 
     origin: str
     message: str

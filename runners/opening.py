@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from runners.journal import Journal
 from runners.layout import check_newest
 from runners.ledgers.entry import Entry
 from runners.line import Line, passing
+from runners.mixing import Split, check_mixing, keys_twice, splits_of
 from runners.pipeline import BatchOptions, Pipeline
 from runners.protected import check_protected
 from runners.ruling import Ruling
@@ -45,6 +46,12 @@ class Opening:
     destinations: Mapping[str, Destination]
     dlq: Destination
     ruling: Ruling = Ruling()  # noqa: RUF009  (it is frozen)
+    follow: bool = False
+    """Whether the run goes on when nothing is left."""
+    split: Split | None = None
+    """Why rows come in several batches whatever the origins say, if they do."""
+    only: str | None = None
+    """The one destination that gets the rows; by default all."""
     lines: Mapping[str, Line] = field(default_factory=dict)
     """The way of each origin's rows, once it is open."""
 
@@ -65,6 +72,8 @@ class Opening:
         if len(whole) == len(self._origins):
             lines = {name: line_of(self.pipeline, self._origins[name], self.destinations) for name in whole}
             check_protected(self.pipeline.protect, spark, lines, whole)
+        for name, sentences in self._mixing(spark, whole).items():
+            news[name] += sentences
         self._expect(journal)
         identities = self._opened(spark, whole)
         check_newest(journal, self.pipeline.name, self.destinations, self.ruling)
@@ -143,6 +152,17 @@ class Opening:
     def _origins(self) -> Mapping[str, Origin]:
         return {origin.name or "origin": origin for origin in self.pipeline.every_origin}
 
+    def _mixing(self, spark: SparkSession, schemas: Mapping[str, str]) -> Mapping[str, Sequence[str]]:
+        """What a person should know of stages that see one batch at a time. Raises `SplitAggregate`."""
+        lines = {name: line_of(self.pipeline, self._origins[name], self.destinations) for name in schemas}
+        told = check_mixing(self.pipeline, spark, lines, schemas, follow=self.follow, again=self.split, only=self.only)
+
+        def twice(name: str) -> Iterator[str]:
+            splits = splits_of(self.pipeline, self._origins[name], lines[name], follow=self.follow, again=self.split)
+            return keys_twice(self.pipeline, lines[name], splits)
+
+        return {name: [*sentences, *twice(name)] for name, sentences in told.items()}
+
     def _schemas(self, journal: Journal, spark: SparkSession, backlogs: Mapping[str, Backlog]) -> Mapping[str, str]:
         """The schema of each origin that has one: pinned by an earlier run, given, or told from what waits."""
         found = {}
@@ -176,6 +196,7 @@ class Opening:
             shares=all(self.destinations[each].takes_several for each in own),
             destinations=(lambda span: own) if len(own) < len(self.destinations) else None,
             pins=lambda: line.pins(spark),
+            whole=origin.batch == "whole",
         )
 
     def _expect(self, journal: Journal) -> None:

@@ -38,6 +38,7 @@ from runners.line import named
 from runners.listeners.herald import Herald
 from runners.listeners.hook import facts_of_end, facts_of_start
 from runners.listeners.scribe import Scribe
+from runners.mixing import OF_A_BACKFILL, OF_A_REPLAY
 from runners.opening import Opening, standing
 from runners.owners.company import Company
 from runners.owners.ownership import StateLock, end_orphan, host_identity, process_identity, sweep_locks
@@ -297,6 +298,9 @@ class Run:
             destinations=self.destinations,
             dlq=self.dlq,
             ruling=self.ruling,
+            follow=self.follow,
+            split=OF_A_BACKFILL if self.backfill else OF_A_REPLAY if self.replay else None,
+            only=self.backfill.only if self.backfill else None,
         )
         if self.backfill is None and self.replay is None:
             start_over(self.pipeline, journal, self.ruling, stand=standing(opening, journal, spark))

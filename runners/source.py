@@ -38,6 +38,8 @@ class Feed:
     no stage pins anything, and none changes rows, which takes more than a description."""
     shares: bool = False
     """Whether a straight batch may be written together with those of other lanes."""
+    whole: bool = False
+    """Whether all that waits in a lane is one batch, whatever the limits."""
     destinations: Callable[[Span], Sequence[str]] | None = None
     """To which destinations a batch goes; by default to all."""
     pins: Callable[[], Mapping[str, JSON]] = dict
@@ -73,7 +75,12 @@ class Source:
     def take(self, lane: str, start: JSON, pace: Pace) -> Span | None:
         """The lane's next batch after `start`, as large as the limits and the pace allow."""
         feed = self._feeds[lane]
-        return feed.backlog.take(feed.lanes[lane], start, pace.limits(lane, self.limits))
+        limits = NO_LIMITS if feed.whole else pace.limits(lane, self.limits)
+        return feed.backlog.take(feed.lanes[lane], start, limits)
+
+    def is_load(self, lane: str) -> bool:
+        """Whether each batch of the lane is a load of its own, so that the one before it has nothing to do with it."""
+        return self._feeds[lane].whole and len(self._feeds) == 1
 
     def shares(self, lane: str) -> bool:
         """Whether the lane's straight batches may be written together with those of others of its origin."""

@@ -44,6 +44,10 @@ class Deduplicate(Stage):
             check_row_expression("sequence_by", self.sequence_by)
 
     @property
+    def may_mix(self) -> bool:
+        return False
+
+    @property
     def repeatable(self) -> bool:
         return self.sequence_by is None or repeatable(self.sequence_by)
 

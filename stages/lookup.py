@@ -97,6 +97,10 @@ class Lookup(Stage):
         return [self.order_by] if isinstance(self.order_by, str) else self.order_by or []
 
     @property
+    def may_mix(self) -> bool:
+        return False
+
+    @property
     def repeatable(self) -> bool:
         """A file may change between two tries; a table's version is pinned."""
         return self.file is None and all(map(repeatable, self._orders))

@@ -56,6 +56,12 @@ class Stage(ABC):
         return None
 
     @property
+    def may_mix(self) -> bool:
+        """Whether what becomes of a row may depend on which others are in its batch, so that Spark's plan is asked. A
+        stage whose documentation says that it looks at one batch answers no."""
+        return self.changes_rows or self.gathers
+
+    @property
     def takes_all(self) -> bool:
         """Whether all rows that come are surely taken, so that they can be counted while they pass. A stage with
         `changes_rows` may be content with some of them, as `exists` is; then they are counted by a query of its own.

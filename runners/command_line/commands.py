@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal
@@ -105,7 +106,9 @@ def validate(with_spark: bool, json: bool, **given: Any) -> None:
     definition = loaded(**given)
     said = explain(definition)
     with hidden(definition.pipeline.secrets):
-        columns = analyse(definition) if with_spark else None
+        analysis = analyse(definition) if with_spark else None
+    columns = analysis.columns if analysis else None
+    said = replace(said, notes=(*said.notes, *(analysis.notes if analysis else ())))
     if json:
         click.echo(printing.as_json({**said.json(), "columns": columns}))
     else:

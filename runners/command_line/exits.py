@@ -12,7 +12,7 @@ OWNED = 4
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 
-BY_CODE = {"DEFINITION": WRONG, "STAGE": WRONG, "REFUSED": WRONG, "OWNED": OWNED}
+BY_CODE = {"DEFINITION": WRONG, "STAGE": WRONG, "AGGREGATE": WRONG, "REFUSED": WRONG, "OWNED": OWNED}
 """The exit code of an error by the error's code; any other error is a failure."""
 BY_STATUS = {"succeeded": 0, "stopped": STOPPED, "failed": FAILED}
 """The exit code of a run by how it ended."""

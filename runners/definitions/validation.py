@@ -20,6 +20,7 @@ from runners.definitions.kinds import Kinds, kind_of
 from runners.definitions.options import options_of
 from runners.definitions.secrets import without
 from runners.line import named
+from runners.mixing import check_mixing, keys_twice, splits_of
 from runners.opening import analysed, line_of, prepared_because
 from runners.pipeline import BatchOptions, Pipeline, SchemaState
 from runners.protected import check_protected
@@ -111,11 +112,21 @@ def explain(definition: Definition, kinds: Kinds | None = None, clock: Clock | N
     return Explanation(**without(pipeline.secrets, vars(said)))
 
 
-def analyse(definition: Definition) -> Mapping[str, str]:
-    """The columns in which rows reach each destination, from Spark; no row is read.
+@dataclass(frozen=True, kw_only=True)
+class Analysis:
+    """What only Spark can say of a definition."""
 
-    Raises `StageError` that names the stage that does not fit what reaches it, and `OriginError` when the place
-    does not exist. Empty when nothing waits from which the columns could be told.
+    columns: Mapping[str, str]
+    """The columns in which rows reach each destination; empty when nothing waits from which they could be told."""
+    notes: tuple[str, ...]
+    """What is easily overlooked."""
+
+
+def analyse(definition: Definition) -> Analysis:
+    """What Spark says of the definition; no row is read.
+
+    Raises `StageError` that names the stage that does not fit what reaches it, `SplitAggregate` for one whose result
+    would be wrong, and `OriginError` when the place does not exist.
     """
     pipeline = definition.pipeline
     spark = own(obtain(pipeline.spark.conf, pipeline.spark.packages), pipeline.run_options.time_zone)
@@ -126,10 +137,12 @@ def analyse(definition: Definition) -> Mapping[str, str]:
         if columns is not None:
             line, whole = line_of(pipeline, origin, named(pipeline.every_destination)), origin.completed(columns)
             found.update({name: schema.toDDL() for name, schema in analysed(spark, whole, line).items()})
-            lines[origin.name or ""], schemas[origin.name or ""] = line, whole
+            lines[origin.name or "origin"], schemas[origin.name or "origin"] = line, whole
     if len(schemas) == len(pipeline.every_origin):
         check_protected(pipeline.protect, spark, lines, schemas)
-    return found
+    told = check_mixing(pipeline, spark, lines, schemas)
+    notes = [f"{name}: {sentence}" for name, sentences in told.items() for sentence in sentences]
+    return Analysis(columns=found, notes=tuple(notes))
 
 
 def _batches(pipeline: Pipeline, kinds: Kinds | None) -> Iterator[str]:
@@ -163,19 +176,20 @@ def _lanes(pipeline: Pipeline) -> int:
 
 
 def _limits(batch: BatchOptions, origin: Origin, of: str, kinds: Kinds | None) -> Iterator[str]:
+    binds = origin.binds if origin.batch == "limited" else frozenset()
     files = min((most for most in (batch.files, getattr(origin, "max_files", None)) if most), default=0)
     limits = {
         "rows": _count(batch.rows, "row") if batch.rows else "",
         "bytes": batch.bytes or "",
         "files": _count(files, "file") if files else "",
     }
-    binding = [said for name, said in limits.items() if said and name in origin.binds]
+    binding = [said for name, said in limits.items() if said and name in binds]
     given = [name for name in limits if getattr(batch, name) != getattr(BatchOptions(), name)]
-    loose = [f"run.batch.{name}" for name in given if limits[name] and name not in origin.binds]
+    loose = [f"run.batch.{name}" for name in given if limits[name] and name not in binds]
     most = f"at most {' and '.join(binding)}" if binding else "all that waits in its lane"
     yield f"A batch{of} holds {most}."
     if loose:
-        can = f"only {' and '.join(sorted(origin.binds))}" if origin.binds else "nothing"
+        can = f"only {' and '.join(sorted(binds))}" if binds else "nothing"
         yield f"{' and '.join(loose)} {_has(loose)} no effect: {can} can limit a batch of {kind_of(origin, kinds)}."
 
 
@@ -263,6 +277,9 @@ def _notes(pipeline: Pipeline) -> Iterator[str]:
     if pipeline.protect:
         shown = "are masked wherever a row is shown; the DLQ keeps them (wherry dlq show FILE --reveal)"
         yield f"The values of {', '.join(pipeline.protect)} {shown}."
+    for origin in pipeline.every_origin:
+        line = line_of(pipeline, origin, named(pipeline.every_destination))
+        yield from keys_twice(pipeline, line, splits_of(pipeline, origin, line))
     for stage in _every_stage(pipeline):
         if isinstance(stage, Deduplicate) and stage.against is not None and lanes > 1:
             yield f"{stage.name}: batches of two lanes do not see each other; a key that is in both may pass twice."

@@ -66,6 +66,7 @@ class Replay:
                 straight=False,
                 foresees=False,
                 shares=False,
+                whole=False,
                 destinations=lambda span: found.wanted[span.end],
             )
 

@@ -35,7 +35,7 @@ METRICS: Mapping[str, tuple[str, str]] = {
     "wherry_dlq_bytes_total": ("counter", "Bytes that the dead letter queue says it wrote."),
     "wherry_dlq_seconds_total": ("counter", "Seconds for which the dead letter queue outlasted its neighbours."),
     "wherry_unbalanced_batches_total": ("counter", "Batches whose counts do not add up, or could not be had."),
-    "wherry_notices_total": ("counter", "What was found at an origin and not read."),
+    "wherry_notices_total": ("counter", "What a person should know of an origin and its stages."),
     "wherry_runs_total": ("counter", "Runs that have ended, by how."),
     "wherry_run_seconds_total": ("counter", "Seconds that runs took."),
     "wherry_run_under_way": ("gauge", "1 while a run is under way."),

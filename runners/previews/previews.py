@@ -120,6 +120,7 @@ class _Look:
                     schema=schema,
                     backlog=backlog,
                     pins=lambda: line.pins(self.spark),
+                    whole=origin.batch == "whole",
                 )
             ],
             limits=limits_of(options),

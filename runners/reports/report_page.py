@@ -130,7 +130,7 @@ def _lanes(report: Mapping[str, JSON]) -> Iterator[str]:
 def _notices(report: Mapping[str, JSON]) -> Iterator[str]:
     notices = [[each] for each in report.get("notices", ())]
     if notices:
-        yield f"<h2>Noticed</h2>{table(['what was found and not read'], notices)}"
+        yield f"<h2>Noticed</h2>{table(['what a person should know'], notices)}"
 
 
 def _definition(run: Mapping[str, JSON], definition: JSON) -> Iterator[str]:

@@ -17,6 +17,8 @@ from origins.files import Files
         ({"format": "xml"}, "format: expected json, csv, parquet, text, got 'xml'"),
         ({"lanes": 0}, "lanes: expected at least 1, got 0"),
         ({"max_files": 0}, "max_files: expected at least 1, got 0"),
+        ({"max_files": 3, "batch": "whole"}, "max_files: expected none beside `batch: whole`, got 3"),
+        ({"batch": "all"}, "batch: expected limited or whole, got 'all'"),
         ({"min_age": "soon"}, "min_age: expected a duration such as"),
         (
             {"metadata": ["file_owner"]},

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from origins.errors import OriginError
+from runners.command_line import cli
 from runners.definitions.definition import load
 from runners.definitions.validation import analyse
-from runners.errors import StageError
+from runners.errors import SplitAggregate, StageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,7 +28,7 @@ def analysed(folder: Path, stages: str, *, schema: str = 'schema: "id long, amou
         f"stages: [{stages}]\n"
         "destinations: [{delta: {path: tables/orders}}, {log: {}, stages: [{select: [id]}]}]\n"
     )
-    return analyse(load(file))
+    return analyse(load(file)).columns
 
 
 def test_the_columns_that_reach_each_destination_are_told(spark: SparkSession, tmp_path: Path) -> None:
@@ -57,6 +58,24 @@ def test_a_stage_that_does_not_fit_is_named(spark: SparkSession, tmp_path: Path,
     with pytest.raises(StageError, match=said) as caught:
         analysed(tmp_path, stages)
     assert "\n" not in caught.value.message
+
+
+COUNTS = "{sql: \"select id, count(*) as n, 'limit' as said from rows group by id\"}"
+
+
+def test_a_stage_that_sees_one_batch_at_a_time_is_told(spark: SparkSession, tmp_path: Path) -> None:
+    """With what to do about it, and refused before a destination that is replaced; text in a statement is no matter."""
+    (tmp_path / "landing").mkdir()
+    analysed(tmp_path, f"{COUNTS}, {{sql: \"select *, 'group by' as `distinct` from rows\"}}")
+    file = tmp_path / "orders.yaml"
+    (note,) = analyse(load(file)).notes
+    assert note.startswith("files: stage 'sql' has an aggregate, and sees one batch at a time; but 'files' may give")
+    file.write_text(file.read_text().replace("path: tables/orders", "path: tables/orders, mode: replace"))
+    with pytest.raises(SplitAggregate, match="'orders' would get a wrong result"):
+        analyse(load(file))
+    assert [cli.execute(["validate", str(file), *more]) for more in ([], ["--spark"])] == [0, 2]
+    file.write_text(file.read_text().replace("format: json}", "format: json}, batch: whole"))
+    assert analyse(load(file)).notes == ()
 
 
 def test_columns_that_cannot_be_told_are_not_guessed(spark: SparkSession, tmp_path: Path) -> None:

@@ -524,6 +524,21 @@ def test_the_first_batch_of_a_run_that_replaces_is_settled_before_another_is_pla
     assert firsts == [True, False, False, False]
 
 
+def test_each_batch_that_is_whole_is_the_first_of_a_load() -> None:
+    """Also behind one that an earlier run carried before it died; of several lanes only the run's first batch is."""
+    firsts = []
+    for lanes, died in ((1, False), (1, True), (2, False)):
+        bench = Bench(lanes=lanes, runners=lanes)
+        assert bench.dispatcher.source is not None
+        feeds = [replace(feed, whole=True) for feed in bench.dispatcher.source.feeds]
+        bench.dispatcher.source = replace(bench.dispatcher.source, feeds=feeds)
+        bench.dispatcher.begun = died
+        bench.turn()
+        bench.turn("0")
+        firsts.append([event.batch.first for event in bench.events if isinstance(event, BatchPlanned)])
+    assert firsts == [[True, True], [True, True], [True, False, False]]
+
+
 class Idling(Going):
     """A run that goes on, and shows an empty batch after a minute in which nothing came."""
 

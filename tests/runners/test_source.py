@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from origins.batch import JSON, Limits, Span
 from origins.origin import Backlog
 from runners.clock import ManualClock
@@ -26,6 +28,24 @@ class Numbers(Backlog):
 def source(backlog: Numbers) -> Source:
     feed = Feed(origin="o", lanes={lane: lane for lane in backlog.lanes}, schema="", backlog=backlog)
     return Source(pipeline="orders", run="r", definition="", destinations=("a",), feeds=[feed])
+
+
+class Counted(Backlog):
+    """Ten rows in every lane."""
+
+    def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
+        begin = start or 0
+        return None if begin == 10 else Span(start=start, end=min(10, begin + (limits.rows or 10)))
+
+
+def test_a_whole_batch_has_no_limits() -> None:
+    """Neither those of the run nor those of its pace."""
+    feed = Feed(origin="o", lanes={"0": "0"}, schema="", backlog=Counted())
+    limited = Source(pipeline="orders", run="r", definition="", destinations=(), feeds=[feed], limits=Limits(rows=3))
+    whole = replace(limited, feeds=[replace(feed, whole=True)])
+    ends = [span.end for source in (limited, whole) if (span := source.take("0", None, Pace(10.0)))]
+    assert ends == [1, 10]
+    assert whole.take("0", 10, Pace()) is None
 
 
 def test_what_waits_behind_the_offsets_is_counted() -> None:

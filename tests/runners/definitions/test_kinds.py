@@ -24,7 +24,7 @@ def test_a_kind_is_described_from_its_dataclass() -> None:
         "header": ("true or false", False, False),
         "rows": ("anything", False, None),
     }
-    assert [option.name for option in kind.beside] == ["name", "lanes", "read", "stages"]
+    assert [option.name for option in kind.beside] == ["name", "lanes", "read", "batch", "stages"]
     assert next(option.text for option in kind.options if option.name == "path") == "Where they lie."
 
 

@@ -137,6 +137,27 @@ def test_which_limits_bind_is_explained(explained: Explained, batch: str, senten
     assert said[:-1] == tuple(sentences)
 
 
+def test_a_whole_batch_is_explained(tmp_path: Path) -> None:
+    """No limit binds it, and a `deduplicate` in front of a table that is replaced then sees every row."""
+    file = tmp_path / "orders.yaml"
+    text = (
+        "name: orders\norigin: {files: {path: landing, format: text}, batch: whole}\n"
+        "stages: [deduplicate: {keys: [value], sequence_by: value}]\n"
+        "destinations: [delta: {path: t, mode: replace}]\nrun: {batch: {files: 7}}\n"
+    )
+    file.write_text(text)
+    whole = explain(load(file))
+    assert whole.batches[:2] == (
+        "A batch holds all that waits in its lane.",
+        "run.batch.files has no effect: nothing can limit a batch of files.",
+    )
+    file.write_text(text.replace(", batch: whole", ""))
+    limited = explain(load(file))
+    assert limited.batches[0] == "A batch holds at most 1GiB and 7 files."
+    twice = "stage 'deduplicate' sees one batch at a time; but 'files' may give several batches."
+    assert [twice in " ".join(said.notes) for said in (whole, limited)] == [False, True]
+
+
 @pytest.mark.promise("SS-14", "SS-15")
 @pytest.mark.parametrize(
     ("run", "lanes", "sentence"),

@@ -1,0 +1,119 @@
+"""From bronze through silver to gold: a table of totals that is replaced is right, or the run is refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from runners.backfill import Backfill
+from runners.errors import PipelineFailed
+from tests.scenarios.conftest import Place
+
+pytestmark = [pytest.mark.spark, pytest.mark.connect]
+
+BRONZE = """
+name: bronze
+origin:
+  files: {path: "landing/*.json", format: json, schema: "id long, at long, borough string"}
+destinations:
+  - delta: {path: tables/bronze}
+run: {batch: {files: 1}}
+"""
+SILVER = """
+name: silver
+origin:
+  delta: {path: tables/bronze}
+destinations:
+  - delta: {path: tables/silver, mode: merge, keys: [id], sequence_by: at}
+"""
+GOLD = """
+name: gold
+origin:
+  ORIGIN
+stages:
+  - sql: "select borough, count(*) as orders from rows group by all"
+destinations:
+  - delta: {path: tables/gold, mode: replace}
+run: {batch: {files: 1}}
+"""
+FILES = 'files: {path: "PATH", format: FORMAT, schema: "id long, at long, borough string"}'
+OF_SILVER = GOLD.replace("ORIGIN", FILES.replace("PATH", "tables/silver/*.parquet").replace("FORMAT", "parquet"))
+OF_LANDING = GOLD.replace("ORIGIN", FILES.replace("PATH", "landing/*.json").replace("FORMAT", "json"))
+OF_BRONZE = GOLD.replace("ORIGIN", "delta: {path: tables/bronze}\n  read: whole")
+
+
+def whole(definition: str) -> str:
+    """The same with all that waits as one batch."""
+    return definition.replace("stages:", "  batch: whole\nstages:", 1)
+
+
+def trip(number: int, borough: str) -> dict[str, Any]:
+    """A trip in a borough."""
+    return {"id": number, "at": number, "borough": borough}
+
+
+def totals(place: Place, table: str = "tables/gold") -> list[tuple[str, int]]:
+    """What gold says of each borough, twice where it says it twice."""
+    return sorted((row["borough"], row["orders"]) for row in place.rows(table))
+
+
+def counted(place: Place, table: str) -> list[tuple[str, int]]:
+    """What gold should say."""
+    return sorted(Counter(row["borough"] for row in place.rows(table)).items())
+
+
+def land(place: Place) -> None:
+    """Three files, in which boroughs come again, and one trip."""
+    place.land("a.json", [trip(1, "Queens"), trip(2, "Bronx"), trip(3, "Queens")])
+    place.land("b.json", [trip(4, "Queens"), trip(5, "Bronx")])
+    place.land("c.json", [trip(6, "Bronx"), {**trip(1, "Bronx"), "at": 9}])
+
+
+def test_totals_over_all_layers_are_right_or_refused(place: Place) -> None:
+    """Over files that come in several batches the run is refused, and with `batch: whole` each group is there once."""
+    land(place)
+    assert place.load(BRONZE).run().batches == 3
+    assert place.load(SILVER).run().balanced is True
+    with pytest.raises(PipelineFailed, match="'gold' would get a wrong result, so no row was read") as failed:
+        place.load(OF_SILVER).run()
+    report = failed.value.report
+    assert report.error is not None
+    assert (report.error.code, report.read, (place.folder / "tables" / "gold").exists()) == ("AGGREGATE", 0, False)
+    report = place.load(whole(OF_SILVER)).run()
+    assert (report.batches, report.balanced, report.notices) == (1, True, ())
+    assert totals(place) == counted(place, "tables/silver") == [("Bronx", 4), ("Queens", 2)]
+    again = place.load().backfill(Backfill(reason="once more"), check=False)
+    assert again.error is not None
+    assert "a backfill carries every old batch by itself" in again.error.message
+
+
+def test_totals_over_a_table_that_is_read_whole_are_right(place: Place) -> None:
+    """Though its rows came in three versions, and a batch holds one file."""
+    land(place)
+    assert place.load(BRONZE).run().batches == 3
+    report = place.load(OF_BRONZE).run()
+    assert (report.batches, report.balanced, report.notices) == (1, True, ())
+    assert totals(place) == counted(place, "tables/bronze") == [("Bronx", 4), ("Queens", 3)]
+
+
+def test_totals_that_are_appended_are_carried_and_told(place: Place) -> None:
+    """The run says once that the aggregate sees one batch at a time, whatever number of batches there is."""
+    land(place)
+    report = place.load(OF_LANDING.replace(", mode: replace", "")).run()
+    assert (report.batches, len(totals(place))) == (3, 5)
+    (notice,) = report.notices
+    assert notice.startswith("files: stage 'sql' has an aggregate, and sees one batch at a time")
+    assert "`batch: whole`" in notice
+
+
+@pytest.mark.long
+def test_every_whole_batch_replaces_the_one_before_it(place: Place) -> None:
+    """Also where a run died behind its batch, and the next one carries what came since."""
+    land(place)
+    place.kill(whole(OF_LANDING), "BatchSettled", 1)
+    assert totals(place) == [("Bronx", 4), ("Queens", 3)]
+    place.land("d.json", [trip(7, "Queens"), trip(8, "Queens")])
+    report = place.load().run()
+    assert (report.batches, report.balanced, totals(place)) == (1, True, [("Queens", 2)])
