@@ -206,8 +206,12 @@ def _answered_of(flight: Flight, decision: Decision, answers: Answers, rules: Ru
 
 
 def _counted(flight: Flight, counted: Counted) -> Step:
+    """The equation of a straight batch that was found. Where its commit brought others as well, what stands behind all
+    stages is what this batch has of it."""
     ((name, written),) = flight.landed.items()
     delivered = counted.left if written.rows is None else written.rows
+    if written.version is not None:
+        flight = replace(flight, landed={name: replace(written, rows=delivered)})
     read = (delivered or 0) if counted.read is None else counted.read
     expected = read if delivered is None else delivered
     branch = Branch(expected=expected, filtered=max(0, read - expected), changed=max(0, expected - read))

@@ -38,7 +38,7 @@ from runners.line import named
 from runners.listeners.herald import Herald
 from runners.listeners.hook import facts_of_end, facts_of_start
 from runners.listeners.scribe import Scribe
-from runners.opening import Opening
+from runners.opening import Opening, line_of
 from runners.owners.company import Company
 from runners.owners.ownership import StateLock, end_orphan, host_identity, process_identity, sweep_locks
 from runners.owners.taking import Taking, kept
@@ -403,7 +403,7 @@ class Run:
         if tenure is not None:
             apart = ahead(spark) if is_connect(spark) else 0.0
             deadline = Deadline(left=tenure.left, secure=tenure.secure, ahead=apart)
-        return Runner(
+        runner = Runner(
             spark=spark,
             group=f"wherry-{self.id}",
             origins=origins,
@@ -419,6 +419,13 @@ class Run:
             explained=self.pipeline.run_options.snapshot,
             deadline=deadline,
         )
+        runner.reading.definition = self.hash
+        runner.reading.before = {
+            name: line_of(self.pipeline, origin, self.destinations)
+            for name, origin in origins.items()
+            if name != REPLAY
+        }
+        return runner
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[Taking | None]:

@@ -89,6 +89,13 @@ def rows_for(settled: Settled, name: str) -> int | None:
     return branch.get("expected")
 
 
+def decided_for(settled: Settled, name: str) -> int:
+    """How many rows were decided for the destination; of a batch of which that was not known, all that were read."""
+    branch: Mapping[str, JSON] = (settled.counts.get("branches") or {}).get(name) or {}
+    rows: int = branch.get("expected", 0)
+    return rows
+
+
 def same_rows(settled: Iterable[Settled]) -> Mapping[str, Sequence[Settled]]:
     """The batches by what they are read from, those of backfills included."""
     found: dict[str, list[Settled]] = {}
