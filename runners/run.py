@@ -107,6 +107,8 @@ class Run:
         self.dispatcher: Dispatcher | None = None
         self.snapshot: Mapping[str, JSON] | None = None
         self.timeline = Timeline(self.clock)
+        self._before: Sequence[Mapping[str, JSON]] = ()
+        """From whom it has taken the pipeline over: they never let it go."""
 
     @property
     def assignment(self) -> str:
@@ -188,6 +190,8 @@ class Run:
         if history is None:
             return row, None
         scribe = scribe_of(history)
+        for owner in self._before:
+            scribe.put(RunRow.killed(owner, self.pipeline.name, self.id))
         scribe.put(row)
         return row, scribe
 
@@ -221,6 +225,7 @@ class Run:
         sweep_locks(self.place.lock, named=[str(owner.get("lock")) for owner in journal.state.owners])
         for owner in before:
             end_orphan(owner)
+        self._before = before
 
     def _carry(
         self, journal: Journal, spark: SparkSession, to_the_end: contextlib.ExitStack

@@ -15,6 +15,7 @@ from runners.offsets import open_plan
 from runners.owners.taking import lives, owner_lives
 from runners.pipeline import Pipeline
 from runners.place import Place, check_pipeline
+from runners.reports.run_history import KILLED
 from runners.session import obtain
 from runners.state import State, is_aside
 
@@ -53,7 +54,7 @@ def status(pipeline: Pipeline, file: str = "FILE", *, definition: str = "") -> d
         },
         "open": [open_plan(state, name) for name, lane in state.lanes.items() if lane.open],
         "dlq": {"rows": refused, "unreplayed": waits},
-        "last_run": state.ended if state.owner is None else None,
+        "last_run": _last_run(state, how),
         "next": _next(how, waits, file),
     }
 
@@ -102,6 +103,22 @@ def _owners(state: State, place: Place) -> list[JSON]:
         }
         for owner in state.owners
     ]
+
+
+def _last_run(state: State, how: str) -> Mapping[str, JSON] | None:
+    """How the last run ended; while one is under way nothing."""
+    if state.owner is None or how == "running":
+        return state.ended if state.owner is None else None
+    owner = state.owner
+    return {
+        "run": owner.get("run"),
+        "status": KILLED,
+        "reason": f"process {owner.get('pid')} on {owner.get('host')} ended without a word",
+        "at": owner.get("heard_at"),
+        "batches": None,
+        "read": None,
+        "error": None,
+    }
 
 
 def _next(how: str, refused: int | None, file: str) -> str:

@@ -342,6 +342,8 @@ def _ended(said: Report) -> str:
 
 
 def _last(run: Mapping[str, JSON]) -> str:
+    if run["status"] == "killed":
+        return f"killed: {run['reason']}; its last word is of {_moment(run['at'])}"
     reason = f" ({run['reason']})" if run["status"] == "stopped" else ""
     return f"{run['status']}{reason} at {_moment(run['at'])}, {batches_of(run['batches'])}, {counted(run['read'])} read"
 
