@@ -152,6 +152,8 @@ class Delivery:
             yield self.words.twice(settled, [*standing, *partly])
         elif standing:
             yield from self._counted(settled, own, standing[0])
+            if standing[0].doubt is not None:
+                yield self.words.doubtful(settled, standing[0].doubt)
         elif expected == 0 or self._excused(settled, own):
             return
         elif writes:

@@ -61,6 +61,13 @@ class Words:
         message = f"{said}: the run that carried it died before it had counted them"
         return self._finding("NOT_PROVED", settled, message, repair)
 
+    def doubtful(self, settled: Settled, doubt: Loss) -> Finding:
+        """Its rows stood in one file with others, and somebody changed rows of that file."""
+        since = "" if doubt.version is None else f" since version {doubt.version}"
+        message = f"it cannot be proved{since} that its rows are there as they came: {doubt.said}"
+        repair = f"Look whether its rows are there. {ACCEPT}"
+        return self._finding("NOT_PROVED", settled, message, repair, version=doubt.version)
+
     def unbalanced(self, settled: Settled, said: str) -> Finding:
         """Its rows do not add up, though the ledger says that they do."""
         repair = f"Compare its rows at the origin with those that are there. {ACCEPT}"
