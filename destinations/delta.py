@@ -356,7 +356,8 @@ class Delta(Destination):
         return Unsure(
             f"{label.destination} cannot say whether it has batch {batch.number} of lane {batch.lane}: {why} "
             f"({self.place}).",
-            hint="Look whether its rows are there, and say so:  --assume delivered  or  --assume missing",
+            hint='Look whether its rows are there, and say so:  wherry run FILE --assume delivered --reason "…"  '
+            'or  wherry run FILE --assume missing --reason "…"',
         )
 
 

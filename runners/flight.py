@@ -172,7 +172,10 @@ def _tripped(flight: Flight, nacks: Sequence[Mapping[str, JSON]], rules: Rules) 
     task = flight.task
     assert isinstance(task, Explain)
     dlq, batch = rules.dlq, flight.plan.batch
-    error: Exception = WindowTripped(batch, place=task.place, window=dlq.window, threshold=dlq.threshold, nacks=nacks)
+    nacked = task.decision.counts.nacked
+    error: Exception = WindowTripped(
+        batch, place=task.place, window=dlq.window, threshold=dlq.threshold, nacks=nacks, nacked=nacked
+    )
     if task.stages:
         error = StageStopped(batch, stages=task.stages, nacks=nacks)
     elif task.code:

@@ -28,6 +28,8 @@ class Said:
     """Of lanes that name what they are read from, what has changed since it was carried, and how."""
     whole: frozenset[str] = field(default_factory=frozenset)
     """The lanes whose batches name what they are read from, each part once (files)."""
+    doubles: Sequence[str] = ()
+    """The destinations in which rows that are carried again are there twice."""
 
     @cached_property
     def counting(self) -> Sequence[Settled]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,10 +17,12 @@ from runners.audits.audit import audited
 from runners.audits.audit_letters import Held, Queue
 from runners.audits.finding import FOUND, Audit, Finding
 from runners.audits.said import Said
+from runners.command_line.printing_audit import problem
 from runners.ledgers.entry import Settled
 from runners.plan import Plan
 from runners.state import Lane, State
 from tests.runners.audits.evidence import batch
+from tests.runners.test_codes import commands_in, parse
 
 NAMES = ("orders", "copy")
 
@@ -473,6 +477,11 @@ def test_a_file_that_changed_after_it_was_carried(world: World) -> None:
     (problem,) = world.audit().problems
     assert (problem.code, problem.number) == ("ORIGIN_CHANGED", 3)
     assert problem.message == "a.json changed after it was carried: it had 1 bytes and now has 2"
+    assert "wherry offsets rewind FILE --batches 2 " in problem.repair
+    world.said = {**world.said, "doubles": ("orders", "copy")}
+    (problem,) = world.audit().problems
+    assert "offsets rewind" not in problem.repair
+    assert "orders and copy would have its rows, and those of the batches behind, twice" in problem.repair
     world.state = {"forgotten": (("0", 3, 4),), "jumps": (("0", 4),)}
     assert world.found() == []
 
@@ -481,8 +490,51 @@ def test_an_offset_that_is_not_where_the_last_batch_ended(world: World) -> None:
     """Somebody wrote in the ledger; or set it, which is no finding."""
     world.lanes["0"] = replace(world.lanes["0"], offset=99)
     assert world.found() == [("GAP", None, "0", 4)]
+    (problem,) = world.audit().problems
+    assert "wherry offsets set FILE --lane 0 --offset 4 " in problem.repair
+    world.said = {"whole": frozenset({"0"})}
+    (problem,) = world.audit().problems
+    assert "offsets set" not in problem.repair
     world.state = {"jumps": (("0", 4),)}
     assert world.found() == []
+
+
+def _broken(change: Callable[[World, str, int], object], world: World) -> None:
+    """The second batch of a destination is broken in this way."""
+    change(world, "orders", 1)
+
+
+def _worlds_of_every_kind() -> Iterator[World]:
+    """Of each kind of thing that can be wrong, one."""
+    changes: list[Callable[[World], object]] = [
+        *(functools.partial(_broken, change) for change in BREAKS.values()),
+        lambda world: _changed(world, "orders", 1, loss=Loss(code="RESTORED", said="x", version=9, whole=True)),
+        lambda world: _changed(world, "orders", 1, doubt=Loss(code="NOT_PROVED", said="x", version=9)),
+        lambda world: _uncounted(world, "0", 1, delivered={"orders": 3, "copy": 3}),
+        lambda world: world.lanes.update({"0": replace(world.lanes["0"], offset={"a": "it's"})}),
+        lambda world: world.settled.pop(1),
+        lambda world: world.settled.append(world.settled[1]),
+        lambda world: setattr(world, "account", {"there": False}),
+        lambda world: setattr(world, "account", {"losses": [Loss(code="LOG_BROKEN", said="x")]}),
+        lambda world: world.held.append(Held(plan="0-p2", lane="0", number=2, rows=2, distinct=1)),
+    ]
+    for change in changes:
+        made = World()
+        for lane, number in itertools.product(("0", "1"), range(1, 4)):
+            made.carry(lane, number)
+        change(made)
+        yield made
+
+
+def test_what_a_finding_says_to_type_can_be_typed() -> None:
+    """Each command parses with its options and values."""
+    found = [finding for world in _worlds_of_every_kind() for finding in world.audit().problems]
+    codes = {finding.code for finding in found}
+    assert codes >= {"NOT_DELIVERED", "GAP", "TABLE_GONE", "NOT_PROVED", "ROWS_GONE", "DLQ_STRAY", "TWICE"}
+    typed = [each for finding in found for each in commands_in(problem(finding, "orders.yaml"))]
+    assert {each.split()[1] for each in typed} == {"repair", "backfill", "offsets"}
+    for each in typed:
+        parse(each)
 
 
 def test_a_finding_has_a_code_that_is_explained() -> None:
