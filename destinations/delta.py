@@ -204,10 +204,12 @@ class Delta(Destination):
         return demanded(self, self._standing(spark).declared(spark), schema)
 
     def write(self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label]) -> Written:
+        from pyspark.errors import AnalysisException
+
         table, key, deadline = self._standing(spark), labels[0].key, labels[0].deadline
         if deadline is not None:
             deadline.secure()
-        rows = self._stamped(rows, labels)
+        columns, rows = self._columns(rows.schema), self._stamped(rows, labels)
         if self.mode == "append" and all(label.few for label in labels):
             written = table.append_here(spark, rows, tag(labels), key, deadline)
             if written is not None:
@@ -216,10 +218,14 @@ class Delta(Destination):
             rows = in_memory(rows)
         with self._turn(table):
             before = table.version
-            insisting(
-                lambda: self._commit(table, rows, labels),
-                lambda: table.written(spark, key, before).version is not None,
-            )
+            try:
+                insisting(
+                    lambda: self._commit(table, rows, labels),
+                    lambda: table.written(spark, key, before).version is not None,
+                )
+            except AnalysisException as error:
+                self._see_whether_it_fits(spark, columns, error)
+                raise
         written = table.written(spark, key, before)
         if self.mode == "merge" and written.version is None:
             return Written(rows=rows.count())  # nothing in the table had to change, so there is no commit that counts
@@ -304,6 +310,17 @@ class Delta(Destination):
             )
         self._held.table = found
         return found
+
+    def _see_whether_it_fits(self, spark: SparkSession, columns: StructType, error: Exception) -> None:
+        """Raise `Misfit` if somebody has changed the table's columns so that these do not fit any more."""
+        found = Table.find(spark, self.sql_name, self.folder)
+        if found is None or self._held.table is None or found.id != self._held.table.id:
+            return
+        self._held.table = found
+        try:
+            self._refuse(unfit(spark, self, columns, found.declared(spark)))
+        except Misfit as misfit:
+            raise misfit from error
 
     def _columns(self, rows: StructType) -> StructType:
         """The columns of a table for such rows."""
