@@ -116,9 +116,9 @@ def _proved(said: Said, name: str, delivery: Delivery, names: Mapping[str, str])
                for plan in said.state.open_plans for own in plan.destinations if names.get(own) == name)  # fmt: skip
     return Proved(
         delivered=sum(delivery.delivered(*pair) or 0 for pair in mine),
-        read=sum(each.counts["read"] for each, _ in mine),
+        read=sum(each.counts.get("read", 0) for each, _ in mine),
         filtered=sum(branch.get("filtered", 0) for branch in branches),
-        nacked=sum(each.counts["nacked"] for each, _ in mine),
+        nacked=sum(each.counts.get("nacked", 0) for each, _ in mine),
         changed=sum(branch.get("changed", 0) for branch in branches),
         owed=owed,
         proved_from=delivery.proved_from,

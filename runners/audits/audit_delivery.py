@@ -36,7 +36,7 @@ class Delivery:
             return None
         found = self._standing(f"{settled.plan}/{own}")
         if not found:
-            return None if self.account_is_silent else 0
+            return None if self.account_is_silent and not self._brought.get(f"{settled.plan}/{own}") else 0
         rows = self._rows(found[0], settled, own)
         return None if rows == _OTHER else rows
 
@@ -55,14 +55,15 @@ class Delivery:
     def unproved(self, settled: Settled, own: str) -> Finding | None:
         """What is said of a batch of which the equation is not proved; None if it is."""
         counts, delivered = settled.counts, self.delivered(settled, own)
-        branch: Mapping[str, int] = (counts.get("branches") or {}).get(own) or {}
-        read = counts["read"] + branch.get("changed", 0)
-        unknown = counts.get("balanced") == "unknown"
+        branch: Mapping[str, int] | None = (counts.get("branches") or {}).get(own)
+        read, unknown = counts.get("read", 0), counts.get("balanced") == "unknown"
         if delivered is None:
             return self.words.unproved(settled, f"the ledger does not say how many of its {read:,} rows came here")
-        gone = branch.get("filtered", 0) + counts["nacked"]
         if unknown and None not in counts["delivered"].values():
             return self.words.unproved(settled, f"{delivered:,} rows came here; how many were read is not known")
+        if branch is None:
+            return None
+        read, gone = read + branch.get("changed", 0), branch.get("filtered", 0) + counts.get("nacked", 0)
         if read == delivered + gone:
             return None
         said = f"{read:,} rows were read, {delivered:,} came here, and {gone:,} were filtered or refused"
