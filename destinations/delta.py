@@ -209,7 +209,7 @@ class Delta(Destination):
         table, key, deadline = self._standing(spark), labels[0].key, labels[0].deadline
         if deadline is not None:
             deadline.secure()
-        columns, rows = self._columns(rows.schema), self._stamped(rows, labels)
+        given, rows = rows, self._stamped(rows, labels)
         if self.mode == "append" and all(label.few for label in labels):
             written = table.append_here(spark, rows, tag(labels), key, deadline)
             if written is not None:
@@ -224,7 +224,7 @@ class Delta(Destination):
                     lambda: table.written(spark, key, before).version is not None,
                 )
             except AnalysisException as error:
-                self._see_whether_it_fits(spark, columns, error)
+                self._see_whether_it_fits(spark, given.schema, error)
                 raise
         written = table.written(spark, key, before)
         if self.mode == "merge" and written.version is None:
@@ -311,14 +311,14 @@ class Delta(Destination):
         self._held.table = found
         return found
 
-    def _see_whether_it_fits(self, spark: SparkSession, columns: StructType, error: Exception) -> None:
-        """Raise `Misfit` if somebody has changed the table's columns so that these do not fit any more."""
+    def _see_whether_it_fits(self, spark: SparkSession, rows: StructType, error: Exception) -> None:
+        """Raise `Misfit` if somebody has changed the table's columns so that such rows do not fit any more."""
         found = Table.find(spark, self.sql_name, self.folder)
         if found is None or self._held.table is None or found.id != self._held.table.id:
             return
         self._held.table = found
         try:
-            self._refuse(unfit(spark, self, columns, found.declared(spark)))
+            self._refuse(unfit(spark, self, self._columns(rows), found.declared(spark)))
         except Misfit as misfit:
             raise misfit from error
 
