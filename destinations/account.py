@@ -13,7 +13,7 @@ class Loss:
     """What took rows away, or harmed them, that a batch had brought."""
 
     code: str
-    """`ROWS_GONE`, `RESTORED`, `FILE_GONE`, `FILE_CHANGED` or `LOG_BROKEN`."""
+    """`ROWS_GONE`, `RESTORED`, `FILE_GONE`, `FILE_CHANGED` or `LOG_BROKEN`; of a doubt `NOT_PROVED`."""
     said: str
     """What happened, as the end of a sentence about the rows."""
     version: int | None = None
@@ -39,6 +39,8 @@ class Brought:
     """The names of the files that it added, where they are those of a table."""
     loss: Loss | None = None
     """What became of the rows, if they are not there any more as they came."""
+    doubt: Loss | None = None
+    """What somebody did to a file that holds these rows and others, where nobody can say whose rows it changed."""
 
     @property
     def key(self) -> str:

@@ -207,10 +207,12 @@ class Delta(Destination):
         return demanded(self, self._standing(spark).declared(spark), schema)
 
     def write(self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label]) -> Written:
+        from pyspark.errors import AnalysisException
+
         table, key, deadline = self._writable(spark), labels[0].key, labels[0].deadline
         if deadline is not None:
             deadline.secure()
-        rows = self._stamped(rows, labels)
+        given, rows = rows, self._stamped(rows, labels)
         if self.mode == "append" and all(label.few for label in labels):
             written = table.append_here(spark, rows, tag(labels), key, deadline)
             if written is not None:
@@ -219,10 +221,14 @@ class Delta(Destination):
             rows = in_memory(rows)
         with self._turn(table):
             before = table.version
-            insisting(
-                lambda: self._commit(table, rows, labels),
-                lambda: table.written(spark, key, before).version is not None,
-            )
+            try:
+                insisting(
+                    lambda: self._commit(table, rows, labels),
+                    lambda: table.written(spark, key, before).version is not None,
+                )
+            except AnalysisException as error:
+                self._see_whether_it_fits(spark, given.schema, error)
+                raise
         written = table.written(spark, key, before)
         if self.mode == "merge" and written.version is None:
             return Written(rows=rows.count())  # nothing in the table had to change, so there is no commit that counts
@@ -326,6 +332,17 @@ class Delta(Destination):
         self._held.own.note(table.log, written.version, labels)
         return written
 
+    def _see_whether_it_fits(self, spark: SparkSession, rows: StructType, error: Exception) -> None:
+        """Raise `Misfit` if somebody has changed the table's columns so that such rows do not fit any more."""
+        found = Table.find(spark, self.sql_name, self.folder)
+        if found is None or self._held.table is None or found.id != self._held.table.id:
+            return
+        self._held.table = found
+        try:
+            self._refuse(unfit(spark, self, self._columns(rows), found.declared(spark)))
+        except Misfit as misfit:
+            raise misfit from error
+
     def _columns(self, rows: StructType) -> StructType:
         """The columns of a table for such rows."""
         from pyspark.sql.types import StringType, StructField
@@ -377,7 +394,8 @@ class Delta(Destination):
         return Unsure(
             f"{label.destination} cannot say whether it has batch {batch.number} of lane {batch.lane}: {why} "
             f"({self.place}).",
-            hint="Look whether its rows are there, and say so:  --assume delivered  or  --assume missing",
+            hint='Look whether its rows are there, and say so:  wherry run FILE --assume delivered --reason "…"  '
+            'or  wherry run FILE --assume missing --reason "…"',
         )
 
 

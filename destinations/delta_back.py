@@ -37,7 +37,8 @@ def put_back(
         raise DestinationError(
             f"The rows of version {first.version} of {table.location} cannot be put back: "
             f"{str(error).splitlines()[0][:300]}",
-            hint="Nothing was written. If a vacuum took the files, carry the batch again with  wherry backfill.",
+            hint="Nothing was written. If a vacuum took the files, carry the batch again:  "
+            "wherry backfill FILE --from N --to N",
         ) from error
     written = table.written(spark, first.key, before)
     return written.rows or 0

@@ -1,11 +1,12 @@
 """Whether a table's files lie on this machine as its log says: each is there, as large, with as many rows, and holds
-values between the same bounds. Its rows are not read.
+values between the same bounds. Rows are read only of files in which somebody changed rows that may be others'.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +19,57 @@ if TYPE_CHECKING:
 
 _SHORT = 24
 """The bytes up to which a text surely stands whole in a file's statistics."""
+_MOST_ROWS = 1_000_000
+"""Of more rows than these no files are compared row by row."""
 
 
 def harm(folder: Path, files: Iterable[Added]) -> dict[str, Loss]:
     """What is wrong with these files of the table in the folder, by their names."""
     found = {file.path: _wrong(place, file) for file in files if (place := _place(folder, file.path)) is not None}
     return {name: loss for name, loss in found.items() if loss is not None}
+
+
+def untouched(folder: Path, before: Sequence[str], after: Sequence[str], mine: Sequence[str]) -> dict[str, bool | None]:
+    """Whether all rows that each of the files `mine` brought are still there as they came. They stood in the files
+    `before` with others, until the files `after` took their place.
+
+    None where that cannot be told: a file is gone or too large, or rows that went look like ours and like others.
+    """
+    told: dict[str, bool | None] = dict.fromkeys(mine)
+    try:
+        were, are = _rows(folder, before), _rows(folder, after)
+        brought = {name: _rows(folder, [name]) for name in mine}
+    except (OSError, ValueError):  # of Arrow's errors each is one of these
+        return told
+    ours = sum(brought.values(), Counter[str]())
+    if ours - were:  # they are written otherwise than they came
+        return told
+    went, others = were - are, were - ours
+    for name, rows in brought.items():
+        alike = [row for row in rows if went[row]]
+        if all(went[row] <= others[row] for row in alike):
+            told[name] = None if alike else True
+        else:
+            told[name] = False
+    return told
+
+
+def _rows(folder: Path, names: Sequence[str]) -> Counter[str]:
+    """The rows of these files and how often each is there. Raises `ValueError` for too many."""
+    from pyarrow import parquet
+
+    found: Counter[str] = Counter()
+    for name in names:
+        place = _place(folder, name)
+        if place is None:
+            raise ValueError(f"{name} does not lie on this machine")
+        with parquet.ParquetFile(place, coerce_int96_timestamp_unit="us") as file:
+            if file.metadata.num_rows + found.total() > _MOST_ROWS:
+                raise ValueError(f"{name} has too many rows")
+            rows = file.read().to_pylist()
+        within = name.rpartition("/")[0]  # the values of a partition stand in no file
+        found.update(f"{within} {sorted((key, repr(each)) for key, each in row.items())}" for row in rows)
+    return found
 
 
 def _place(folder: Path, path: str) -> Path | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote
 
 from destinations.account import Account, Loss
 from destinations.delta_account import Story, harmed, story_of
-from destinations.delta_files import harm
+from destinations.delta_files import harm, untouched
 from destinations.delta_log import Commit, LocalLog, SparkLog, labels_in
 from destinations.delta_table import Table
 from origins.batch import JSON
@@ -51,7 +52,7 @@ def _on_this_machine(folder: Path, mode: str, pipeline: str) -> Account:
     except (OSError, ValueError, KeyError) as error:
         broken = Loss(code="LOG_BROKEN", said=f"its log cannot be read ({error})")
         return Account(place=str(folder), proof="nothing: its log cannot be read", losses=[broken], since=_NEVER)
-    story = story_of(commits, versions, pipeline)
+    story = story_of(commits, versions, pipeline, partial(untouched, folder))
     losses, since = list(story.losses), _since(commits)
     if max((each.number for each in versions), default=-1) != max((each.version for each in commits), default=-1):
         losses.append(Loss(code="LOG_BROKEN", said=f"version {since - 1} of its log is missing"))

@@ -10,6 +10,8 @@ from destinations.destination import Destination
 
 DLQ = "dlq"
 """The name under which nacked rows are delivered."""
+MOST_NACKS = 10_000
+"""How high a threshold may be."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +34,8 @@ class Dlq:
     def __post_init__(self) -> None:
         if self.window < 0:
             raise ValueError(f"window: expected 0 or more rows, got {self.window}")
-        if not 1 <= self.threshold <= 10_000:
-            raise ValueError(f"threshold: expected 1 to 10000 nacks, got {self.threshold}")
+        if not 1 <= self.threshold <= MOST_NACKS:
+            raise ValueError(f"threshold: expected 1 to {MOST_NACKS} nacks, got {self.threshold}")
         if self.destination is not None and (self.destination.replaces or self.destination.ordered):
             raise ValueError("destination: expected one to which rows are only added, such as delta with mode: append")
         for code, limit in self.limits.items():

@@ -164,7 +164,8 @@ class Files(Destination):
             raise Unsure(
                 f"{label.destination} cannot say whether it has batch {label.batch.number} of lane "
                 f"{label.batch.lane}: {folders.root} is gone, or another folder has taken its place.",
-                hint="Look whether its rows are there, and say so:  --assume delivered  or  --assume missing",
+                hint='Look whether its rows are there, and say so:  wherry run FILE --assume delivered --reason "…"  '
+                'or  wherry run FILE --assume missing --reason "…"',
             )
         found = _found(folders, label)
         if found is not None:

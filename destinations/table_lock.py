@@ -47,12 +47,16 @@ def committing(table: Path, patience: float | None = None, *, apart: bool = Fals
     One that does not commit through Spark goes `apart` from all other threads, and does not wait for those that do.
     """
     turns = _turns_at(table)
+    if apart:
+        time.sleep(turns.breath.pause(time.monotonic()))
     held = turns.enter(patience, apart)
     try:
         yield held
     finally:
         if held:
             turns.leave()
+        if apart:
+            turns.breath.ended(time.monotonic())
 
 
 class SparkCommits(ABC):
@@ -112,11 +116,45 @@ def making(table: Path) -> Iterator[None]:
 
 
 @dataclass
+class Breath:
+    """When one that commits every few milliseconds leaves a stranger room.
+
+    A stranger's Spark reads all that came in between and tries again with the next version. As long as another commit
+    comes before it has read them, it never wins.
+    """
+
+    every: float = 1.5
+    """After how many seconds of commits without a gap there is one."""
+    gap: float = 0.1
+    """How many seconds a stranger needs."""
+    _since: float = float("-inf")
+    """When the commits without a gap began."""
+    _last: float = float("-inf")
+    """When the last commit ended."""
+    _until: float = float("-inf")
+    """Until when the last gap is, for all threads."""
+
+    def pause(self, now: float) -> float:
+        """How many seconds to wait before a commit that would begin now."""
+        if now >= self._until:
+            if now - self._last >= self.gap:
+                self._since = now
+            elif now - self._since >= self.every:
+                self._since = self._until = self._last + self.gap
+        return max(0.0, self._until - now)
+
+    def ended(self, now: float) -> None:
+        """A commit has ended."""
+        self._last = now
+
+
+@dataclass
 class _Turns:
     """This process's threads at one table."""
 
     table: Path
     """Its folder is locked by the process that is next, until it has the table."""
+    breath: Breath = field(default_factory=Breath)
     changed: threading.Condition = field(default_factory=threading.Condition)
     inside: int = 0
     taking: bool = False

@@ -12,16 +12,20 @@ from runners.errors import CarryFailed
 _FORGOTTEN = ("INVALID_HANDLE.", "RESPONSE_ALREADY_RECEIVED", "NO_ACTIVE_SESSION")
 _CAME_BETWEEN = "somebody else's commit came in between"
 _CANCELLED = "somebody cancelled the Spark job"
+_GONE = "a file is gone that was there when the batch was described"
 PASSING = {
     _CAME_BETWEEN: (
         "DELTA_CONCURRENT_",
         "DELTA_METADATA_CHANGED",
+        "DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS",
+        "DELTA_PROTOCOL_CHANGED",
         "ConcurrentAppendException",
         "ConcurrentDeleteReadException",
         "ConcurrentDeleteDeleteException",
         "ConcurrentTransactionException",
         "ConcurrentWriteException",
         "MetadataChangedException",
+        "ProtocolChangedException",
         "CommitFailedError",
         "MetadataChanged",
     ),
@@ -32,6 +36,7 @@ PASSING = {
         "BlockMissingException",
     ),
     _CANCELLED: ("SPARK_JOB_CANCELLED", "OPERATION_CANCELED"),
+    _GONE: ("FAILED_READ_FILE.FILE_NOT_EXIST", "DELTA_FILE_NOT_FOUND"),
     "a server is away, restarting or too busy": (
         "TimeoutError",
         "TimeoutException",
@@ -94,6 +99,11 @@ def passing(error: Exception, also: Sequence[str] = ()) -> str | None:
 def came_between(error: Exception) -> bool:
     """Whether a table took another commit than this one, a fence say: nothing is wrong with it."""
     return passing(error) == _CAME_BETWEEN
+
+
+def lost_a_file(error: Exception) -> bool:
+    """Whether somebody took away what was to be read, a vacuum say: what stands there now can be read."""
+    return passing(error) == _GONE
 
 
 def is_cancelled(error: Exception) -> bool:

@@ -1,10 +1,13 @@
-"""What the codes of errors and of refused rows mean, as CODES.md says it to people and `wherry explain` prints it."""
+"""What the codes of errors and of refused rows mean, as CODES.md says it to people and `wherry explain` prints it; and
+what to type next after a run that failed with one.
+"""
 
 from __future__ import annotations
 
 import functools
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 DOCUMENT = Path(__file__).parent / "CODES.md"
@@ -26,3 +29,54 @@ def summary(code: str) -> str:
     first = _SENTENCE.match(said)
     assert first is not None, code
     return f"{first['said']}."
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to type after a run has failed with a code."""
+
+    command: str
+    """With `FILE` in the place of the definition."""
+    first: str = ""
+    """What has to be changed before, in a sentence; without it the command shows more and changes nothing."""
+
+
+_RUN, _PREVIEW, _VALIDATE = "wherry run FILE", "wherry preview FILE", "wherry validate FILE"
+ADVICE: Mapping[str, Advice] = {
+    "WINDOW": Advice(_PREVIEW),
+    "STAGE_STOP": Advice(_PREVIEW),
+    "EXPECTATION": Advice(_PREVIEW),
+    "LIMIT": Advice(_PREVIEW),
+    "CARRY": Advice(_PREVIEW),
+    "UNEXPECTED": Advice(_PREVIEW),
+    "SCHEMA": Advice(_PREVIEW, "Correct the file, or say with on_change what is to be done."),
+    "REFUSED_LATE": Advice(_RUN, "Take back the constraint that refuses the rows."),
+    "STAGE": Advice(f"{_VALIDATE} --spark", "Correct the stage that the error names."),
+    "TABLE": Advice(f"{_VALIDATE} --spark", "Correct the table that the error names, or make it."),
+    "MISFIT": Advice(_RUN, "Change the stages or the table, so that rows and columns fit."),
+    "DEFINITION": Advice(_VALIDATE, "Correct the definition."),
+    "FUNCTION": Advice(_VALIDATE, "Put the function where the definition says it is."),
+    "KIND": Advice(_VALIDATE, "Install what the error names."),
+    "REFUSED": Advice(_RUN, "Say what the error asks for: it names the option."),
+    "ORIGIN": Advice(_RUN, "Put back what is missing at the origin, or correct its place in the definition."),
+    "DESTINATION": Advice(_RUN, "Put the destination back, or make its place usable."),
+    "LEDGER": Advice(_RUN, "Put the ledger back as it was, or give its folder room and rights."),
+    "LOCK": Advice(_RUN, "Make the state's directory writable for this user."),
+    "ACCESS": Advice(_RUN, "Make room, or give this user the right that the error names."),
+    "SESSION": Advice(_RUN, "Make a Spark session again, with the settings and views that it had."),
+    "LATE": Advice(_RUN, "Set a longer run.lease, or give the machine less to do."),
+    "FAILED": Advice(_RUN, "Do what the error says."),
+    "UNSURE": Advice("wherry audit FILE"),
+    "UNBALANCED": Advice("wherry audit FILE"),
+    "SPARK": Advice("wherry doctor"),
+    "OWNED": Advice("wherry status FILE"),
+    "FENCED": Advice("wherry status FILE"),
+    "CONFLICT": Advice("wherry status FILE"),
+    "RUN_FAILED": Advice("wherry status FILE"),
+}
+"""By the code of an error. To run again is advised only where something has to be changed first."""
+
+
+def advice(code: str) -> Advice:
+    """What to type after an error with this code; a code of another version of Wherry is one without its own."""
+    return ADVICE.get(code, ADVICE["FAILED"])

@@ -307,6 +307,9 @@ class Dispatcher:
         self.watches[flight.plan.batch.plan].carried(flight.task, outcome, self.clock.elapsed())
         step = self._rested(after(flight, outcome, self._rules()), self.clock.elapsed())
         self.flights[lane] = step.flight
+        if flight.begun and any(entry.kind == "cancel" for entry in step.entries):
+            self.exhausted.discard(lane)  # it is planned once more
+            self.begun = self.begun and not flight.plan.batch.first
         return step
 
     def _rules(self) -> Rules:

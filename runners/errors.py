@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from destinations.dlq import DLQ
+from destinations.dlq import DLQ, MOST_NACKS
 from origins.batch import JSON, Batch
 from origins.errors import WherryError
 
@@ -22,7 +22,14 @@ class WindowTripped(WherryError):
     batch: Batch
 
     def __init__(
-        self, batch: Batch, *, place: int, window: int, threshold: int, nacks: Sequence[Mapping[str, JSON]]
+        self,
+        batch: Batch,
+        *,
+        place: int,
+        window: int,
+        threshold: int,
+        nacks: Sequence[Mapping[str, JSON]],
+        nacked: int = 1,
     ) -> None:
         counted = "1 nack" if threshold == 1 else f"{threshold} nacks"
         rows = "row" if window == 1 else f"{window} rows"
@@ -37,12 +44,20 @@ class WindowTripped(WherryError):
             "\n".join([*lines, *_examples(nacks)]),
             hint="see it       wherry preview FILE\n"
             "let it pass  wherry run FILE --set dlq.window=0  (this run only; refused rows go to the DLQ)\n"
-            "for good     dlq: {window: 1000, threshold: 50}  in the definition",
+            f"for good     dlq: {_wider(window, threshold, nacked)}  in the definition",
         )
         self.batch = batch
         self.stage = nacks[0]["stage"] if nacks else None
         self.rows = [nack["row"] for nack in nacks]
         """The refused rows, the one that tripped it first."""
+
+
+def _wider(window: int, threshold: int, nacked: int) -> str:
+    """A window that a batch with so many nacks does not trip, where this one tripped. It is as long, unless that was
+    the first nack at once."""
+    rows = max(window, 1_000) if window == 1 else window
+    nacks = max(2 * threshold, threshold + nacked, 50 if window == 1 else 0)
+    return f"{{window: {rows}, threshold: {nacks}}}" if nacks <= min(rows, MOST_NACKS) else "{window: 0}"
 
 
 class StageStopped(WherryError):

@@ -10,7 +10,7 @@ from destinations.destination import Identity, Written
 from destinations.dlq import DLQ, Dlq
 from origins.batch import JSON
 from runners.blame import of_a_value
-from runners.causes import came_between, unanswered
+from runners.causes import came_between, lost_a_file, unanswered
 from runners.counts import Branch, Counts
 from runners.errors import LimitTripped, RefusedLate, StageStopped, Unbalanced, WindowTripped
 from runners.ledgers.entry import Entry
@@ -73,6 +73,8 @@ class Flight:
     """The destination whose write refused rows that were decided for it, if there is one."""
     again: bool = False
     """Whether it is decided once more though the DLQ has rows of it."""
+    stale: bool = False
+    """Whether what it was planned with may be gone: if nobody has it, it is planned anew."""
     tried: int = 0
     """How often it was tried again, by earlier runs too."""
     since: float | None = None
@@ -172,7 +174,10 @@ def _tripped(flight: Flight, nacks: Sequence[Mapping[str, JSON]], rules: Rules) 
     task = flight.task
     assert isinstance(task, Explain)
     dlq, batch = rules.dlq, flight.plan.batch
-    error: Exception = WindowTripped(batch, place=task.place, window=dlq.window, threshold=dlq.threshold, nacks=nacks)
+    nacked = task.decision.counts.nacked
+    error: Exception = WindowTripped(
+        batch, place=task.place, window=dlq.window, threshold=dlq.threshold, nacks=nacks, nacked=nacked
+    )
     if task.stages:
         error = StageStopped(batch, stages=task.stages, nacks=nacks)
     elif task.code:
@@ -185,7 +190,8 @@ def _answered(flight: Flight, answers: Answers, rules: Rules) -> Step:
     if flight.decision is not None:
         return _answered_of(flight, flight.decision, answers, rules)
     if not answers.found:
-        return Step(flight=replace(flight, task=Carry(plan=flight.plan))) if flight.begun else _cancel(flight)
+        anew = flight.stale or not flight.begun
+        return _cancel(flight) if anew else Step(flight=replace(flight, task=Carry(plan=flight.plan)))
     (written,) = answers.found.values()
     return Step(flight=replace(flight, landed=answers.found, task=Count(plan=flight.plan, written=written)))
 
@@ -206,8 +212,12 @@ def _answered_of(flight: Flight, decision: Decision, answers: Answers, rules: Ru
 
 
 def _counted(flight: Flight, counted: Counted) -> Step:
+    """The equation of a straight batch that was found. Where its commit brought others as well, what stands behind all
+    stages is what this batch has of it."""
     ((name, written),) = flight.landed.items()
     delivered = counted.left if written.rows is None else written.rows
+    if written.version is not None:
+        flight = replace(flight, landed={name: replace(written, rows=delivered)})
     read = (delivered or 0) if counted.read is None else counted.read
     expected = read if delivered is None else delivered
     branch = Branch(expected=expected, filtered=max(0, read - expected), changed=max(0, expected - read))
@@ -364,8 +374,10 @@ def _failed(flight: Flight, error: Exception, rules: Rules) -> Step:
         return _tripped(flight, (), rules)
     if isinstance(task, Deliver):
         return _delivered(flight, Landed(written={}, failed=dict.fromkeys(task.names, error)), rules)
-    again = _asking(flight, [error]) if isinstance(task, Carry) else task
-    return Step(flight=replace(flight, task=None), error=error, again=again)
+    stale = bool(flight.begun and flight.plan.pins and not flight.again) and isinstance(task, Carry | Prepare)
+    stale = stale and lost_a_file(error)
+    again = _asking(flight, [error]) if stale or isinstance(task, Carry) else task
+    return Step(flight=replace(flight, task=None, stale=stale), error=error, again=again)
 
 
 def rested(flight: Flight, again: Task, *, now: float, until: float) -> Flight:

@@ -136,7 +136,7 @@ def plan_set(pipeline: Pipeline, lane: str, offset: JSON) -> Move:
     if owner is not None and owner.keeps_parts:
         raise Refusal(
             "This origin knows what it carried by name and not by one offset, so no offset can be set.",
-            hint="Use  wherry offsets rewind --batches N  or  wherry offsets reset.",
+            hint="Use  wherry offsets rewind FILE --batches N  or  wherry offsets reset FILE",
         )
     with _ledger(pipeline) as journal:
         state = journal.state

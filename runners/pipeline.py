@@ -361,22 +361,34 @@ class Pipeline:
         """The newest runs, the newest first; `run` is how the name of one begins. With `report` what each reported,
         with `archived` also those that are older than `run.history`, without what they reported.
 
+        The status of one is `running`, `succeeded`, `failed`, `stopped`, or `killed` where its process ended without a
+        word: another run took over, or the ledger shows that it lives no more.
+
         Raises `Refusal` where no run history is kept.
         """
         from runners.definitions.definition import of
         from runners.errors import Refusal
+        from runners.journal import Journal
         from runners.place import Place
-        from runners.reports.run_history import Wanted
+        from runners.reports.run_history import MOST_BEGUN, Wanted, fates
         from runners.session import obtain, own
 
         pipeline = of(self).pipeline
-        history = Place.of(pipeline).history(
-            pipeline, lambda: own(obtain(pipeline.spark.conf, pipeline.spark.packages))
-        )
+        place = Place.of(pipeline)
+
+        def spark() -> SparkSession:
+            return own(obtain(pipeline.spark.conf, pipeline.spark.packages))
+
+        history = place.history(pipeline, spark)
         if history is None:
             raise Refusal(f"{pipeline.name} keeps no run history: run.history is 0s.")
-        wanted = Wanted(status=status, since=since, run=run, limit=limit, report=report, archived=archived)
-        return history.runs(wanted)
+        begun = history.runs(Wanted(status="running", limit=MOST_BEGUN, archived=archived))
+        known: Mapping[str, str] = {}
+        if begun:  # the ledger is read behind them, so that a run that begins meanwhile is not taken for a dead one
+            known = fates(begun, Journal(place.ledger(spark() if place.needs_spark else None)).state, place)
+        return history.runs(
+            Wanted(status=status, since=since, run=run, limit=limit, report=report, archived=archived, fates=known)
+        )
 
     def lanes(self) -> Lanes:
         """How far every lane is, and what is open; in a notebook a table."""

@@ -36,6 +36,10 @@ class Reading:
     """By all names that they have or had."""
     lines: Mapping[str, Line] = field(default_factory=dict)
     """The stages of each origin's rows, once the run is open."""
+    definition: str = ""
+    """The hash of the definition that this run carries with."""
+    before: Mapping[str, Line] = field(default_factory=dict)
+    """The same stages before the run is open, without what destinations demand."""
     _differing: set[str] = field(default_factory=set)
     """The origins of which a stage asks what differs from batch to batch."""
 
@@ -53,6 +57,11 @@ class Reading:
         if not is_replay(plan.batch.lane):
             return line
         return replace(line, branches={name: line.branches[name] for name in plan.destinations})
+
+    def is_known(self, plan: Plan) -> bool:
+        """Whether the stages that the batch was planned with are those of this run."""
+        origin = plan.batch.origin
+        return plan.batch.definition == self.definition and (origin in self.lines or origin in self.before)
 
     def is_few(self, plan: Plan) -> bool:
         """Whether the batch's rows are surely few, behind all stages as well."""
@@ -83,7 +92,7 @@ class Reading:
         from runners.counting import Tally
         from stages.rows import Straight
 
-        batch, line = plan.batch, self.lines[plan.batch.origin]
+        batch, line = plan.batch, self.lines.get(plan.batch.origin) or self.before[plan.batch.origin]
         tally = Tally.of(line, self.origin(batch).count(own(batch)))
         rows = Straight.begin(self.fetched(spark, batch), columns(batch), labels_of(batch), tally.observe)
         return passing(rows, line.common, plan.pins).frame, tally

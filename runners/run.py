@@ -39,7 +39,7 @@ from runners.listeners.herald import Herald
 from runners.listeners.hook import facts_of_end, facts_of_start
 from runners.listeners.scribe import Scribe
 from runners.mixing import OF_A_BACKFILL, OF_A_REPLAY
-from runners.opening import Opening, standing
+from runners.opening import Opening, line_of, standing
 from runners.owners.company import Company
 from runners.owners.ownership import StateLock, end_orphan, host_identity, process_identity, sweep_locks
 from runners.owners.taking import Taking, kept
@@ -108,6 +108,8 @@ class Run:
         self.dispatcher: Dispatcher | None = None
         self.snapshot: Mapping[str, JSON] | None = None
         self.timeline = Timeline(self.clock)
+        self._before: Sequence[Mapping[str, JSON]] = ()
+        """From whom it has taken the pipeline over: they never let it go."""
 
     @property
     def assignment(self) -> str:
@@ -189,6 +191,8 @@ class Run:
         if history is None:
             return row, None
         scribe = scribe_of(history)
+        for owner in self._before:
+            scribe.put(RunRow.killed(owner, self.pipeline.name, self.id))
         scribe.put(row)
         return row, scribe
 
@@ -222,6 +226,7 @@ class Run:
         sweep_locks(self.place.lock, named=[str(owner.get("lock")) for owner in journal.state.owners])
         for owner in before:
             end_orphan(owner)
+        self._before = before
 
     def _carry(
         self, journal: Journal, spark: SparkSession, to_the_end: contextlib.ExitStack
@@ -408,7 +413,7 @@ class Run:
         if tenure is not None:
             apart = ahead(spark) if is_connect(spark) else 0.0
             deadline = Deadline(left=tenure.left, secure=tenure.secure, ahead=apart)
-        return Runner(
+        runner = Runner(
             spark=spark,
             group=f"wherry-{self.id}",
             origins=origins,
@@ -425,6 +430,13 @@ class Run:
             explained=self.pipeline.run_options.snapshot,
             deadline=deadline,
         )
+        runner.reading.definition = self.hash
+        runner.reading.before = {
+            name: line_of(self.pipeline, origin, self.destinations)
+            for name, origin in origins.items()
+            if name != REPLAY
+        }
+        return runner
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[Taking | None]:

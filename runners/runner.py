@@ -423,13 +423,13 @@ class Runner:
     def _count(self, spark: SparkSession, task: Count) -> Counted:
         batch = task.plan.batch
         try:
-            # While an earlier run's batches are finished, no stages are open yet.
-            known = batch.origin in self.reading.lines
-            left = self.reading.straight(spark, task.plan)[0].count() if known and task.written.rows is None else None
-            return Counted(read=self.reading.fetched(spark, batch).count(), left=left)
+            read = self.reading.fetched(spark, batch).count()
         except OriginError as error:
             log.warning("batch %s of lane %s was delivered; its rows as read: %s", batch.number, batch.lane, error)
             return Counted(read=None)
+        if task.written.rows is not None or not self.reading.is_known(task.plan):
+            return Counted(read=read)
+        return Counted(read=read, left=self.reading.straight(spark, task.plan)[0].count())
 
     def _explain(self, spark: SparkSession, task: Explain) -> Explained:
         from pyspark.sql import functions as F

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -9,12 +10,14 @@ from destinations.dead_letters import asked, count_dead_letters
 from destinations.destination import Destination
 from origins.batch import JSON
 from runners.clock import Clock
+from runners.codes import Advice, advice
 from runners.dlq.letters import decided
 from runners.journal import Journal
 from runners.offsets import open_plan
 from runners.owners.taking import lives, owner_lives
 from runners.pipeline import Pipeline
 from runners.place import Place, check_pipeline
+from runners.reports.run_history import KILLED
 from runners.session import obtain
 from runners.state import State, is_aside
 
@@ -23,10 +26,10 @@ if TYPE_CHECKING:
 
 
 def status(pipeline: Pipeline, file: str = "FILE", *, definition: str = "") -> dict[str, JSON]:
-    """`{"pipeline", "state", "owner", "lanes", "open", "dlq", "last_run", "next"}`; `next` is what to type.
-    Where several runs share the lanes, `owners` has each of them, with its `lanes` and whether it `lives`.
-    `differs` says that one goes by another definition than the one of which this is the hash, and `stopping` why
-    somebody asked the run under way to stop."""
+    """`{"pipeline", "state", "owner", "lanes", "open", "dlq", "last_run", "first", "next"}`; `next` is what to type,
+    and `first` what has to be changed before. Where several runs share the lanes, `owners` has each of them, with its
+    `lanes` and whether it `lives`. `differs` says that one goes by another definition than the one of which this is the
+    hash, and `stopping` why somebody asked the run under way to stop."""
     place = Place.of(pipeline)
 
     def spark() -> SparkSession:
@@ -39,6 +42,8 @@ def status(pipeline: Pipeline, file: str = "FILE", *, definition: str = "") -> d
     dlq = pipeline.dlq.destination or place.dlq()
     refused = count_dead_letters(dlq, spark)
     waits = _waits(refused, dlq, spark, journal) if refused else refused
+    last = _last_run(state, how)
+    coming = _next(how, last, waits)
     return {
         "pipeline": pipeline.name,
         "state": how,
@@ -53,8 +58,9 @@ def status(pipeline: Pipeline, file: str = "FILE", *, definition: str = "") -> d
         },
         "open": [open_plan(state, name) for name, lane in state.lanes.items() if lane.open],
         "dlq": {"rows": refused, "unreplayed": waits},
-        "last_run": state.ended if state.owner is None else None,
-        "next": _next(how, waits, file),
+        "last_run": last,
+        "first": coming.first,
+        "next": coming.command.replace("FILE", shlex.quote(file)),
     }
 
 
@@ -104,9 +110,25 @@ def _owners(state: State, place: Place) -> list[JSON]:
     ]
 
 
-def _next(how: str, refused: int | None, file: str) -> str:
-    if how in ("never_run", "failed", "stopped"):
-        return f"wherry run {file}"
+def _last_run(state: State, how: str) -> Mapping[str, JSON] | None:
+    """How the last run ended; while one is under way nothing."""
+    if state.owner is None or how == "running":
+        return state.ended if state.owner is None else None
+    owner = state.owner
+    return {
+        "run": owner.get("run"),
+        "status": KILLED,
+        "reason": f"process {owner.get('pid')} on {owner.get('host')} ended without a word",
+        "at": owner.get("heard_at"),
+        "batches": None,
+        "read": None,
+        "error": None,
+    }
+
+
+def _next(how: str, last: Mapping[str, JSON] | None, refused: int | None) -> Advice:
     if how == "running":
-        return f"wherry status {file}"
-    return f"wherry dlq show {file}" if refused else f"wherry run {file}"
+        return Advice("wherry status FILE")
+    if how == "failed" and last is not None and last.get("error"):
+        return advice(last["error"]["code"])
+    return Advice("wherry dlq show FILE" if how == "idle" and refused else "wherry run FILE")

@@ -11,7 +11,8 @@ from runners.audits.audit_letters import Queue, letters_of
 from runners.audits.audit_spans import spans_of
 from runners.audits.finding import Audit, Finding, Proved
 from runners.audits.grouping import grouped
-from runners.audits.said import Said, meant_for, rows_for
+from runners.audits.said import Said, meant_for
+from runners.ledgers.entry import Settled
 
 NO_PROOF = "nothing: it does not remember its batches, so what the ledger says is all there is"
 
@@ -25,6 +26,14 @@ def audited(said: Said, accounts: Mapping[str, Account | None], names: Mapping[s
         *_open(said, deliveries),
         *(finding for each in deliveries.values() for finding in each.findings()),
         *letters_of(said, queue),
+    ]
+    known = {(plan, finding.destination) for finding in found for plan in finding.plans}
+    elsewhere = {finding.destination for finding in found if finding.code in ("REPLACED", "TABLE_GONE")}
+    found += [
+        finding
+        for name, each in deliveries.items()
+        for finding in (_unproved(said, name, each, names) if name not in elsewhere else ())
+        if not {(finding.plans[0], name), (finding.plans[0], None)} & known
     ]
     accepted = said.state.accepted
     return Audit(
@@ -88,16 +97,28 @@ def _open(said: Said, deliveries: Mapping[str, Delivery]) -> Iterator[Finding]:
             )
 
 
+def _meant(said: Said, name: str, delivery: Delivery, names: Mapping[str, str]) -> Iterator[tuple[Settled, str]]:
+    """The batches whose rows are to be at the destination, each with the name that it had then."""
+    mine = ((each, own) for each in said.counting for own in meant_for(each) if names.get(own) == name)
+    return (pair for pair in mine if delivery.counts(*pair))
+
+
+def _unproved(said: Said, name: str, delivery: Delivery, names: Mapping[str, str]) -> Iterator[Finding]:
+    """Batches of which it cannot be shown that read = delivered + filtered + nacked."""
+    found = (delivery.unproved(*pair) for pair in _meant(said, name, delivery, names))
+    yield from (finding for finding in found if finding is not None)
+
+
 def _proved(said: Said, name: str, delivery: Delivery, names: Mapping[str, str]) -> Proved:
-    mine = [(each, own) for each in said.counting for own in meant_for(each) if names.get(own) == name]
+    mine = list(_meant(said, name, delivery, names))
     branches = [(each.counts.get("branches") or {}).get(own) or {} for each, own in mine]
-    shown = [delivery.shown(each, own) for each, own in mine]
-    told = [rows_for(each, own) for each, own in mine]
     owed = sum(plan.published and not delivery.has(f"{plan.batch.plan}/{own}")
                for plan in said.state.open_plans for own in plan.destinations if names.get(own) == name)  # fmt: skip
     return Proved(
-        delivered=sum((said_so or 0) if seen is None else seen for seen, said_so in zip(shown, told, strict=True)),
+        delivered=sum(delivery.delivered(*pair) or 0 for pair in mine),
+        read=sum(each.counts.get("read", 0) for each, _ in mine),
         filtered=sum(branch.get("filtered", 0) for branch in branches),
+        nacked=sum(each.counts.get("nacked", 0) for each, _ in mine),
         changed=sum(branch.get("changed", 0) for branch in branches),
         owed=owed,
         proved_from=delivery.proved_from,

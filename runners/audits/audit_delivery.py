@@ -8,8 +8,11 @@ from functools import cached_property
 from destinations.account import Account, Brought
 from runners.audits.audit_words import Words
 from runners.audits.finding import Finding
-from runners.audits.said import Said, meant_for, rows_for, rows_of, same_rows
+from runners.audits.said import Said, decided_for, meant_for, rows_for, rows_of, same_rows
 from runners.ledgers.entry import Settled
+
+_OTHER = -1
+"""What a batch's rows are in a write whose number of rows is another one than the ledger's."""
 
 
 class Delivery:
@@ -29,13 +32,42 @@ class Delivery:
 
     def shown(self, settled: Settled, own: str) -> int | None:
         """How many rows of the batch it shows; None where it can show nothing of it."""
-        expected = rows_for(settled, own)
-        if self.account is None or not self._reaches(settled) or expected == 0:
+        if self.account is None or not self._reaches(settled) or rows_for(settled, own) == 0:
             return None
         found = self._standing(f"{settled.plan}/{own}")
         if not found:
-            return 0
-        return self._rows(found[0], expected)
+            return None if self.account_is_silent and not self._brought.get(f"{settled.plan}/{own}") else 0
+        rows = self._rows(found[0], settled, own)
+        return None if rows == _OTHER else rows
+
+    def delivered(self, settled: Settled, own: str) -> int | None:
+        """How many rows of the batch it has: by what it shows, else by the ledger's word; None where neither says."""
+        shown = self.shown(settled, own)
+        return rows_for(settled, own) if shown is None else shown
+
+    def counts(self, settled: Settled, own: str) -> bool:
+        """Whether the batch's rows are to be here, in this batch's name: it is not on its way, and no later one brought
+        the same rows again."""
+        return not self._open(settled, own) and (
+            bool(self._standing(f"{settled.plan}/{own}")) or not self._covered(settled)
+        )
+
+    def unproved(self, settled: Settled, own: str) -> Finding | None:
+        """What is said of a batch of which the equation is not proved; None if it is."""
+        counts, delivered = settled.counts, self.delivered(settled, own)
+        branch: Mapping[str, int] | None = (counts.get("branches") or {}).get(own)
+        read, unknown = counts.get("read", 0), counts.get("balanced") == "unknown"
+        if delivered is None:
+            return self.words.unproved(settled, f"the ledger does not say how many of its {read:,} rows came here")
+        if unknown and None not in counts["delivered"].values():
+            return self.words.unproved(settled, f"{delivered:,} rows came here; how many were read is not known")
+        if branch is None:
+            return None
+        read, gone = read + branch.get("changed", 0), branch.get("filtered", 0) + counts.get("nacked", 0)
+        if read == delivered + gone:
+            return None
+        said = f"{read:,} rows were read, {delivered:,} came here, and {gone:,} were filtered or refused"
+        return self.words.unproved(settled, said) if unknown else self.words.unbalanced(settled, said)
 
     @property
     def proved_from(self) -> Mapping[str, int] | None:
@@ -120,7 +152,9 @@ class Delivery:
         if len(standing) > 1 or (standing and partly):
             yield self.words.twice(settled, [*standing, *partly])
         elif standing:
-            yield from self._counted(settled, standing[0], expected)
+            yield from self._counted(settled, own, standing[0])
+            if standing[0].doubt is not None:
+                yield self.words.doubtful(settled, standing[0].doubt)
         elif expected == 0 or self._excused(settled, own):
             return
         elif writes:
@@ -129,8 +163,8 @@ class Delivery:
             rows = "its rows" if expected is None else f"{expected:,} rows"
             yield self.words.undelivered(settled, rows)
 
-    def _counted(self, settled: Settled, brought: Brought, expected: int | None) -> Iterator[Finding]:
-        rows = self._rows(brought, expected)
+    def _counted(self, settled: Settled, own: str, brought: Brought) -> Iterator[Finding]:
+        expected, rows = rows_for(settled, own), self._rows(brought, settled, own)
         if brought.listed is not None and brought.rows is not None and brought.listed != brought.rows:
             said = f"its commit says {brought.rows:,} rows, and the files that it names have {brought.listed:,}"
             yield self.words.miscounted(settled, said)
@@ -138,20 +172,23 @@ class Delivery:
             said = f"the ledger says that {expected:,} rows were delivered, and its commit has {brought.rows:,}"
             yield self.words.miscounted(settled, said)
 
-    def _rows(self, brought: Brought, expected: int | None) -> int | None:
-        """The rows of one batch in a write that may have brought several."""
+    def _rows(self, brought: Brought, settled: Settled, own: str) -> int | None:
+        """The rows of one batch in a write that may have brought several; `_OTHER` where the ledger's figures of these
+        do not make the write's. A batch that has none has what was decided for it, if all together make the write's."""
         if len(brought.together) < 2:
             return brought.rows
-        others = [self._expected.get(key) for key in brought.together]
-        told = [rows for rows in others if rows is not None]
-        whole = len(told) == len(others) and sum(told) == brought.rows
-        return expected if whole or len(told) < len(others) else -1
+        expected = rows_for(settled, own)
+        others = [self._meant.get(key) for key in brought.together]
+        known = [(rows_for(*pair), decided_for(*pair)) for pair in others if pair is not None]
+        if len(known) < len(others) or brought.rows is None:
+            return expected
+        if sum((decided if rows is None else rows) for rows, decided in known) == brought.rows:
+            return decided_for(settled, own) if expected is None else expected
+        return _OTHER if all(rows is not None for rows, _ in known) else expected
 
     @cached_property
-    def _expected(self) -> Mapping[str, int | None]:
-        return {
-            f"{settled.plan}/{own}": rows_for(settled, own) for lane in self._lanes.values() for settled, own in lane
-        }
+    def _meant(self) -> Mapping[str, tuple[Settled, str]]:
+        return {f"{settled.plan}/{own}": (settled, own) for lane in self._lanes.values() for settled, own in lane}
 
     def _excused(self, settled: Settled, own: str) -> bool:
         """Whether nobody has to show the batch: its history is over, it was rewound, carried again, or is under way."""

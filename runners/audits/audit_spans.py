@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import itertools
 import json
+import shlex
 from collections.abc import Iterator, Sequence
 
 from origins.batch import JSON
-from runners.audits.finding import Finding
+from runners.audits.finding import ACCEPT, Finding
 from runners.audits.said import Said
 from runners.ledgers.entry import Settled
 from runners.state import is_aside
 
 _GAP = (
-    "Nobody set the offset there, so the ledger was changed or put together from two states. See where it is with "
-    "wherry offsets show FILE --json; carry what was left out with wherry offsets rewind."
+    "Nobody set the offset there, so the ledger was changed or put together from two states. Put the newest ledger "
+    "back from a backup. Where the lane is:  wherry offsets show FILE --json"
 )
 _TWICE = (
     "The rows between are in the destinations twice, unless these merge. Take them out by hand; "
@@ -62,7 +63,7 @@ def _chain(said: Said, lane: str, batches: Sequence[Settled]) -> Iterator[Findin
                 plans=[each.plan],
                 message=f"it begins at {_text(start)} and not {behind}: "
                 + ("what lies between was carried twice" if again else "what lies between was never carried"),
-                repair=_TWICE if again else _GAP,
+                repair=_TWICE if again else f"{_GAP}\n{ACCEPT}",
             )
         end, number = each.span["end"], each.number
         ends.add(_text(end))
@@ -75,7 +76,7 @@ def _chain(said: Said, lane: str, batches: Sequence[Settled]) -> Iterator[Findin
             number=number,
             plans=[batches[-1].plan],
             message=f"the lane's offset is {_text(offset)}, and its last batch ends at {_text(end)}",
-            repair=_GAP,
+            repair=f"{_GAP}\n{ACCEPT if lane in said.whole else _goes_back(lane, end)}",
         )
 
 
@@ -112,10 +113,27 @@ def _changed(said: Said) -> Iterator[Finding]:
                     number=each.number,
                     plans=[each.plan],
                     message=f"{names[0]}{more} changed after it was carried: {changed[names[0]]}",
-                    repair="It is not read again by itself. Give what is new a name of its own, or carry all behind it "
-                    "again:  wherry offsets rewind FILE --batches N\nIf what was carried is right:  "
-                    'wherry repair FILE --accept ID --reason "…"',
+                    repair=_again(said, each),
                 )
+
+
+def _goes_back(lane: str, end: JSON) -> str:
+    """What carries all that is behind this offset, and nothing else."""
+    where, offset = shlex.quote(lane), shlex.quote(_text(end))
+    command = f'wherry offsets set FILE --lane {where} --offset {offset} --reason "…"'
+    return f"Or carry what was left out, and nothing else:  {command}"
+
+
+def _again(said: Said, settled: Settled) -> str:
+    """What to do about a file that changed after it was carried."""
+    new = "It is not read again by itself. Put the rows that are new into a file of their own: the next run carries it."
+    behind = [each for each in said.lanes[settled.lane] if each.number >= settled.number and said.state.carried(each)]
+    rewind = f'Or carry it and all behind it again:  wherry offsets rewind FILE --batches {len(behind)} --reason "…"'
+    if said.doubles:
+        rewind = (
+            f"Do not rewind: {' and '.join(said.doubles)} would have its rows, and those of the batches behind, twice."
+        )
+    return f"{new}\n{rewind}\n{ACCEPT}"
 
 
 def _span(settled: Settled) -> str:

@@ -55,6 +55,24 @@ class Words:
         repair = f"Compare it with its origin: somebody wrote in the ledger or in the table's log. {ACCEPT}"
         return self._finding("MISCOUNT", settled, said, repair)
 
+    def unproved(self, settled: Settled, said: str) -> Finding:
+        """Nobody can say whether all of it is here."""
+        repair = f"Compare its rows at the origin with those that are there. {ACCEPT}"
+        message = f"{said}: the run that carried it died before it had counted them"
+        return self._finding("NOT_PROVED", settled, message, repair)
+
+    def doubtful(self, settled: Settled, doubt: Loss) -> Finding:
+        """Its rows stood in one file with others, and somebody changed rows of that file."""
+        since = "" if doubt.version is None else f" since version {doubt.version}"
+        message = f"it cannot be proved{since} that its rows are there as they came: {doubt.said}"
+        repair = f"Look whether its rows are there. {ACCEPT}"
+        return self._finding("NOT_PROVED", settled, message, repair, version=doubt.version)
+
+    def unbalanced(self, settled: Settled, said: str) -> Finding:
+        """Its rows do not add up, though the ledger says that they do."""
+        repair = f"Compare its rows at the origin with those that are there. {ACCEPT}"
+        return self._finding("UNBALANCED", settled, said, repair)
+
     def stranger(self, brought: Brought) -> Finding:
         """A batch is here of which the ledger knows nothing."""
         rows = "rows" if brought.rows is None else f"{brought.rows:,} rows"

@@ -62,6 +62,7 @@ def _said(pipeline: Pipeline, place: Place, spark: Callable[[], SparkSession]) -
         state=replace(state, pipeline=pipeline.name),
         settled=settled,
         running=lives(state, place, Clock()),
+        doubles=tuple(name for name, each in named(pipeline.every_destination).items() if not _merges(each)),
         whole=frozenset(
             each.lane
             for each in settled
@@ -69,6 +70,11 @@ def _said(pipeline: Pipeline, place: Place, spark: Callable[[], SparkSession]) -
             if origin.keeps_parts and not is_aside(each.lane) and pipeline.owns(origin, each.lane)
         ),
     )
+
+
+def _merges(destination: Destination) -> bool:
+    """Whether a row that comes again takes the place of the one that is there."""
+    return isinstance(destination, Delta) and destination.mode == "merge"
 
 
 def _changed(pipeline: Pipeline, said: Said) -> Said:

@@ -9,9 +9,9 @@ from typing import Literal, TypeAlias
 from origins.batch import JSON
 
 FOUND = frozenset({
-    "NOT_DELIVERED", "NOT_COMMITTED", "NOT_SETTLED", "OWED", "TWICE", "MISCOUNT", "ROWS_GONE", "RESTORED", "REPLACED",
-    "TABLE_GONE", "FILE_GONE", "FILE_CHANGED", "LOG_BROKEN", "GAP", "OVERLAP", "DLQ_MISSING", "DLQ_GONE", "DLQ_STRAY",
-    "DLQ_TWICE", "UNBALANCED", "ORIGIN_CHANGED",
+    "NOT_DELIVERED", "NOT_COMMITTED", "NOT_SETTLED", "NOT_PROVED", "OWED", "TWICE", "MISCOUNT", "ROWS_GONE",
+    "RESTORED", "REPLACED", "TABLE_GONE", "FILE_GONE", "FILE_CHANGED", "LOG_BROKEN", "GAP", "OVERLAP", "DLQ_MISSING",
+    "DLQ_GONE", "DLQ_STRAY", "DLQ_TWICE", "UNBALANCED", "ORIGIN_CHANGED",
 })  # fmt: skip
 """The codes of all that can be found; what each means is explained where the codes of errors are."""
 ACCEPT = 'If it is right as it is:  wherry repair FILE --accept ID --reason "…"'
@@ -83,7 +83,10 @@ class Proved:
 
     delivered: int
     """The rows that it shows, and for batches from before its history those that the ledger says."""
+    read: int = 0
+    """The rows of the batches that were for it; of rows that were carried again, those of the last time."""
     filtered: int = 0
+    nacked: int = 0
     changed: int = 0
     owed: int = 0
     """Batches that it has not confirmed."""

@@ -28,6 +28,8 @@ class Said:
     """Of lanes that name what they are read from, what has changed since it was carried, and how."""
     whole: frozenset[str] = field(default_factory=frozenset)
     """The lanes whose batches name what they are read from, each part once (files)."""
+    doubles: Sequence[str] = ()
+    """The destinations in which rows that are carried again are there twice."""
 
     @cached_property
     def counting(self) -> Sequence[Settled]:
@@ -87,6 +89,13 @@ def rows_for(settled: Settled, name: str) -> int | None:
         return rows
     branch: Mapping[str, JSON] = (settled.counts.get("branches") or {}).get(name) or {}
     return branch.get("expected")
+
+
+def decided_for(settled: Settled, name: str) -> int:
+    """How many rows were decided for the destination; of a batch of which that was not known, all that were read."""
+    branch: Mapping[str, JSON] = (settled.counts.get("branches") or {}).get(name) or {}
+    rows: int = branch.get("expected", 0)
+    return rows
 
 
 def same_rows(settled: Iterable[Settled]) -> Mapping[str, Sequence[Settled]]:

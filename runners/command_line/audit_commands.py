@@ -52,7 +52,8 @@ def repair(accept: Sequence[str], reason: str, yes: bool, json: bool, **given: A
     pipeline = loaded(**given).pipeline
     found = pipeline.audit()
     safe = [each for each in found.problems if each.remedy or each.id in accept]
-    click.echo(repairs(safe, accept) if safe else "There is nothing that can be repaired without a person.", err=True)
+    alone = "There is nothing that can be repaired without a person." if found.problems else "Nothing is wrong."
+    click.echo(repairs(safe, accept) if safe else alone, err=True)
     if safe or accept:
         sure(yes=yes)
         done = pipeline.repair(reason=reason, accept=accept)

@@ -262,7 +262,7 @@ def status(json: bool, **given: Any) -> None:
 
     definition = loaded(needs_secrets=False, **given)
     facts = status(definition.pipeline, str(given["file"]), definition=definition.hash)
-    click.echo(printing.as_json(facts) if json else printing.status(facts))
+    click.echo(printing.as_json(facts) if json else printing.status(facts, str(given["file"])))
 
 
 @dlq.command("replay")

@@ -161,7 +161,7 @@ def explained(code: str) -> list[str]:
     return [f"more         wherry explain {code}"] if code in codes() and code not in ("DEFINITION", "REFUSED") else []
 
 
-def status(facts: Mapping[str, JSON]) -> str:
+def status(facts: Mapping[str, JSON], file: str = "FILE") -> str:
     """How a pipeline is."""
     owner, last, dlq = facts["owner"], facts["last_run"], facts["dlq"]
     under_way = facts["state"] == "running"
@@ -174,11 +174,12 @@ def status(facts: Mapping[str, JSON]) -> str:
         ("heard", [_moment(owner["heard"])] if owner and owner.get("heard") and "owners" not in facts else []),
         ("stops", [f"{facts['stopping']}; batches in flight are finished first"] if facts["stopping"] else []),
         ("last run", [_last(last)] if last else []),
-        ("error", _error(last["error"]) if last and last["error"] else []),
+        ("error", _error(last["error"], file) if last and last["error"] else []),
         ("it was at", _snapshot(last.get("snapshot")) if last else []),
         ("lanes", [_lane(name, lane) for name, lane in facts["lanes"].items()]),
         ("open", [_open(each, under_way=under_way) for each in facts["open"]]),
         ("refused", _refused(dlq)),
+        ("first", [facts["first"]] if facts.get("first") else []),
         ("next", [facts["next"]]),
     ]
     return f"{facts['pipeline']}: {facts['state'].replace('_', ' ')}\n\n{sections(named)}"
@@ -343,13 +344,17 @@ def _ended(said: Report) -> str:
 
 
 def _last(run: Mapping[str, JSON]) -> str:
+    if run["status"] == "killed":
+        return f"killed: {run['reason']}; its last word is of {_moment(run['at'])}"
     reason = f" ({run['reason']})" if run["status"] == "stopped" else ""
     return f"{run['status']}{reason} at {_moment(run['at'])}, {batches_of(run['batches'])}, {counted(run['read'])} read"
 
 
-def _error(error: Mapping[str, JSON]) -> list[str]:
+def _error(error: Mapping[str, JSON], file: str) -> list[str]:
+    """The whole error, and the ways out that it names."""
+    hint = with_file(error.get("hint") or "", file).splitlines()
     more = f"More:  wherry explain {error['code']}"
-    return [error["message"].splitlines()[0], *([more] if explained(error["code"]) else [])]
+    return [*error["message"].splitlines(), *hint, *([more] if explained(error["code"]) else [])]
 
 
 def _snapshot(kept: Mapping[str, JSON] | None) -> list[str]:

@@ -22,7 +22,9 @@ def runs() -> None:
 
 @runs.command("list")
 @with_definition
-@click.option("--status", type=click.Choice(["running", "succeeded", "failed", "stopped"]), help="Only those.")
+@click.option(
+    "--status", type=click.Choice(["running", "succeeded", "failed", "stopped", "killed"]), help="Only those."
+)
 @click.option("--since", metavar="TIME", help="Only those that began then or later, as 2026-01-31T06:00 (UTC).")
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="The newest so many.")
 @click.option("--archived", is_flag=True, help="Also those that are older than run.history.")

@@ -10,7 +10,7 @@ from runners.reports.report_style import STYLE
 
 MOST_ROWS = 200
 """The rows that a table shows at most."""
-STATES = ("succeeded", "failed", "stopped", "running")
+STATES = ("succeeded", "failed", "stopped", "killed", "running")
 
 
 def document(title: str, content: str) -> str:

@@ -12,6 +12,8 @@ from runners.reports.report_quality import quality
 
 MOST_SAMPLES = 20
 """The refused rows that a report shows."""
+_UNDER_WAY = "It has not ended: nothing is known of its rows yet."
+_UNKNOWN = "Its process ended without a word, so it reported nothing of its rows."
 
 
 def page(
@@ -41,7 +43,7 @@ def _sections(
     yield f'<p class="dim">{text(_when(run))}</p>'
     yield from _error(report)
     if not report:
-        yield "<p>It has not ended, or was killed: nothing is known of its rows yet.</p>"
+        yield f"<p>{_UNKNOWN if run['status'] == 'killed' else _UNDER_WAY}</p>"
     elif report["batches"] or report["read"]:
         yield from flow(report)
         yield from _balance(report)

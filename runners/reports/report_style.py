@@ -22,7 +22,7 @@ body:has(>main.wherry){margin:0}
 .wherry h1{font-size:1.5rem;line-height:1.25;margin:.2rem 0;overflow-wrap:anywhere}
 .wherry h2{font-size:1.1rem;margin:2rem 0 .6rem}
 .wherry p{margin:.5rem 0;overflow-wrap:anywhere}
-.wherry .succeeded{color:var(--good)}.wherry .failed{color:var(--bad)}.wherry .dim{color:var(--dim)}
+.wherry .succeeded{color:var(--good)}.wherry .failed,.wherry .killed{color:var(--bad)}.wherry .dim{color:var(--dim)}
 .wherry a{color:inherit}
 .wherry .wide{overflow-x:auto}
 .wherry table{border-collapse:collapse;width:100%;font-size:.95rem}

@@ -8,27 +8,36 @@ from __future__ import annotations
 import functools
 import json
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from destinations.arrow_rows import python_rows
 from origins.batch import JSON
+from runners.clock import Clock
 from runners.ledgers.entry import as_text
 from runners.listeners.scribe import Scribe
+from runners.owners.taking import owner_lives
 from runners.report import Report
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
 
+    from runners.place import Place
+    from runners.state import State
+
 FILES = 64
 """How many files the table may have. Every write adds one; above this they are put together, and what is old is
 removed."""
 ARCHIVE = "_archive"
 """How the name of the table ends into which old runs go."""
+MOST_BEGUN = 1_000
+"""Of so many runs of which only the beginning is kept, the newest, it is found out how they went."""
+KILLED = "killed"
+"""How a run went whose process ended without a word."""
 PATIENCE = 5.0
 """How many seconds a run that has ended waits for its entry to be written."""
 
@@ -42,7 +51,7 @@ class RunRow:
     run: str
     pipeline: str
     status: str
-    """`running`, `succeeded`, `failed` or `stopped`."""
+    """`running`, `succeeded`, `failed`, `stopped` or `killed`: its process ended without a word."""
     reason: str = ""
     started_at: datetime
     ended_at: datetime | None = None
@@ -78,6 +87,20 @@ class RunRow:
             report=as_text(facts),
         )
 
+    @staticmethod
+    def killed(owner: Mapping[str, JSON], pipeline: str, by: str) -> RunRow:
+        """The row of a run from which this one has taken the pipeline over: an owner as the ledger knew it."""
+        return RunRow(
+            run=owner["run"],
+            pipeline=pipeline,
+            status=KILLED,
+            reason=f"its process ended without a word; run {by} took over",
+            started_at=datetime.fromisoformat(owner["at"]),
+            ended_at=datetime.fromisoformat(owner["heard_at"]),
+            definition=str(owner.get("hash") or ""),
+            host=str(owner["host"]),
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
@@ -93,6 +116,16 @@ class Wanted:
     """Whether with what each reported."""
     archived: bool = False
     """Whether also those that are older than is kept, without what they reported."""
+    fates: Mapping[str, str] = field(default_factory=dict)
+    """How runs went of which only the beginning is kept, where that is known from elsewhere."""
+
+    @property
+    def status_in_sql(self) -> str:
+        """SQL for how a run went."""
+        if not self.fates:
+            return "status"
+        known = " ".join(f"WHEN run = {_quoted(run)} THEN {_quoted(status)}" for run, status in self.fates.items())
+        return f"CASE WHEN status <> 'running' THEN status {known} ELSE status END"
 
 
 NEWEST = Wanted()
@@ -105,10 +138,7 @@ class History(Protocol):
         """Add rows. Makes the table if it is missing."""
 
     def runs(self, wanted: Wanted = NEWEST) -> list[dict[str, JSON]]:
-        """Those of the runs, the newest first.
-
-        One that is `running` may have been killed; nobody was there to say so.
-        """
+        """Those of the runs, the newest first. One that is `running` may have been killed: nobody has said so yet."""
 
 
 class RunHistory:
@@ -153,7 +183,11 @@ class RunHistory:
             tables = tables.register("archived", DeltaTable(str(self._archived)))
             source = "(SELECT * FROM kept UNION ALL SELECT * FROM archived)"
         where = " AND ".join(conditions(source, wanted, _moment))
-        names = ", ".join(f'"{each.name}"' for each in fields(RunRow) if wanted.report or each.name != "report")
+        names = ", ".join(
+            f"{wanted.status_in_sql} AS status" if each.name == "status" else f'"{each.name}"'
+            for each in fields(RunRow)
+            if wanted.report or each.name != "report"
+        )
         query = f"SELECT {names} FROM {source} AS runs WHERE {where} ORDER BY started_at DESC, run LIMIT {wanted.limit}"
         found = pa.RecordBatchReader.from_stream(tables.execute(query)).read_all()
         return [shown(row) for row in python_rows(found)]
@@ -175,6 +209,14 @@ class RunHistory:
         found = pa.table(tables.execute(f"SELECT {names} FROM kept WHERE {' AND '.join(where)}").read_all())
         if found.num_rows:
             write_deltalake(str(self._archived), pa.Table.from_pylist(_named(found), schema=_schema()), mode="append")
+
+
+def fates(begun: Sequence[Mapping[str, JSON]], state: State, place: Place) -> Mapping[str, str]:
+    """How these runs went, of which only the beginning is kept: as the ledger says it of the last one that ended; and
+    whoever does not own the pipeline any more, or is dead, or has said nothing for a whole lease, was killed."""
+    alive = {owner["run"] for owner in state.owners if owner_lives(owner, place, Clock())}
+    known = {state.ended["run"]: state.ended["status"]} if state.ended and "run" in state.ended else {}
+    return {each["run"]: known.get(each["run"], KILLED) for each in begun if each["run"] not in alive}
 
 
 def scribe_of(history: History) -> Scribe[RunRow]:
@@ -200,12 +242,17 @@ def told(scribe: Scribe[RunRow], name: str) -> None:
 
 
 def conditions(table: str, wanted: Wanted = NEWEST, moment: Callable[[datetime], str] = str) -> list[str]:
-    """SQL for which of its rows tell how those runs of a table are: as they ended, or began where no end is known.
+    """SQL for which of its rows tell how those runs of a table are: as they ended, or began where no end is known. What
+    a run says of its own end counts more than what another one has concluded.
 
     `moment` writes one in SQL.
     """
-    found = [f"(status <> 'running' OR run NOT IN (SELECT run FROM {table} AS ended WHERE status <> 'running'))"]
-    found += [f"status = {_quoted(wanted.status)}"] if wanted.status else []
+    ended = f"SELECT run FROM {table} AS ended WHERE status"
+    found = [
+        f"(status NOT IN ('running', '{KILLED}') OR (status = 'running' AND run NOT IN ({ended} <> 'running')) "
+        f"OR (status = '{KILLED}' AND run NOT IN ({ended} NOT IN ('running', '{KILLED}'))))"
+    ]
+    found += [f"{wanted.status_in_sql} = {_quoted(wanted.status)}"] if wanted.status else []
     found += [f"left(run, {len(wanted.run)}) = {_quoted(wanted.run)}"] if wanted.run else []
     found += [f"started_at >= {moment(wanted.since)}"] if wanted.since else []
     return found

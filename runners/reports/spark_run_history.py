@@ -65,7 +65,11 @@ class SparkRunHistory:
         if wanted.archived:
             found = f"(SELECT * FROM {self._name} UNION ALL SELECT * FROM {self._archived})"
         where = " AND ".join(conditions(found, wanted, _moment))
-        names = ", ".join(each.name for each in fields(RunRow) if wanted.report or each.name != "report")
+        names = ", ".join(
+            f"{wanted.status_in_sql} AS status" if each.name == "status" else each.name
+            for each in fields(RunRow)
+            if wanted.report or each.name != "report"
+        )
         order = f"ORDER BY started_at DESC, run LIMIT {wanted.limit}"
         rows = spark.sql(f"SELECT {names} FROM {found} WHERE {where} {order}")
         return [shown(_aware(row.asDict())) for row in rows.collect()]

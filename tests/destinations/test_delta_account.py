@@ -22,6 +22,8 @@ class Table:
     def __init__(self) -> None:
         self.commits: list[Commit] = []
         self.versions: list[Version] = []
+        self.seen: dict[str, bool | None] = {}
+        """Whether the rows of each file of ours are found where they went."""
 
     def turn(
         self,
@@ -32,10 +34,12 @@ class Table:
         rearranges: bool = False,
         text: str = "",
         metrics: Mapping[str, str] | None = None,
+        rows: int = 3,
+        plain: bool = True,
     ) -> int:
         """One version more; its number."""
         number = len(self.commits)
-        added = tuple(Added(path=name, size=1, rows=3, plain=True) for name in brings)
+        added = tuple(Added(path=name, size=1, rows=rows, plain=plain) for name in brings)
         self.commits.append(
             Commit(version=number, operation=operation, parameters={}, metrics=metrics or {}, tag=text, at="noon")
         )
@@ -65,7 +69,16 @@ class Table:
     @property
     def story(self) -> Story:
         """What it adds up to."""
-        return story_of(self.commits, self.versions, "conformance")
+        return story_of(self.commits, self.versions, "conformance", self.look)
+
+    def look(self, before: Sequence[str], after: Sequence[str], mine: Sequence[str]) -> Mapping[str, bool | None]:
+        """What the comparison of the files would say."""
+        return {name: self.seen.get(name) for name in mine}
+
+    @property
+    def doubtful(self) -> list[tuple[int, int | None]]:
+        """The batches that may not be there as they came: number, and the version that made it so."""
+        return [(each.label["number"], each.doubt.version) for each in self.story.brought if each.doubt is not None]
 
     @property
     def lost(self) -> list[tuple[int, str, bool]]:
@@ -194,6 +207,62 @@ def test_a_label_on_an_operation_that_brings_no_rows_proves_nothing(table: Table
     """As when a session's configuration carries it everywhere."""
     table.turn("OPTIMIZE", brings=["ab"], takes=["a", "b"], rearranges=True, text=tag([label(number=7)]))
     assert 7 not in [each.label["number"] for each in table.story.brought]
+
+
+def mixed(table: Table) -> None:
+    """The first two batches, of nine rows, and three rows of a stranger's are one file."""
+    table.turn("WRITE", brings=["x"])
+    table.turn("OPTIMIZE", brings=["abcx"], takes=["a", "b", "c", "x"], rearranges=True, rows=12)
+
+
+@pytest.mark.parametrize(
+    ("seen", "lost", "doubtful"),
+    [
+        (True, [], []),
+        (None, [], [(1, 5), (2, 5)]),
+        (False, [(1, "ROWS_GONE"), (2, "ROWS_GONE")], []),
+    ],
+)
+def test_a_stranger_who_changes_as_many_rows_as_are_his(
+    table: Table, seen: bool | None, lost: list[tuple[int, str]], doubtful: list[tuple[int, int]]
+) -> None:
+    """In a file that holds ours as well: what is found in the files decides, and else it is a doubt and no loss."""
+    mixed(table)
+    table.seen = dict.fromkeys(["a", "b", "c"], seen)
+    table.turn("UPDATE", brings=["new"], takes=["abcx"], metrics={"numUpdatedRows": "3"}, rows=12)
+    assert ([(number, code) for number, code, _ in table.lost], table.doubtful) == (
+        [each[:2] for each in lost],
+        doubtful,
+    )
+
+
+@pytest.mark.parametrize(
+    ("metrics", "rows"),
+    [({"numDeletedRows": "4"}, 8), ({}, 12), ({"numDeletedRows": "3"}, 8)],
+    ids=["more than are his", "nobody knows how many", "too few are left"],
+)
+def test_a_change_that_cannot_be_of_others_rows_alone_is_a_loss(
+    table: Table, metrics: Mapping[str, str], rows: int
+) -> None:
+    """Whatever the files would say."""
+    mixed(table)
+    table.seen = dict.fromkeys(["a", "b", "c"], True)
+    table.turn("DELETE", brings=["new"], takes=["abcx"], metrics=metrics, rows=rows)
+    assert [(number, code) for number, code, _ in table.lost] == [(1, "ROWS_GONE"), (2, "ROWS_GONE")]
+
+
+def test_rows_that_a_vector_takes_out_of_a_file_are_not_looked_for(table: Table) -> None:
+    """The file stays, and which of its rows count no more is not read: a doubt that goes with the file."""
+    mixed(table)
+    table.seen = dict.fromkeys(["a", "b", "c"], True)
+    table.turn("DELETE", brings=["abcx"], takes=["abcx"], metrics={"numDeletedRows": "2"}, rows=12, plain=False)
+    assert (table.lost, table.doubtful) == ([], [(1, 5), (2, 5)])
+    table.turn("OPTIMIZE", brings=["new"], takes=["abcx"], rearranges=True, rows=10)
+    assert (table.lost, table.doubtful) == ([], [(1, 5), (2, 5)])
+    table.turn("RESTORE", brings=["abcx"], takes=["new"], rows=12)
+    assert (table.lost, table.doubtful) == ([], [])
+    table.turn("DELETE", takes=["abcx"], metrics={"numDeletedRows": "12"})
+    assert [number for number, _, _ in table.lost] == [1, 2]
 
 
 @given(st.data())

@@ -14,7 +14,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyarrow import parquet
 
-from destinations.delta_files import harm
+from destinations import delta_files
+from destinations.delta_files import harm, untouched
 from destinations.delta_log import LocalLog
 from destinations.delta_witness import account, newest
 from origins.delta_versions import Added, Versions
@@ -155,3 +156,33 @@ def test_files_of_cleaned_up_versions_are_looked_at_whatever_their_folders_are_c
 def test_the_newest_batch_of_a_table_without_tags_is_none(folder: Path) -> None:
     """Nobody's batches are there."""
     assert newest(LocalLog(folder), 0, "orders") is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "found"),
+    [
+        ("abxy", "abxz", True),
+        ("abxy", "abx", True),
+        ("abxy", "axy", False),
+        ("abxa", "abx", None),
+        ("abxa", "bx", False),
+        ("axy", "axy", None),
+    ],
+    ids=["his changed", "his went", "ours went", "one of two alike went", "both went", "ours were never there"],
+)
+def test_rows_are_found_in_the_file_that_took_the_place_of_theirs(
+    tmp_path: Path, before: str, after: str, found: bool | None
+) -> None:
+    """We brought a and b; all others are a stranger's, who may have an a as well."""
+    for name, rows in {"mine": "ab", "before": before, "after": after}.items():
+        parquet.write_table(pyarrow.table({"value": list(rows)}), tmp_path / name)
+    assert untouched(tmp_path, ["before"], ["after"], ["mine"]) == {"mine": found}
+
+
+def test_files_that_are_gone_or_too_large_are_not_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is told of them."""
+    parquet.write_table(pyarrow.table({"value": ["a", "b"]}), tmp_path / "mine")
+    assert untouched(tmp_path, ["gone"], ["mine"], ["mine"]) == {"mine": None}
+    assert untouched(tmp_path, ["mine"], ["mine"], ["mine"]) == {"mine": True}
+    monkeypatch.setattr(delta_files, "_MOST_ROWS", 1)
+    assert untouched(tmp_path, ["mine"], ["mine"], ["mine"]) == {"mine": None}

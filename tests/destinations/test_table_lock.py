@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import itertools
 import logging
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from destinations.destination import DestinationError
-from destinations.table_lock import committing, making
+from destinations.table_lock import Breath, committing, making
 
 HOLDER = """
 import sys
@@ -203,3 +204,46 @@ def test_who_commits_without_spark_is_alone(table: Path) -> None:
         assert (beside, apart) == (True, False)
     with committing(table, apart=True) as held:
         assert held
+
+
+def gaps(breath: Breath, *, takes: float, apart: float, commits: int) -> list[tuple[float, float]]:
+    """When one that commits so often pauses, and for how long: each commit `takes` a while, and `apart` from it comes
+    the next."""
+    now, found = 0.0, list[tuple[float, float]]()
+    for _ in range(commits):
+        pause = breath.pause(now)
+        found += [(now, pause)] if pause else []
+        now += pause + takes
+        breath.ended(now)
+        now += apart
+    return found
+
+
+def test_commits_that_follow_one_another_leave_a_gap_now_and_then() -> None:
+    """A stranger finds room after a while of commits without one, and from one gap to the next it is as long."""
+    found = gaps(Breath(every=1.0, gap=0.1), takes=0.005, apart=0.015, commits=200)
+    assert len(found) == 3
+    assert all(pause == pytest.approx(0.085) for _, pause in found)
+    assert all(1.0 <= after - before <= 1.2 for (before, _), (after, _) in itertools.pairwise([(0.0, 0.0), *found]))
+
+
+def test_commits_with_room_between_them_never_pause() -> None:
+    """Who has to compute for longer than a stranger needs is in nobody's way."""
+    assert gaps(Breath(every=1.0, gap=0.1), takes=0.005, apart=0.11, commits=100) == []
+
+
+def test_a_gap_is_one_for_all_threads() -> None:
+    """Who comes in the middle of it waits for its end; behind it nobody waits at once again."""
+    breath = Breath(every=1.0, gap=0.1)
+    breath.pause(0.0)
+    breath.ended(1.0)
+    assert [breath.pause(now) for now in (1.02, 1.05, 1.1)] == pytest.approx([0.08, 0.05, 0.0])
+    breath.ended(1.11)
+    assert breath.pause(1.12) == 0.0
+
+
+def test_what_a_gap_costs_is_a_few_percent() -> None:
+    """Of a backlog of batches that take 20 ms each, with the gaps that there are."""
+    commits = 1_000
+    lost = sum(pause for _, pause in gaps(Breath(), takes=0.005, apart=0.015, commits=commits))
+    assert 0 < lost / (commits * 0.02) < 0.06

@@ -37,6 +37,15 @@ def wrapped(cause: Exception) -> Exception:
             ),
             "an executor",
         ),
+        (
+            SparkSays("[DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS] The schema of your Delta table has changed"),
+            "somebody else's commit",
+        ),
+        (SparkSays("[DELTA_PROTOCOL_CHANGED] The protocol version of the Delta table has been changed"), "somebody"),
+        (
+            SparkSays(": org.apache.spark.SparkException: [FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error"),
+            "a file is gone",
+        ),
         (SparkSays("[SPARK_JOB_CANCELLED] Job 12 cancelled part of cancelled job group"), "somebody cancelled"),
         (
             SparkSays("<_Rendezvous of RPC that terminated with:\n\tstatus = StatusCode.UNAVAILABLE\n\tdetails = no>"),
@@ -80,6 +89,8 @@ def test_what_wants_a_person_does_not(error: Exception) -> None:
     [
         "[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK constraint note: values note : TimeoutException",
         "[CAST_INVALID_INPUT] The value 'SlowDownException' of the type STRING cannot be cast",
+        "[CAST_INVALID_INPUT] The value 'DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS' of the type STRING cannot be cast",
+        "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file FILE_NOT_EXIST.json",
         "[PATH_NOT_FOUND] Path does not exist: file:/landing/ThrottlingException/a.json",
     ],
 )

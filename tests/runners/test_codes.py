@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import json
 import pkgutil
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
 
 import destinations
 import origins
 import runners
 import stages
+from destinations.dlq import Dlq
 from origins.errors import WherryError
 from runners.audits.finding import FOUND
-from runners.codes import codes
+from runners.codes import ADVICE, advice, codes
 from runners.command_line import cli
+from runners.command_line.commands import wherry
+from runners.errors import LimitTripped, RefusedLate, StageStopped, WindowTripped
+from runners.nack_window import NackWindow
+from tests.runners.test_flight import BATCH
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = (origins, stages, destinations, runners)
@@ -34,9 +43,9 @@ def errors(kind: type[WherryError] = WherryError) -> Iterator[type[WherryError]]
 def codes_of_errors() -> list[str]:
     """Of every kind of error that there is."""
     for folder in FOLDERS:
-        for module in pkgutil.iter_modules(folder.__path__):
-            if module.name not in ("conformance", "__main__"):
-                importlib.import_module(f"{folder.__name__}.{module.name}")
+        for module in pkgutil.walk_packages(folder.__path__, f"{folder.__name__}."):
+            if not {"conformance", "__main__", "examples"} & {*module.name.split(".")}:
+                importlib.import_module(module.name)
     ours = [each for each in errors() if each.__module__.split(".")[0] in [folder.__name__ for folder in FOLDERS]]
     assert [each.__name__ for each in ours if "code" not in vars(each)] == []
     return [each.code for each in ours]
@@ -92,12 +101,104 @@ def test_an_unknown_code_may_be_the_name_of_a_rule(capsys: pytest.CaptureFixture
     assert "A rule of `require` has its own name as its code." in err
 
 
-def test_the_commands_in_the_explanations_are_commands() -> None:
-    """With options that they have."""
-    from runners.command_line.commands import wherry
+def parse(typed: str) -> None:
+    """Parse a command as a shell and the command line do, with something in the place of what a person puts in."""
+    words = [STANDS_FOR.get(word, word) for word in shlex.split(typed)]
+    command: click.Command = wherry
+    context = command.make_context("wherry", [], resilient_parsing=True)
+    assert words.pop(0) == "wherry"
+    while isinstance(command, click.Group):
+        command = command.commands[words.pop(0)]
+    command.make_context(command.name, words, parent=context)
 
-    for typed in re.findall(r"`wherry ([^`]+)`", " ".join(codes().values())):
-        name, *words = typed.split()
-        command = wherry.commands[name]
-        options = {option for parameter in command.params for option in parameter.opts}
-        assert {word for word in words if word.startswith("--")} <= options, typed
+
+STANDS_FOR = {"FILE": "orders.yaml", "N": "3", "FIRST": "3", "LAST": "4", "JSON": "7", "TIME": "2026-01-31T06:00"}
+COMMANDS = r"(?<![`\w])wherry (?:(?!  |\n|`|; ?$).)+"
+"""A command in what a person is told, up to two spaces, the end of the line or a backtick."""
+
+
+def commands_in(said: str) -> list[str]:
+    """The commands that a person is told to type."""
+    return [each.rstrip(" .;") for each in re.findall(COMMANDS, said)]
+
+
+def test_the_commands_in_the_explanations_can_be_typed() -> None:
+    """With options that they have."""
+    typed = re.findall(r"`(wherry [^`]+)`", " ".join(codes().values()))
+    assert len(typed) > 30
+    for each in typed:
+        parse(each.replace("dlq.limits.CODE", "dlq.limits.CAST"))
+
+
+def texts_of(source: str) -> Iterator[str]:
+    """The texts in a program, with 3 in the place of what is put into them."""
+    inside = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.JoinedStr):
+            inside |= {id(each) for each in node.values}
+            yield "".join(str(each.value) if isinstance(each, ast.Constant) else "3" for each in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inside:
+            yield node.value
+
+
+def test_every_command_that_a_message_names_can_be_typed() -> None:
+    """Wherever it stands in our sources: what has `FILE` in it is to be typed."""
+    files = [file for folder in FOLDERS for file in (ROOT / folder.__name__).rglob("*.py")]
+    said = [text for file in files for text in texts_of(file.read_text(encoding="utf-8"))]
+    typed = {each.rstrip(")") for text in said for each in commands_in(text) if " FILE" in each}
+    assert len(typed) > 20
+    for each in typed:
+        parse(each)
+
+
+@pytest.mark.parametrize("code", sorted({*codes_of_errors(), "UNEXPECTED"}))
+def test_what_is_advised_after_an_error_helps(code: str) -> None:
+    """It can be typed; and it is the command that has just failed only where something has to be changed first."""
+    said = ADVICE[code]
+    parse(said.command)
+    assert said.first or said.command.split()[1] not in ("run", "validate")
+    assert said.first == "" or said.first.endswith(".")
+
+
+def test_an_error_of_another_version_is_advised_like_one_without_a_code_of_its_own() -> None:
+    """What to do is in its message."""
+    assert advice("NEWER") == ADVICE["FAILED"]
+
+
+NACK = {"stage": "cast", "message": "no", "row": {"id": 1}}
+TRIPPED: dict[str, Any] = {"batch": BATCH, "nacks": [NACK]}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        WindowTripped(**TRIPPED, place=1, window=1, threshold=1),
+        StageStopped(BATCH, stages=["cast"], nacks=[NACK]),
+        LimitTripped(**TRIPPED, of="CAST", limit="5%", rows=9, read=10),
+        RefusedLate(BATCH, refusing="orders", having=["copy"], said="no"),
+    ],
+    ids=lambda error: error.code,
+)
+def test_the_commands_that_an_error_names_can_be_typed(error: WherryError) -> None:
+    """And none of them is the plain run that has failed."""
+    typed = commands_in(error.hint)
+    assert typed
+    for each in typed:
+        parse(each)
+        assert each != "wherry run FILE"
+
+
+@pytest.mark.parametrize(
+    ("window", "threshold", "nacked"),
+    [(1, 1, 1), (1, 1, 300), (1, 1, 990), (1000, 100, 1), (1000, 50, 700), (10, 10, 1)],
+)
+def test_the_window_that_is_offered_lets_the_batch_pass(window: int, threshold: int, nacked: int) -> None:
+    """Its threshold is above the present one, and no window of that length trips on as many nacks in a row."""
+    error = WindowTripped(**TRIPPED, place=1, window=window, threshold=threshold, nacked=nacked)
+    offered = re.search(r"dlq: \{window: (\d+)(?:, threshold: (\d+))?\}", error.hint)
+    assert offered is not None
+    wider = Dlq(window=int(offered[1]), threshold=int(offered[2] or 1))
+    before = NackWindow(nacks=tuple(range(1, threshold)), rows=threshold - 1)
+    assert before.after(nacked, range(1, nacked + 1), Dlq(window=window, threshold=threshold))[1] is not None
+    assert before.after(nacked, range(1, nacked + 1), wider)[1] is None
+    assert wider.window == 0 or (wider.threshold > threshold and wider.window >= window)

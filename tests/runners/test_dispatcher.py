@@ -719,6 +719,47 @@ class Resting(Bench):
         return [type(task).__name__ for task in self.tasks]
 
 
+class Vacuumed(Exception):
+    """What Spark says of a file that somebody took away."""
+
+    def __str__(self) -> str:
+        return "[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading a file"
+
+
+def test_a_batch_of_which_a_pinned_file_was_taken_away_is_planned_anew() -> None:
+    """With what stands there now, once it is known that nobody has it; how often it was tried goes on."""
+    bench = Resting(rows=1)
+    versions = iter(range(7, 99))
+    source = bench.dispatcher.source
+    assert source is not None
+    pinning = replace(source.feeds[0], pins=lambda: {"lookup": next(versions)}, foresees=False)
+    bench.dispatcher.source = replace(source, feeds=[pinning])
+    bench.error = Vacuumed()
+    bench.turn()
+    bench.turn("0")
+    bench.error = None
+    bench.move(1)
+    for _ in range(3):
+        bench.turn("0")
+    assert bench.names() == ["Carry", "Ask", "Carry"]
+    first, _, second = (task.plan for task in bench.tasks if isinstance(task, Carry | Ask))
+    assert (first.pins, second.pins) == ({"lookup": 7}, {"lookup": 8})
+    assert (bench.settled(), bench.journal.state.lane("0").offset) == ([("0", 2)], 1)
+
+
+def test_a_batch_that_pins_nothing_goes_again_as_it_was_planned_when_a_file_was_taken_away() -> None:
+    """It is described again, and finds what stands there now."""
+    bench = Resting(rows=1)
+    bench.error = Vacuumed()
+    bench.turn()
+    bench.turn("0")
+    bench.error = None
+    bench.move(1)
+    for _ in range(3):
+        bench.turn("0")
+    assert (bench.names(), bench.settled()) == (["Carry", "Ask", "Carry"], [("0", 1)])
+
+
 @pytest.mark.promise("SS-23")
 def test_a_batch_that_meets_an_error_that_passes_rests_and_goes_again() -> None:
     """It is the same plan; meanwhile its runner is free, and the run waits no longer than the rest."""

@@ -348,6 +348,14 @@ def test_an_open_straight_batch_that_landed_is_counted_and_settled() -> None:
     assert body["counts"]["balanced"] is True
 
 
+def test_a_batch_that_was_found_among_others_has_what_its_own_stages_leave() -> None:
+    """Its commit has the rows of all, so the rows that its stages leave are counted and settled as delivered."""
+    step = after(resume(STRAIGHT, Lane(), {}), Answers(found={"orders": Written(rows=None, version=3)}), LENIENT)
+    counts = after(step.flight, Counted(read=10, left=8), LENIENT).entries[0].body["counts"]
+    assert (counts["delivered"], counts["branches"]["orders"]["filtered"]) == ({"orders": 8}, 2)
+    assert counts["balanced"] is True
+
+
 def test_what_cannot_be_counted_any_more_is_said_to_be_unknown() -> None:
     """The files are gone: the batch is settled, and its balance is unknown."""
     step = after(resume(STRAIGHT, Lane(), {}), Answers(found={"orders": Written(rows=8)}), LENIENT)

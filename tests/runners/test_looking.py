@@ -181,6 +181,60 @@ def test_status_and_offsets_tell_of_runs_that_share_the_lanes(tmp_path: Path) ->
     lock.release()
 
 
+def test_a_run_whose_process_is_gone_was_killed(tmp_path: Path) -> None:
+    """Nobody holds its lock, so `runs` and `status` say so before another run takes over; while it lives it runs."""
+    file = tmp_path / "orders.yaml"
+    file.write_text(DEFINITION)
+    place = Place(directory=tmp_path / ".wherry" / "orders", schema="", name="orders")
+    place.make()
+    lock = StateLock(place.lock)
+    assert lock.acquire()
+    who = {**host_identity(), "pipeline": "orders", "run": "3f9a", "lock": place.lock.name}
+    Journal(place.ledger(None)).acquire(who)
+    row = RunRow(run="3f9a", pipeline="orders", status="running", started_at=datetime.now(timezone.utc))
+    RunHistory(tmp_path / ".wherry" / "orders" / "runs", timedelta(days=90)).write([row])
+    pipeline = Pipeline.load(file)
+    assert [each["status"] for each in pipeline.runs()] == ["running"]
+    assert pipeline.status()["last_run"] is None
+    lock.release()
+    assert [each["status"] for each in pipeline.runs()] == ["killed"]
+    assert pipeline.runs(status="running") == []
+    facts = pipeline.status()
+    assert (facts["state"], facts["last_run"]["run"], facts["last_run"]["status"]) == ("failed", "3f9a", "killed")
+    said = CliRunner().invoke(wherry, ["status", str(file)])
+    assert "last run killed: process" in " ".join(said.stdout.split())
+    listed = CliRunner().invoke(wherry, ["runs", "list", str(file), "--status", "killed", "--json"])
+    assert [each["run"] for each in json.loads(listed.stdout)] == ["3f9a"]
+
+
+def test_status_shows_the_whole_error_and_a_command_that_helps(tmp_path: Path) -> None:
+    """The line that decides stands deep in the message; to run again would fail again."""
+    file = tmp_path / "orders.yaml"
+    file.write_text(DEFINITION)
+    place = Place(directory=tmp_path / ".wherry" / "orders", schema="", name="orders")
+    place.make()
+    journal = Journal(place.ledger(None))
+    journal.acquire({**host_identity(), "pipeline": "orders", "run": "r", "lock": place.lock.name})
+    error = {
+        "code": "WINDOW",
+        "message": "tripped\n  1 nack\n  stage 'cast', column a: 'x'",
+        "hint": "wherry run FILE --set a=0",
+    }
+    journal.record(Entry(kind="release", body={"status": "failed", "batches": 0, "read": 0, "error": error}))
+    facts = Pipeline.load(file).status()
+    assert (facts["state"], facts["first"], facts["next"]) == ("failed", "", "wherry preview FILE")
+    said = CliRunner().invoke(wherry, ["status", str(file)]).stdout
+    assert "stage 'cast', column a: 'x'" in said
+    assert f"wherry run {file} --set a=0" in " ".join(said.split())
+    assert f"next wherry preview {file}" in " ".join(said.split())
+    error["code"] = "MISFIT"
+    journal.acquire({**host_identity(), "pipeline": "orders", "run": "r", "lock": place.lock.name})
+    journal.record(Entry(kind="release", body={"status": "failed", "batches": 0, "read": 0, "error": error}))
+    facts = Pipeline.load(file).status()
+    assert facts["next"] == "wherry run FILE"
+    assert facts["first"] == "Change the stages or the table, so that rows and columns fit."
+
+
 def test_a_file_that_is_not_what_runs_is_said_to_differ(tmp_path: Path) -> None:
     """While a run is under way; what is owed is told apart from what is open."""
     file = tmp_path / "orders.yaml"

@@ -8,6 +8,7 @@ import shutil
 import pytest
 
 from runners.errors import PipelineFailed
+from runners.events import BatchPlanned, Event
 from tests.scenarios.conftest import Place
 
 pytestmark = [pytest.mark.spark]
@@ -53,6 +54,26 @@ def test_each_run_asks_the_table_as_it_is_then(place: Place, countries: str) -> 
     assert rows[1]["email"] == rows[3]["email"]
     kept = [path.read_bytes() for path in (place.folder / ".wherry").rglob("*") if path.is_file()]
     assert not any(b"geheimes Salz" in content for content in kept)
+
+
+def test_a_table_that_is_vacuumed_in_the_middle_of_a_batch_is_asked_as_it_is_then(place: Place, countries: str) -> None:
+    """The version that the batch was planned with cannot be read any more, so the batch is planned anew."""
+    place.land("a.json", [{"id": 1, "land": "DE", "email": "a"}])
+    place.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    planned: list[BatchPlanned] = []
+
+    def vacuum(event: Event) -> None:
+        if isinstance(event, BatchPlanned):
+            planned.append(event)
+            if len(planned) == 1:
+                new = place.spark.sql("select 'DE' as code, 'Deutschland' as name")
+                new.write.format("delta").mode("overwrite").save(countries)
+                place.spark.sql(f"vacuum delta.`{countries}` retain 0 hours").collect()
+
+    definition = f"{PIPELINE.format(place='path: dims/countries')}run: {{retry: {{wait: 10ms}}}}\n"
+    report = place.load(definition).run(check=False, listeners=[vacuum])
+    assert (report.status, report.balanced, len(planned)) == ("succeeded", True, 2)
+    assert [row["country"] for row in place.rows("tables/orders")] == ["Deutschland"]
 
 
 def test_a_key_that_is_there_twice_stops_the_run(place: Place, countries: str) -> None:

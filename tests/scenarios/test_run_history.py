@@ -6,14 +6,20 @@ import dataclasses
 import threading
 from collections.abc import Sequence
 
+import pyarrow
 import pytest
+from deltalake import DeltaTable, QueryBuilder
 
 from runners import run
 from runners.clock import Clock
+from runners.definitions.definition import of
+from runners.journal import Journal
 from runners.listeners import herald
 from runners.listeners.hook import Hook
 from runners.listeners.metrics import Metrics
 from runners.listeners.scribe import Scribe
+from runners.owners.ownership import host_identity
+from runners.place import Place as State
 from runners.reports import run_history
 from runners.reports.run_history import RunRow
 from tests.runners.listeners.test_metrics import figures
@@ -64,3 +70,21 @@ def test_a_history_and_a_hook_that_hang_hold_up_no_batch(place: Place, monkeypat
     hangs.set()
     assert scribe.flush(30)
     assert [row.status for row in written] == ["running", "succeeded"]
+
+
+def test_a_run_that_takes_over_records_that_the_one_before_was_killed(place: Place) -> None:
+    """Any SQL reads it from the table: nobody has to compare it with the ledger."""
+    place.land("1.json", [order(1)])
+    pipeline = place.load(ORDERS)
+    state = State.of(of(pipeline).pipeline)
+    state.make()
+    dead = {**host_identity(), "pipeline": "orders", "run": "gone", "lock": "lock", "jvm": None}
+    Journal(state.ledger(None)).acquire(dead)
+    report = pipeline.run()
+    kept = pyarrow.table(
+        QueryBuilder()
+        .register("runs", DeltaTable(f"{state.directory}/runs"))
+        .execute("SELECT run, status FROM runs WHERE status <> 'running' ORDER BY status")
+        .read_all()
+    ).to_pylist()
+    assert kept == [{"run": "gone", "status": "killed"}, {"run": report.run, "status": "succeeded"}]

@@ -103,7 +103,7 @@ def test_an_open_batch_that_is_older_than_the_tables_history_is_not_guessed(plac
     asked = carried(place)
     assert code(asked) == "UNSURE"
     assert "does not go on from version" in str(asked.error)
-    assert "--assume delivered  or  --assume missing" in str(asked.error)
+    assert "wherry run FILE --assume missing" in str(asked.error)
     place.load().run(ruling=Ruling(assume="delivered", reason="I looked"))
     assert place.ids("tables/orders") == [1, 3, 10, 30]
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from pyspark.errors import AnalysisException
 
 from destinations.delta import Delta
 from runners.events import BatchSettled, Event
 from tests.scenarios.conftest import ORDERS, Place, order
 
 pytestmark = [pytest.mark.spark]
+
+MAPPED = "'delta.columnMapping.mode' = 'name'"
+YAML_MAPPED = "delta.columnMapping.mode: name"
 
 
 def behind_the_first(step: Callable[[], object]) -> Callable[[Event], None]:
@@ -78,6 +83,42 @@ def test_a_table_that_is_widened_is_written_on(two_files: Place, changes: list[s
 
     report = place.load().run(listeners=[behind_the_first(widen)])
     assert (report.status, place.ids("tables/orders")) == ("succeeded", [1, 2])
+
+
+def stale(place: Place) -> Exception:
+    """What Delta says of rows of which the table's columns have changed since they were described."""
+    side = f"delta.`{place.folder / 'side'}`"
+    place.spark.sql(f"create table {side} (a int, b int) using delta tblproperties ({MAPPED})")
+    rows = place.spark.table(side)
+    place.spark.sql(f"alter table {side} drop column b")
+    with pytest.raises(AnalysisException) as told:
+        rows.collect()
+    return told.value
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "code", "ids"),
+    [("add column remark string", "succeeded", None, [1, 2]), ("drop column email", "failed", "MISFIT", [])],
+    ids=["it fits still", "it fits no more"],
+)
+def test_a_table_that_is_altered_in_the_middle_of_a_batch(
+    two_files: Place, monkeypatch: pytest.MonkeyPatch, change: str, status: str, code: str | None, ids: list[int]
+) -> None:
+    """The batch is described again and written, unless its rows do not fit any more."""
+    place, commit, told = two_files, Delta._commit, list[Exception]()
+
+    def altered(self: Delta, *words: Any) -> None:
+        if not told:
+            told.append(stale(place))
+            place.spark.sql(f"alter table {table(place)} {change}")
+            raise told[0]
+        commit(self, *words)
+
+    monkeypatch.setattr(Delta, "_commit", altered)
+    mapped = ORDERS.replace("{path: tables/orders}", f"{{path: tables/orders, properties: {{{YAML_MAPPED}}}}}")
+    report = place.load(mapped.replace("files: 1}", "files: 1}, retry: {wait: 10ms}")).run(check=False)
+    assert (report.status, report.error and report.error.code, len(told)) == (status, code, 1)
+    assert place.ids("tables/orders") == ids
 
 
 def test_two_pipelines_write_one_table(two_files: Place) -> None:

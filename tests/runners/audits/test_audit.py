@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,10 +17,12 @@ from runners.audits.audit import audited
 from runners.audits.audit_letters import Held, Queue
 from runners.audits.finding import FOUND, Audit, Finding
 from runners.audits.said import Said
+from runners.command_line.printing_audit import problem
 from runners.ledgers.entry import Settled
 from runners.plan import Plan
 from runners.state import Lane, State
 from tests.runners.audits.evidence import batch
+from tests.runners.test_codes import commands_in, parse
 
 NAMES = ("orders", "copy")
 
@@ -121,7 +125,7 @@ def test_what_was_carried_balances(world: World) -> None:
     found = world.audit()
     assert found.balanced
     for each in found.destinations.values():
-        assert found.read == each.delivered + each.filtered + found.nacked
+        assert found.read == each.read == each.delivered + each.filtered + found.nacked
         assert each.proved_from == dict.fromkeys(found.lanes, 1)
 
 
@@ -283,6 +287,98 @@ def test_a_commit_of_several_batches_has_the_rows_of_all(world: World) -> None:
     assert world.found() == [("MISCOUNT", "orders", "0", 1), ("MISCOUNT", "orders", "1", 1)]
 
 
+def _uncounted(world: World, lane: str, number: int, **counts: Any) -> None:
+    """What the next run settles of a batch that it found in a commit of several and could not count."""
+    at = next(at for at, each in enumerate(world.settled) if (each.lane, each.number) == (lane, number))
+    settled = world.settled[at]
+    branches = {
+        name: {"expected": settled.counts["read"], "filtered": 0, "changed": 0} for name in settled.counts["branches"]
+    }
+    unknown = {"delivered": {"orders": None, "copy": 3}, "branches": branches, "balanced": "unknown", **counts}
+    world.settled[at] = replace(settled, counts={**settled.counts, **unknown})
+
+
+def _shared(world: World, rows: int) -> None:
+    """The first batches of lanes 0 and 1 are one commit of so many rows."""
+    world.carry("1", 1)
+    first, second = world.brought["orders"][0], world.brought["orders"].pop()
+    together = [first.key, second.key]
+    world.brought["orders"][0] = replace(first, rows=rows, listed=rows, together=together)
+    world.brought["orders"].append(replace(second, rows=rows, listed=rows, together=together))
+
+
+def test_a_commit_proves_batches_that_were_not_counted_if_it_has_all_rows_that_were_read(world: World) -> None:
+    """The audit gives each batch the rows that were read of it, and the equation holds."""
+    _shared(world, rows=6)
+    _uncounted(world, "0", 1)
+    _uncounted(world, "1", 1)
+    found = world.audit()
+    assert (found.problems, found.read, found.destinations["orders"].delivered) == ([], 15, 15)
+
+
+@pytest.mark.parametrize("rows", [5, 7])
+def test_batches_that_were_not_counted_are_named_if_their_commit_has_other_rows(world: World, rows: int) -> None:
+    """Rows may have been filtered, added or lost, so only the batch of which the ledger has figures is proved."""
+    _shared(world, rows=rows)
+    _uncounted(world, "1", 1)
+    assert world.found() == [("NOT_PROVED", "orders", "1", 1)]
+    assert world.audit().destinations["orders"].delivered == 12
+
+
+def test_a_batch_whose_read_rows_were_never_counted_is_not_proved(world: World) -> None:
+    """Its file was gone, so the ledger has the delivered rows in the place of those that were read."""
+    _uncounted(world, "0", 2, delivered={"orders": 3, "copy": 3})
+    assert world.found() == [("NOT_PROVED", "copy", "0", 2), ("NOT_PROVED", "orders", "0", 2)]
+
+
+def test_a_batch_that_neither_ledger_nor_history_counts_is_not_proved(world: World) -> None:
+    """The history begins behind it."""
+    _uncounted(world, "0", 1)
+    del world.brought["orders"][0]
+    world.account = {"since": 7}
+    assert world.found() == [("NOT_PROVED", "orders", "0", 1)]
+
+
+def test_rows_that_were_carried_again_count_once(world: World) -> None:
+    """One destination lost a batch and has it from a backfill; the equation holds for each by its own batches."""
+    world.carry("backfill-1/0", 2)
+    settled = replace(world.settled[-1], at="2026-01-02")
+    world.settled[-1] = replace(settled, counts={**settled.counts, "delivered": {"copy": 3}})
+    world.brought["orders"].pop()
+    del world.brought["copy"][1]
+    found = world.audit()
+    assert found.problems == []
+    assert {name: (each.read, each.delivered) for name, each in found.destinations.items()} == {
+        "orders": (12, 12),
+        "copy": (12, 12),
+    }
+
+
+@settings(max_examples=60)
+@given(world=worlds(), data=st.data())
+def test_it_balances_only_where_the_equation_holds(world: World, data: st.DataObject) -> None:
+    """Whatever figures of a batch the ledger lacks or has wrong."""
+    at = data.draw(st.integers(0, len(world.settled) - 1))
+    settled = world.settled[at]
+    wrong = data.draw(
+        st.sampled_from(
+            [
+                {"read": settled.counts["read"] + 1},
+                {"nacked": settled.counts["nacked"] + 1},
+                {"delivered": {"orders": None, "copy": 0}, "balanced": "unknown"},
+                {"delivered": dict.fromkeys(NAMES, None), "balanced": "unknown"},
+                {"branches": {name: {"expected": 0, "filtered": 1, "changed": 0} for name in NAMES}},
+            ]
+        )
+    )
+    world.settled[at] = replace(settled, counts={**settled.counts, **wrong})
+    found = world.audit()
+    holds = all(
+        each.read + each.changed == each.delivered + each.filtered + each.nacked for each in found.destinations.values()
+    )
+    assert holds or not found.balanced
+
+
 def test_what_came_before_does_not_stand_for_a_backfill(world: World) -> None:
     """The same rows were there before it, and its own are gone: they were wanted once more."""
     world.carry("backfill-1/0", 1)
@@ -381,6 +477,11 @@ def test_a_file_that_changed_after_it_was_carried(world: World) -> None:
     (problem,) = world.audit().problems
     assert (problem.code, problem.number) == ("ORIGIN_CHANGED", 3)
     assert problem.message == "a.json changed after it was carried: it had 1 bytes and now has 2"
+    assert "wherry offsets rewind FILE --batches 2 " in problem.repair
+    world.said = {**world.said, "doubles": ("orders", "copy")}
+    (problem,) = world.audit().problems
+    assert "offsets rewind" not in problem.repair
+    assert "orders and copy would have its rows, and those of the batches behind, twice" in problem.repair
     world.state = {"forgotten": (("0", 3, 4),), "jumps": (("0", 4),)}
     assert world.found() == []
 
@@ -389,8 +490,51 @@ def test_an_offset_that_is_not_where_the_last_batch_ended(world: World) -> None:
     """Somebody wrote in the ledger; or set it, which is no finding."""
     world.lanes["0"] = replace(world.lanes["0"], offset=99)
     assert world.found() == [("GAP", None, "0", 4)]
+    (problem,) = world.audit().problems
+    assert "wherry offsets set FILE --lane 0 --offset 4 " in problem.repair
+    world.said = {"whole": frozenset({"0"})}
+    (problem,) = world.audit().problems
+    assert "offsets set" not in problem.repair
     world.state = {"jumps": (("0", 4),)}
     assert world.found() == []
+
+
+def _broken(change: Callable[[World, str, int], object], world: World) -> None:
+    """The second batch of a destination is broken in this way."""
+    change(world, "orders", 1)
+
+
+def _worlds_of_every_kind() -> Iterator[World]:
+    """Of each kind of thing that can be wrong, one."""
+    changes: list[Callable[[World], object]] = [
+        *(functools.partial(_broken, change) for change in BREAKS.values()),
+        lambda world: _changed(world, "orders", 1, loss=Loss(code="RESTORED", said="x", version=9, whole=True)),
+        lambda world: _changed(world, "orders", 1, doubt=Loss(code="NOT_PROVED", said="x", version=9)),
+        lambda world: _uncounted(world, "0", 1, delivered={"orders": 3, "copy": 3}),
+        lambda world: world.lanes.update({"0": replace(world.lanes["0"], offset={"a": "it's"})}),
+        lambda world: world.settled.pop(1),
+        lambda world: world.settled.append(world.settled[1]),
+        lambda world: setattr(world, "account", {"there": False}),
+        lambda world: setattr(world, "account", {"losses": [Loss(code="LOG_BROKEN", said="x")]}),
+        lambda world: world.held.append(Held(plan="0-p2", lane="0", number=2, rows=2, distinct=1)),
+    ]
+    for change in changes:
+        made = World()
+        for lane, number in itertools.product(("0", "1"), range(1, 4)):
+            made.carry(lane, number)
+        change(made)
+        yield made
+
+
+def test_what_a_finding_says_to_type_can_be_typed() -> None:
+    """Each command parses with its options and values."""
+    found = [finding for world in _worlds_of_every_kind() for finding in world.audit().problems]
+    codes = {finding.code for finding in found}
+    assert codes >= {"NOT_DELIVERED", "GAP", "TABLE_GONE", "NOT_PROVED", "ROWS_GONE", "DLQ_STRAY", "TWICE"}
+    typed = [each for finding in found for each in commands_in(problem(finding, "orders.yaml"))]
+    assert {each.split()[1] for each in typed} == {"repair", "backfill", "offsets"}
+    for each in typed:
+        parse(each)
 
 
 def test_a_finding_has_a_code_that_is_explained() -> None:

@@ -99,6 +99,36 @@ def test_a_batch_that_landed_before_its_run_died_is_finished_by_the_next(carried
     assert (problem["code"], problem["number"], problem["safe"]) == ("NOT_SETTLED", 4, True)
 
 
+def beside_ours(carried: Carried) -> DeltaTable:
+    """The table, in which a stranger's three rows stand in one file with all of ours."""
+    append(carried.table(), [901, 902, 903])
+    DeltaTable(carried.table()).optimize.compact()
+    return DeltaTable(carried.table())
+
+
+def test_a_stranger_who_changes_his_own_rows_beside_ours_takes_nothing_away(carried: Carried) -> None:
+    """The file is written anew each time, and the rows of ours are found in it."""
+    table = beside_ours(carried)
+    table.update({"id": "id + 50"}, predicate="id > 900")
+    table.delete("id = 952")
+    assert carried.pipeline.audit().problems == []
+    table.delete("id = 953 OR id = 11")
+    problem = the(carried.pipeline.audit())
+    assert (problem["code"], problem["number"]) == ("ROWS_GONE", 1)
+
+
+def test_where_the_files_are_gone_a_strangers_change_leaves_a_doubt(carried: Carried) -> None:
+    """It says since which version, and is no loss; who has looked accepts it."""
+    table = beside_ours(carried)
+    (before,) = table.file_uris()
+    table.update({"id": "id + 50"}, predicate="id > 900")
+    Path(before).unlink()
+    found = carried.pipeline.audit()
+    assert {(each.code, each.version) for each in found.problems} == {("NOT_PROVED", table.version())}
+    assert found.destinations["orders"].delivered == 8
+    assert "cannot be proved since version" in found.problems[0].message
+
+
 def test_a_renamed_destination_is_asked_for_what_it_had_under_its_old_name(carried: Carried) -> None:
     """Its history carries over: what was delivered counts, and what is gone is found."""
     sales = Delta(path=str(carried.table()), name="sales", was="orders")

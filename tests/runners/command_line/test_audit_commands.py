@@ -104,6 +104,7 @@ def test_a_repair_asks_before_it_does_anything(carried: Carried, capsys: pytest.
 def test_a_repair_of_what_needs_a_person_says_so(carried: Carried, capsys: pytest.CaptureFixture[str]) -> None:
     """And ends with 1; where all adds up, with 0."""
     assert cli.execute(["repair", "orders.yaml", "--reason", "x", "--yes"]) == 0
+    assert capsys.readouterr().err == "Nothing is wrong.\n"
     shutil.rmtree(carried.table())
     assert cli.execute(["repair", "orders.yaml", "--reason", "x", "--yes"]) == 1
     out, err = capsys.readouterr()

@@ -161,9 +161,14 @@ def test_a_pipeline_is_told_in_a_few_lines() -> None:
                 "at": AT,
                 "batches": 3,
                 "read": 30,
-                "error": {"code": "WINDOW", "message": "the window tripped\n  and more"},
+                "error": {
+                    "code": "WINDOW",
+                    "message": "the window tripped\n  column amount: 'x'",
+                    "hint": "see it  wherry preview FILE",
+                },
             },
-        }
+        },
+        "orders.yaml",
     )
     assert said.splitlines()[2:] == [
         "run by    box, process 7, since 2026-01-01 00:00:00",
@@ -172,6 +177,8 @@ def test_a_pipeline_is_told_in_a_few_lines() -> None:
         "last run  failed at 2026-01-01 00:00:00, 3 batches, 30 rows",
         "          read",
         "error     the window tripped",
+        "            column amount: 'x'",
+        "          see it  wherry preview orders.yaml",
         "          More:  wherry explain WINDOW",
         'lanes     0: batch 3, offset {"file": "a"}, 2 files waiting',
         "open      batch 4 of lane 0 (b.json) is being carried",

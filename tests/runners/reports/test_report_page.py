@@ -202,8 +202,10 @@ def test_it_says_why_it_failed_and_what_to_do() -> None:
 def test_a_run_without_an_end_says_so() -> None:
     """Nothing is made up."""
     seen = Seen(page({**RUN, "status": "running", "seconds": None, "reason": "", "report": None}))
-    assert "It has not ended, or was killed: nothing is known of its rows yet." in seen.text
+    assert "It has not ended: nothing is known of its rows yet." in seen.text
     assert seen.rows == []
+    killed = Seen(page({**RUN, "status": "killed", "seconds": None, "reason": "", "report": None}))
+    assert "Its process ended without a word, so it reported nothing of its rows." in killed.text
 
 
 HOSTILE = "</style></pre><script>alert(1)</script><img src=x onerror=\"alert('&amp;')\">"

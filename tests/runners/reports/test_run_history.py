@@ -16,9 +16,11 @@ from deltalake import DeltaTable, QueryBuilder
 
 from runners.command_line import cli, printing
 from runners.listeners.scribe import Scribe
+from runners.place import Place
 from runners.report import DestinationReport, Report, RunError
 from runners.reports import run_history
-from runners.reports.run_history import RunHistory, RunRow, Wanted, told
+from runners.reports.run_history import RunHistory, RunRow, Wanted, fates, told
+from runners.state import State
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=timezone.utc)
 ORDERS = "name: orders\norigin: {generate: {rows: 1}}\ndestinations: [{delta: {path: tables/orders}}]\n"
@@ -83,6 +85,54 @@ def test_the_newest_runs_come_first_each_once(history: RunHistory) -> None:
 def test_filters_say_which(history: RunHistory, filters: dict[str, Any], found: str) -> None:
     """All of them hold, and a quote is no way around them."""
     assert names(history.runs(Wanted(**filters))) == found
+
+
+OWNER = {
+    "run": "c-run",
+    "host": "h",
+    "pid": 7,
+    "at": "2026-06-01T12:02:00+00:00",
+    "heard_at": "2026-06-01T12:30:00+00:00",
+}
+
+
+def test_a_run_that_was_taken_over_was_killed(history: RunHistory) -> None:
+    """It began when it said so, and ended with its last word; but what it says itself of its end counts more."""
+    history.write([RunRow.killed(OWNER, "orders", "e-run")])
+    (found,) = history.runs(Wanted(status="killed"))
+    assert (found["run"], found["reason"]) == ("c-run", "its process ended without a word; run e-run took over")
+    assert (found["started_at"][11:16], found["ended_at"][11:16]) == ("12:02", "12:30")
+    assert names(history.runs()) == "dcba"
+    history.write([over(began("c-run", minutes=2), "stopped")])
+    assert [each["status"] for each in history.runs()] == ["succeeded", "stopped", "failed", "succeeded"]
+
+
+def test_a_run_of_which_only_the_beginning_is_kept_goes_by_what_is_known_of_it(history: RunHistory) -> None:
+    """Also where it is looked for by its status; a run that said how it ended is left as it is."""
+    known = {"c-run": "killed", "d-run": "killed"}
+    assert [each["status"] for each in history.runs(Wanted(fates=known))][:2] == ["succeeded", "killed"]
+    assert names(history.runs(Wanted(status="killed", fates=known))) == "c"
+    assert history.runs(Wanted(status="running", fates=known)) == []
+
+
+@pytest.mark.parametrize(
+    ("owners", "ended", "status"),
+    [
+        ((), None, "killed"),
+        ((), {"run": "c-run", "status": "stopped"}, "stopped"),
+        (({**OWNER, "ownership": "lease", "lease": None},), None, None),
+        (({**OWNER, "ownership": "lease", "lease": 60.0},), None, "killed"),
+        (({**OWNER, "run": "d-run", "ownership": "lease", "lease": None},), None, "killed"),
+    ],
+    ids=["gone", "ended", "alive", "lease over", "another"],
+)
+def test_the_ledger_knows_how_a_run_went(
+    tmp_path: Path, owners: tuple[dict[str, Any], ...], ended: dict[str, Any] | None, status: str | None
+) -> None:
+    """Who owns the pipeline no more, or has said nothing for a whole lease, was killed unless it is who ended last."""
+    state = State(owners=owners, ended=ended)
+    place = Place(directory=tmp_path, schema="", name="orders")
+    assert fates([{"run": "c-run"}], state, place).get("c-run") == status
 
 
 def test_one_run_has_its_report(history: RunHistory) -> None:
@@ -159,7 +209,7 @@ def test_the_commands_list_and_show(history: RunHistory, tmp_path: Path, capsys:
     assert cli.execute(["runs", "list", str(file), "--since", "2026-06-01T12:02"]) == 0
     heading, *lines = capsys.readouterr().out.splitlines()
     assert heading.split("  ")[0] == "run"
-    assert [line.split()[:2] for line in lines] == [["d-run", "succeeded"], ["c-run", "running"]]
+    assert [line.split()[:2] for line in lines] == [["d-run", "succeeded"], ["c-run", "killed"]]
     assert cli.execute(["runs", "list", str(file), "--archived", "--json"]) == 0
     assert names(json.loads(capsys.readouterr().out)) == "dcba"
     assert cli.execute(["runs", "show", str(file), "b"]) == 0

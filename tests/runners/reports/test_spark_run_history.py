@@ -42,6 +42,7 @@ def test_runs_are_kept_found_and_archived(
     assert [each["status"] for each in found] == ["succeeded", "running", "failed", "succeeded"]
     assert (found[0]["read"], found[0]["ended_at"]) == (1_000, "2026-06-01T12:03:04.500+00:00")
     assert names(history.runs(Wanted(status="failed"))) == "b"
+    assert names(history.runs(Wanted(status="killed", fates={"c-run": "killed"}))) == "c"
     assert names(history.runs(Wanted(since=NOON + timedelta(minutes=2), limit=1))) == "d"
     (one,) = history.runs(Wanted(run="b-run", report=True))
     assert one["error"] == "it's <b>full</b>"
