@@ -8,7 +8,7 @@ from destinations.destination import Destination
 from destinations.dlq import DLQ
 from origins.batch import JSON
 from origins.origin import Origin
-from runners.definitions.secrets import without
+from runners.definitions.secrets import described
 from runners.errors import Refusal
 from runners.journal import Journal
 from runners.ledgers.entry import Entry
@@ -29,13 +29,13 @@ def check_layout(pipeline: Pipeline, destinations: Mapping[str, Destination], st
     for name, origin in origins.items():
         if name in before and name not in ruling.fresh:
             _check_lanes(pipeline, origin, before[name]["lanes"])
-            _check_place(name, before[name]["place"], without(pipeline.secrets, origin.place), ruling)
+            _check_place(name, before[name]["place"], described(origin).place, ruling)
     _check_names(pipeline, before, origins, ruling)
     written: Mapping[str, JSON] = state.opened.get("destinations", {})
     for name, destination in destinations.items():
         known = written.get(name) or written.get(destination.was or "")
         if known and name not in ruling.fresh:
-            _check_place(name, known["place"], without(pipeline.secrets, destination.place), ruling)
+            _check_place(name, known["place"], described(destination).place, ruling)
 
 
 _ELSEWHERE = (
@@ -91,8 +91,7 @@ def _check_names(pipeline: Pipeline, before: Mapping[str, JSON], origins: Mappin
         return
     if pipeline.origin is not None and len(before) == 1:
         _check_lanes(pipeline, pipeline.origin, before[gone[0]]["lanes"])
-        place = without(pipeline.secrets, pipeline.origin.place)
-        _check_place(new[0], before[gone[0]]["place"], place, ruling)
+        _check_place(new[0], before[gone[0]]["place"], described(pipeline.origin).place, ruling)
         return
     raise Refusal(
         f"The origin{'s' * (len(gone) > 1)} {', '.join(gone)} {'are' if len(gone) > 1 else 'is'} gone and "

@@ -14,7 +14,7 @@ from origins.batch import JSON, Limits
 from origins.origin import Backlog, Origin, Progress
 from origins.quantities import seconds, size
 from origins.schema import ddl
-from runners.definitions.secrets import without
+from runners.definitions.secrets import described
 from runners.journal import Journal
 from runners.layout import check_newest
 from runners.ledgers.entry import Entry
@@ -75,19 +75,23 @@ class Opening:
             "definition": self.text,
             "hash": self.hash,
             "origins": {
-                name: {"lanes": list(self.pipeline.lanes_of(each)), "place": each.place, "schema": schemas.get(name)}
+                name: {
+                    "lanes": list(self.pipeline.lanes_of(each)),
+                    "place": described(each).place,
+                    "schema": schemas.get(name),
+                }
                 for name, each in self._origins.items()
             },
             "destinations": {
                 each: {
-                    **self._named(each).describe(),
+                    **described(self._named(each)).describe(),
                     "id": identity.id,
                     "version": self._asked_from(each, identity, journal),
                 }
                 for each, identity in identities.items()
             },
         }
-        journal.record(Entry(kind="open", body=without(self.pipeline.secrets, body)))
+        journal.record(Entry(kind="open", body=body))
         batch = self.pipeline.run_options.batch
         return Source(
             pipeline=self.pipeline.name,

@@ -22,7 +22,7 @@ from runners.backfill import Backfill
 from runners.causes import is_cancelled
 from runners.clock import Clock
 from runners.crew import Threads
-from runners.definitions.secrets import discreet, without
+from runners.definitions.secrets import discreet, notices_of_secrets
 from runners.dispatcher import Dispatcher
 from runners.dlq.dead_letter_rows import DeadLetterRows
 from runners.dlq.letters import decided
@@ -128,6 +128,8 @@ class Run:
         """Carry what waits, and write down how it went. From the first batch `to_the_end` a signal only stops."""
         began = self.clock.elapsed()
         self.place.make()
+        for notice in notices_of_secrets(self.pipeline.secrets):
+            log.warning("%s: %s", self.pipeline.name, notice)
         with self._locked() as taking, discreet(self.pipeline.secrets):
             journal = None if self.place.needs_spark else self._journal(None, taking)
             options = self.pipeline.spark
@@ -156,16 +158,15 @@ class Run:
                 else None,
                 snapshot=self.snapshot,
                 timeline=self.timeline.json(),
-            )
+            ).masked(self.pipeline.secrets)
             if self.replay is not None and not errors:
                 kept = seconds(self.pipeline.dlq.retain)
                 tidy(spark, self.dlq, decided(journal), retain=kept, now=self.clock.now())
             self._release(journal, report)
-        facts = without(self.pipeline.secrets, report.json())
+        facts = report.json()
         herald.tell(facts_of_end(facts, self.clock.now().isoformat()))
         if scribe is not None:
-            timeline = without(self.pipeline.secrets, report.timeline)
-            scribe.put(began_row.ended(report, {**facts, "timeline": timeline}, self.clock.now()))
+            scribe.put(began_row.ended(report, {**facts, "timeline": report.timeline}, self.clock.now()))
             told(scribe, self.pipeline.name)
         return report, herald
 
@@ -387,7 +388,7 @@ class Run:
     def _release(self, journal: Journal, report: Report) -> None:
         """Let the pipeline go. A ledger that cannot be written keeps us as its owner: the next run sees us gone."""
         with contextlib.suppress(WherryError) if report.error else contextlib.nullcontext():
-            journal.record(Entry(kind="release", body=without(self.pipeline.secrets, report.json())))
+            journal.record(Entry(kind="release", body=report.json()))
         self._say(RunEnded(status=report.status, reason=report.reason, lanes=report.lanes))
 
     def _say(self, event: Event) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from runners.definitions.checks import completed, problems_of
 from runners.definitions.document import LARGEST, Node, Scalar, decoded, parse
 from runners.definitions.kinds import Kinds, ours
-from runners.definitions.known import KNOWN
+from runners.definitions.known import remember
 from runners.definitions.parameters import Parameters, overridden
 from runners.definitions.problems import DefinitionError, Problem
 from runners.definitions.reading import Reader
@@ -73,7 +73,7 @@ def load(
     )
     node = parameters.put_in(node)
     reader = Reader(directory=file.absolute().parent, kinds=kinds or ours(), problems=problems)
-    KNOWN.update(parameters.secrets)
+    remember(parameters.secrets)
     pipeline = reader.pipeline(node)
     if pipeline is not WRONG:
         pipeline = completed(dataclasses.replace(pipeline, secrets=parameters.secrets), kinds)
@@ -87,7 +87,7 @@ def of(pipeline: Pipeline, *, directory: str | Path | None = None, kinds: Kinds 
     """The definition of a pipeline that was made in Python; its state lies beneath `directory` (default: this one)."""
     pipeline = completed(pipeline, kinds)
     pipeline = dataclasses.replace(pipeline, secrets=secrets_of(pipeline))
-    KNOWN.update(pipeline.secrets)
+    remember(pipeline.secrets)
     problems = [_told(problem, pipeline.secrets) for problem in problems_of(pipeline)]
     if problems:
         raise DefinitionError(f"Pipeline {pipeline.name!r}", problems)
@@ -99,8 +99,7 @@ def _definition(pipeline: Pipeline, path: Path | None, directory: Path, kinds: K
     if isinstance(state, str):
         state = str(directory.absolute() / state)
     pipeline = dataclasses.replace(pipeline, state=state)
-    content = without(pipeline.secrets, written(pipeline, kinds))
-    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(written(pipeline, kinds), ensure_ascii=False, separators=(",", ":"))
     return Definition(pipeline=pipeline, path=path, text=text, hash=hashlib.sha256(text.encode()).hexdigest()[:16])
 
 

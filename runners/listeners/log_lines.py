@@ -6,6 +6,7 @@ import json
 import logging
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timezone
 
 import click
@@ -69,11 +70,12 @@ class LogLines:
             self.nacked += event.counts["nacked"]
         if isinstance(event, RunStarted):
             self.pipeline, self.run = event.pipeline, event.run
+        event = _masked(event, self.secrets)
         said = self._line(event)
         if said:
             whose = {"pipeline": self.pipeline, "run": self.run}
             facts = {**_facts(event), **{name: value for name, value in whose.items() if value}}
-            log.info("%s", without(self.secrets, said), extra={"facts": without(self.secrets, facts)})
+            log.info("%s", said, extra={"facts": facts})
 
     def _line(self, event: Event) -> str:
         if isinstance(event, RunStarted):
@@ -89,6 +91,15 @@ class LogLines:
             batches = "1 batch" if self.batches == 1 else f"{self.batches:,} batches"
             return f"{batches}, {self.rows:,} {'row' if self.rows == 1 else 'rows'}, {self.nacked:,} refused so far"
         return ""
+
+
+def _masked(event: Event, secrets: Mapping[str, str]) -> Event:
+    """The same, and no secret in its free text."""
+    if isinstance(event, Noticed):
+        return replace(event, message=without(secrets, event.message))
+    if isinstance(event, RunStopping | RunEnded):
+        return replace(event, reason=without(secrets, event.reason))
+    return event
 
 
 def told(stopping: RunStopping) -> str:

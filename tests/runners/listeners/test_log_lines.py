@@ -83,24 +83,27 @@ def test_a_batch_that_is_taken_up_before_the_run_begins_names_its_pipeline(capsy
 
 
 def test_a_program_reads_every_event_as_an_object(capsys: pytest.CaptureFixture[str]) -> None:
-    """With its facts; no secret is among them."""
+    """With its facts; what is free text says no secret, and a name stays what it is."""
     speak("json")
     listener = LogLines("json", secrets={"hunter2": "${secret:KEY}"})
     for event in (
         RunStarted(pipeline="orders", run="7f"),
         BatchPlanned(batch=batch(1, "landing/hunter2.json")),
         settled(1, seconds={"write": 0.5}),
-        RunEnded(status="succeeded", reason="nothing left to do"),
+        Noticed(origin="orders", message="hunter2 is no folder"),
+        RunEnded(status="succeeded", reason="hunter2 said so"),
     ):
         listener(event)
     complain("no room\nMake some.", code="LEDGER")
     logging.getLogger("wherry").warning("%d are late", 5)
     flush()
-    began, planned, carried, ended, failed, late = map(json.loads, capsys.readouterr().err.splitlines())
+    began, planned, carried, noticed, ended, failed, late = map(json.loads, capsys.readouterr().err.splitlines())
     assert datetime.fromisoformat(began["at"]).tzinfo is not None
     assert (began["event"], began["run"], began["level"]) == ("run_started", "7f", "info")
     assert (planned["event"], planned["lane"], planned["number"]) == ("batch_planned", "0", 1)
-    assert planned["of"] == "landing/${secret:KEY}.json"
+    assert planned["of"] == "landing/hunter2.json"
+    assert noticed["message"] == "orders: ${secret:KEY} is no folder"
+    assert ended["reason"] == "${secret:KEY} said so"
     whose = [(each["pipeline"], each["run"]) for each in (began, planned, carried, ended)]
     assert whose == [("orders", "7f")] * 4
     assert (carried["lane"], carried["number"], carried["batch"]) == ("0", 1, "1")
