@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from collections.abc import Iterator, Mapping
 
 from destinations.destination import Destination
@@ -18,13 +20,16 @@ from runners.plan import Plan
 from runners.progress import fold_all
 from runners.ruling import Ruling
 from runners.state import State
+from stages.mask import Mask
 
 
 def check_layout(pipeline: Pipeline, destinations: Mapping[str, Destination], state: State, ruling: Ruling) -> None:
     """Raises `Refusal` when the definition reads or writes elsewhere than the state remembers, unless told what lies
     there now."""
     origins = {origin.name or "origin": origin for origin in pipeline.every_origin}
-    ruling.check({*origins, *destinations, DLQ})
+    salts = salts_of(pipeline)
+    ruling.check({*origins, *destinations, *salts, DLQ})
+    _check_salts(state.opened.get("salts", {}), salts, ruling)
     before: Mapping[str, JSON] = state.opened.get("origins", {})
     for name, origin in origins.items():
         if name in before and name not in ruling.fresh:
@@ -99,6 +104,37 @@ def _check_names(pipeline: Pipeline, before: Mapping[str, JSON], origins: Mappin
         hint=f'A new one, to be read from its beginning:  --fresh {new[0]} --reason "…"\n'
         "The same one: put its name back.",
     )
+
+
+def salts_of(pipeline: Pipeline) -> Mapping[str, list[str]]:
+    """By `STAGE.salt` a mark of each salt that a stage hashes with, as the ledger keeps it.
+
+    It tells whether a salt is the one of before. It is too short to confirm what somebody guesses the salt to be.
+    """
+    ends: list[Origin | Destination] = [*pipeline.given_origins, *pipeline.destinations]
+    stages = [*pipeline.stages, *(stage for end in ends for stage in end.stages)]
+    found: dict[str, list[str]] = {}
+    for stage in stages:
+        if isinstance(stage, Mask) and stage.salt:
+            mark = hmac.new(stage.salt.encode(), b"wherry: which salt it is", hashlib.sha256).hexdigest()[:_MARK]
+            found.setdefault(f"{stage.name}.salt", []).append(mark)
+    return found
+
+
+_MARK = 8
+"""The characters of a salt's mark: one in four thousand million other salts has the same."""
+
+
+def _check_salts(before: Mapping[str, JSON], now: Mapping[str, list[str]], ruling: Ruling) -> None:
+    for name, marks in now.items():
+        if name in before and before[name] != marks and name not in ruling.fresh:
+            stage = name.removesuffix(".salt")
+            raise Refusal(
+                f"The salt of the stage '{stage}' is another than in the run before: a value would get another hash "
+                "than it has in the rows that were carried.",
+                hint="Put the salt of before back.\n"
+                f'If values are to get new hashes from here on:  wherry run FILE --fresh {name} --reason "…"',
+            )
 
 
 def start_over(pipeline: Pipeline, journal: Journal, ruling: Ruling) -> None:

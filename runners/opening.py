@@ -16,7 +16,7 @@ from origins.quantities import seconds, size
 from origins.schema import ddl
 from runners.definitions.secrets import described
 from runners.journal import Journal
-from runners.layout import check_newest
+from runners.layout import check_newest, salts_of
 from runners.ledgers.entry import Entry
 from runners.line import Line, passing
 from runners.pipeline import BatchOptions, Pipeline
@@ -74,6 +74,7 @@ class Opening:
             "run": self.run,
             "definition": self.text,
             "hash": self.hash,
+            "salts": salts_of(self.pipeline),
             "origins": {
                 name: {
                     "lanes": list(self.pipeline.lanes_of(each)),

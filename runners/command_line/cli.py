@@ -15,7 +15,7 @@ import click
 from runners.command_line.commands import wherry
 from runners.command_line.exits import BROKEN_PIPE, BY_CODE, FAILED, INTERRUPTED, WRONG
 from runners.definitions.known import remembering
-from runners.listeners.standard_error import Lines, flush
+from runners.listeners.standard_error import Lines, end_json_stream, flush
 
 
 def main() -> None:
@@ -25,6 +25,7 @@ def main() -> None:
 
 def execute(words: Sequence[str]) -> int:
     """Run a command; returns its exit code. Whatever happens, no stack trace reaches the terminal."""
+    end_json_stream()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]

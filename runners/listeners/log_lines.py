@@ -15,6 +15,8 @@ from origins.batch import JSON
 from runners.clock import Clock
 from runners.definitions.secrets import without
 from runners.events import BatchSettled, Event, Noticed, RunEnded, RunStarted, RunStopping
+from runners.listeners.standard_error import begin_json_stream, end_json_stream
+from runners.printable import printable
 
 log = logging.getLogger("wherry")
 SELDOM = 10.0
@@ -31,9 +33,12 @@ class JsonLines(logging.Formatter):
 
 
 def speak(log_format: str) -> None:
-    """From now on log lines are `text` or `json`."""
+    """From now on log lines are `text` or `json`, and with `json` whatever else is said on standard error."""
     for handler in log.handlers:
         handler.setFormatter(JsonLines() if log_format == "json" else None)
+    end_json_stream()
+    if log_format == "json":
+        begin_json_stream()
 
 
 def complain(message: str, **facts: JSON) -> None:
@@ -41,7 +46,7 @@ def complain(message: str, **facts: JSON) -> None:
     if any(isinstance(handler.formatter, JsonLines) for handler in log.handlers):
         log.error(message, extra={"facts": facts})
     else:
-        click.echo(message, err=True)
+        click.echo(printable(message), err=True)
 
 
 class LogLines:

@@ -20,7 +20,7 @@ from origins.origin import Origin
 from runners.counts import Counts
 from runners.errors import Refusal
 from runners.journal import Journal
-from runners.layout import check_layout, check_newest, resolved, start_over, waive
+from runners.layout import check_layout, check_newest, resolved, salts_of, start_over, waive
 from runners.ledgers.entry import Entry
 from runners.ledgers.ledger import LedgerError
 from runners.ledgers.memory_ledger import MemoryLedger
@@ -29,6 +29,7 @@ from runners.nack_window import NackWindow
 from runners.pipeline import Pipeline
 from runners.plan import Decision, Plan
 from runners.ruling import Ruling
+from stages.mask import Mask
 
 
 def pipeline(**changes: Any) -> Pipeline:
@@ -47,6 +48,7 @@ def opened(before: Pipeline) -> Journal:
     journal.acquire({"pipeline": before.name})
     body = {
         "pipeline": before.name,
+        "salts": salts_of(before),
         "origins": {
             origin.name: {"lanes": list(before.lanes_of(origin)), "place": origin.place, "schema": None}
             for origin in before.every_origin
@@ -252,3 +254,25 @@ def test_what_is_read_whole_or_is_new_begins_at_the_beginning(
     lane = journal.state.lane("0")
     assert (lane.offset, lane.number) == (offset, 1)
     assert len(journal.settled()) == (1 if offset else 0)
+
+
+def masked(salt: str, name: str = "mask") -> Pipeline:
+    return pipeline(stages=[Mask(columns={"email": "hash"}, salt=salt, name=name), Mask(columns={"a": "redact"})])
+
+
+def test_another_salt_is_refused_until_it_is_meant() -> None:
+    """Equal values would get other hashes, and no join would find them."""
+    with pytest.raises(Refusal, match="The salt of the stage 'mask' is another than in the run before") as refused:
+        check(masked("hunter2hunter2"), masked("hunter3hunter3"))
+    assert 'wherry run FILE --fresh mask.salt --reason "…"' in refused.value.hint
+    check(masked("hunter2hunter2"), masked("hunter3hunter3"), fresh=("mask.salt",))
+    check(masked("hunter2hunter2"), masked("hunter2hunter2"))
+    check(pipeline(), masked("hunter2hunter2"))
+    check(masked("hunter2hunter2"), pipeline())
+
+
+def test_a_state_keeps_no_salt_and_nothing_that_confirms_a_guess() -> None:
+    """Its mark is so short that many others have the same."""
+    ((mark,),) = salts_of(masked("hunter2hunter2")).values()
+    assert len(mark) == 8
+    assert "hunter2" not in str(opened(masked("hunter2hunter2")).state)

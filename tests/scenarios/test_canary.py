@@ -91,6 +91,7 @@ def test_a_secret_is_neither_shown_nor_stored(shop: Path, capsys: pytest.Capture
     said = ended.stdout + ended.stderr
     assert ended.stdout.splitlines()[-4:] == ["exit 0", "ps []", "java True", "setting True"], said
     assert (shop / "warehouse" / f"orders_{CANARY}").exists()
+    assert list(temporary.glob("wherry-spark-*.log")) == []
     state = shop / ".wherry" / "orders"
     refused = DeltaTable(str(state / "dlq")).to_pyarrow_table().to_pylist()
     assert sorted(row["code"] for row in refused) == ["REQUIRE", "WHERE", "not_it"]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pyarrow
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from runners.events import BatchSettled, Event
+from runners.pipeline import Pipeline
 from runners.report import Report
 from runners.ruling import Ruling
 from tests.scenarios.conftest import ORDERS, Place, order
@@ -133,3 +135,25 @@ def test_a_disk_that_is_full_in_the_middle_of_a_run_and_then_read_only(place: Pl
     small_disk.writable()
     assert carried(place).status == "succeeded"
     assert (place.load().audit().problems, place.ids("tables/orders")) == ([], [1, 2, 3, 10])
+
+
+def test_a_salt_is_the_one_of_before_until_another_one_is_meant(place: Place) -> None:
+    """A run with another one carries nothing, and says how it would; the state is its owner's alone."""
+    text = ORDERS.replace("  - filter:", '  - mask: {columns: {email: hash}, salt: "${secret:SALT}"}\n  - filter:')
+    file = place.define(text)
+
+    def salted(name: str, salt: str, **ruling: Any) -> Report:
+        place.land(name, [order(1)])
+        told = Ruling(**ruling, reason="a test") if ruling else None
+        return Pipeline.load(file, secrets={"SALT": salt}).run(check=False, ruling=told)
+
+    assert salted("1.json", "hunter2hunter2").status == "succeeded"
+    refused = salted("2.json", "hunter3hunter3")
+    assert refused.error is not None
+    assert refused.error.message.startswith("The salt of the stage 'mask' is another than in the run before")
+    assert len(place.rows("tables/orders")) == 1
+    assert salted("3.json", "hunter2hunter2").delivered == {"orders": 2}
+    assert salted("4.json", "hunter3hunter3", fresh=("mask.salt",)).delivered == {"orders": 1}
+    assert salted("5.json", "hunter3hunter3").delivered == {"orders": 1}
+    assert len({row["email"] for row in place.rows("tables/orders")}) == 2
+    assert (place.folder / ".wherry/orders").stat().st_mode & 0o777 == 0o700
