@@ -13,7 +13,7 @@ from destinations.delta_table import Table
 from destinations.destination import Destination, DestinationError, Identity, Misfit
 from origins.batch import JSON, Batch
 from origins.names import text
-from origins.secret import cut, masking_steps
+from origins.secret import cut, list_mask_steps
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -62,7 +62,7 @@ def dead_letters(
     from pyspark.sql import functions as F
 
     message = F.col("nack")["message"]
-    for pattern, put in masking_steps(secrets or {}):
+    for pattern, put in list_mask_steps(secrets or {}):
         message = F.regexp_replace(message, pattern, put)
     nack, nothing = F.col("nack"), F.lit(None).cast("string")
     columns = {

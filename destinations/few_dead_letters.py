@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from destinations.dead_letters import SCHEMA, of_batch
 from origins.batch import JSON, Batch
-from origins.secret import masking
+from origins.secret import make_mask
 
 if TYPE_CHECKING:
     import pyarrow
@@ -34,7 +34,7 @@ def few_dead_letters(
     columns = [column.split(" ", 1) for column in SCHEMA.split(", ")]
     schema = pa.schema([(name, kinds[kind]) for name, kind in columns])
     same = {**of_batch(batch), "delivered_to": [], "nacked_at": datetime.now(timezone.utc)}
-    mask = masking(secrets)
+    mask = make_mask(secrets)
     rows = [
         {
             **row["nack"],

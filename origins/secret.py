@@ -85,7 +85,7 @@ class SecretFloat(float):
 SECRET = (SecretText, SecretInt, SecretFloat)
 
 
-def secret_of(value: str | int | float, reference: str) -> SecretText | SecretInt | SecretFloat:
+def make_secret(value: str | int | float, reference: str) -> SecretText | SecretInt | SecretFloat:
     """The value, which knows its reference. A truth value is no secret: it becomes text."""
     if isinstance(value, float):
         return SecretFloat(value, reference)
@@ -94,13 +94,13 @@ def secret_of(value: str | int | float, reference: str) -> SecretText | SecretIn
     return SecretText(str(value), reference)
 
 
-def referenced(value: Any) -> Any:
+def put_references(value: Any) -> Any:
     """The value with references in the place of all secret values in it, however deep."""
     if isinstance(value, SECRET):
         return value.reference
     if isinstance(value, Mapping):
-        return {key: referenced(inner) for key, inner in value.items()}
-    return type(value)(map(referenced, value)) if type(value) in (list, tuple) else value
+        return {key: put_references(inner) for key, inner in value.items()}
+    return type(value)(map(put_references, value)) if type(value) in (list, tuple) else value
 
 
 def cut(text: str, most: int) -> str:
@@ -108,14 +108,14 @@ def cut(text: str, most: int) -> str:
     return text if len(text) <= most else text[:most] + CUT
 
 
-def masking(secrets: Mapping[str, str]) -> Callable[[str], str]:
+def make_mask(secrets: Mapping[str, str]) -> Callable[[str], str]:
     """What gives a text with each secret replaced by its reference, also where it is quoted, or cut by `cut`.
 
     A secret of fewer than `SHORT` characters is replaced only where it stands as a whole word.
     """
-    forms = _forms(secrets)
+    forms = _list_forms(secrets)
     known = {**dict(forms), **{reference: reference for reference in secrets.values()}}
-    patterns = [*map(re.escape, secrets.values()), *(_pattern(form) for form, _ in forms)]
+    patterns = [*map(re.escape, secrets.values()), *(_make_pattern(form) for form, _ in forms)]
     found = re.compile("|".join(patterns)) if forms else None
 
     def mask(text: str) -> str:
@@ -123,29 +123,29 @@ def masking(secrets: Mapping[str, str]) -> Callable[[str], str]:
             return text
         head, *rest = found.sub(lambda each: known[each.group()], text).split(CUT)
         for tail in rest:
-            head = f"{_without_begun(forms, head)}{CUT}{tail}"
+            head = f"{_mask_begun(forms, head)}{CUT}{tail}"
         return head
 
     return mask
 
 
-def masking_steps(secrets: Mapping[str, str]) -> list[tuple[str, str]]:
+def list_mask_steps(secrets: Mapping[str, str]) -> list[tuple[str, str]]:
     """The same for SQL's `regexp_replace`, one step after the other; of a text that is cut after `EXCERPT` characters.
 
     What is found becomes a mark first, so that no step looks into a reference.
     """
     references = list(dict.fromkeys(secrets.values()))
     marks = {reference: f"\ue000{number}\ue001" for number, reference in enumerate(references)}
-    forms = _forms(secrets)
+    forms = _list_forms(secrets)
     steps = [(re.escape(reference), marks[reference]) for reference in references]
-    steps += [(_pattern(form), marks[reference]) for form, reference in forms]
+    steps += [(_make_pattern(form), marks[reference]) for form, reference in forms]
     for form, reference in forms:
         begun = [re.escape(form[:length]) for length in range(min(len(form) - 1, EXCERPT), SHORT - 1, -1)]
         steps += [(f"(?:{'|'.join(begun)})(?={CUT})", marks[reference])] if begun else []
     return steps + [(mark, re.sub(r"[\\$]", r"\\\g<0>", reference)) for reference, mark in marks.items()]
 
 
-def _forms(secrets: Mapping[str, str]) -> list[tuple[str, str]]:
+def _list_forms(secrets: Mapping[str, str]) -> list[tuple[str, str]]:
     """How the secrets may be written, the longest first: as they are, as Python and JSON quote them, in one line, and
     one line of several."""
     found: dict[str, str] = {}
@@ -157,13 +157,13 @@ def _forms(secrets: Mapping[str, str]) -> list[tuple[str, str]]:
     return sorted(((form, found[form]) for form in found if form.strip()), key=lambda each: len(each[0]), reverse=True)
 
 
-def _pattern(form: str) -> str:
+def _make_pattern(form: str) -> str:
     """What finds it, in the words of Python and Java."""
     pattern = re.escape(form)
     return pattern if len(form) >= SHORT else rf"(?<![0-9A-Za-z_]){pattern}(?![0-9A-Za-z_])"
 
 
-def _without_begun(forms: Sequence[tuple[str, str]], text: str) -> str:
+def _mask_begun(forms: Sequence[tuple[str, str]], text: str) -> str:
     """The text, which is cut at its end, without the beginning of a secret there."""
     for form, reference in forms:
         for length in range(min(len(form) - 1, len(text)), SHORT - 1, -1):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from destinations.dlq import DLQ
 from origins.batch import JSON, Batch
 from origins.errors import WherryError
-from runners.printable import in_one_line
+from runners.printable import escape_line
 
 if TYPE_CHECKING:
     from runners.report import Report
@@ -57,7 +57,7 @@ class StageStopped(WherryError):
             f"  lane {batch.lane}, batch {batch.number}{_label(batch)}",
         ]
         for nack in nacks[:3]:
-            lines.append(f"  stage '{nack['stage']}': {in_one_line(nack['message'])}")
+            lines.append(f"  stage '{nack['stage']}': {escape_line(nack['message'])}")
             lines.append(f"    {json.dumps(nack['row'], ensure_ascii=False)}")
         super().__init__(
             "\n".join(lines),
@@ -118,11 +118,11 @@ class Unbalanced(WherryError):
 
 
 def _label(batch: Batch) -> str:
-    return f": {in_one_line(batch.span.label)}" if batch.span.label else ""
+    return f": {escape_line(batch.span.label)}" if batch.span.label else ""
 
 
 def _examples(nacks: Sequence[Mapping[str, JSON]]) -> Sequence[str]:
-    said = [(nack["stage"], in_one_line(nack["message"]), nack["row"]) for nack in nacks[:3]]
+    said = [(nack["stage"], escape_line(nack["message"]), nack["row"]) for nack in nacks[:3]]
     return [f"  stage '{stage}': {message}\n    {json.dumps(row, ensure_ascii=False)}" for stage, message, row in said]
 
 

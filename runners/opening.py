@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 from destinations.destination import Destination, Identity
 from destinations.dlq import DLQ
 from origins.batch import JSON, Limits
+from origins.given_path import list_given_paths
 from origins.origin import Backlog, Origin, Progress
 from origins.quantities import seconds, size
 from origins.schema import ddl
-from runners.definitions.secrets import described
+from runners.definitions.secrets import hide_secrets
 from runners.journal import Journal
-from runners.layout import check_newest, salts_of
+from runners.layout import check_newest, mark_salts
 from runners.ledgers.entry import Entry
 from runners.line import Line, passing
 from runners.pipeline import BatchOptions, Pipeline
@@ -74,18 +75,22 @@ class Opening:
             "run": self.run,
             "definition": self.text,
             "hash": self.hash,
-            "salts": salts_of(self.pipeline),
+            "salts": mark_salts(self.pipeline),
+            "state": next(iter(list_given_paths([self.pipeline.state])), None)
+            if isinstance(self.pipeline.state, str)
+            else None,
             "origins": {
                 name: {
                     "lanes": list(self.pipeline.lanes_of(each)),
-                    "place": described(each).place,
+                    "place": hide_secrets(each).place,
+                    "given": list(each.given),
                     "schema": schemas.get(name),
                 }
                 for name, each in self._origins.items()
             },
             "destinations": {
                 each: {
-                    **described(self._named(each)).describe(),
+                    **hide_secrets(self._named(each)).describe(),
                     "id": identity.id,
                     "version": self._asked_from(each, identity, journal),
                 }

@@ -8,13 +8,13 @@ _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
-def printable(text: str) -> str:
+def escape_controls(text: str) -> str:
     """The text with escapes in the place of what moves a cursor, changes colours or turns the direction of writing.
     Line breaks and tabs stay. JSON stays the same JSON."""
     return _CONTROLS.sub(lambda found: found.group() if found.group() in "\n\t" else _escaped(found.group()), text)
 
 
-def in_one_line(text: str) -> str:
+def escape_line(text: str) -> str:
     """The same, and no line break and no tab either, so that no line can be forged."""
     return _CONTROLS.sub(lambda found: _escaped(found.group()), text)
 

@@ -63,13 +63,13 @@ class RunError:
             stage=getattr(error, "stage", None),
             lane=batch.lane if batch else None,
             later=tuple(protection.words(each, in_short(each)) for each in later),
-        ).masked(secrets or {})
+        ).mask(secrets or {})
 
     def __str__(self) -> str:
         parts = [self.message, self.hint, *(f"later: {each}" for each in self.later)]
         return "\n".join(part for part in parts if part)
 
-    def masked(self, secrets: Mapping[str, str]) -> RunError:
+    def mask(self, secrets: Mapping[str, str]) -> RunError:
         """The same, and no secret in its words."""
         message, hint, later = without(secrets, [self.message, self.hint, self.later])
         return replace(self, message=message, hint=hint, later=later)
@@ -129,14 +129,14 @@ class Report:
         """The rows that each destination took."""
         return {name: destination.delivered for name, destination in self.destinations.items()}
 
-    def masked(self, secrets: Mapping[str, str]) -> Report:
+    def mask(self, secrets: Mapping[str, str]) -> Report:
         """The same, and no secret in its free texts; names, ids, states and figures are what they are."""
         kept = self.snapshot
         return replace(
             self,
             reason=without(secrets, self.reason),
             notices=without(secrets, self.notices),
-            error=self.error and self.error.masked(secrets),
+            error=self.error and self.error.mask(secrets),
             snapshot=kept and {**kept, "rows": without(secrets, kept["rows"])},
         )
 

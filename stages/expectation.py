@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
 
 from origins.batch import JSON
-from origins.secret import cut, referenced
+from origins.secret import cut, put_references
 from stages.expectation_table import BESIDE, EXPECTATIONS, Known
 from stages.expressions import check_condition
 
@@ -64,8 +64,8 @@ class Expectation:
         meta = self.meta if isinstance(self.meta, Mapping) else {}
         return {
             "type": self.type,
-            "kwargs": referenced(self.options),
-            "meta": referenced(meta),
+            "kwargs": put_references(self.options),
+            "meta": put_references(meta),
             "severity": self.severity,
         }
 

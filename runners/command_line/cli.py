@@ -14,7 +14,7 @@ import click
 
 from runners.command_line.commands import wherry
 from runners.command_line.exits import BROKEN_PIPE, BY_CODE, FAILED, INTERRUPTED, WRONG
-from runners.definitions.known import remembering
+from runners.definitions.known import collect_secrets
 from runners.listeners.standard_error import Lines, end_json_stream, flush
 
 
@@ -34,7 +34,7 @@ def execute(words: Sequence[str]) -> int:
         logging.getLogger("wherry").setLevel(logging.INFO)
     for handler in logging.getLogger("wherry").handlers:
         handler.setFormatter(None)
-    with remembering() as secrets:
+    with collect_secrets() as secrets:
         return _executed(words, secrets)
 
 

@@ -399,7 +399,7 @@ def _carried(
             _signals_interrupt(heard),
             contextlib.nullcontext() if carrying.quiet else _told(pipeline, carrying.log_format) as listener,
         ):
-            report = carry([listener] if listener else []).masked(pipeline.secrets)
+            report = carry([listener] if listener else []).mask(pipeline.secrets)
     except KeyboardInterrupt:
         if report is None:
             return _not_begun(pipeline)

@@ -17,7 +17,7 @@ from origins.quantities import seconds, size
 from origins.secret import SecretText
 from runners.definitions.kinds import Kinds, kind_of
 from runners.definitions.problems import Problem, shortened
-from runners.definitions.secrets import described
+from runners.definitions.secrets import hide_secrets
 from runners.pipeline import Pipeline, ScheduleOptions, SchemaState
 from runners.retry import FOR_EVER
 from runners.schedules.timetable import timetable_of, zone_of
@@ -49,7 +49,7 @@ def completed(pipeline: Pipeline, kinds: Kinds | None = None) -> Pipeline:
         return _changed(named(origin), stages=tuple(map(named, origin.stages)))
 
     def going(destination: Destination) -> Destination:
-        secret = described(destination).place != destination.place
+        secret = hide_secrets(destination).place != destination.place
         part = "" if secret else last_part(destination.place)
         name = destination.name or part or kind_of(destination, kinds)
         return _changed(destination, name=name, stages=tuple(map(named, destination.stages)))
@@ -165,7 +165,7 @@ def _unfit(origin: Origin) -> Iterator[str]:
     name, lane = origin.name or "", origin.only_lane
     if not lane.isprintable() or not lane.strip() or len(lane) > 100 or lane in (".", "..") or set(lane) & set("/\\#`"):
         yield f"expected a table's name of at most 100 characters without / \\ # and `, got {shortened(lane)}"
-    if last_part(described(origin).place) != last_part(origin.place):
+    if last_part(hide_secrets(origin).place) != last_part(origin.place):
         yield "a lane is called as its table is, and the ledger keeps that, so no secret can stand in a table's name"
     if is_aside(name) or is_aside(f"{name}/"):
         yield f"a lane cannot be called '{name}'; lanes in which rows are carried again are called so"

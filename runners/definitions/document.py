@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
-from origins.secret import secret_of
+from origins.secret import make_secret
 from runners.definitions.problems import DefinitionError, Problem, shortened
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Scalar(_Placed):
         typed = _typed(self.text) if self.plain else self.text
         if self.shown is None:
             return typed
-        return secret_of(self.text if typed is None or isinstance(typed, bool) else typed, self.shown)
+        return make_secret(self.text if typed is None or isinstance(typed, bool) else typed, self.shown)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

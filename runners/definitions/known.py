@@ -9,7 +9,7 @@ _known: dict[str, str] | None = None
 
 
 @contextlib.contextmanager
-def remembering() -> Iterator[Mapping[str, str]]:
+def collect_secrets() -> Iterator[Mapping[str, str]]:
     """While in here the secrets that are read stand in the mapping, each with its reference; afterwards none does."""
     global _known
     before, _known = _known, {}
@@ -19,7 +19,7 @@ def remembering() -> Iterator[Mapping[str, str]]:
         _known = before
 
 
-def remember(secrets: Mapping[str, str]) -> None:
+def remember_secrets(secrets: Mapping[str, str]) -> None:
     """A definition with these secrets was read. Outside of a command nothing is remembered."""
     if _known is not None:
         _known.update(secrets)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, Literal, get_args, get_origin
 
-from origins.secret import secret_of
+from origins.secret import make_secret
 from runners.definitions.document import Fields, Items, Node, Scalar
 from runners.definitions.options import Option, alternatives, has_shape, words
 from runners.definitions.problems import shortened
@@ -19,7 +19,7 @@ def read(node: Scalar, annotation: Any) -> Any:
     value = _read(node, annotation)
     if node.shown is None or value is WRONG or value is None:
         return value
-    return WRONG if annotation is bool else secret_of(value, node.shown)
+    return WRONG if annotation is bool else make_secret(value, node.shown)
 
 
 def _read(node: Scalar, annotation: Any) -> Any:

@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 from destinations.destination import Destination
 from origins.errors import WherryError
 from origins.origin import Origin
-from origins.secret import SHORT, SecretText, masking, referenced
+from origins.secret import SHORT, SecretText, make_mask, put_references
 from runners.definitions.options import options_of
 from runners.listeners.hook import Hook
 from runners.pipeline import Pipeline
 from stages.stage import Stage
 
-E = TypeVar("E", Origin, Destination)
+E = TypeVar("E", bound="Origin | Destination")
 
 
 def secrets_of(pipeline: Pipeline) -> Mapping[str, str]:
@@ -48,10 +48,12 @@ def hidden(secrets: Mapping[str, str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def discreet(secrets: Mapping[str, str]) -> Iterator[None]:
-    """Log lines that are written meanwhile say no secret."""
+    """Log lines that are written meanwhile say no secret. Those that bring facts are masked by who made them, for they
+    have names in them."""
 
     def discreetly(record: logging.LogRecord) -> bool:
-        record.msg, record.args = without(secrets, record.getMessage()), ()
+        if not hasattr(record, "facts"):
+            record.msg, record.args = without(secrets, record.getMessage()), ()
         return True
 
     log = logging.getLogger("wherry")
@@ -67,7 +69,7 @@ def without(secrets: Mapping[str, str], value: Any) -> Any:
 
     Names, ids, keys, paths and states are not free text, and are never given to this.
     """
-    return _without(masking(secrets), value) if secrets else value
+    return _without(make_mask(secrets), value) if secrets else value
 
 
 def _without(mask: Callable[[str], str], value: Any) -> Any:
@@ -80,7 +82,7 @@ def _without(mask: Callable[[str], str], value: Any) -> Any:
     return value
 
 
-def notices_of_secrets(secrets: Mapping[str, str]) -> Iterator[str]:
+def warn_of_short_secrets(secrets: Mapping[str, str]) -> Iterator[str]:
     """What a person should know of secrets that are too short to be hidden well; a sentence each."""
     for reference in sorted({reference for secret, reference in secrets.items() if len(secret) < SHORT}):
         yield (
@@ -89,11 +91,11 @@ def notices_of_secrets(secrets: Mapping[str, str]) -> Iterator[str]:
         )
 
 
-def described(end: E) -> E:
+def hide_secrets(end: E) -> E:
     """An origin or a destination to be shown and stored: references stand in its texts. Nothing is carried by it."""
     copied = copy.copy(end)
     for name, value in vars(end).items():
         texts = value if isinstance(value, list | tuple) else (value,)
         if any(isinstance(text, SecretText) for text in texts):
-            object.__setattr__(copied, name, referenced(value))
+            object.__setattr__(copied, name, put_references(value))
     return copied

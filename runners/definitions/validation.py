@@ -18,7 +18,7 @@ from runners.clock import Clock
 from runners.definitions.definition import Definition
 from runners.definitions.kinds import Kinds, kind_of
 from runners.definitions.options import options_of
-from runners.definitions.secrets import described, notices_of_secrets
+from runners.definitions.secrets import hide_secrets, warn_of_short_secrets
 from runners.line import named
 from runners.opening import analysed, line_of, prepared_because
 from runners.pipeline import BatchOptions, Pipeline, SchemaState
@@ -80,7 +80,7 @@ def explain(definition: Definition, kinds: Kinds | None = None, clock: Clock | N
             {
                 "name": origin.name,
                 "kind": kind_of(origin, kinds),
-                "place": described(origin).place,
+                "place": hide_secrets(origin).place,
                 "lanes": len(origin.lane_names()),
                 "stages": [stage.name for stage in origin.stages],
             }
@@ -91,7 +91,7 @@ def explain(definition: Definition, kinds: Kinds | None = None, clock: Clock | N
             {
                 "name": destination.name,
                 "kind": kind_of(destination, kinds),
-                "place": described(destination).place,
+                "place": hide_secrets(destination).place,
                 "stages": [stage.name for stage in destination.stages],
                 "guarantee": destination.guarantee,
             }
@@ -197,7 +197,7 @@ def _dead_letters(pipeline: Pipeline) -> Iterator[str]:
     if isinstance(dlq.destination, Discard):
         where = "are counted and thrown away"
     elif dlq.destination is not None:
-        where = f"go to {described(dlq.destination).place or dlq.destination.name}"
+        where = f"go to {hide_secrets(dlq.destination).place or dlq.destination.name}"
     else:
         where = "go to a table in the state (wherry dlq show)"
     if dlq.window == 0:
@@ -244,7 +244,7 @@ def _state(pipeline: Pipeline) -> str:
 
 def _notes(pipeline: Pipeline) -> Iterator[str]:
     run, lanes = pipeline.run_options, _lanes(pipeline)
-    yield from notices_of_secrets(pipeline.secrets)
+    yield from warn_of_short_secrets(pipeline.secrets)
     if run.ownership == "off":
         yield "run.ownership is off: two runs at once may deliver rows twice, and only your scheduler keeps them apart."
     if run.runners and run.runners > lanes:

@@ -8,6 +8,7 @@ from typing import Any
 
 from destinations.dlq import Dlq
 from origins.batch import JSON
+from origins.given_path import GivenPath
 from origins.secret import SECRET
 from runners.definitions.kinds import CONTRACTS, Kinds, kind_of
 from runners.definitions.options import options_of
@@ -15,10 +16,12 @@ from runners.pipeline import Pipeline
 
 
 def written(value: Any, kinds: Kinds | None = None) -> JSON:
-    """The value as a definition has it, without what is as it is by default; a function as `module:name`, and a secret
-    as its reference."""
+    """The value as a definition has it, without what is as it is by default; a function as `module:name`, a secret as
+    its reference, and a path as it was given."""
     if isinstance(value, SECRET):
         return value.reference
+    if isinstance(value, GivenPath):
+        return value.given
     if isinstance(value, tuple(CONTRACTS.values())):
         contract = next(contract for contract in CONTRACTS.values() if isinstance(value, contract))
         given = _given(value, kinds)

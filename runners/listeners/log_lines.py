@@ -16,7 +16,7 @@ from runners.clock import Clock
 from runners.definitions.secrets import without
 from runners.events import BatchSettled, Event, Noticed, RunEnded, RunStarted, RunStopping
 from runners.listeners.standard_error import begin_json_stream, end_json_stream
-from runners.printable import printable
+from runners.printable import escape_controls
 
 log = logging.getLogger("wherry")
 SELDOM = 10.0
@@ -46,7 +46,7 @@ def complain(message: str, **facts: JSON) -> None:
     if any(isinstance(handler.formatter, JsonLines) for handler in log.handlers):
         log.error(message, extra={"facts": facts})
     else:
-        click.echo(printable(message), err=True)
+        click.echo(escape_controls(message), err=True)
 
 
 class LogLines:
@@ -75,7 +75,7 @@ class LogLines:
             self.nacked += event.counts["nacked"]
         if isinstance(event, RunStarted):
             self.pipeline, self.run = event.pipeline, event.run
-        event = _masked(event, self.secrets)
+        event = _mask_event(event, self.secrets)
         said = self._line(event)
         if said:
             whose = {"pipeline": self.pipeline, "run": self.run}
@@ -98,7 +98,7 @@ class LogLines:
         return ""
 
 
-def _masked(event: Event, secrets: Mapping[str, str]) -> Event:
+def _mask_event(event: Event, secrets: Mapping[str, str]) -> Event:
     """The same, and no secret in its free text."""
     if isinstance(event, Noticed):
         return replace(event, message=without(secrets, event.message))

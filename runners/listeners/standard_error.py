@@ -15,7 +15,7 @@ from typing import TextIO
 import click
 
 from runners.listeners.scribe import Scribe
-from runners.printable import in_one_line, printable
+from runners.printable import escape_controls, escape_line
 
 ROOM, PATIENCE = 10_000, 5.0
 """So many log lines wait to be written at most, and so many seconds a command that ends waits for them."""
@@ -33,7 +33,7 @@ class Lines(logging.Handler):
         self._lost = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._scribe.put(in_one_line(self.format(record)))
+        self._scribe.put(escape_line(self.format(record)))
 
     def flush(self) -> None:
         """Wait a little for those that are still being written, and say how many were not."""
@@ -67,7 +67,7 @@ class JsonStream(io.TextIOBase):
                 text = f"\n{text}"
             whole, line_break, self._begun = (self._begun + text).rpartition("\n")
             if line_break:
-                self.stream.write("".join(f"{line}\n" for line in _objects(whole)))
+                self.stream.write("".join(f"{line}\n" for line in _split_objects(whole)))
         return len(text)
 
     def flush(self) -> None:
@@ -96,16 +96,16 @@ class JsonStream(io.TextIOBase):
         return self.stream.errors
 
 
-def _objects(text: str) -> Sequence[str]:
+def _split_objects(text: str) -> Sequence[str]:
     """The lines of a text that are JSON objects already; else the text as one."""
     lines = [line for line in text.split("\n") if line.strip()]
     if any(map(_is_object, lines)):
-        return [each for line in lines for each in ([line] if _is_object(line) else _objects(line))]
+        return [each for line in lines for each in ([line] if _is_object(line) else _split_objects(line))]
     if not lines:
         return []
     at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
     said = {"at": at, "level": "warning", "message": "\n".join(lines)}
-    return [printable(json.dumps(said, ensure_ascii=False))]
+    return [escape_controls(json.dumps(said, ensure_ascii=False))]
 
 
 def _is_object(line: str) -> bool:

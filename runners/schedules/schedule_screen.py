@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from runners.clock import Clock
-from runners.printable import in_one_line
+from runners.printable import escape_line
 from runners.schedules.schedule_events import (
     Began,
     Broken,
@@ -112,7 +112,7 @@ class Screen:
         if self._console.is_terminal and not _lasting(event):
             return
         stamp = self._clock.now().strftime("%Y-%m-%d %H:%M:%S")
-        lines = [in_one_line(f"{stamp}  {line}") for line in lines_of(event)]
+        lines = [escape_line(f"{stamp}  {line}") for line in lines_of(event)]
         if self._console.is_terminal:
             self._console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
             return
@@ -150,7 +150,7 @@ class Screen:
         if row.since is not None:
             doing = Text(f"runs, {(now - row.since).total_seconds():,.0f} s", "green")
         else:
-            doing = Text("" if row.scheduled else in_one_line(row.why), "yellow")
+            doing = Text("" if row.scheduled else escape_line(row.why), "yellow")
         comes = Text(_soon(due, now) if due and row.scheduled and not self.board.draining else "")
         return [doing, comes, _last(row)]
 
@@ -169,7 +169,7 @@ def _lasting(event: ScheduleEvent) -> bool:
 
 
 def _first(message: str) -> str:
-    return in_one_line((message.splitlines() or [""])[0])
+    return escape_line((message.splitlines() or [""])[0])
 
 
 def _beside(file: str, said: str) -> str:

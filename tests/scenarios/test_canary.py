@@ -135,7 +135,9 @@ def test_a_secret_that_is_a_word_of_wherry_changes_nothing(
     for number in (1, 2):
         place.land(f"{number}.json", [order(number), order(number + 10, email=None)])
         assert cli.execute(["run", file, "--json"]) == 0, capsys.readouterr().err
-        said = json.loads(capsys.readouterr().out)
+        out, err = capsys.readouterr()
+        said = json.loads(out)
+        assert "The secret ${secret:DIGIT} has fewer than 6 characters" in err
         assert (said["status"], said["delivered"], said["nacked"]) == ("succeeded", {"orders": 1}, 1)
         assert list(said["lanes"]) == ["0"]
     found = {}
@@ -154,8 +156,8 @@ def test_a_secret_that_is_a_word_of_wherry_changes_nothing(
     }
     kept = json.loads(definition)
     assert (kept["name"], kept["run"]["runners"]) == ("orders", "${secret:NUMBER}")
-    assert kept["destinations"][0]["delta"]["path"].endswith("/tables/orders")
-    rules = kept["stages"][1]["require"]
+    assert kept["destinations"][0]["delta"]["path"] == "tables/orders"
+    rules = kept["stages"][2]["require"]
     assert rules == {f"no_{name}": f"email <> '${{secret:{name}}}'" for name in (*WORDS, "PEM")}
     assert PEM.splitlines()[1] not in stored(place.folder / ".wherry/orders")
 

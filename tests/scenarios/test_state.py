@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -157,3 +159,24 @@ def test_a_salt_is_the_one_of_before_until_another_one_is_meant(place: Place) ->
     assert salted("5.json", "hunter3hunter3").delivered == {"orders": 1}
     assert len({row["email"] for row in place.rows("tables/orders")}) == 2
     assert (place.folder / ".wherry/orders").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("copy", [shutil.copy2, shutil.copy], ids=["cp -a", "cp -r"])
+def test_a_project_that_is_copied_goes_on_in_both_places(place: Place, copy: Callable[[str, str], object]) -> None:
+    """Only what is new is carried, in the copy and in the original; of files without their times an audit cannot say
+    that they are the same, and tells why."""
+    file = place.define(ORDERS)
+    carried(place, 1, 2)
+    shutil.copytree(place.folder, there := place.folder.with_name(f"{place.folder.name} copied"), copy_function=copy)
+    (there / "landing" / "3.json").write_text(json.dumps(order(3)))
+    report = Pipeline.load(there / file.name).run()
+    copied = [notice for notice in report.notices if "cp -a keeps them" in notice]
+    assert (report.delivered, len(copied)) == ({"orders": 1}, 1 if copy is shutil.copy else 0)
+    assert Place(there, place.spark).ids("tables/orders") == [1, 2, 3, 10]
+    assert Pipeline.load(there / file.name).run().read == 0
+    found = Pipeline.load(there / file.name).audit()
+    assert [each.code for each in found.problems] == ["ORIGIN_CHANGED"] * len(copied)
+    assert all("or copied then; its size is the same" in each.message for each in found.problems)
+    assert carried(place, 4).delivered == {"orders": 1}
+    assert place.ids("tables/orders") == [1, 2, 4, 10]
+    assert place.load().audit().problems == []

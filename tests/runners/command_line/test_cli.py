@@ -28,7 +28,7 @@ from runners.backfill import Backfill
 from runners.command_line import cli
 from runners.command_line.commands import wherry
 from runners.definitions.kinds import ours
-from runners.definitions.known import remember, remembering
+from runners.definitions.known import collect_secrets, remember_secrets
 from runners.errors import Owned, Refusal
 from runners.events import Listener, RunStarted
 from runners.listeners.standard_error import flush
@@ -192,11 +192,11 @@ def test_the_trace_of_an_unforeseen_error_says_no_secret(
 
 def test_secrets_are_remembered_for_one_command_and_no_longer() -> None:
     """Neither those of the command before, nor those that a notebook reads."""
-    remember({"hunter1": "${secret:A}"})
-    with remembering() as first:
-        remember({"hunter2": "${secret:B}"})
-    remember({"hunter3": "${secret:C}"})
-    with remembering() as second:
+    remember_secrets({"hunter1": "${secret:A}"})
+    with collect_secrets() as first:
+        remember_secrets({"hunter2": "${secret:B}"})
+    remember_secrets({"hunter3": "${secret:C}"})
+    with collect_secrets() as second:
         assert (first, second) == ({"hunter2": "${secret:B}"}, {})
 
 

@@ -17,6 +17,7 @@ from runners.errors import WindowTripped
 from runners.offsets import LaneMove, Move
 from runners.previews.preview import BatchPreview, Preview, Seen, StagePreview
 from runners.report import DestinationReport, Report, RunError
+from runners.reports.report_html import text as page_text
 
 
 @pytest.fixture(autouse=True)
@@ -369,6 +370,12 @@ def test_data_moves_no_cursor_and_begins_no_line(said: Callable[[], str]) -> Non
     text = said()
     assert set(text) & set("\x1b\x9b\r\u202e\x00\x7f\u2028") == set()
     assert [line for line in text.split("\n") if line.startswith("forged")] == []
+
+
+def test_pages_show_such_data_as_escapes() -> None:
+    """A mark that turns the direction of writing does so in a browser, too."""
+    assert set(page_text(HOSTILE)) & set("\x1b\x9b\r\u202e\x00\x7f\u2028") == set()
+    assert page_text("<b>\u202e") == "&lt;b&gt;\\u202e"
 
 
 def test_json_with_such_data_is_the_same_json() -> None:

@@ -627,6 +627,20 @@ def test_what_only_looks_at_the_state_needs_no_secret(loaded: Load, refused: Ref
     assert loaded(text, needs_secrets=False).pipeline.name == "orders"
 
 
+def test_the_text_is_the_same_in_every_folder(tmp_path: Path) -> None:
+    """A path is kept as it was given, and used from where the definition lies."""
+    found = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "orders.yaml").write_text(SMALLEST)
+        found.append(load(tmp_path / name / "orders.yaml", kinds=TOYS))
+    first, second = found
+    assert (first.text, first.hash) == (second.text, second.hash)
+    assert [each.pipeline.state for each in found] == [f"{tmp_path}/{name}/.wherry/orders" for name in ("a", "b")]
+    assert str(tmp_path) not in first.text
+    assert of(first.pipeline, kinds=TOYS).text == first.text
+
+
 @pytest.mark.promise("CN-14")
 def test_the_text_tells_what_is_carried_and_only_that(loaded: Load) -> None:
     """Comments, quotes and the way to a value do not matter; values do."""

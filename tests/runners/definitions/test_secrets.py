@@ -12,9 +12,9 @@ import pytest
 from destinations.memory import Memory as Kept
 from origins.errors import WherryError
 from origins.memory import Memory
-from origins.secret import SecretText, cut, masking, masking_steps, secret_of
+from origins.secret import SecretText, cut, list_mask_steps, make_mask, make_secret
 from runners.definitions.definition import of
-from runners.definitions.secrets import discreet, hidden, notices_of_secrets, without
+from runners.definitions.secrets import discreet, hidden, warn_of_short_secrets, without
 from runners.pipeline import Pipeline
 from runners.report import Report, RunError
 from stages.mask import Mask
@@ -95,7 +95,7 @@ def test_a_short_secret_is_masked_as_a_whole_word_only(secret: str) -> None:
 
 def test_a_person_is_told_of_a_short_secret_by_its_reference() -> None:
     """Of a longer one nobody is told."""
-    (said,) = notices_of_secrets({"12345": "${secret:PIN}", "123456": "${secret:KEY}"})
+    (said,) = warn_of_short_secrets({"12345": "${secret:PIN}", "123456": "${secret:KEY}"})
     assert said.startswith("The secret ${secret:PIN} has fewer than 6 characters:")
 
 
@@ -143,9 +143,9 @@ def test_sql_masks_as_python_does(said: str) -> None:
         PEM: "${secret:PEM}",
     }
     text = said
-    for pattern, put in masking_steps(secrets):
+    for pattern, put in list_mask_steps(secrets):
         text = re.sub(pattern, lambda _, put=put: put.replace("\\$", "$"), text)  # type: ignore[misc]
-    assert text == masking(secrets)(said)
+    assert text == make_mask(secrets)(said)
     assert (text == said) is said.endswith("x")
 
 
@@ -162,7 +162,7 @@ def test_a_report_keeps_its_names_states_and_figures() -> None:
         notices=("shop is no folder",),
         error=RunError(cls="orders", code="shop", message="no shop", later=("nor orders",)),
     )
-    masked = report.masked({word: f"${{secret:{word.upper()}}}" for word in words}).json()
+    masked = report.mask({word: f"${{secret:{word.upper()}}}" for word in words}).json()
     before = report.json()
     assert (masked.pop("notices"), masked.pop("reason")) == (
         ["${secret:SHOP} is no folder"],
@@ -179,7 +179,7 @@ def test_a_report_keeps_its_names_states_and_figures() -> None:
 )
 def test_a_secret_value_is_used_as_it_is_and_quoted_as_its_reference(value: str | int | float, shown: str) -> None:
     """Wherever it goes, to a worker too, it is a plain value; what quotes it says where it came from."""
-    made = secret_of(value, "${secret:A}")
+    made = make_secret(value, "${secret:A}")
     assert (made, f"{made}", str(made), json.dumps(made)) == (value, str(value), str(value), json.dumps(value))
     assert repr(made) == shown
     assert type(pickle.loads(pickle.dumps(made))) is type(value)  # noqa: S301  (it was pickled here)
