@@ -13,6 +13,7 @@ from destinations.delta_table import Table
 from destinations.destination import Destination, DestinationError, Identity, Misfit
 from origins.batch import JSON, Batch
 from origins.names import text
+from origins.secret import cut, list_mask_steps
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,8 +62,8 @@ def dead_letters(
     from pyspark.sql import functions as F
 
     message = F.col("nack")["message"]
-    for secret in sorted(secrets or {}, key=len, reverse=True):
-        message = F.replace(message, F.lit(secret), F.lit((secrets or {})[secret]))
+    for pattern, put in list_mask_steps(secrets or {}):
+        message = F.regexp_replace(message, pattern, put)
     nack, nothing = F.col("nack"), F.lit(None).cast("string")
     columns = {
         "id": F.concat(F.lit(f"{batch.plan}/"), F.col("position").cast("string")),
@@ -195,7 +196,7 @@ def _on_this_machine(dlq: Delta, query: str) -> list[dict[str, JSON]] | None:
     except Exception as error:  # deltalake's own word for a file that is gone or broken has no type of its own
         said = str(error).splitlines()[0]
         raise DestinationError(
-            f"The dead letter queue at {dlq.folder} cannot be read: {said[:300]}",
+            f"The dead letter queue at {dlq.folder} cannot be read: {cut(said, 300)}",
             hint="Put the file back from a backup; `wherry audit FILE` says whose rows it holds. Nothing was changed.",
         ) from error
     return python_rows(pyarrow.RecordBatchReader.from_stream(told).read_all())

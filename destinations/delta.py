@@ -163,6 +163,12 @@ class Delta(Destination):
     def expects(self, known: Identity) -> None:
         self._held.known = known
 
+    def is_still(self, spark: SparkSession, known: Identity, newest: str) -> bool:
+        table = Table.find(spark, self.sql_name, self.folder)
+        if table is None or table.id != known.id:
+            return False
+        return not newest or any(commit.carries(newest) for commit in table.log.commits(spark, -1))
+
     def newest(self, pipeline: str) -> Mapping[str, JSON] | None:
         table = self._held.table
         return newest(table.log, table.version, pipeline) if table and isinstance(table.log, LocalLog) else None

@@ -15,6 +15,7 @@ from destinations.delta_log import tag_of
 from destinations.delta_table import Table
 from destinations.destination import DestinationError
 from origins.names import text
+from origins.secret import cut
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,7 +37,7 @@ def put_back(
     except Exception as error:
         raise DestinationError(
             f"The rows of version {first.version} of {table.location} cannot be put back: "
-            f"{str(error).splitlines()[0][:300]}",
+            f"{cut(str(error).splitlines()[0], 300)}",
             hint="Nothing was written. If a vacuum took the files, carry the batch again:  "
             "wherry backfill FILE --from N --to N",
         ) from error

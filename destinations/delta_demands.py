@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from destinations.delta_rules import Declared, rules
 from destinations.demands import Demands, Rule
 from origins.names import quoted
+from origins.secret import put_references
 from stages.deduplicate import Deduplicate
 from stages.expressions import columns_in
 from stages.stage import Stage
@@ -55,4 +56,5 @@ def _own(delta: Delta, rows: StructType) -> Iterator[Rule]:
     if delta.where:
         asked = columns_in(delta.where)
         shows = [field.name for field in rows if field.name.lower() in asked]
-        yield Rule(code="WHERE", holds=delta.where, says=f"the row does not match where ({delta.where})", shows=shows)
+        says = f"the row does not match where ({put_references(delta.where)})"
+        yield Rule(code="WHERE", holds=delta.where, says=says, shows=shows)

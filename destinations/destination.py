@@ -11,6 +11,7 @@ from destinations.account import Account
 from destinations.deadline import Deadline
 from origins.batch import JSON, Batch
 from origins.errors import WherryError
+from origins.given_path import list_given_paths
 from origins.protection import Protection
 from stages.stage import Stage
 
@@ -158,6 +159,11 @@ class Destination(ABC):
         """Where the rows go, as a person would name it; its last part is the default name."""
 
     @property
+    def given(self) -> Sequence[str]:
+        """The path of its place as it was given, where that is relative to the definition; else nothing."""
+        return list_given_paths([path]) if (path := getattr(self, "path", None)) else []
+
+    @property
     def again(self) -> str:
         """What becomes of rows that it has already, when offsets are moved back."""
         return "gets the rows again; those that it has will be there twice"
@@ -254,4 +260,9 @@ class Destination(ABC):
 
     def describe(self) -> dict[str, JSON]:
         """Kind and place, as the ledger keeps them."""
-        return {"kind": type(self).__name__.lower(), "place": self.place}
+        return {"kind": type(self).__name__.lower(), "place": self.place, "given": list(self.given)}
+
+    def is_still(self, spark: SparkSession, known: Identity, newest: str) -> bool:
+        """Whether what is in its place now is surely what was known, wherever that was, and no older copy of it: it has
+        the batch of which `newest` is the `Label.key`, if that is not empty."""
+        return False

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from destinations.dead_letters import SCHEMA, of_batch
 from origins.batch import JSON, Batch
+from origins.secret import make_mask
 
 if TYPE_CHECKING:
     import pyarrow
@@ -33,13 +34,14 @@ def few_dead_letters(
     columns = [column.split(" ", 1) for column in SCHEMA.split(", ")]
     schema = pa.schema([(name, kinds[kind]) for name, kind in columns])
     same = {**of_batch(batch), "delivered_to": [], "nacked_at": datetime.now(timezone.utc)}
+    mask = make_mask(secrets)
     rows = [
         {
             **row["nack"],
             **({} if original else {"original": None, "original_schema": None}),
             **same,
             "id": f"{batch.plan}/{row['position']}",
-            "message": _without(secrets, row["nack"]["message"]),
+            "message": None if row["nack"]["message"] is None else mask(row["nack"]["message"]),
             "part": row["part"],
             "position": row["position"],
             "replays": replayed[row["position"] - 1] if 1 <= row["position"] <= len(replayed) else None,
@@ -47,9 +49,3 @@ def few_dead_letters(
         for row in refused
     ]
     return pa.Table.from_pylist(rows, schema)
-
-
-def _without(secrets: Mapping[str, str], message: str | None) -> str | None:
-    for secret in sorted(secrets, key=len, reverse=True):
-        message = message.replace(secret, secrets[secret]) if message is not None else None
-    return message

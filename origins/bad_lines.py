@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 from origins.exact import exact, finer, is_changed, is_finer
 from origins.names import HIDDEN, quoted, text
 from origins.schema import sql_type
+from origins.secret import EXCERPT
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField
 
 CORRUPT = HIDDEN + "corrupt"
 """The column in which Spark's reader keeps a line that it could not read."""
-_EXCERPT = 80
-"""So many characters of a value stand in a message."""
 _PATTERNS = {"date": "dateformat", "timestamp": "timestampformat", "timestamp_ntz": "timestampntzformat"}
 
 
@@ -62,7 +61,7 @@ def misfits(columns: Iterable[tuple[StructField, str, str]]) -> str:
 def misfit(column: StructField, value: str) -> str:
     """What is said of a text that is no value of the column's type."""
     kind = column.dataType.simpleString()
-    cut = f"if(char_length({value}) > {_EXCERPT}, concat(left({value}, {_EXCERPT}), '…'), {value})"
+    cut = f"if(char_length({value}) > {EXCERPT}, concat(left({value}, {EXCERPT}), '…'), {value})"
     before = text(f"column {column.name}: '")
     after = text(f"' is not {'an' if kind[0] in 'aeiou' else 'a'} {kind}")
     return f"concat({before}, {cut}, {after})"

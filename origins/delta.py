@@ -13,6 +13,7 @@ from origins.batch import JSON, Batch, Limits, Span
 from origins.delta_rows import rows_of
 from origins.delta_table import Table, bare, whole, with_changes
 from origins.delta_versions import Added, Version, Versions, named
+from origins.errors import OriginError
 from origins.names import SCHEME, TABLE, last_of_table, last_part
 from origins.origin import Backlog, Origin, Progress
 from origins.schema import checked
@@ -92,6 +93,13 @@ class Delta(Origin):
         if not isinstance(version, int) or version < -1 or not isinstance(table, str):
             example = {"version": 7, "table": "the table's id"}
             raise ValueError(f"expected a version of the table, as {json.dumps(example)}, got {json.dumps(offset)}")
+
+    def is_still(self, spark: SparkSession, offsets: Sequence[JSON]) -> bool:
+        known = {offset.get("table") for offset in offsets if isinstance(offset, Mapping)}
+        try:
+            return bool(known) and known == {Table.find(spark, self.place, named=bool(self.table)).id}
+        except OriginError:
+            return False
 
     def stands(self, spark: SparkSession, offsets: Mapping[str, JSON]) -> bool:
         table = Table.find(spark, self.place, named=bool(self.table))

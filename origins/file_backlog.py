@@ -84,7 +84,18 @@ class Waiting(Backlog):
 
     @property
     def notices(self) -> Sequence[str]:
-        changed = [f"{file.name} changed after it was carried; it is not read again" for file in self.changed]
+        copied = [file for file in self.changed if self._carried[file.name][0] == file.size]
+        several = len(copied) > 1
+        changed = [
+            f"{file.name} changed after it was carried; it is not read again"
+            for file in self.changed
+            if not several or file not in copied
+        ]
+        if several:
+            changed.append(
+                f"{copied[0].name} and {len(copied) - 1} more have another time than when they were carried, and the "
+                "same size: a copy without its times (cp -r; cp -a keeps them) looks so; none is read again"
+            )
         changed += [f"{_shown(name)} {why}" for name, why in self._passed.items()]
         young = f"{self._young} file{'s' * (self._young != 1)} may still be written, by min_age, and will be read later"
         return [*changed, young] if self._young else changed

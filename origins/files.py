@@ -324,7 +324,7 @@ def _difference(then: File, now: File) -> str:
     """In what a file differs from what it was: its size, or else the time when it was written."""
     if then.size != now.size:
         return f"it had {then.size:,} bytes and now has {now.size:,}"
-    return f"it was written at {_moment(then)} and again at {_moment(now)}"
+    return f"it was written at {_moment(then)} and again at {_moment(now)}, or copied then; its size is the same"
 
 
 def _moment(file: File) -> str:

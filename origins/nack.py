@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from origins.secret import EXCERPT
+
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
@@ -18,8 +20,6 @@ NACK = (
 )
 RAW = '{"type":"struct","fields":[{"name":"raw","type":"string","nullable":true,"metadata":{}}]}'
 """The schema of what is kept of a row that its origin could not read."""
-_EXCERPT = 80
-"""So many characters of a value stand in a message."""
 
 
 def reason(code: str, message: Column) -> Column:
@@ -34,5 +34,5 @@ def shown(value: Column) -> Column:
     from pyspark.sql import functions as F
 
     whole = F.coalesce(value.try_cast("string"), F.lit("this value"))
-    cut = F.when(F.length(whole) > _EXCERPT, F.concat(F.substring(whole, 1, _EXCERPT), F.lit("…"))).otherwise(whole)
+    cut = F.when(F.length(whole) > EXCERPT, F.concat(F.substring(whole, 1, EXCERPT), F.lit("…"))).otherwise(whole)
     return F.when(value.isNull(), F.lit("NULL")).otherwise(F.concat(F.lit("'"), cut, F.lit("'")))

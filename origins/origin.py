@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from origins.batch import JSON, Batch, Limits, Span
+from origins.given_path import list_given_paths
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -132,6 +133,17 @@ class Origin(ABC):
     def may_give_several(self) -> bool:
         """Whether what waits in a lane when a run begins may be more than one batch."""
         return self.batch != "whole"
+
+    @property
+    def given(self) -> Sequence[str]:
+        """The paths of its place as they were given, where all are relative to the definition; else nothing."""
+        paths = getattr(self, "paths", ()) or (getattr(self, "path", None),)
+        return list_given_paths(paths)
+
+    def is_still(self, spark: SparkSession, offsets: Sequence[JSON]) -> bool:
+        """Whether what is in its place now is surely what these offsets of its lanes are of, wherever that was; must be
+        quick."""
+        return False
 
     def lane_names(self) -> tuple[str, ...]:
         """The lanes, in the order in which they are served."""

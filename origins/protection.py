@@ -8,10 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from origins.batch import JSON
+from origins.secret import EXCERPT
 
 MASK = "***"
-_EXCERPT = 80
-"""So many characters of a value stand in a message, and then no more."""
 _FOUND_ANYWHERE = 3
 """Values that are at least so long are looked for in other columns and in messages too; shorter ones are everywhere."""
 _READ_BY = "origin"
@@ -135,7 +134,7 @@ def _without(text: str, values: Sequence[str]) -> str:
     for value in values:
         if len(value) < _FOUND_ANYWHERE:
             continue
-        for written in dict.fromkeys((value, value[:_EXCERPT], repr(value)[1:-1], json.dumps(value)[1:-1])):
+        for written in dict.fromkeys((value, value[:EXCERPT], repr(value)[1:-1], json.dumps(value)[1:-1])):
             number = _NUMBER.fullmatch(written)
             pattern = rf"(?<![\w.]){re.escape(written)}(?![\w.])" if number else re.escape(written)
             text = re.sub(pattern, lambda _, value=value: str(_mask(value)), text, flags=re.IGNORECASE)  # type: ignore[misc]

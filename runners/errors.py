@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from destinations.dlq import DLQ, MOST_NACKS
 from origins.batch import JSON, Batch
 from origins.errors import WherryError
+from runners.printable import escape_line
 
 if TYPE_CHECKING:
     from runners.report import Report
@@ -36,8 +37,7 @@ class WindowTripped(WherryError):
         lines = [
             f"the dead letter queue's window tripped. Nothing is lost; batch {batch.number} of lane {batch.lane} "
             "was not delivered, and its offset stays.",
-            f"  lane {batch.lane}, batch {batch.number}, row {place}"
-            + (f": {batch.span.label}" if batch.span.label else ""),
+            f"  lane {batch.lane}, batch {batch.number}, row {place}{_label(batch)}",
             f"  {counted} in the last {rows}; dlq.threshold is {threshold}",
         ]
         super().__init__(
@@ -69,10 +69,10 @@ class StageStopped(WherryError):
         lines = [
             f"the stage '{stages[0]}' refused a row, and its on_error is stop. Nothing is lost; batch "
             f"{batch.number} of lane {batch.lane} was not delivered, and its offset stays.",
-            f"  lane {batch.lane}, batch {batch.number}" + (f": {batch.span.label}" if batch.span.label else ""),
+            f"  lane {batch.lane}, batch {batch.number}{_label(batch)}",
         ]
         for nack in nacks[:3]:
-            lines.append(f"  stage '{nack['stage']}': {nack['message']}")
+            lines.append(f"  stage '{nack['stage']}': {escape_line(nack['message'])}")
             lines.append(f"    {json.dumps(nack['row'], ensure_ascii=False)}")
         super().__init__(
             "\n".join(lines),
@@ -92,7 +92,7 @@ class LimitTripped(WherryError):
         lines = [
             f"too many rows were refused with {of}. Nothing is lost; batch {batch.number} of lane {batch.lane} was not "
             "delivered, and its offset stays.",
-            f"  lane {batch.lane}, batch {batch.number}" + (f": {batch.span.label}" if batch.span.label else ""),
+            f"  lane {batch.lane}, batch {batch.number}{_label(batch)}",
             f"  {rows:,} of its {read:,} rows; dlq.limits allows {limit} of a batch",
             *_examples(nacks),
         ]
@@ -132,9 +132,13 @@ class Unbalanced(WherryError):
     code = "UNBALANCED"
 
 
+def _label(batch: Batch) -> str:
+    return f": {escape_line(batch.span.label)}" if batch.span.label else ""
+
+
 def _examples(nacks: Sequence[Mapping[str, JSON]]) -> Sequence[str]:
-    said = [(nack["stage"], nack["message"], json.dumps(nack["row"], ensure_ascii=False)) for nack in nacks[:3]]
-    return [f"  stage '{stage}': {message}\n    {row}" for stage, message, row in said]
+    said = [(nack["stage"], escape_line(nack["message"]), nack["row"]) for nack in nacks[:3]]
+    return [f"  stage '{stage}': {message}\n    {json.dumps(row, ensure_ascii=False)}" for stage, message, row in said]
 
 
 class Fenced(WherryError):

@@ -196,6 +196,12 @@ def settled_ever(journal: Journal) -> Sequence[Settled]:
     return list(kept.values())
 
 
+def newest_of(journal: Journal, destination: str) -> str:
+    """What the destination calls the newest batch of which it got rows (`Label.key`); nothing if there is none."""
+    got = [each for each in settled_ever(journal) if each.counts.get("delivered", {}).get(destination)]
+    return f"{max(got, key=lambda each: each.at).plan}/{destination}" if got else ""
+
+
 def carried(ledger: Ledger, entries: Sequence[Entry], state: State) -> Sequence[Settled]:
     """All settled batches of a ledger that still count, each once; `entries` are all that it holds."""
     return _counting(_remembered(ledger, entries), entries, state)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import hashlib
+import hmac
+import json
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from destinations.destination import Destination
 from destinations.dlq import DLQ
 from origins.batch import JSON
+from origins.given_path import list_given_paths
 from origins.origin import Origin
-from runners.definitions.secrets import without
+from runners.definitions.secrets import hide_secrets
 from runners.errors import Refusal
 from runners.journal import Journal
 from runners.ledgers.entry import Entry
@@ -18,24 +24,40 @@ from runners.plan import Plan
 from runners.progress import fold_all
 from runners.ruling import Ruling
 from runners.state import State
+from stages.mask import Mask
+
+Recognises = Callable[[str], bool]
+"""Whether an origin or a destination is the one that the state knows, wherever it was: what is there says so itself."""
 
 
-def check_layout(pipeline: Pipeline, destinations: Mapping[str, Destination], state: State, ruling: Ruling) -> None:
+def check_layout(
+    pipeline: Pipeline,
+    destinations: Mapping[str, Destination],
+    state: State,
+    ruling: Ruling,
+    recognises: Recognises = lambda name: False,
+) -> None:
     """Raises `Refusal` when the definition reads or writes elsewhere than the state remembers, unless told what lies
-    there now."""
+    there now. What moved together with the state, or is recognised, is the same."""
     origins = {origin.name or "origin": origin for origin in pipeline.every_origin}
-    ruling.check({*origins, *destinations, DLQ})
+    home, elsewhere = _Home.of(pipeline, state.opened), list[_Elsewhere]()
+    salts = mark_salts(pipeline)
+    ruling.check({*origins, *destinations, *salts, DLQ})
+    _check_salts(state.opened.get("salts", {}), salts, ruling)
     before: Mapping[str, JSON] = state.opened.get("origins", {})
     for name, origin in origins.items():
         if name in before and name not in ruling.fresh:
             _check_lanes(pipeline, origin, before[name]["lanes"])
-            _check_place(name, before[name]["place"], without(pipeline.secrets, origin.place), ruling)
-    _check_names(pipeline, before, origins, ruling)
+            elsewhere += _compare_place(name, before[name], origin, home)
+    elsewhere += _check_names(pipeline, before, origins, ruling, home)
     written: Mapping[str, JSON] = state.opened.get("destinations", {})
     for name, destination in destinations.items():
         known = written.get(name) or written.get(destination.was or "")
         if known and name not in ruling.fresh:
-            _check_place(name, known["place"], without(pipeline.secrets, destination.place), ruling)
+            elsewhere += _compare_place(name, known, destination, home)
+    asked = [each for each in elsewhere if each.name not in ruling.moved and not recognises(each.name)]
+    if asked:
+        raise _refuse_moved(asked)
 
 
 _ELSEWHERE = (
@@ -74,32 +96,117 @@ def _check_lanes(pipeline: Pipeline, origin: Origin, before: list[str]) -> None:
         )
 
 
-def _check_place(name: str, before: str, now: str, ruling: Ruling) -> None:
-    if before != now and name not in ruling.moved:
-        raise Refusal(
-            f"'{name}' was {before} and is now {now}; what the state knows belongs to the first.",
-            hint=f'The same content lies there now:  --moved {name} --reason "…"\n'
-            f'Something else does:             --fresh {name} --reason "…"',
-        )
+@dataclass(frozen=True, kw_only=True)
+class _Home:
+    """Whether the folder of the definition moved with the state in it, so that what was given relative to it did."""
+
+    same: bool = False
+    """Whether the state lies where it lay, as seen from the definition."""
+    before: str = ""
+    """Where the definition was, of a state that was written before paths were recorded as they were given."""
+    now: str = ""
+
+    @staticmethod
+    def of(pipeline: Pipeline, opened: Mapping[str, JSON]) -> _Home:
+        """By where the definition keeps its state, and where it kept it when the last run opened."""
+        state = pipeline.state if isinstance(pipeline.state, str) else ""
+        given = list_given_paths([state])
+        if not given:
+            return _Home()
+        if "state" in opened:
+            return _Home(same=opened["state"] == given[0])
+        kept = json.loads(opened.get("definition") or "{}").get("state")
+        tail = f"{os.sep}{given[0]}"
+        if not isinstance(kept, str) or not kept.endswith(tail):
+            return _Home()
+        now = os.path.abspath(state).removesuffix(tail)
+        return _Home(same=True, before=kept.removesuffix(tail), now=now)
+
+    def has(self, known: Mapping[str, JSON], end: Origin | Destination) -> bool:
+        """Whether an end that the state knows is in its old place, as seen from the definition."""
+        if not self.same or not end.given:
+            return False
+        if "given" in known:
+            return bool(known["given"] == list(end.given))
+        place = hide_secrets(end).place
+        return bool(place.startswith(self.now) and known["place"] == self.before + place.removeprefix(self.now))
 
 
-def _check_names(pipeline: Pipeline, before: Mapping[str, JSON], origins: Mapping[str, Origin], ruling: Ruling) -> None:
+@dataclass(frozen=True, kw_only=True)
+class _Elsewhere:
+    """An origin or a destination whose place is another one than the state remembers."""
+
+    name: str
+    before: str
+    now: str
+
+
+def _compare_place(name: str, known: Mapping[str, JSON], end: Origin | Destination, home: _Home) -> list[_Elsewhere]:
+    now = hide_secrets(end).place
+    same = known["place"] == now or home.has(known, end)
+    return [] if same else [_Elsewhere(name=name, before=known["place"], now=now)]
+
+
+def _refuse_moved(parts: Sequence[_Elsewhere]) -> Refusal:
+    """All that lies elsewhere, and one command for all of it."""
+    said = [f"'{each.name}' was {each.before} and is now {each.now}" for each in parts]
+    moved, fresh = (" ".join(f"{option} {each.name}" for each in parts) for option in ("--moved", "--fresh"))
+    apart = "; where it is some of each, name each by its own option" if len(parts) > 1 else ""
+    return Refusal(
+        f"{'; '.join(said)}; what the state knows belongs to the {'places' if len(parts) > 1 else 'place'} of before.",
+        hint=f'The same content lies there now:  wherry run FILE {moved} --reason "…"\n'
+        f'Something else does{apart}:  wherry run FILE {fresh} --reason "…"',
+    )
+
+
+def _check_names(
+    pipeline: Pipeline, before: Mapping[str, JSON], origins: Mapping[str, Origin], ruling: Ruling, home: _Home
+) -> list[_Elsewhere]:
     """An only origin may change its name; among several, one that is new while another is gone was perhaps renamed."""
     gone = [name for name in before if name not in origins]
     new = [name for name in origins if name not in before and name not in ruling.fresh]
     if not gone or not new:
-        return
+        return []
     if pipeline.origin is not None and len(before) == 1:
         _check_lanes(pipeline, pipeline.origin, before[gone[0]]["lanes"])
-        place = without(pipeline.secrets, pipeline.origin.place)
-        _check_place(new[0], before[gone[0]]["place"], place, ruling)
-        return
+        return _compare_place(new[0], before[gone[0]], pipeline.origin, home)
     raise Refusal(
         f"The origin{'s' * (len(gone) > 1)} {', '.join(gone)} {'are' if len(gone) > 1 else 'is'} gone and "
         f"{', '.join(new)} {'are' if len(new) > 1 else 'is'} new; progress belongs to a name.",
         hint=f'A new one, to be read from its beginning:  --fresh {new[0]} --reason "…"\n'
         "The same one: put its name back.",
     )
+
+
+def mark_salts(pipeline: Pipeline) -> Mapping[str, list[str]]:
+    """By `STAGE.salt` a mark of each salt that a stage hashes with, as the ledger keeps it.
+
+    It tells whether a salt is the one of before. It is too short to confirm what somebody guesses the salt to be.
+    """
+    ends: list[Origin | Destination] = [*pipeline.given_origins, *pipeline.destinations]
+    stages = [*pipeline.stages, *(stage for end in ends for stage in end.stages)]
+    found: dict[str, list[str]] = {}
+    for stage in stages:
+        if isinstance(stage, Mask) and stage.salt:
+            mark = hmac.new(stage.salt.encode(), b"wherry: which salt it is", hashlib.sha256).hexdigest()[:_MARK]
+            found.setdefault(f"{stage.name}.salt", []).append(mark)
+    return found
+
+
+_MARK = 8
+"""The characters of a salt's mark: one in four thousand million other salts has the same."""
+
+
+def _check_salts(before: Mapping[str, JSON], now: Mapping[str, list[str]], ruling: Ruling) -> None:
+    for name, marks in now.items():
+        if name in before and before[name] != marks and name not in ruling.fresh:
+            stage = name.removesuffix(".salt")
+            raise Refusal(
+                f"The salt of the stage '{stage}' is another than in the run before: a value would get another hash "
+                "than it has in the rows that were carried.",
+                hint="Put the salt of before back.\n"
+                f'If values are to get new hashes from here on:  wherry run FILE --fresh {name} --reason "…"',
+            )
 
 
 def start_over(pipeline: Pipeline, journal: Journal, ruling: Ruling, *, stand: Collection[str] = ()) -> None:

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 from destinations.destination import Destination, Identity
 from destinations.dlq import DLQ
 from origins.batch import JSON, Limits
+from origins.given_path import list_given_paths
 from origins.origin import Backlog, Origin, Progress
 from origins.quantities import seconds, size
 from origins.schema import ddl
-from runners.definitions.secrets import without
+from runners.definitions.secrets import hide_secrets
 from runners.journal import Journal
-from runners.layout import check_newest
+from runners.layout import check_newest, mark_salts
 from runners.ledgers.entry import Entry
 from runners.line import Line, passing
 from runners.mixing import Split, check_mixing, keys_twice, splits_of
@@ -84,20 +85,29 @@ class Opening:
             "run": self.run,
             "definition": self.text,
             "hash": self.hash,
+            "salts": mark_salts(self.pipeline),
+            "state": next(iter(list_given_paths([self.pipeline.state])), None)
+            if isinstance(self.pipeline.state, str)
+            else None,
             "origins": {
-                name: {"lanes": list(self.pipeline.lanes_of(each)), "place": each.place, "schema": schemas.get(name)}
+                name: {
+                    "lanes": list(self.pipeline.lanes_of(each)),
+                    "place": hide_secrets(each).place,
+                    "given": list(each.given),
+                    "schema": schemas.get(name),
+                }
                 for name, each in self._origins.items()
             },
             "destinations": {
                 each: {
-                    **self._named(each).describe(),
+                    **hide_secrets(self._named(each)).describe(),
                     "id": identity.id,
                     "version": self._asked_from(each, identity, journal),
                 }
                 for each, identity in identities.items()
             },
         }
-        journal.record(Entry(kind="open", body=without(self.pipeline.secrets, body)))
+        journal.record(Entry(kind="open", body=body))
         batch = self.pipeline.run_options.batch
         return Source(
             pipeline=self.pipeline.name,

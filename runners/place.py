@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from runners.reports.run_history import History
     from runners.state import State
 
+log = logging.getLogger("wherry")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
@@ -45,13 +49,22 @@ class Place:
         return str(self.directory) if self.directory else f"{self.schema}.{self.name}_ledger"
 
     def make(self) -> None:
-        """Make the directory. Raises `Refusal` when it cannot be written."""
+        """Make the directory, for its owner alone. Raises `Refusal` when it cannot be written.
+
+        One that is there keeps its mode, for a group may share it; that every user can look into it is said.
+        """
         if self.directory is not None:
             try:
-                self.directory.mkdir(parents=True, exist_ok=True)
+                self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
                 probe = self.directory / ".writable"
                 probe.touch()
                 probe.unlink()
+                if self.directory.stat().st_mode & stat.S_IRWXO:
+                    log.warning(
+                        "Every user of this machine can look into the state, where rows are kept. To close it:  "
+                        "chmod o-rwx %s",
+                        self.directory,
+                    )
             except OSError as error:
                 raise Refusal(
                     f"The state cannot be written: {self.directory} ({error.strerror}).",

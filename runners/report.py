@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from origins.batch import JSON, Batch
@@ -58,16 +58,21 @@ class RunError:
         return RunError(
             cls=type(error).__name__,
             code=error.code if isinstance(error, WherryError) else "UNEXPECTED",
-            message=without(secrets or {}, ours.message),
-            hint=without(secrets or {}, ours.hint),
+            message=ours.message,
+            hint=ours.hint,
             stage=getattr(error, "stage", None),
             lane=batch.lane if batch else None,
-            later=tuple(without(secrets or {}, protection.words(each, in_short(each))) for each in later),
-        )
+            later=tuple(protection.words(each, in_short(each)) for each in later),
+        ).mask(secrets or {})
 
     def __str__(self) -> str:
         parts = [self.message, self.hint, *(f"later: {each}" for each in self.later)]
         return "\n".join(part for part in parts if part)
+
+    def mask(self, secrets: Mapping[str, str]) -> RunError:
+        """The same, and no secret in its words."""
+        message, hint, later = without(secrets, [self.message, self.hint, self.later])
+        return replace(self, message=message, hint=hint, later=later)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +128,17 @@ class Report:
     def delivered(self) -> Mapping[str, int]:
         """The rows that each destination took."""
         return {name: destination.delivered for name, destination in self.destinations.items()}
+
+    def mask(self, secrets: Mapping[str, str]) -> Report:
+        """The same, and no secret in its free texts; names, ids, states and figures are what they are."""
+        kept = self.snapshot
+        return replace(
+            self,
+            reason=without(secrets, self.reason),
+            notices=without(secrets, self.notices),
+            error=self.error and self.error.mask(secrets),
+            snapshot=kept and {**kept, "rows": without(secrets, kept["rows"])},
+        )
 
     def json(self) -> dict[str, Any]:
         """As `wherry run --json` prints it."""

@@ -22,7 +22,7 @@ from runners.backfill import Backfill
 from runners.causes import is_cancelled
 from runners.clock import Clock
 from runners.crew import Threads
-from runners.definitions.secrets import discreet, without
+from runners.definitions.secrets import discreet, warn_of_short_secrets
 from runners.dispatcher import Dispatcher
 from runners.dlq.dead_letter_rows import DeadLetterRows
 from runners.dlq.letters import decided
@@ -31,8 +31,8 @@ from runners.dlq.retention import tidy
 from runners.events import BatchRests, Event, Listener, Noticed, RunEnded, RunStarted, rested
 from runners.flight import Rules
 from runners.following import Following
-from runners.journal import Journal
-from runners.layout import check_layout, resolved, start_over, waive
+from runners.journal import Journal, newest_of
+from runners.layout import Recognises, check_layout, resolved, start_over, waive
 from runners.ledgers.entry import Entry
 from runners.line import named
 from runners.listeners.herald import Herald
@@ -131,6 +131,8 @@ class Run:
         """Carry what waits, and write down how it went. From the first batch `to_the_end` a signal only stops."""
         began = self.clock.elapsed()
         self.place.make()
+        for notice in warn_of_short_secrets(self.pipeline.secrets):
+            log.warning("%s: %s", self.pipeline.name, notice)
         with self._locked() as taking, discreet(self.pipeline.secrets):
             journal = None if self.place.needs_spark else self._journal(None, taking)
             options = self.pipeline.spark
@@ -159,16 +161,15 @@ class Run:
                 else None,
                 snapshot=self.snapshot,
                 timeline=self.timeline.json(),
-            )
+            ).mask(self.pipeline.secrets)
             if self.replay is not None and not errors:
                 kept = seconds(self.pipeline.dlq.retain)
                 tidy(spark, self.dlq, decided(journal), retain=kept, now=self.clock.now())
             self._release(journal, report)
-        facts = without(self.pipeline.secrets, report.json())
+        facts = report.json()
         herald.tell(facts_of_end(facts, self.clock.now().isoformat()))
         if scribe is not None:
-            timeline = without(self.pipeline.secrets, report.timeline)
-            scribe.put(began_row.ended(report, {**facts, "timeline": timeline}, self.clock.now()))
+            scribe.put(began_row.ended(report, {**facts, "timeline": report.timeline}, self.clock.now()))
             told(scribe, self.pipeline.name)
         return report, herald
 
@@ -294,7 +295,7 @@ class Run:
             dispatcher.turn()
         if dispatcher.stopping or self.finish:
             return
-        check_layout(self.pipeline, self.destinations, journal.state, self.ruling)
+        check_layout(self.pipeline, self.destinations, journal.state, self.ruling, self._recognises(journal, spark))
         opening = Opening(
             pipeline=self.pipeline,
             run=self.id,
@@ -349,6 +350,21 @@ class Run:
         if company is not None and not dispatcher.stopping and company.left is not None:
             raise kept(self.pipeline.name, journal.state, company.left)
 
+    def _recognises(self, journal: Journal, spark: SparkSession) -> Recognises:
+        """Who tells by what lies there whether an origin or a destination is the one that the state knows."""
+        state = journal.state
+        origins = {origin.name or "origin": origin for origin in self.pipeline.every_origin}
+
+        def recognise(name: str) -> bool:
+            if name in origins:
+                lanes = [lane for lane in state.lanes if self.pipeline.owns(origins[name], lane)]
+                return origins[name].is_still(spark, [state.lanes[lane].offset for lane in lanes])
+            called = name if name in state.identities else self.destinations[name].was or ""
+            known = state.identities.get(called)
+            return known is not None and self.destinations[name].is_still(spark, known, newest_of(journal, called))
+
+        return recognise
+
     def _company(self, journal: Journal) -> Company | None:
         """The others with whom the lanes are shared."""
         if self.assignment == "single" or journal.tenure is None:
@@ -397,7 +413,7 @@ class Run:
     def _release(self, journal: Journal, report: Report) -> None:
         """Let the pipeline go. A ledger that cannot be written keeps us as its owner: the next run sees us gone."""
         with contextlib.suppress(WherryError) if report.error else contextlib.nullcontext():
-            journal.record(Entry(kind="release", body=without(self.pipeline.secrets, report.json())))
+            journal.record(Entry(kind="release", body=report.json()))
         self._say(RunEnded(status=report.status, reason=report.reason, lanes=report.lanes))
 
     def _say(self, event: Event) -> None:

@@ -442,7 +442,9 @@ class Runner:
             upto = refused.where(F.col("nack")["stage"].isin(*task.stages)).orderBy("position")
         rows = upto.limit(max(3, self.explained)).collect()
         nacks = [self.protection.nack(_shown(row["nack"].asDict())) for row in rows]
-        return Explained(nacks=[without(self.secrets, nack) for nack in nacks])
+        said = ("message", "row", "original")
+        shown = [{**nack, **without(self.secrets, {name: nack.get(name) for name in said})} for nack in nacks]
+        return Explained(nacks=shown)
 
     def _check(self, spark: SparkSession, task: Check) -> Checked:
         from runners.preparing import rows_for

@@ -5,6 +5,7 @@ The only file that touches what classic Spark has and Spark Connect has not.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import logging
@@ -52,6 +53,11 @@ _OF_THE_JVM = "spark.driver.extraJavaOptions"
 _LARGE_METHODS = "-XX:-DontCompileHugeMethods"
 """What Spark makes of a few stages that may refuse rows is soon more than the JVM compiles by itself; interpreted, it
 takes several times as long."""
+
+_NOISE = "wherry-spark-"
+"""How the files begin into which a JVM writes what nobody asks for."""
+_MOST_NOISE = 20
+"""So many of them are kept at most."""
 
 _WORKER = "An exception was thrown from the Python worker"
 """How Spark begins to tell of an error in a Python function; what the function raised stands at the end."""
@@ -509,17 +515,41 @@ def _workers_like_us() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _noise_in_a_file() -> Iterator[Path]:
-    """The JVM inherits our standard error; while it starts, that is a file."""
-    handle, name = tempfile.mkstemp(prefix="wherry-spark-", suffix=".log")
+    """The JVM inherits our standard error; while it starts, that is a file. It stays where Spark did not start, and
+    where the JVM ended before this process; else it is removed at the end."""
+    _remove_old_noise()
+    handle, name = tempfile.mkstemp(prefix=_NOISE, suffix=".log")
     sys.stderr.flush()
     kept = os.dup(2)
     os.dup2(handle, 2)
     try:
         yield Path(name)
+        atexit.register(_remove_noise, Path(name), os.getpid())
     finally:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(handle)
+
+
+def _remove_noise(log: Path, process: int) -> None:
+    """Remove the log at the end of the process that began it, unless the JVM has ended before it."""
+    from pyspark import SparkContext
+
+    jvm = getattr(SparkContext._gateway, "proc", None)
+    if os.getpid() == process and (jvm is None or jvm.poll() is None):
+        log.unlink(missing_ok=True)
+
+
+def _remove_old_noise() -> None:
+    """Remove this user's oldest logs of processes that were killed or failed, so that they do not pile up."""
+    mine = []
+    for log in Path(tempfile.gettempdir()).glob(f"{_NOISE}*.log"):
+        with contextlib.suppress(OSError):
+            found = log.lstat()
+            mine += [(found.st_mtime, log)] if found.st_uid == os.getuid() else []
+    for _, log in sorted(mine)[: 1 - _MOST_NOISE]:
+        with contextlib.suppress(OSError):
+            log.unlink()
 
 
 def _why(log: str, error: Exception) -> str:

@@ -10,6 +10,7 @@ from origins.batch import JSON, Batch
 from origins.nack import REFUSED
 from origins.names import quoted
 from origins.protection import Protection
+from origins.secret import cut
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -53,4 +54,4 @@ def _cut(value: JSON) -> JSON:
         return {name: _cut(inner) for name, inner in value.items()}
     if isinstance(value, list):
         return [_cut(inner) for inner in value]
-    return value[:LONGEST] + "…" if isinstance(value, str) and len(value) > LONGEST else value
+    return cut(value, LONGEST) if isinstance(value, str) else value

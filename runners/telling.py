@@ -9,6 +9,7 @@ from origins.changes import stopped
 from origins.errors import WherryError
 from origins.protection import Protection
 from runners.errors import CarryFailed
+from runners.printable import escape_line
 from runners.session import in_short
 
 _FULL = "No space left on device"
@@ -32,7 +33,7 @@ def told(batches: Sequence[Batch], error: Exception, protection: Protection) -> 
 
 
 def _of(batches: Sequence[Batch], said: str) -> CarryFailed:
-    named = [f"batch {batch.number} of lane {batch.lane} ({batch.span.label})" for batch in batches]
+    named = [f"batch {batch.number} of lane {batch.lane} ({escape_line(batch.span.label)})" for batch in batches]
     more = f" and {len(named) - 3} more" if len(named) > 3 else ""
     room = "Make room on the disk, then run again. " if _FULL in said else ""
     stays = (

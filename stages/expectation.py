@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
 
 from origins.batch import JSON
+from origins.secret import cut, put_references
 from stages.expectation_table import BESIDE, EXPECTATIONS, Known
 from stages.expressions import check_condition
 
@@ -56,12 +57,17 @@ class Expectation:
         """What was expected, for a person; nothing where the name says it all."""
         apart = ("column", "column_A", "column_B", "column_list", "mostly", "condition_parser")
         said = ", ".join(f"{name} {value!r}" for name, value in self.options.items() if name not in apart)
-        return said if len(said) <= _LONGEST else f"{said[:_LONGEST]}…"
+        return cut(said, _LONGEST)
 
     def config(self) -> dict[str, JSON]:
         """As Great Expectations' own JSON has it."""
         meta = self.meta if isinstance(self.meta, Mapping) else {}
-        return {"type": self.type, "kwargs": dict(self.options), "meta": dict(meta), "severity": self.severity}
+        return {
+            "type": self.type,
+            "kwargs": put_references(self.options),
+            "meta": put_references(meta),
+            "severity": self.severity,
+        }
 
 
 def expectation(name: object, options: object) -> Expectation:

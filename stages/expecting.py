@@ -12,6 +12,7 @@ from origins.batch import JSON
 from origins.nack import reason, shown
 from origins.names import HIDDEN, quoted
 from origins.protection import MASK, Protection
+from origins.secret import cut
 from stages import gx
 from stages.expectation import Expectation
 from stages.expectation_columns import Beside
@@ -111,7 +112,7 @@ class Expecting:
 
     def _refused(self, rows: Rows, quarantined: Sequence[str]) -> Rows:
         note = F.col(rows.note)
-        whole = reason(QUARANTINE_CODE, F.lit(f"the batch failed: {'; '.join(quarantined)}"[:_MOST_SAID]))
+        whole = reason(QUARANTINE_CODE, F.lit(cut(f"the batch failed: {'; '.join(quarantined)}", _MOST_SAID)))
         why = whole if quarantined else F.when(note.contains(BROKEN), self._why(rows, note))
         tag = F.when(note.rlike(f"[{BROKEN}{WARNED}]"), F.array_compact(F.array(*self._labels(note))))
         tried, put = ({_TAG: tag}, {self.stage.tag: _TAG}) if self.stage.tags else ({}, {})

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from origins.batch import JSON
 from origins.nack import REASON, reason
 from origins.names import HIDDEN
+from origins.secret import CUT, EXCERPT
 from stages.expressions import check_names, check_row_expression, put_in, repeatable
 from stages.halving import FAILS
 from stages.keys import column_of, meeting
@@ -161,13 +162,13 @@ class Lookup(Stage):
 
 
 _WAYS_ON = "; make the key unique there, or say which one it is by duplicates: first and order_by"
-_EXCERPT = 80
 
 
 def _shown(value: Column) -> Column:
     from pyspark.sql import functions as F
 
-    return F.substring(F.coalesce(value.try_cast("string"), F.lit("NULL")), 1, _EXCERPT)
+    whole = F.coalesce(value.try_cast("string"), F.lit("NULL"))
+    return F.when(F.length(whole) > EXCERPT, F.concat(F.substring(whole, 1, EXCERPT), F.lit(CUT))).otherwise(whole)
 
 
 def _mapping(given: Sequence[str] | Mapping[str, str]) -> Mapping[str, str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from origins.names import HIDDEN
+from origins.secret import put_references
 from stages.expressions import check_row_expression, check_row_expressions, repeatable
 from stages.stage import Stage
 
@@ -53,5 +54,6 @@ class Require(Stage):
     def _said(self, name: str, sql: str, answer: Column) -> Column:
         from pyspark.sql import functions as F
 
-        rule = " ".join(sql.split()) if name == "REQUIRE" else f"{name}: {' '.join(sql.split())}"
+        condition = " ".join(put_references(sql).split())
+        rule = condition if name == "REQUIRE" else f"{name}: {condition}"
         return F.when(answer.isNull(), F.lit(f"{rule} is NULL")).otherwise(F.lit(f"{rule} is false"))

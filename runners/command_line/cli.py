@@ -8,14 +8,14 @@ import os
 import sys
 import tempfile
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 
 from runners.command_line.commands import wherry
 from runners.command_line.exits import BROKEN_PIPE, BY_CODE, FAILED, INTERRUPTED, WRONG
-from runners.definitions.known import KNOWN
-from runners.listeners.standard_error import Lines, flush
+from runners.definitions.known import collect_secrets
+from runners.listeners.standard_error import Lines, end_json_stream, flush
 
 
 def main() -> None:
@@ -25,6 +25,7 @@ def main() -> None:
 
 def execute(words: Sequence[str]) -> int:
     """Run a command; returns its exit code. Whatever happens, no stack trace reaches the terminal."""
+    end_json_stream()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
@@ -33,7 +34,11 @@ def execute(words: Sequence[str]) -> int:
         logging.getLogger("wherry").setLevel(logging.INFO)
     for handler in logging.getLogger("wherry").handlers:
         handler.setFormatter(None)
-    KNOWN.clear()
+    with collect_secrets() as secrets:
+        return _executed(words, secrets)
+
+
+def _executed(words: Sequence[str], secrets: Mapping[str, str]) -> int:
     try:
         code = wherry.main(args=list(words), prog_name="wherry", standalone_mode=False)
         sys.stdout.flush()
@@ -54,7 +59,7 @@ def execute(words: Sequence[str]) -> int:
         if _is_interrupted(error):
             click.echo("interrupted", err=True)
             return INTERRUPTED
-        return _told(error)
+        return _told(error, secrets)
     finally:
         flush()
 
@@ -66,7 +71,7 @@ def _is_interrupted(error: BaseException | None) -> bool:
     return error is not None
 
 
-def _told(error: Exception) -> int:
+def _told(error: Exception, secrets: Mapping[str, str]) -> int:
     """Say on standard error what went wrong and what to do; an error that nobody foresaw leaves its trace in a file."""
     from runners.command_line.doctor import foreign_packages
 
@@ -75,6 +80,7 @@ def _told(error: Exception) -> int:
         click.echo(f"{foreign[0].found}.\n{foreign[0].advice}", err=True)
         return FAILED
     from origins.errors import WherryError
+    from origins.secret import cut
     from runners.errors import inaccessible
 
     error = inaccessible(error) or error
@@ -89,8 +95,8 @@ def _told(error: Exception) -> int:
 
     handle, name = tempfile.mkstemp(prefix="wherry-", suffix=".log")
     with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as log:
-        log.write(without(KNOWN, "".join(traceback.format_exception(error))))
-    said = without(KNOWN, " ".join(f"{type(error).__name__}: {error}".split()))[:300]
+        log.write(without(secrets, "".join(traceback.format_exception(error))))
+    said = cut(" ".join(without(secrets, f"{type(error).__name__}: {error}").split()), 300)
 
     complain(
         f"An error that Wherry does not know: {said}\nThe trace is in {name}; please report it.", code="UNEXPECTED"

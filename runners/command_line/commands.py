@@ -390,7 +390,7 @@ def _carried(
 ) -> int:
     """Carry with progress, print the report, and give the exit code."""
     from runners.command_line import printing
-    from runners.definitions.secrets import hidden, without
+    from runners.definitions.secrets import hidden
     from runners.errors import Owned
     from runners.listeners.log_lines import complain
 
@@ -402,7 +402,7 @@ def _carried(
             _signals_interrupt(heard),
             contextlib.nullcontext() if carrying.quiet else _told(pipeline, carrying.log_format) as listener,
         ):
-            report = carry([listener] if listener else [])
+            report = carry([listener] if listener else []).mask(pipeline.secrets)
     except KeyboardInterrupt:
         if report is None:
             return _not_begun(pipeline)
@@ -419,9 +419,8 @@ def _carried(
             raise
         return _not_begun(pipeline)
     if report.error is not None:
-        complain(without(pipeline.secrets, printing.failure(report, file)), code=report.error.code)
-    facts = without(pipeline.secrets, report.json())
-    click.echo(printing.as_json(facts) if carrying.json else printing.report(report, file))
+        complain(printing.failure(report, file), code=report.error.code)
+    click.echo(printing.as_json(report.json()) if carrying.json else printing.report(report, file))
     return BY_STATUS[report.status] if report.error is None else BY_CODE.get(report.error.code, FAILED)
 
 

@@ -14,6 +14,7 @@ from origins.batch import JSON
 from runners.codes import codes
 from runners.command_line.to_type import with_file
 from runners.numbered import batches_of, counted
+from runners.printable import escape_controls, escape_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +39,7 @@ _PHASES = {
 
 def as_json(facts: JSON) -> str:
     """Facts for a program."""
-    return json.dumps(facts, ensure_ascii=False, indent=2, default=str)
+    return escape_controls(json.dumps(facts, ensure_ascii=False, indent=2, default=str))
 
 
 def sections(named: Iterable[tuple[str, Sequence[str]]]) -> str:
@@ -50,6 +51,7 @@ def sections(named: Iterable[tuple[str, Sequence[str]]]) -> str:
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table with a heading; the last column may be long."""
+    rows = [[escape_line(cell) for cell in row] for row in rows]
     widths = [max(len(row[at]) for row in [head, *rows]) for at in range(len(head))]
     lines = []
     for row in [head, *rows]:
@@ -93,7 +95,7 @@ def report(said: Report, file: str) -> str:
     else:
         nothing = "no batch was carried" if said.status == "stopped" else "nothing new waits"
         began = f"{_ended(said)}: {batches if said.batches else nothing}."
-    notices = [f"note: {notice}" for notice in said.notices[:5]]
+    notices = [f"note: {escape_line(notice)}" for notice in said.notices[:5]]
     if len(said.notices) > 5:
         notices.append(f"note: {len(said.notices) - 5} more of the kind; --json has them")
     if said.status == "stopped":
@@ -152,8 +154,8 @@ def failure(said: Report, file: str = "FILE") -> str:
     error = said.error
     assert error is not None
     hint = [with_file(error.hint, file)] if error.hint else []
-    later = [f"later        {each}" for each in error.later]
-    return "\n".join([f"{_ended(said)}: {error.message}", *hint, *explained(error.code), *later])
+    later = [f"later        {escape_line(each)}" for each in error.later]
+    return escape_controls("\n".join([f"{_ended(said)}: {error.message}", *hint, *explained(error.code), *later]))
 
 
 def explained(code: str) -> list[str]:
@@ -208,8 +210,8 @@ def dead_letters(rows: Sequence[Mapping[str, JSON]]) -> str:
     for row in rows:
         where = f"lane {row['lane']}, batch {row['number']}, {row['stage'] or row['destination']}"
         since = ", carried again" if row["replayed"] else ", discarded" if row["discarded"] else ""
-        lines.append(f"{_moment(row['nacked_at'])}  {where}{since}: {row['message']}")
-        lines.append(f"  {json.dumps(row['row'], ensure_ascii=False)}")
+        lines.append(escape_line(f"{_moment(row['nacked_at'])}  {where}{since}: {row['message']}"))
+        lines.append(escape_line(f"  {json.dumps(row['row'], ensure_ascii=False)}"))
     return "\n".join(lines)
 
 
@@ -221,7 +223,12 @@ def offsets(facts: Mapping[str, JSON]) -> str:
     ]
     if not rows:
         return "Nothing was carried yet."
-    return "\n".join([table(["lane", "batch", "committed (UTC)", "offset"], rows), *map(_open, facts["open"])])
+    return "\n".join(
+        [
+            table(["lane", "batch", "committed (UTC)", "offset"], rows),
+            *(escape_line(_open(each)) for each in facts["open"]),
+        ]
+    )
 
 
 def move(said: Move) -> str:
@@ -273,7 +280,7 @@ def schedule_plan(facts: Mapping[str, JSON]) -> str:
     rows += [[name, "", f"by hand:  wherry run {file}"] for name, file in facts["by_hand"].items()]
     broken = [f"{file} is broken: {why.removeprefix(f'{file}: ')}" for file, why in facts["broken"].items()]
     known = [table(["pipeline", "next (UTC)", "runs"], rows)] if rows else []
-    return "\n\n".join([*known, *broken]) or "There is no definition here."
+    return "\n\n".join([*known, *map(escape_controls, broken)]) or "There is no definition here."
 
 
 def _next_of(scheduled: Mapping[str, JSON]) -> str:
@@ -315,7 +322,7 @@ def _wrapped(text: str, first: str, indent: str) -> str:
     """The text in lines of the terminal's width; a command behind a colon and two spaces stays in one line."""
     width = min(shutil.get_terminal_size((100, 24)).columns, _WIDEST)
     room = max(width - len(indent), 30)
-    said, colon, command = text.partition(":  ")
+    said, colon, command = escape_controls(text).partition(":  ")
     whole = said + colon + command.replace(" ", _KEPT)
     lines = textwrap.wrap(whole, room, break_long_words=False, break_on_hyphens=False) or [""]
     return "\n".join([first + lines[0], *(indent + line for line in lines[1:])]).replace(_KEPT, " ")
@@ -363,7 +370,7 @@ def _snapshot(kept: Mapping[str, JSON] | None) -> list[str]:
     stage = f", stage '{kept['stage']}'" if kept["stage"] else ""
     of = f" ({kept['of']})" if kept["of"] else ""
     where = f"batch {kept['number']} of lane {kept['lane']}{of}{stage}" + (", of whose rows:" if kept["rows"] else "")
-    return [where, *(json.dumps(row, ensure_ascii=False) for row in kept["rows"])]
+    return [escape_line(where), *(json.dumps(row, ensure_ascii=False) for row in kept["rows"])]
 
 
 def _lane(name: str, lane: Mapping[str, JSON]) -> str:

@@ -9,6 +9,7 @@ from runners.audits.finding import Audit, Finding, Proved
 from runners.command_line.printing import sections, table
 from runners.command_line.to_type import with_file
 from runners.numbered import batches_of, counted
+from runners.printable import escape_controls
 
 if TYPE_CHECKING:
     from runners.audits.repairing import Repaired
@@ -42,7 +43,7 @@ def problem(finding: Finding, file: str = "FILE") -> str:
         f"  {finding.message}",
         *(f"  {line}" for line in repair.split("\n")),
     ]
-    return "\n".join(lines)
+    return escape_controls("\n".join(lines))
 
 
 def repairs(found: Sequence[Finding], accept: Sequence[str] = ()) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from origins.batch import JSON
 from runners.command_line.printing import sections, table
+from runners.printable import escape_line
 
 if TYPE_CHECKING:
     from runners.dlq.replay import Sorted
@@ -25,10 +26,10 @@ def summary(causes: Sequence[Mapping[str, JSON]]) -> str:
         ]
         example = cause["example"]
         parts += [
-            f"{cause['code']}, {where}",
+            escape_line(f"{cause['code']}, {where}"),
             table(["rows", "waiting", "first (UTC)", "last (UTC)"], rows),
-            f"  {example['message']}",
-            f"  {json.dumps(example['row'], ensure_ascii=False)}",
+            escape_line(f"  {example['message']}"),
+            escape_line(f"  {json.dumps(example['row'], ensure_ascii=False)}"),
             "",
         ]
     return "\n".join(parts).rstrip()
@@ -51,7 +52,7 @@ def replay(found: Sorted) -> str:
     carried = (
         table(["rows read from", "rows", "batches", "go to"], rows) if rows else "There is nothing to carry again."
     )
-    return "\n".join([carried, *found.notices])
+    return "\n".join([carried, *map(escape_line, found.notices)])
 
 
 def _to(found: Sorted, origin: str) -> Sequence[str]:

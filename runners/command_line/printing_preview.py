@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from runners.command_line.printing import here
 from runners.previews.preview import BatchPreview, Preview, Seen, StagePreview
+from runners.printable import escape_line
 
 
 def preview(said: Preview) -> str:
@@ -17,7 +18,7 @@ def preview(said: Preview) -> str:
 
 
 def _batch(batch: BatchPreview) -> Iterator[str]:
-    label = f" ({here(batch.label)})" if batch.label else ""
+    label = f" ({escape_line(here(batch.label))})" if batch.label else ""
     yield f"Batch {batch.number} of lane {batch.lane}{label}, tried out: {_rows(batch.read)}. Nothing is written."
     for stage in batch.stages:
         yield "\n".join([_counts(stage), *_failure(stage), *map(_row, stage.rows)])
@@ -29,7 +30,7 @@ def _batch(batch: BatchPreview) -> Iterator[str]:
 def _failure(stage: StagePreview) -> Iterator[str]:
     if stage.failure is not None:
         yield f"  the batch fails, {stage.failure.outcome}:"
-        yield from (f"    {line}" for line in stage.failure.why)
+        yield from (escape_line(f"    {line}") for line in stage.failure.why)
 
 
 def _counts(stage: StagePreview) -> str:
@@ -42,8 +43,8 @@ def _counts(stage: StagePreview) -> str:
 
 
 def _row(seen: Seen) -> str:
-    row = json.dumps(seen.row, ensure_ascii=False)
-    return f"  {seen.outcome:<9} {row}" + (f"\n{'':<12}{seen.message}" if seen.message else "")
+    row = escape_line(json.dumps(seen.row, ensure_ascii=False))
+    return f"  {seen.outcome:<9} {row}" + (f"\n{'':<12}{escape_line(seen.message)}" if seen.message else "")
 
 
 def _rows(number: int) -> str:

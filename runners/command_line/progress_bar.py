@@ -25,6 +25,7 @@ from runners.events import (
 )
 from runners.listeners.log_lines import told
 from runners.numbered import batches_of, counted
+from runners.printable import escape_line
 
 MOST_LANES = 12
 """So many lanes have a line of their own."""
@@ -143,7 +144,7 @@ def _of(batches: int, whole: int | None) -> str:
 
 def _line(text: str) -> Text:
     """What does not fit is cut: a line that is wrapped garbles those above it."""
-    return Text(text, no_wrap=True, overflow="ellipsis")
+    return Text(escape_line(text), no_wrap=True, overflow="ellipsis")
 
 
 def _placed(column: int, text: str, width: int) -> str:

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import re
 import zoneinfo
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from destinations.destination import LANE, Destination
@@ -14,8 +14,10 @@ from destinations.dlq import DLQ
 from origins.names import last_part
 from origins.origin import Origin
 from origins.quantities import seconds, size
+from origins.secret import SecretText
 from runners.definitions.kinds import Kinds, kind_of
 from runners.definitions.problems import Problem, shortened
+from runners.definitions.secrets import hide_secrets
 from runners.pipeline import Pipeline, ScheduleOptions, SchemaState
 from runners.retry import FOR_EVER
 from runners.schedules.timetable import timetable_of, zone_of
@@ -47,7 +49,7 @@ def completed(pipeline: Pipeline, kinds: Kinds | None = None) -> Pipeline:
         return _changed(named(origin), stages=tuple(map(named, origin.stages)))
 
     def going(destination: Destination) -> Destination:
-        secret = any(secret in destination.place for secret in pipeline.secrets)
+        secret = hide_secrets(destination).place != destination.place
         part = "" if secret else last_part(destination.place)
         name = destination.name or part or kind_of(destination, kinds)
         return _changed(destination, name=name, stages=tuple(map(named, destination.stages)))
@@ -73,6 +75,7 @@ def _changed(component: D, **changes: object) -> D:
 
 def problems_of(pipeline: Pipeline) -> Iterator[Problem]:
     """What is wrong with a completed pipeline as a whole."""
+    yield from _secret_names(pipeline)
     yield from _names(pipeline)
     yield from _by_lane(pipeline)
     yield from _state(pipeline)
@@ -81,6 +84,17 @@ def problems_of(pipeline: Pipeline) -> Iterator[Problem]:
     yield from _hooks(pipeline)
     yield from _schedule(pipeline)
     yield from _order(pipeline)
+
+
+def _secret_names(pipeline: Pipeline) -> Iterator[Problem]:
+    """Names that would keep a secret in the ledger and show it in every report."""
+    given: list[tuple[str, str | None]] = [("name", pipeline.name)]
+    for path, component in _components(pipeline):
+        given.append((f"{path}.name", component.name))
+        given += [(f"{path}.was", component.was)] if isinstance(component, Destination) else []
+    for path, name in given:
+        if isinstance(name, SecretText):
+            yield Problem(path=path, message="a name is shown and kept in the ledger, so no secret can stand in it")
 
 
 def _names(pipeline: Pipeline) -> Iterator[Problem]:
@@ -124,7 +138,7 @@ def _by_lane(pipeline: Pipeline) -> Iterator[Problem]:
     tables = [origin for origin in pipeline.every_origin if origin.only_lane]
     for origin in tables:
         path = "origin" if pipeline.origin else "origins"
-        yield from (Problem(path=path, message=said) for said in _unfit(origin, pipeline.secrets))
+        yield from (Problem(path=path, message=said) for said in _unfit(origin))
     lanes = [origin.name or "" for origin in tables]
     others = [origin.name for origin in pipeline.every_origin if not origin.only_lane]
     first = {(each.name or "").lower(): f"destinations[{at}]" for at, each in enumerate(pipeline.destinations)}
@@ -146,18 +160,19 @@ def _by_lane(pipeline: Pipeline) -> Iterator[Problem]:
                 yield Problem(path=path, message=said)
 
 
-def _unfit(origin: Origin, secrets: Mapping[str, str]) -> Iterator[str]:
+def _unfit(origin: Origin) -> Iterator[str]:
     """Why the name of a table cannot be that of a lane."""
     name, lane = origin.name or "", origin.only_lane
     if not lane.isprintable() or not lane.strip() or len(lane) > 100 or lane in (".", "..") or set(lane) & set("/\\#`"):
         yield f"expected a table's name of at most 100 characters without / \\ # and `, got {shortened(lane)}"
-    if any(secret in lane for secret in secrets):
+    if last_part(hide_secrets(origin).place) != last_part(origin.place):
         yield "a lane is called as its table is, and the ledger keeps that, so no secret can stand in a table's name"
     if is_aside(name) or is_aside(f"{name}/"):
         yield f"a lane cannot be called '{name}'; lanes in which rows are carried again are called so"
 
 
-def _names_in_line(pipeline: Pipeline) -> Iterator[Problem]:
+def _components(pipeline: Pipeline) -> list[tuple[str, Origin | Stage | Destination]]:
+    """The origins, stages and destinations, each with its path in the definition."""
     named: list[tuple[str, Origin | Stage | Destination]] = []
     for at, origin in enumerate(pipeline.given_origins):
         path = "origin" if pipeline.origin is not None else f"origins[{at}]"
@@ -166,7 +181,11 @@ def _names_in_line(pipeline: Pipeline) -> Iterator[Problem]:
     for at, destination in enumerate(pipeline.destinations):
         path = f"destinations[{at}]"
         named += [(path, destination), *((f"{path}.stages[{n}]", each) for n, each in enumerate(destination.stages))]
-    for path, component in named:
+    return named
+
+
+def _names_in_line(pipeline: Pipeline) -> Iterator[Problem]:
+    for path, component in _components(pipeline):
         name = component.name or ""
         if not name.isprintable() or not name.strip() or len(name) > 100 or set(name) & set("/\\#"):
             said = f"expected a name of at most 100 characters without / \\ and #, got {shortened(name)}"
@@ -254,7 +273,7 @@ def _assignment(pipeline: Pipeline) -> Iterator[Problem]:
 def _hooks(pipeline: Pipeline) -> Iterator[Problem]:
     """Hooks by which a secret would leave."""
     for at, hook in enumerate(pipeline.hooks):
-        if any(secret in word for secret in pipeline.secrets for word in hook.words):
+        if any(isinstance(word, SecretText) for word in (hook.command, *(hook.command or ()))):
             said = "stands in everybody's list of processes, so no secret can stand in it; the environment can have one"
             yield Problem(path=f"hooks[{at}].command", message=said)
 

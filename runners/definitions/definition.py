@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from origins.given_path import GivenPath
 from runners.definitions.checks import completed, problems_of
 from runners.definitions.document import LARGEST, Node, Scalar, decoded, parse
 from runners.definitions.kinds import Kinds, ours
-from runners.definitions.known import KNOWN
+from runners.definitions.known import remember_secrets
 from runners.definitions.parameters import Parameters, overridden
 from runners.definitions.problems import DefinitionError, Problem
 from runners.definitions.reading import Reader
@@ -73,7 +74,7 @@ def load(
     )
     node = parameters.put_in(node)
     reader = Reader(directory=file.absolute().parent, kinds=kinds or ours(), problems=problems)
-    KNOWN.update(parameters.secrets)
+    remember_secrets(parameters.secrets)
     pipeline = reader.pipeline(node)
     if pipeline is not WRONG:
         pipeline = completed(dataclasses.replace(pipeline, secrets=parameters.secrets), kinds)
@@ -87,7 +88,7 @@ def of(pipeline: Pipeline, *, directory: str | Path | None = None, kinds: Kinds 
     """The definition of a pipeline that was made in Python; its state lies beneath `directory` (default: this one)."""
     pipeline = completed(pipeline, kinds)
     pipeline = dataclasses.replace(pipeline, secrets=secrets_of(pipeline))
-    KNOWN.update(pipeline.secrets)
+    remember_secrets(pipeline.secrets)
     problems = [_told(problem, pipeline.secrets) for problem in problems_of(pipeline)]
     if problems:
         raise DefinitionError(f"Pipeline {pipeline.name!r}", problems)
@@ -96,11 +97,10 @@ def of(pipeline: Pipeline, *, directory: str | Path | None = None, kinds: Kinds 
 
 def _definition(pipeline: Pipeline, path: Path | None, directory: Path, kinds: Kinds | None) -> Definition:
     state = f".wherry/{pipeline.name}" if pipeline.state is None else pipeline.state
-    if isinstance(state, str):
-        state = str(directory.absolute() / state)
+    if isinstance(state, str) and not os.path.isabs(state):
+        state = GivenPath(str(directory.absolute() / state), state)
     pipeline = dataclasses.replace(pipeline, state=state)
-    content = without(pipeline.secrets, written(pipeline, kinds))
-    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(written(pipeline, kinds), ensure_ascii=False, separators=(",", ":"))
     return Definition(pipeline=pipeline, path=path, text=text, hash=hashlib.sha256(text.encode()).hexdigest()[:16])
 
 

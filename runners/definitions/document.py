@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
+from origins.secret import make_secret
 from runners.definitions.problems import DefinitionError, Problem, shortened
 
 if TYPE_CHECKING:
@@ -49,8 +50,11 @@ class Scalar(_Placed):
 
     @property
     def content(self) -> str | int | float | bool | None:
-        """The value that YAML 1.2 gives to the text."""
-        return _typed(self.text) if self.plain else self.text
+        """The value that YAML 1.2 gives to the text; a secret is text or a number, and knows its reference."""
+        typed = _typed(self.text) if self.plain else self.text
+        if self.shown is None:
+            return typed
+        return make_secret(self.text if typed is None or isinstance(typed, bool) else typed, self.shown)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

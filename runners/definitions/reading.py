@@ -14,6 +14,7 @@ from typing import Any, cast, get_args
 from destinations.destination import Destination
 from destinations.dlq import Dlq
 from origins.errors import WherryError
+from origins.given_path import GivenPath
 from origins.origin import Origin
 from runners.definitions.document import LARGEST, Fields, Items, Node, Scalar, below_key, plain
 from runners.definitions.kinds import CONTRACTS, Kinds, Role
@@ -120,7 +121,8 @@ class Reader:
             return value
         wild = option is not None and option.path == "pattern" and glob.has_magic(value)
         directory = glob.escape(str(self.directory)) if wild else self.directory
-        return os.path.join(directory, os.path.expanduser(value))
+        expanded = os.path.expanduser(value)
+        return expanded if os.path.isabs(expanded) else GivenPath(os.path.join(directory, expanded), value)
 
     def _file(self, node: Fields, path: str) -> Any:
         name = node.fields["file"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, Literal, get_args, get_origin
 
+from origins.secret import make_secret
 from runners.definitions.document import Fields, Items, Node, Scalar
 from runners.definitions.options import Option, alternatives, has_shape, words
 from runners.definitions.problems import shortened
@@ -14,7 +15,14 @@ WRONG: Final = object()
 
 
 def read(node: Scalar, annotation: Any) -> Any:
-    """The scalar as this type, or `WRONG`."""
+    """The scalar as this type, or `WRONG`. A secret stays one, and is never a truth value."""
+    value = _read(node, annotation)
+    if node.shown is None or value is WRONG or value is None:
+        return value
+    return WRONG if annotation is bool else make_secret(value, node.shown)
+
+
+def _read(node: Scalar, annotation: Any) -> Any:
     content = node.content
     if node.loose:
         content = Scalar(text=node.text, plain=annotation is not str).content
@@ -57,6 +65,8 @@ _TYPES = {bool: "the truth value", int: "the number", float: "the number"}
 def advice(node: Scalar, option: Option) -> str:
     """What to do about a value of another type, where that can be told."""
     types = alternatives(option.annotation)
+    if bool in types and node.shown is not None:
+        return "; a secret can be text or a number, and ${NAME} can be true or false"
     unquoted = type(Scalar(text=node.text, plain=True).content)
     if str in types and node.plain and node.printable and not option.like:
         return f'; if that is what is meant, quote it: "{node.printable[:60]}"'

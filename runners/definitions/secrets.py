@@ -1,21 +1,23 @@
-"""Secrets never leave: what is shown or stored has their references in their places."""
+"""Secrets never leave: what is stored has their references from the beginning, and what is shown is masked."""
 
 from __future__ import annotations
 
 import contextlib
-import json
+import copy
 import logging
-import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from destinations.destination import Destination
 from origins.errors import WherryError
 from origins.origin import Origin
+from origins.secret import SHORT, SecretText, make_mask, put_references
 from runners.definitions.options import options_of
 from runners.listeners.hook import Hook
 from runners.pipeline import Pipeline
 from stages.stage import Stage
+
+E = TypeVar("E", bound="Origin | Destination")
 
 
 def secrets_of(pipeline: Pipeline) -> Mapping[str, str]:
@@ -26,7 +28,7 @@ def secrets_of(pipeline: Pipeline) -> Mapping[str, str]:
     components: list[Origin | Destination | Stage | Hook] = [*ends, *pipeline.stages, *pipeline.hooks]
     components += [stage for end in ends for stage in end.stages]
     given = {
-        getattr(each, option.name): f"${{secret:{option.name}}}"
+        str(getattr(each, option.name) or ""): f"${{secret:{option.name}}}"
         for each in components
         for option in options_of(type(each)).values()
         if option.secret
@@ -46,10 +48,12 @@ def hidden(secrets: Mapping[str, str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def discreet(secrets: Mapping[str, str]) -> Iterator[None]:
-    """Log lines that are written meanwhile say no secret."""
+    """Log lines that are written meanwhile say no secret. Those that bring facts are masked by who made them, for they
+    have names in them."""
 
     def discreetly(record: logging.LogRecord) -> bool:
-        record.msg, record.args = without(secrets, record.getMessage()), ()
+        if not hasattr(record, "facts"):
+            record.msg, record.args = without(secrets, record.getMessage()), ()
         return True
 
     log = logging.getLogger("wherry")
@@ -61,18 +65,37 @@ def discreet(secrets: Mapping[str, str]) -> Iterator[None]:
 
 
 def without(secrets: Mapping[str, str], value: Any) -> Any:
-    """The value with every secret in its texts replaced by its reference, also where it is quoted in them."""
+    """What is shown of a value that is free text, or has free text inside: every secret is replaced by its reference.
+
+    Names, ids, keys, paths and states are not free text, and are never given to this.
+    """
+    return _without(make_mask(secrets), value) if secrets else value
+
+
+def _without(mask: Callable[[str], str], value: Any) -> Any:
     if isinstance(value, str):
-        forms = {form: secrets[secret] for secret in secrets for form in _written(secret) if form}
-        longest_first = "|".join(map(re.escape, sorted(forms, key=len, reverse=True)))
-        return re.sub(longest_first, lambda found: forms[found.group()], value) if forms else value
+        return mask(value)
     if isinstance(value, Mapping):
-        return {key: without(secrets, inner) for key, inner in value.items()}
+        return {key: _without(mask, inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(without(secrets, inner) for inner in value)
+        return type(value)(_without(mask, inner) for inner in value)
     return value
 
 
-def _written(secret: str) -> tuple[str, str, str]:
-    """The secret, and as Python and JSON quote it."""
-    return secret, repr(secret)[1:-1], json.dumps(secret)[1:-1]
+def warn_of_short_secrets(secrets: Mapping[str, str]) -> Iterator[str]:
+    """What a person should know of secrets that are too short to be hidden well; a sentence each."""
+    for reference in sorted({reference for secret, reference in secrets.items() if len(secret) < SHORT}):
+        yield (
+            f"The secret {reference} has fewer than {SHORT} characters: in texts it is hidden only where it stands as "
+            "a whole word. Choose a longer one."
+        )
+
+
+def hide_secrets(end: E) -> E:
+    """An origin or a destination to be shown and stored: references stand in its texts. Nothing is carried by it."""
+    copied = copy.copy(end)
+    for name, value in vars(end).items():
+        texts = value if isinstance(value, list | tuple) else (value,)
+        if any(isinstance(text, SecretText) for text in texts):
+            object.__setattr__(copied, name, put_references(value))
+    return copied

@@ -18,7 +18,7 @@ from runners.clock import Clock
 from runners.definitions.definition import Definition
 from runners.definitions.kinds import Kinds, kind_of
 from runners.definitions.options import options_of
-from runners.definitions.secrets import without
+from runners.definitions.secrets import hide_secrets, warn_of_short_secrets
 from runners.line import named
 from runners.mixing import check_mixing, keys_twice, splits_of
 from runners.opening import analysed, line_of, prepared_because
@@ -74,14 +74,14 @@ def explain(definition: Definition, kinds: Kinds | None = None, clock: Clock | N
         for origin in pipeline.every_origin
         for why in prepared_because(pipeline, origin, line_of(pipeline, origin, destinations))
     )
-    said = Explanation(
+    return Explanation(
         pipeline=pipeline.name,
         hash=definition.hash,
         origins=tuple(
             {
                 "name": origin.name,
                 "kind": kind_of(origin, kinds),
-                "place": origin.place,
+                "place": hide_secrets(origin).place,
                 "lanes": len(origin.lane_names()),
                 "stages": [stage.name for stage in origin.stages],
             }
@@ -92,7 +92,7 @@ def explain(definition: Definition, kinds: Kinds | None = None, clock: Clock | N
             {
                 "name": destination.name,
                 "kind": kind_of(destination, kinds),
-                "place": destination.place,
+                "place": hide_secrets(destination).place,
                 "stages": [stage.name for stage in destination.stages],
                 "guarantee": destination.guarantee,
             }
@@ -109,7 +109,6 @@ def explain(definition: Definition, kinds: Kinds | None = None, clock: Clock | N
         next=tuple(moment.isoformat() for moment in due),
         notes=tuple(_notes(pipeline)),
     )
-    return Explanation(**without(pipeline.secrets, vars(said)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,7 +211,7 @@ def _dead_letters(pipeline: Pipeline) -> Iterator[str]:
     if isinstance(dlq.destination, Discard):
         where = "are counted and thrown away"
     elif dlq.destination is not None:
-        where = f"go to {dlq.destination.place or dlq.destination.name}"
+        where = f"go to {hide_secrets(dlq.destination).place or dlq.destination.name}"
     else:
         where = "go to a table in the state (wherry dlq show)"
     if dlq.window == 0:
@@ -259,6 +258,7 @@ def _state(pipeline: Pipeline) -> str:
 
 def _notes(pipeline: Pipeline) -> Iterator[str]:
     run, lanes = pipeline.run_options, _lanes(pipeline)
+    yield from warn_of_short_secrets(pipeline.secrets)
     if run.ownership == "off":
         yield "run.ownership is off: two runs at once may deliver rows twice, and only your scheduler keeps them apart."
     if run.runners and run.runners > lanes:

@@ -8,13 +8,20 @@ from typing import Any
 
 from destinations.dlq import Dlq
 from origins.batch import JSON
+from origins.given_path import GivenPath
+from origins.secret import SECRET
 from runners.definitions.kinds import CONTRACTS, Kinds, kind_of
 from runners.definitions.options import options_of
 from runners.pipeline import Pipeline
 
 
 def written(value: Any, kinds: Kinds | None = None) -> JSON:
-    """The value as a definition has it, without what is as it is by default; a function as `module:name`."""
+    """The value as a definition has it, without what is as it is by default; a function as `module:name`, a secret as
+    its reference, and a path as it was given."""
+    if isinstance(value, SECRET):
+        return value.reference
+    if isinstance(value, GivenPath):
+        return value.given
     if isinstance(value, tuple(CONTRACTS.values())):
         contract = next(contract for contract in CONTRACTS.values() if isinstance(value, contract))
         given = _given(value, kinds)
@@ -37,6 +44,9 @@ def _given(value: Any, kinds: Kinds | None) -> dict[str, JSON]:
     options = options_of(type(value))
     values = {name: getattr(value, name) for name in options}
     given = {name: written(inner, kinds) for name, inner in values.items() if inner != options[name].default}
+    for name in given:
+        if options[name].secret and not isinstance(values[name], SECRET):
+            given[name] = f"${{secret:{name}}}"
     if isinstance(value, Pipeline) and "run_options" in given:
         given["run"] = given.pop("run_options")
     if isinstance(value, Dlq) and value.destination is not None:

@@ -15,6 +15,7 @@ from typing import Any
 from origins.batch import JSON
 from origins.functions import function_of
 from origins.quantities import seconds
+from origins.secret import cut
 from runners.definitions.secrets import without
 from runners.listeners.hook import Hook
 from runners.listeners.scribe import Scribe
@@ -45,7 +46,7 @@ class Herald:
         """Have all hooks told that want to be. Never waits."""
         for teller in self._tellers:
             if facts["event"] in teller.hook.moments:
-                teller.scribe.put(without(self._secrets, facts))
+                teller.scribe.put(facts)
 
     def ended(self, name: str, patience: float | None = None) -> None:
         """Wait a little for those that are still being told, and say which were not."""
@@ -56,7 +57,8 @@ class Herald:
             if not whole:
                 log.warning("%s: %s is still being told, and is waited for no more.", name, hook)
             if lost:
-                log.warning("%s: %s was not told %d times: %s", name, hook, lost, teller.why or teller.scribe.error)
+                why = teller.why or without(self._secrets, teller.scribe.error)
+                log.warning("%s: %s was not told %d times: %s", name, hook, lost, why)
 
 
 class _Teller:
@@ -145,5 +147,5 @@ def _start(words: Sequence[str], facts: Mapping[str, JSON], timeout: float) -> N
     except OSError as error:
         raise NotTold(f"it cannot be started: {error.strerror}") from error
     if ended.returncode:
-        said = (ended.stderr.strip().splitlines() or ["it said nothing"])[-1][:200]
-        raise NotTold(f"it ended with {ended.returncode}: {said}")
+        said = (ended.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise NotTold(f"it ended with {ended.returncode}: {cut(said, 200)}")

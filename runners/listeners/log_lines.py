@@ -6,6 +6,7 @@ import json
 import logging
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timezone
 
 import click
@@ -14,6 +15,8 @@ from origins.batch import JSON
 from runners.clock import Clock
 from runners.definitions.secrets import without
 from runners.events import BatchSettled, Event, Noticed, RunEnded, RunStarted, RunStopping
+from runners.listeners.standard_error import begin_json_stream, end_json_stream
+from runners.printable import escape_controls
 
 log = logging.getLogger("wherry")
 SELDOM = 10.0
@@ -30,9 +33,12 @@ class JsonLines(logging.Formatter):
 
 
 def speak(log_format: str) -> None:
-    """From now on log lines are `text` or `json`."""
+    """From now on log lines are `text` or `json`, and with `json` whatever else is said on standard error."""
     for handler in log.handlers:
         handler.setFormatter(JsonLines() if log_format == "json" else None)
+    end_json_stream()
+    if log_format == "json":
+        begin_json_stream()
 
 
 def complain(message: str, **facts: JSON) -> None:
@@ -40,7 +46,7 @@ def complain(message: str, **facts: JSON) -> None:
     if any(isinstance(handler.formatter, JsonLines) for handler in log.handlers):
         log.error(message, extra={"facts": facts})
     else:
-        click.echo(message, err=True)
+        click.echo(escape_controls(message), err=True)
 
 
 class LogLines:
@@ -69,11 +75,12 @@ class LogLines:
             self.nacked += event.counts["nacked"]
         if isinstance(event, RunStarted):
             self.pipeline, self.run = event.pipeline, event.run
+        event = _mask_event(event, self.secrets)
         said = self._line(event)
         if said:
             whose = {"pipeline": self.pipeline, "run": self.run}
             facts = {**_facts(event), **{name: value for name, value in whose.items() if value}}
-            log.info("%s", without(self.secrets, said), extra={"facts": without(self.secrets, facts)})
+            log.info("%s", said, extra={"facts": facts})
 
     def _line(self, event: Event) -> str:
         if isinstance(event, RunStarted):
@@ -89,6 +96,15 @@ class LogLines:
             batches = "1 batch" if self.batches == 1 else f"{self.batches:,} batches"
             return f"{batches}, {self.rows:,} {'row' if self.rows == 1 else 'rows'}, {self.nacked:,} refused so far"
         return ""
+
+
+def _mask_event(event: Event, secrets: Mapping[str, str]) -> Event:
+    """The same, and no secret in its free text."""
+    if isinstance(event, Noticed):
+        return replace(event, message=without(secrets, event.message))
+    if isinstance(event, RunStopping | RunEnded):
+        return replace(event, reason=without(secrets, event.reason))
+    return event
 
 
 def told(stopping: RunStopping) -> str:

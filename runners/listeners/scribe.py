@@ -49,7 +49,8 @@ class Scribe(Generic[T]):
             try:
                 self._write(items)
             except Exception as error:  # the edge of the thread: what it loses is counted
-                self._drop(len(items), " ".join(str(error).split())[:300] or type(error).__name__)
+                why = " ".join(str(error).split()) or type(error).__name__
+                self._drop(len(items), f"{why[:300]}…" if len(why) > 300 else why)
             for _ in items:
                 self._items.task_done()
 

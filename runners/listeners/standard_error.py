@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import json
 import logging
+import sys
+import threading
 from collections.abc import Sequence
+from datetime import datetime, timezone
+from typing import TextIO
 
 import click
 
 from runners.listeners.scribe import Scribe
+from runners.printable import escape_controls, escape_line
 
 ROOM, PATIENCE = 10_000, 5.0
 """So many log lines wait to be written at most, and so many seconds a command that ends waits for them."""
@@ -26,7 +33,7 @@ class Lines(logging.Handler):
         self._lost = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._scribe.put(self.format(record))
+        self._scribe.put(escape_line(self.format(record)))
 
     def flush(self) -> None:
         """Wait a little for those that are still being written, and say how many were not."""
@@ -44,3 +51,76 @@ def flush() -> None:
     """Wait a little for log lines that are still being written."""
     for handler in logging.getLogger("wherry").handlers:
         handler.flush()
+
+
+class JsonStream(io.TextIOBase):
+    """Standard error of which every line is a JSON object: what others print, a library's trace say, becomes one."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        self._begun = ""
+        self._lock = threading.Lock()
+
+    def write(self, text: str) -> int:
+        with self._lock:
+            if self._begun and text.endswith("\n") and _is_object(text):
+                text = f"\n{text}"
+            whole, line_break, self._begun = (self._begun + text).rpartition("\n")
+            if line_break:
+                self.stream.write("".join(f"{line}\n" for line in _split_objects(whole)))
+        return len(text)
+
+    def flush(self) -> None:
+        if self._begun:
+            self.write("\n")
+        self.stream.flush()
+
+    def close(self) -> None:
+        """It is somebody else's to close."""
+
+    def fileno(self) -> int:
+        return self.stream.fileno()
+
+    def isatty(self) -> bool:
+        return self.stream.isatty()
+
+    def writable(self) -> bool:
+        return True
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self.stream.encoding
+
+    @property
+    def errors(self) -> str | None:  # type: ignore[override]
+        return self.stream.errors
+
+
+def _split_objects(text: str) -> Sequence[str]:
+    """The lines of a text that are JSON objects already; else the text as one."""
+    lines = [line for line in text.split("\n") if line.strip()]
+    if any(map(_is_object, lines)):
+        return [each for line in lines for each in ([line] if _is_object(line) else _split_objects(line))]
+    if not lines:
+        return []
+    at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+    said = {"at": at, "level": "warning", "message": "\n".join(lines)}
+    return [escape_controls(json.dumps(said, ensure_ascii=False))]
+
+
+def _is_object(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
+
+
+def begin_json_stream() -> None:
+    """From now on every line of standard error is a JSON object."""
+    sys.stderr = JsonStream(sys.stderr)
+
+
+def end_json_stream() -> None:
+    """Standard error is as it was before."""
+    if isinstance(sys.stderr, JsonStream):
+        sys.stderr = sys.stderr.stream

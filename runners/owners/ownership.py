@@ -161,7 +161,7 @@ def _opened(path: Path) -> int:
     """The file, made if it is missing; open for reading, so that one user can ask for another's lock."""
     try:
         if not path.parent.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with contextlib.suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
         return os.open(path, os.O_RDONLY | os.O_NOFOLLOW)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from origins.batch import JSON
+from runners.printable import escape_controls
 
 if TYPE_CHECKING:
     from runners.lanes import Lanes
@@ -82,4 +83,4 @@ def _colored(word: str, text: str = "") -> str:
 
 
 def _text(value: str) -> str:
-    return html.escape(value)
+    return html.escape(escape_controls(value))

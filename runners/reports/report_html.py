@@ -6,6 +6,7 @@ import html
 from collections.abc import Sequence
 
 from origins.batch import JSON
+from runners.printable import escape_controls
 from runners.reports.report_style import STYLE
 
 MOST_ROWS = 200
@@ -31,7 +32,7 @@ def fragment(content: str) -> str:
 
 def text(value: JSON) -> str:
     """The value as text, whatever stands in it."""
-    return html.escape(str(value))
+    return html.escape(escape_controls(str(value)))
 
 
 def state(status: str, said: str = "") -> str:

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from runners.clock import Clock
+from runners.printable import escape_line
 from runners.schedules.schedule_events import (
     Began,
     Broken,
@@ -111,7 +112,7 @@ class Screen:
         if self._console.is_terminal and not _lasting(event):
             return
         stamp = self._clock.now().strftime("%Y-%m-%d %H:%M:%S")
-        lines = [f"{stamp}  {line}" for line in lines_of(event)]
+        lines = [escape_line(f"{stamp}  {line}") for line in lines_of(event)]
         if self._console.is_terminal:
             self._console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
             return
@@ -125,9 +126,8 @@ class Screen:
         table = Table("pipeline", "now", "next (UTC)", "last run", expand=False, box=None, padding=(0, 2, 0, 0))
         for name, row in sorted(dict(board.rows).items(), key=lambda each: self._place(*each)):
             table.add_row(Text(name), *self._cells(name, row, now))
-        broken = [
-            Text(f"{file} is broken: {_first(_beside(file, said))}", "red") for file, said in list(board.broken.items())
-        ]
+        known = [f"{file} is broken: {_beside(file, said)}" for file, said in list(board.broken.items())]
+        broken = [Text(_first(each), "red") for each in known]
         drain = [Text(f"{board.draining}: waiting for what runs", "yellow")] if board.draining else []
         return Group(table, *broken, *drain)
 
@@ -150,7 +150,7 @@ class Screen:
         if row.since is not None:
             doing = Text(f"runs, {(now - row.since).total_seconds():,.0f} s", "green")
         else:
-            doing = Text("" if row.scheduled else row.why, "yellow")
+            doing = Text("" if row.scheduled else escape_line(row.why), "yellow")
         comes = Text(_soon(due, now) if due and row.scheduled and not self.board.draining else "")
         return [doing, comes, _last(row)]
 
@@ -169,7 +169,7 @@ def _lasting(event: ScheduleEvent) -> bool:
 
 
 def _first(message: str) -> str:
-    return (message.splitlines() or [""])[0]
+    return escape_line((message.splitlines() or [""])[0])
 
 
 def _beside(file: str, said: str) -> str:

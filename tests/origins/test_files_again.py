@@ -185,5 +185,6 @@ def test_what_changed_after_it_was_carried_is_told(tmp_path: Path) -> None:
     (tmp_path / "d").unlink()
     assert origin.changed(parts) == {
         "b": "it had 10 bytes and now has 18",
-        "c": "it was written at 1970-01-01 00:16:42.000 UTC and again at 1970-01-02 01:00:00.000 UTC",
+        "c": "it was written at 1970-01-01 00:16:42.000 UTC and again at 1970-01-02 01:00:00.000 UTC, or copied then; "
+        "its size is the same",
     }

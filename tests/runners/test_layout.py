@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -16,11 +18,12 @@ from origins.batch import Batch, Span
 from origins.delta import Delta as Table
 from origins.files import Files
 from origins.generate import Generate
+from origins.given_path import GivenPath
 from origins.origin import Origin
 from runners.counts import Counts
 from runners.errors import Refusal
 from runners.journal import Journal
-from runners.layout import check_layout, check_newest, resolved, start_over, waive
+from runners.layout import check_layout, check_newest, mark_salts, resolved, start_over, waive
 from runners.ledgers.entry import Entry
 from runners.ledgers.ledger import LedgerError
 from runners.ledgers.memory_ledger import MemoryLedger
@@ -29,6 +32,7 @@ from runners.nack_window import NackWindow
 from runners.pipeline import Pipeline
 from runners.plan import Decision, Plan
 from runners.ruling import Ruling
+from stages.mask import Mask
 
 
 def pipeline(**changes: Any) -> Pipeline:
@@ -47,8 +51,15 @@ def opened(before: Pipeline) -> Journal:
     journal.acquire({"pipeline": before.name})
     body = {
         "pipeline": before.name,
+        "salts": mark_salts(before),
+        "state": before.state.given if isinstance(before.state, GivenPath) else None,
         "origins": {
-            origin.name: {"lanes": list(before.lanes_of(origin)), "place": origin.place, "schema": None}
+            origin.name: {
+                "lanes": list(before.lanes_of(origin)),
+                "place": origin.place,
+                "given": list(origin.given),
+                "schema": None,
+            }
             for origin in before.every_origin
         },
         "destinations": {name: each.describe() for name, each in named(before.destinations).items()},
@@ -252,3 +263,80 @@ def test_what_is_read_whole_or_is_new_begins_at_the_beginning(
     lane = journal.state.lane("0")
     assert (lane.offset, lane.number) == (offset, 1)
     assert len(journal.settled()) == (1 if offset else 0)
+
+
+def masked(salt: str, name: str = "mask") -> Pipeline:
+    return pipeline(stages=[Mask(columns={"email": "hash"}, salt=salt, name=name), Mask(columns={"a": "redact"})])
+
+
+def test_another_salt_is_refused_until_it_is_meant() -> None:
+    """Equal values would get other hashes, and no join would find them."""
+    with pytest.raises(Refusal, match="The salt of the stage 'mask' is another than in the run before") as refused:
+        check(masked("hunter2hunter2"), masked("hunter3hunter3"))
+    assert 'wherry run FILE --fresh mask.salt --reason "…"' in refused.value.hint
+    check(masked("hunter2hunter2"), masked("hunter3hunter3"), fresh=("mask.salt",))
+    check(masked("hunter2hunter2"), masked("hunter2hunter2"))
+    check(pipeline(), masked("hunter2hunter2"))
+    check(masked("hunter2hunter2"), pipeline())
+
+
+def test_a_state_keeps_no_salt_and_nothing_that_confirms_a_guess() -> None:
+    """Its mark is so short that many others have the same."""
+    ((mark,),) = mark_salts(masked("hunter2hunter2")).values()
+    assert len(mark) == 8
+    assert "hunter2" not in str(opened(masked("hunter2hunter2")).state)
+
+
+def project(folder: str, *, state: str = ".wherry/orders", landing: str = "landing") -> Pipeline:
+    """The same definition in a folder of its own, with paths relative to it."""
+    return pipeline(
+        origin=Files(name="landing", path=GivenPath(f"{folder}/{landing}", landing), format="json"),
+        destinations=[Delta(name="orders", path=GivenPath(f"{folder}/tables/orders", "tables/orders"))],
+        state=state if state.startswith("/") else GivenPath(f"{folder}/{state}", state),
+    )
+
+
+def test_a_project_that_was_moved_with_its_state_is_the_same() -> None:
+    """What was given relative to the definition is where it was, as seen from there."""
+    check(project("/a"), project("/b/c"))
+    with pytest.raises(Refusal, match="'landing' was /a/landing and is now /b/other"):
+        check(project("/a"), project("/b", landing="other"))
+
+
+def test_a_project_that_was_moved_away_from_its_state_is_refused_with_one_command() -> None:
+    """A clone with a state that others share reads other files; all parts are named at once."""
+    shared = "/var/wherry/orders"
+    said = "'landing' was /a/landing and is now /b/landing; 'orders' was /a/tables/orders and is now /b/tables/orders"
+    with pytest.raises(Refusal, match=said) as refused:
+        check(project("/a", state=shared), project("/b", state=shared))
+    assert 'wherry run FILE --moved landing --moved orders --reason "…"' in refused.value.hint
+    assert 'wherry run FILE --fresh landing --fresh orders --reason "…"' in refused.value.hint
+    check(project("/a", state=shared), project("/b", state=shared), moved=("landing", "orders"))
+    with pytest.raises(Refusal, match=r"^'orders' was"):
+        check(project("/a", state=shared), project("/b", state=shared), moved=("landing",))
+
+
+def test_what_is_recognised_needs_nobodys_word() -> None:
+    """A table says by its id which one it is."""
+    before, now = project("/a", state="/var/orders"), project("/b", state="/var/orders")
+    state = opened(before).state
+    check_layout(now, named(now.destinations), state, Ruling(), lambda name: True)
+    with pytest.raises(Refusal, match=r"^'landing' was /a/landing and is now /b/landing; what"):
+        check_layout(now, named(now.destinations), state, Ruling(), lambda name: name == "orders")
+
+
+@pytest.mark.parametrize(
+    ("kept", "same"), [("/a/.wherry/orders", True), ("/a/elsewhere", False), ("/x/.wherry/orders", False)]
+)
+def test_a_state_of_before_paths_were_recorded_as_given_is_understood(kept: str, same: bool) -> None:
+    """Where it lay says where the definition was."""
+    journal = opened(project("/a"))
+    older = dict(journal.state.opened)
+    del older["state"]
+    older["definition"] = json.dumps({"state": kept})
+    for ends in (older["origins"], older["destinations"]):
+        for each in ends.values():
+            del each["given"]
+    now = project("/b")
+    with contextlib.nullcontext() if same else pytest.raises(Refusal):
+        check_layout(now, named(now.destinations), replace(journal.state, opened=older), Ruling())

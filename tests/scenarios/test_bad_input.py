@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 
 import pytest
 
 from origins.errors import WherryError
 from runners.report import Report, RunError
-from runners.ruling import Ruling
 from tests.scenarios.conftest import ORDERS, Place, order
 
 pytestmark = [pytest.mark.spark]
@@ -93,17 +93,20 @@ def test_a_state_that_cannot_be_written_is_named(place: Place) -> None:
         place.load(ORDERS + "state: blocked/state\n").run()
 
 
-def test_a_destination_that_moved_is_refused_until_somebody_says_so(place: Place) -> None:
-    """What the state knows belongs to the table that was there."""
+def test_a_table_that_moved_is_known_by_its_id_unless_it_is_an_older_copy(place: Place) -> None:
+    """What the state knows belongs to the table that was there; of a copy from before somebody must say what it is."""
     place.land("a.json", [order(1)])
     place.load(ORDERS).run()
-    (place.folder / "tables/orders").rename(place.folder / "tables/moved")
-    text = ORDERS.replace("- delta: {path: tables/orders}", "- delta: {path: tables/moved}\n    name: orders")
-    refused = error_of(place.load(text).run(check=False))
-    assert "--moved orders" in refused.hint
+    shutil.copytree(place.folder / "tables/orders", place.folder / "tables/older")
     place.land("b.json", [order(2)])
-    place.load(text).run(ruling=Ruling(moved=("orders",), reason="the disk was full"))
-    assert place.ids("tables/moved") == [1, 2]
+    place.load(ORDERS).run()
+    (place.folder / "tables/orders").rename(place.folder / "tables/moved")
+    place.land("c.json", [order(3)])
+    older = ORDERS.replace("- delta: {path: tables/orders}", "- delta: {path: tables/older}\n    name: orders")
+    refused = error_of(place.load(older).run(check=False))
+    assert 'wherry run FILE --moved orders --reason "…"' in refused.hint
+    place.load(older.replace("tables/older", "tables/moved")).run()
+    assert place.ids("tables/moved") == [1, 2, 3]
 
 
 @pytest.mark.connect

@@ -14,8 +14,9 @@ from deltalake import DeltaTable
 
 from runners.command_line import cli
 from runners.command_line.commands import wherry
+from runners.ledgers.delta_ledger import DeltaLedger
 from runners.pipeline import Pipeline
-from tests.scenarios.conftest import Place, order
+from tests.scenarios.conftest import ORDERS, Place, order
 
 CANARY = "canary7f3a9"
 DEFINITION = """
@@ -90,6 +91,7 @@ def test_a_secret_is_neither_shown_nor_stored(shop: Path, capsys: pytest.Capture
     said = ended.stdout + ended.stderr
     assert ended.stdout.splitlines()[-4:] == ["exit 0", "ps []", "java True", "setting True"], said
     assert (shop / "warehouse" / f"orders_{CANARY}").exists()
+    assert list(temporary.glob("wherry-spark-*.log")) == []
     state = shop / ".wherry" / "orders"
     refused = DeltaTable(str(state / "dlq")).to_pyarrow_table().to_pylist()
     assert sorted(row["code"] for row in refused) == ["REQUIRE", "WHERE", "not_it"]
@@ -103,6 +105,61 @@ def test_a_secret_is_neither_shown_nor_stored(shop: Path, capsys: pytest.Capture
     said += "".join(file.read_text(errors="replace") for file in temporary.rglob("*") if file.is_file())
     assert "${secret:KEY}" in said
     assert CANARY not in said
+
+
+WORDS = {
+    "STATE": "succeeded",
+    "DIGIT": "1",
+    "PLACE": "tables",
+    "TABLE": "orders",
+    "KEY_OF_A_REPORT": "delivered",
+    "LANE": "lane",
+    "COLUMN": "email",
+    "EMPTY": "",
+    "LINES": "x\ny",
+    "NUMBER": "2",
+}
+"""Secrets that are words of Wherry's, parts of a place, or of a form of their own."""
+PEM = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqh\n-----END KEY-----\n"
+
+
+def test_a_secret_that_is_a_word_of_wherry_changes_nothing(
+    place: Place, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reports, states, names and places stay what they are; a second run goes on; a message says no secret."""
+    compared = "".join(f"      no_{name}: \"email <> '${{secret:{name}}}'\"\n" for name in (*WORDS, "PEM"))
+    text = ORDERS.replace("  - filter:", f"  - require:\n{compared}  - filter:").replace("files: 1}", "files: 1}, RUN")
+    file = str(place.define(text.replace("RUN", 'runners: "${secret:NUMBER}"')))
+    for name, value in {**WORDS, "PEM": PEM}.items():
+        monkeypatch.setenv(name, value)
+    for number in (1, 2):
+        place.land(f"{number}.json", [order(number), order(number + 10, email=None)])
+        assert cli.execute(["run", file, "--json"]) == 0, capsys.readouterr().err
+        out, err = capsys.readouterr()
+        said = json.loads(out)
+        assert "The secret ${secret:DIGIT} has fewer than 6 characters" in err
+        assert (said["status"], said["delivered"], said["nacked"]) == ("succeeded", {"orders": 1}, 1)
+        assert list(said["lanes"]) == ["0"]
+    found = {}
+    for words in (["status"], ["dlq", "show"], ["runs", "list"], ["runs", "show"], ["audit"], ["offsets", "show"]):
+        assert cli.execute([*words, file, "--json"]) == 0
+        found[words[-1] if words[0] != "runs" else words[1]] = json.loads(capsys.readouterr().out)
+        assert cli.execute([*words, file]) == 0
+        assert "KeyError" not in "".join(capsys.readouterr())
+    assert cli.execute(["report", file, "--to", str(place.folder / "report.html")]) == 0
+    assert found["audit"]["balanced"] is True
+    assert list(found["audit"]["destinations"]) == ["orders"]
+    (definition,) = {
+        entry.body["definition"]
+        for entry in DeltaLedger(place.folder / ".wherry/orders/ledger").read(0)
+        if entry.kind == "open"
+    }
+    kept = json.loads(definition)
+    assert (kept["name"], kept["run"]["runners"]) == ("orders", "${secret:NUMBER}")
+    assert kept["destinations"][0]["delta"]["path"] == "tables/orders"
+    rules = kept["stages"][2]["require"]
+    assert rules == {f"no_{name}": f"email <> '${{secret:{name}}}'" for name in (*WORDS, "PEM")}
+    assert PEM.splitlines()[1] not in stored(place.folder / ".wherry/orders")
 
 
 def test_a_run_that_fails_says_no_secret_either(shop: Path) -> None:

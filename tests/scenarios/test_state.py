@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import uuid
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from runners.events import BatchSettled, Event
+from runners.pipeline import Pipeline
 from runners.report import Report
 from runners.ruling import Ruling
 from tests.scenarios.conftest import ORDERS, Place, order
@@ -133,3 +137,46 @@ def test_a_disk_that_is_full_in_the_middle_of_a_run_and_then_read_only(place: Pl
     small_disk.writable()
     assert carried(place).status == "succeeded"
     assert (place.load().audit().problems, place.ids("tables/orders")) == ([], [1, 2, 3, 10])
+
+
+def test_a_salt_is_the_one_of_before_until_another_one_is_meant(place: Place) -> None:
+    """A run with another one carries nothing, and says how it would; the state is its owner's alone."""
+    text = ORDERS.replace("  - filter:", '  - mask: {columns: {email: hash}, salt: "${secret:SALT}"}\n  - filter:')
+    file = place.define(text)
+
+    def salted(name: str, salt: str, **ruling: Any) -> Report:
+        place.land(name, [order(1)])
+        told = Ruling(**ruling, reason="a test") if ruling else None
+        return Pipeline.load(file, secrets={"SALT": salt}).run(check=False, ruling=told)
+
+    assert salted("1.json", "hunter2hunter2").status == "succeeded"
+    refused = salted("2.json", "hunter3hunter3")
+    assert refused.error is not None
+    assert refused.error.message.startswith("The salt of the stage 'mask' is another than in the run before")
+    assert len(place.rows("tables/orders")) == 1
+    assert salted("3.json", "hunter2hunter2").delivered == {"orders": 2}
+    assert salted("4.json", "hunter3hunter3", fresh=("mask.salt",)).delivered == {"orders": 1}
+    assert salted("5.json", "hunter3hunter3").delivered == {"orders": 1}
+    assert len({row["email"] for row in place.rows("tables/orders")}) == 2
+    assert (place.folder / ".wherry/orders").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("copy", [shutil.copy2, shutil.copy], ids=["cp -a", "cp -r"])
+def test_a_project_that_is_copied_goes_on_in_both_places(place: Place, copy: Callable[[str, str], object]) -> None:
+    """Only what is new is carried, in the copy and in the original; of files without their times an audit cannot say
+    that they are the same, and tells why."""
+    file = place.define(ORDERS)
+    carried(place, 1, 2)
+    shutil.copytree(place.folder, there := place.folder.with_name(f"{place.folder.name} copied"), copy_function=copy)
+    (there / "landing" / "3.json").write_text(json.dumps(order(3)))
+    report = Pipeline.load(there / file.name).run()
+    copied = [notice for notice in report.notices if "cp -a keeps them" in notice]
+    assert (report.delivered, len(copied)) == ({"orders": 1}, 1 if copy is shutil.copy else 0)
+    assert Place(there, place.spark).ids("tables/orders") == [1, 2, 3, 10]
+    assert Pipeline.load(there / file.name).run().read == 0
+    found = Pipeline.load(there / file.name).audit()
+    assert [each.code for each in found.problems] == ["ORIGIN_CHANGED"] * len(copied)
+    assert all("or copied then; its size is the same" in each.message for each in found.problems)
+    assert carried(place, 4).delivered == {"orders": 1}
+    assert place.ids("tables/orders") == [1, 2, 4, 10]
+    assert place.load().audit().problems == []

@@ -28,7 +28,7 @@ from runners.backfill import Backfill
 from runners.command_line import cli
 from runners.command_line.commands import wherry
 from runners.definitions.kinds import ours
-from runners.definitions.known import KNOWN
+from runners.definitions.known import collect_secrets, remember_secrets
 from runners.errors import Owned, Refusal
 from runners.events import Listener, RunStarted
 from runners.listeners.standard_error import flush
@@ -188,8 +188,16 @@ def test_the_trace_of_an_unforeseen_error_says_no_secret(
     trace.unlink()
     assert told.count("jdbc:postgresql://me:${secret:WHERRY_TEST_KEY}@localhost/shop") == 2
     assert "canary7f3a9" not in told
-    cli.execute(["--version"])
-    assert KNOWN == {}
+
+
+def test_secrets_are_remembered_for_one_command_and_no_longer() -> None:
+    """Neither those of the command before, nor those that a notebook reads."""
+    remember_secrets({"hunter1": "${secret:A}"})
+    with collect_secrets() as first:
+        remember_secrets({"hunter2": "${secret:B}"})
+    remember_secrets({"hunter3": "${secret:C}"})
+    with collect_secrets() as second:
+        assert (first, second) == ({"hunter2": "${secret:B}"}, {})
 
 
 def test_an_interrupt_is_told_and_nothing_more(

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from origins.errors import WherryError
-from runners.command_line import printing
+from runners.audits.finding import Finding
+from runners.command_line import printing, printing_audit, printing_dlq
+from runners.counts import StageCount
+from runners.errors import WindowTripped
 from runners.offsets import LaneMove, Move
+from runners.previews.preview import BatchPreview, Preview, Seen, StagePreview
 from runners.report import DestinationReport, Report, RunError
+from runners.reports.report_html import text as page_text
 
 
 @pytest.fixture(autouse=True)
@@ -307,3 +314,85 @@ def test_the_first_error_is_told_first_and_later_ones_beneath_it() -> None:
     assert (first.endswith("the disk is full"), hint, last) == (True, "make room", "later        and then")
     assert str(error) == "the disk is full\nmake room\nlater: and then"
     assert said.json()["error"]["later"] == ["and then"]
+
+
+HOSTILE = "a\x1b[2Jb\x9b2Jc\rd\u202ee\nforged: all is well\x00\x7f\u2028"
+"""Data that would clear a terminal, go back in a line, turn its letters round, and begin a line of its own."""
+LETTER = {
+    "nacked_at": "2026-01-31T06:00:00",
+    "lane": HOSTILE,
+    "number": 1,
+    "stage": HOSTILE,
+    "destination": None,
+    "replayed": False,
+    "discarded": False,
+    "message": HOSTILE,
+    "row": {HOSTILE: HOSTILE},
+    "code": HOSTILE,
+}
+CAUSE = {**LETTER, "rows": 1, "waiting": 1, "first": "2026", "last": "2026", "example": LETTER}
+RUN = {
+    "run": "r" * 9,
+    "status": "failed",
+    "started_at": "2026",
+    "seconds": 1,
+    "batches": 1,
+    "read": 1,
+    "nacked": 1,
+    "error": HOSTILE,
+    "report": {"snapshot": {"stage": HOSTILE, "of": HOSTILE, "number": 1, "lane": HOSTILE, "rows": [HOSTILE]}},
+}
+
+
+def previewed() -> str:
+    seen = Seen(outcome="refused", row={"a": HOSTILE}, code="X", message=HOSTILE)
+    stage = StagePreview(counts=StageCount(stage="cast", entered=1, left=0, nacked=1), rows=(seen,))
+    batch = BatchPreview(lane="0", number=1, label=HOSTILE, read=1, stages=(stage,), destinations={})
+    return str(Preview(pipeline="orders", batches=(batch,)))
+
+
+def failed() -> str:
+    batch = SimpleNamespace(number=1, lane="0", span=SimpleNamespace(label=HOSTILE))
+    nack = {"stage": "cast", "message": HOSTILE, "row": {"a": HOSTILE}}
+    tripped = WindowTripped(batch, place=1, window=1, threshold=1, nacks=[nack])  # type: ignore[arg-type]
+    error = RunError(cls="X", code="WINDOW", message=tripped.message, later=(HOSTILE,))
+    return printing.failure(carried(status="failed", error=error))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param(lambda: printing.dead_letters([LETTER]), id="dlq show"),
+        pytest.param(lambda: printing_dlq.summary([CAUSE]), id="dlq summary"),
+        pytest.param(lambda: printing.runs([RUN]), id="runs list"),
+        pytest.param(lambda: printing.one_run(RUN), id="runs show"),
+        pytest.param(lambda: printing.table(["a", "b"], [[HOSTILE, HOSTILE]]), id="a table"),
+        pytest.param(lambda: printing.report(carried(notices=(HOSTILE,)), "x.yaml"), id="a notice"),
+        pytest.param(failed, id="a failure"),
+        pytest.param(previewed, id="preview"),
+    ],
+)
+def test_data_moves_no_cursor_and_begins_no_line(said: Callable[[], str]) -> None:
+    """Controls, C1 and marks that turn the direction of writing are shown as escapes, wherever data is printed."""
+    text = said()
+    assert set(text) & set("\x1b\x9b\r\u202e\x00\x7f\u2028") == set()
+    assert [line for line in text.split("\n") if line.startswith("forged")] == []
+
+
+def test_pages_show_such_data_as_escapes() -> None:
+    """A mark that turns the direction of writing does so in a browser, too."""
+    assert set(page_text(HOSTILE)) & set("\x1b\x9b\r\u202e\x00\x7f\u2028") == set()
+    assert page_text("<b>\u202e") == "&lt;b&gt;\\u202e"
+
+
+def test_json_with_such_data_is_the_same_json() -> None:
+    """It is printed to terminals, too."""
+    text = printing.as_json([LETTER])
+    assert set(text) & set("\x1b\x9b\r\u202e\x00\x7f\u2028") == set()
+    assert json.loads(text) == [LETTER]
+
+
+def test_a_finding_is_shown_with_its_controls_escaped() -> None:
+    """The name of a table may hold any of them."""
+    finding = Finding(code="ROWS_GONE", message=HOSTILE, repair="", lane="0", number=1, destination="orders")
+    assert "\x1b" not in printing_audit.problem(finding)

@@ -168,3 +168,9 @@ def test_a_real_terminal_is_left_as_it_was() -> None:
     assert "1,000 rows" in written
     assert written.endswith("\x1b[2K")
     assert written.rindex("\x1b[?25h") > written.rindex("\x1b[?25l")
+
+
+def test_the_name_of_a_file_moves_no_cursor() -> None:
+    """It is what somebody called it."""
+    drawn = Terminal().drawn([BatchPlanned(batch=batch(label="a\x1b[2Jb\x9bc\u202ed\ne.json"))])
+    assert drawn[-1].endswith(r"a\u001b[2Jb\u009bc\u202ed\ne.json")

@@ -565,6 +565,45 @@ def test_a_secret_is_in_the_pipeline_and_nowhere_else(loaded: Load, refused: Ref
     assert said == "delivery: expected 'after_all' or 'after_any', got the text '${secret:KEY}'"
 
 
+def test_a_number_that_is_a_secret_is_kept_as_its_reference(loaded: Load) -> None:
+    """Its value stands in no text."""
+    definition = loaded(SMALLEST + "run: {lease: 1h, runners: '${secret:KEY}', drain: 9h}\n", {"KEY": "4711"})
+    assert definition.pipeline.run_options.runners == 4711
+    assert json.loads(definition.text)["run"]["runners"] == "${secret:KEY}"
+    assert "4711" not in definition.text
+
+
+def test_a_truth_value_can_be_no_secret(refused: Refuse) -> None:
+    """There are two of them."""
+    (said,) = refused(SMALLEST + "dlq: {window: 5, original: '${secret:KEY}'}\n", {"KEY": "true"})
+    assert said.startswith("dlq.original: expected")
+    assert "got the text '${secret:KEY}'; a secret can be text or a number" in said
+
+
+@pytest.mark.parametrize("path", ["name", "destinations[0].name", "destinations[0].was"])
+def test_a_name_can_hold_no_secret(refused: Refuse, path: str) -> None:
+    """It stands in the ledger and in every report."""
+    text = {
+        "name": SMALLEST.replace("name: orders", "name: '${secret:KEY}'"),
+        "destinations[0].name": SMALLEST.replace("orders}}]", "orders}, name: '${secret:KEY}'}]"),
+        "destinations[0].was": SMALLEST.replace("orders}}]", "orders}, was: '${secret:KEY}'}]"),
+    }[path]
+    said = f"{path}: a name is shown and kept in the ledger, so no secret can stand in it"
+    assert refused(text, {"KEY": "shop"}) == [said]
+
+
+@pytest.mark.parametrize("secret", ["orders", "o", "tables", "table", "path", "name", "folder"])
+def test_a_secret_that_is_a_word_of_the_definition_renames_nothing(loaded: Load, secret: str) -> None:
+    """Only where the definition asks for it, its reference stands."""
+    text = with_origin("{path: x, schema: '${secret:KEY}'}")
+    definition = loaded(text, {"KEY": secret})
+    other = loaded(text, {"KEY": "hunter2hunter2"})
+    assert definition.text == other.text
+    assert [each.name for each in definition.pipeline.destinations] == [
+        each.name for each in other.pipeline.destinations
+    ]
+
+
 def test_a_path_can_hold_no_secret(refused: Refuse) -> None:
     """The ledger keeps paths, and so does the DLQ."""
     said = "a path is kept in the ledger and in the DLQ, so no secret can stand in it; in `spark.conf` one can"
@@ -586,6 +625,20 @@ def test_what_only_looks_at_the_state_needs_no_secret(loaded: Load, refused: Ref
         "origin.folder.schema: the secret KEY is missing; set it in the environment, or give it by --secrets FILE"
     ]
     assert loaded(text, needs_secrets=False).pipeline.name == "orders"
+
+
+def test_the_text_is_the_same_in_every_folder(tmp_path: Path) -> None:
+    """A path is kept as it was given, and used from where the definition lies."""
+    found = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "orders.yaml").write_text(SMALLEST)
+        found.append(load(tmp_path / name / "orders.yaml", kinds=TOYS))
+    first, second = found
+    assert (first.text, first.hash) == (second.text, second.hash)
+    assert [each.pipeline.state for each in found] == [f"{tmp_path}/{name}/.wherry/orders" for name in ("a", "b")]
+    assert str(tmp_path) not in first.text
+    assert of(first.pipeline, kinds=TOYS).text == first.text
 
 
 @pytest.mark.promise("CN-14")

@@ -37,7 +37,7 @@ def explained(tmp_path: Path) -> Explained:
         file.write_text(
             f"name: orders\norigin:\n  folder: {{path: landing}}\n{origin}destinations:\n  - {destinations}\n{more}"
         )
-        return explain(load(file, environment={"KEY": "hunter2"}, kinds=TOYS), TOYS, clock)
+        return explain(load(file, environment={"KEY": "hunter2", "PIN": "47x1"}, kinds=TOYS), TOYS, clock)
 
     return explained
 
@@ -261,6 +261,13 @@ def test_a_secret_is_not_explained(explained: Explained) -> None:
     said = explained(destinations="table: {table: 'main.${secret:KEY}'}")
     assert said.destinations[0]["place"] == "main.${secret:KEY}"
     assert "hunter2" not in str(said.json())
+
+
+def test_a_short_secret_is_noted(explained: Explained) -> None:
+    """By its reference, and not by its value."""
+    assert explained(destinations="table: {table: 'main.${secret:KEY}'}").notes == ()
+    (note,) = explained(destinations="table: {table: 'main.${secret:PIN}'}").notes
+    assert note.startswith("The secret ${secret:PIN} has fewer than 6 characters")
 
 
 def test_a_person_reads_it_in_a_column_of_headings(

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
+import traceback
 from collections.abc import Iterator
 from datetime import datetime, timezone
+from typing import Literal
 
 import pytest
 
@@ -83,24 +86,27 @@ def test_a_batch_that_is_taken_up_before_the_run_begins_names_its_pipeline(capsy
 
 
 def test_a_program_reads_every_event_as_an_object(capsys: pytest.CaptureFixture[str]) -> None:
-    """With its facts; no secret is among them."""
+    """With its facts; what is free text says no secret, and a name stays what it is."""
     speak("json")
     listener = LogLines("json", secrets={"hunter2": "${secret:KEY}"})
     for event in (
         RunStarted(pipeline="orders", run="7f"),
         BatchPlanned(batch=batch(1, "landing/hunter2.json")),
         settled(1, seconds={"write": 0.5}),
-        RunEnded(status="succeeded", reason="nothing left to do"),
+        Noticed(origin="orders", message="hunter2 is no folder"),
+        RunEnded(status="succeeded", reason="hunter2 said so"),
     ):
         listener(event)
     complain("no room\nMake some.", code="LEDGER")
     logging.getLogger("wherry").warning("%d are late", 5)
     flush()
-    began, planned, carried, ended, failed, late = map(json.loads, capsys.readouterr().err.splitlines())
+    began, planned, carried, noticed, ended, failed, late = map(json.loads, capsys.readouterr().err.splitlines())
     assert datetime.fromisoformat(began["at"]).tzinfo is not None
     assert (began["event"], began["run"], began["level"]) == ("run_started", "7f", "info")
     assert (planned["event"], planned["lane"], planned["number"]) == ("batch_planned", "0", 1)
-    assert planned["of"] == "landing/${secret:KEY}.json"
+    assert planned["of"] == "landing/hunter2.json"
+    assert noticed["message"] == "orders: ${secret:KEY} is no folder"
+    assert ended["reason"] == "${secret:KEY} said so"
     whose = [(each["pipeline"], each["run"]) for each in (began, planned, carried, ended)]
     assert whose == [("orders", "7f")] * 4
     assert (carried["lane"], carried["number"], carried["batch"]) == ("0", 1, "1")
@@ -109,3 +115,37 @@ def test_a_program_reads_every_event_as_an_object(capsys: pytest.CaptureFixture[
     assert (ended["event"], ended["status"]) == ("run_ended", "succeeded")
     assert (failed["level"], failed["code"], failed["message"]) == ("error", "LEDGER", "no room\nMake some.")
     assert (late["level"], late["message"]) == ("warning", "5 are late")
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_a_log_line_is_one_line_whatever_stands_in_it(
+    capsys: pytest.CaptureFixture[str], log_format: Literal["text", "json"]
+) -> None:
+    """Data cannot forge another one, nor move the cursor of who looks at it."""
+    speak(log_format)
+    logging.getLogger("wherry").warning("%s", "a\x1b[2Jb\x9bc\rd\u202ee\norders: run 7f ended well")
+    flush()
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert set(said) & set("\x1b\x9b\r\u202e") == set()
+
+
+def test_what_a_library_prints_becomes_json(capsys: pytest.CaptureFixture[str]) -> None:
+    """A trace too, of a log of its own or of a thread; lines that are objects stay as they are."""
+    speak("json")
+    try:
+        raise ValueError("no\x1b[2J answer")
+    except ValueError:
+        traceback.print_exc()
+    sys.stderr.write("half")
+    complain("no room", code="LEDGER")
+    flush()
+    speak("text")
+    said = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert all(isinstance(each, dict) and {"at", "level", "message"} <= set(each) for each in said)
+    words = "\n".join(each["message"] for each in said)
+    assert "ValueError: no\x1b[2J answer" in words
+    assert "half" in words.splitlines()
+    assert [each["code"] for each in said if "code" in each] == ["LEDGER"]
+    sys.stderr.write("as before\n")
+    assert capsys.readouterr().err == "as before\n"

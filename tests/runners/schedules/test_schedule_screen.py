@@ -160,3 +160,19 @@ def test_a_log_that_nobody_reads_any_more_stops_nothing() -> None:
     shown = Screen(lambda name: None, clock=ManualClock(time=NOON), console=Console(file=Gone()))
     shown(Scheduled(name="orders", file="a.yaml"))
     assert "orders" in shown.board.rows
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_what_is_said_of_a_run_moves_no_cursor(terminal: bool) -> None:
+    """In the table and in lines alike."""
+    shown = screen(terminal=terminal)
+    hostile = "a\x1b[2Jb\x9bc\rd\u202ee"
+    shown(Scheduled(name="orders", file="orders.yaml"))
+    shown(Broken(file=f"{hostile}.yaml", message=hostile))
+    shown(ended("orders", "failed", hostile))
+    with shown._console.capture() as captured:
+        shown._console.print(shown.drawn())
+    said = captured.get() + shown._console.file.getvalue()  # type: ignore[attr-defined]
+    assert "\\u001b[2J" in said
+    assert set(said.replace("\x1b[3", "").replace("\x1b[0", "")) & set("\x9b\r\u202e") == set()
+    assert "\x1b[2J" not in said

@@ -1,0 +1,172 @@
+"""Values that hold a secret: they are used as they are, and are shown and stored as their references."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, SupportsIndex
+
+SHORT = 6
+"""A secret of fewer characters is masked only where it stands as a whole word."""
+CUT = "…"
+"""What stands where a text was cut short."""
+EXCERPT = 80
+"""So many characters of a value stand in a message at most."""
+
+
+class SecretText(str):
+    """A text of a definition in which a secret stands; `reference` is the same text with `${secret:NAME}` in it."""
+
+    reference: str
+
+    def __new__(cls, value: str, reference: str) -> SecretText:
+        made = super().__new__(cls, value)
+        made.reference = reference
+        return made
+
+    def __repr__(self) -> str:
+        return repr(self.reference)
+
+    def replace(self, old: str, new: str, count: SupportsIndex = -1) -> SecretText:
+        return SecretText(super().replace(old, new, count), self.reference.replace(old, new, count))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return str, (str(self),)
+
+    def __deepcopy__(self, memo: object) -> SecretText:
+        return self
+
+
+class SecretInt(int):
+    """A whole number that is a secret."""
+
+    reference: str
+
+    def __new__(cls, value: int, reference: str) -> SecretInt:
+        made = super().__new__(cls, value)
+        made.reference = reference
+        return made
+
+    def __repr__(self) -> str:
+        return repr(self.reference)
+
+    __str__ = int.__repr__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return int, (int(self),)
+
+    def __deepcopy__(self, memo: object) -> SecretInt:
+        return self
+
+
+class SecretFloat(float):
+    """A number that is a secret."""
+
+    reference: str
+
+    def __new__(cls, value: float, reference: str) -> SecretFloat:
+        made = super().__new__(cls, value)
+        made.reference = reference
+        return made
+
+    def __repr__(self) -> str:
+        return repr(self.reference)
+
+    __str__ = float.__repr__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return float, (float(self),)
+
+    def __deepcopy__(self, memo: object) -> SecretFloat:
+        return self
+
+
+SECRET = (SecretText, SecretInt, SecretFloat)
+
+
+def make_secret(value: str | int | float, reference: str) -> SecretText | SecretInt | SecretFloat:
+    """The value, which knows its reference. A truth value is no secret: it becomes text."""
+    if isinstance(value, float):
+        return SecretFloat(value, reference)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return SecretInt(value, reference)
+    return SecretText(str(value), reference)
+
+
+def put_references(value: Any) -> Any:
+    """The value with references in the place of all secret values in it, however deep."""
+    if isinstance(value, SECRET):
+        return value.reference
+    if isinstance(value, Mapping):
+        return {key: put_references(inner) for key, inner in value.items()}
+    return type(value)(map(put_references, value)) if type(value) in (list, tuple) else value
+
+
+def cut(text: str, most: int) -> str:
+    """The text, cut short where it is longer than this; secrets are found before the cut."""
+    return text if len(text) <= most else text[:most] + CUT
+
+
+def make_mask(secrets: Mapping[str, str]) -> Callable[[str], str]:
+    """What gives a text with each secret replaced by its reference, also where it is quoted, or cut by `cut`.
+
+    A secret of fewer than `SHORT` characters is replaced only where it stands as a whole word.
+    """
+    forms = _list_forms(secrets)
+    known = {**dict(forms), **{reference: reference for reference in secrets.values()}}
+    patterns = [*map(re.escape, secrets.values()), *(_make_pattern(form) for form, _ in forms)]
+    found = re.compile("|".join(patterns)) if forms else None
+
+    def mask(text: str) -> str:
+        if found is None:
+            return text
+        head, *rest = found.sub(lambda each: known[each.group()], text).split(CUT)
+        for tail in rest:
+            head = f"{_mask_begun(forms, head)}{CUT}{tail}"
+        return head
+
+    return mask
+
+
+def list_mask_steps(secrets: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The same for SQL's `regexp_replace`, one step after the other; of a text that is cut after `EXCERPT` characters.
+
+    What is found becomes a mark first, so that no step looks into a reference.
+    """
+    references = list(dict.fromkeys(secrets.values()))
+    marks = {reference: f"\ue000{number}\ue001" for number, reference in enumerate(references)}
+    forms = _list_forms(secrets)
+    steps = [(re.escape(reference), marks[reference]) for reference in references]
+    steps += [(_make_pattern(form), marks[reference]) for form, reference in forms]
+    for form, reference in forms:
+        begun = [re.escape(form[:length]) for length in range(min(len(form) - 1, EXCERPT), SHORT - 1, -1)]
+        steps += [(f"(?:{'|'.join(begun)})(?={CUT})", marks[reference])] if begun else []
+    return steps + [(mark, re.sub(r"[\\$]", r"\\\g<0>", reference)) for reference, mark in marks.items()]
+
+
+def _list_forms(secrets: Mapping[str, str]) -> list[tuple[str, str]]:
+    """How the secrets may be written, the longest first: as they are, as Python and JSON quote them, in one line, and
+    one line of several."""
+    found: dict[str, str] = {}
+    for secret, reference in secrets.items():
+        lines = [line.strip() for line in secret.splitlines()]
+        parts = [" ".join(secret.split()), *(line for line in lines if len(line) >= SHORT or len(lines) == 1)]
+        for form in (secret, repr(str(secret))[1:-1], json.dumps(secret)[1:-1], *parts):
+            found.setdefault(form, reference)
+    return sorted(((form, found[form]) for form in found if form.strip()), key=lambda each: len(each[0]), reverse=True)
+
+
+def _make_pattern(form: str) -> str:
+    """What finds it, in the words of Python and Java."""
+    pattern = re.escape(form)
+    return pattern if len(form) >= SHORT else rf"(?<![0-9A-Za-z_]){pattern}(?![0-9A-Za-z_])"
+
+
+def _mask_begun(forms: Sequence[tuple[str, str]], text: str) -> str:
+    """The text, which is cut at its end, without the beginning of a secret there."""
+    for form, reference in forms:
+        for length in range(min(len(form) - 1, len(text)), SHORT - 1, -1):
+            if text.endswith(form[:length]):
+                return text[:-length] + reference
+    return text
