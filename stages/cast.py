@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 _FLOATS = ("float", "real", "double")
 _TEXTS = ("string", "varchar", "char")
-_MOST_DIGITS = 38
-"""A number with no more of them, and no exponent, fits into a float."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +43,8 @@ class Cast(Stage):
         schema = rows.schema
         kinds = {rows.spelled(name): kind.strip() for name, kind in self.columns.items()}
         put = {name: f"{HIDDEN}{index}" for index, name in enumerate(kinds)}
-        tried = {put[name]: _exactly(rows.column(name), schema[name].dataType, kind) for name, kind in kinds.items()}
+        typed = _exactly if rows.on_error == "keep" else _try
+        tried = {put[name]: typed(rows.column(name), schema[name].dataType, kind) for name, kind in kinds.items()}
         wrong = [
             F.when(
                 _is_lost(rows.column(name), schema[name].dataType, kind, F.col(put[name])),
@@ -64,6 +63,11 @@ def _said(name: str, kind: str, value: Column) -> Column:
     return F.concat(F.lit(f"column {name}: "), shown(value), F.lit(f" is not {article} {kind}"))
 
 
+def _try(before: Column, old: DataType, kind: str) -> Column:
+    """The column with the type; NULL where it cannot have it."""
+    return before.try_cast(kind)
+
+
 def _exactly(before: Column, old: DataType, kind: str) -> Column:
     """The column with the type; NULL where a cast would make another value of it."""
     from pyspark.sql import functions as F
@@ -80,14 +84,22 @@ def _is_lost(before: Column, old: DataType, kind: str, after: Column) -> Column:
     from pyspark.sql.types import DataType
 
     if "<" not in kind:
-        return before.isNotNull() & after.isNull()
+        return _is_other(before, old, after, kind)
     return _lost_inside(before, old, after, DataType.fromDDL(kind))
+
+
+def _is_other(before: Column, old: DataType, after: Column, kind: str) -> Column:
+    """Whether a cast of a value without parts made NULL or another value of it."""
+    from pyspark.sql import functions as F
+
+    lost, changed = before.isNotNull() & after.isNull(), _is_changed(before, old, after, kind)
+    return lost if changed is None else lost | F.coalesce(changed, F.lit(False))
 
 
 def _is_changed(before: Column, old: DataType, after: Column, kind: str) -> Column | None:
     """Whether a cast of a value without parts makes another value of it: a number too large for a float becomes
     infinite, casts from text cut off control characters, and bytes become text whatever they are. None where it never
-    does. What is cheap is asked first."""
+    does. What is cheap is asked first: a pattern is held against few texts."""
     from pyspark.sql import functions as F
 
     name, told = kind.lower().partition("(")[0].strip(), old.typeName()
@@ -100,8 +112,7 @@ def _is_changed(before: Column, old: DataType, after: Column, kind: str) -> Colu
     last = F.substring(before, -1, 1)
     changed = ((before < "!") | (last < "!") | (last > "~")) & before.rlike(CONTROL)
     if name in _FLOATS:
-        may_be_large = (F.length(before) > _MOST_DIGITS) | before.contains("e") | before.contains("E")
-        changed |= may_be_large & _is_infinite(after) & ~before.rlike(INFINITE)
+        changed |= _is_infinite(after) & ~before.rlike(INFINITE)
     return changed
 
 
@@ -116,9 +127,7 @@ def _lost_inside(before: Column, old: DataType, after: Column, new: DataType) ->
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     if not isinstance(new, ArrayType | MapType | StructType):
-        lost = before.isNotNull() & after.isNull()
-        changed = _is_changed(before, old, after, new.simpleString())
-        return lost if changed is None else lost | F.coalesce(changed, F.lit(False))
+        return _is_other(before, old, after, new.simpleString())
     lost = before.isNotNull() & after.isNull()
     if isinstance(old, ArrayType) and isinstance(new, ArrayType):
         inner = old.elementType, new.elementType
