@@ -154,8 +154,8 @@ def _refuse_moved(parts: Sequence[_Elsewhere]) -> Refusal:
     apart = "; where it is some of each, name each by its own option" if len(parts) > 1 else ""
     return Refusal(
         f"{'; '.join(said)}; what the state knows belongs to the {'places' if len(parts) > 1 else 'place'} of before.",
-        hint=f'The same content lies there now:  wherry run FILE {moved} --reason "…"\n'
-        f'Something else does{apart}:  wherry run FILE {fresh} --reason "…"',
+        hint="The same content is there now:  wherry run FILE " + moved + ' --reason "…"\n'
+        f"Something else is{apart}:  wherry run FILE " + fresh + ' --reason "…"',
     )
 
 
