@@ -376,8 +376,6 @@ RAISING = {
     "assert_true(id < 0, concat('no ', id))": "USER_RAISED_EXCEPTION",
     "'x' rlike BAD": "EXPRESSION",
     "size(split('x', BAD))": "EXPRESSION",
-    "regexp_replace('x', BAD, '')": "INVALID_PARAMETER_VALUE",
-    "regexp_extract('x', 'x', int(id) + 5)": "INVALID_PARAMETER_VALUE",
     "to_number(BAD, '99')": "INVALID_FORMAT",
     "timestamp_seconds(9223372036854775807 - id)": "EXPRESSION",
     "length(repeat('abcdefgh', 2147483647 - int(id)))": "EXPRESSION",
@@ -386,17 +384,10 @@ RAISING = {
     "size(sequence(id, 9223372036854775807))": "COLLECTION_SIZE_LIMIT_EXCEEDED",
     "xpath_string(BAD, 'a')": "EXPRESSION",
     "format_string('%d', BAD)": "EXPRESSION",
-    "element_at(array(id), 7)": "INVALID_ARRAY_INDEX_IN_ELEMENT_AT",
-    "make_date(2020, int(id) + 13, 1)": "DATETIME_FIELD_OUT_OF_BOUNDS",
-    "decode(unhex(if(id > 0, 'FF', BAD)), 'UTF-8')": "MALFORMED_CHARACTER_CODING",
     "from_json(BAD, 'a int', map('mode', 'FAILFAST')).a": "MALFORMED_RECORD_IN_PARSING",
-    "parse_json(BAD)": "MALFORMED_RECORD_IN_PARSING",
-    "to_timestamp('2020', if(id > 0, 'bbb', BAD))": "INVALID_DATETIME_PATTERN",
-    "aes_decrypt(unhex(if(id > 0, '00', BAD)), 'abcdefghijklmnop')": "INVALID_PARAMETER_VALUE",
     "map_from_arrays(array(id, 2), array(id))": "EXPRESSION",
     "substring_index(concat(BAD, '.b'), '.', -2147483648)": "EXPRESSION",
     "reflect('java.util.UUID', 'fromString', BAD)": "EXPRESSION",
-    "1 / (id - id)": "DIVIDE_BY_ZERO",
 }
 """What raises for every value of `id` and `BAD`, with the code under which the row is refused."""
 
@@ -406,7 +397,7 @@ RAISING = {
 def test_a_row_is_refused_whatever_an_expression_raises(numbers: Numbers) -> None:
     """Errors without a class of SQL's, without a name of Spark's and of Java alone refuse their row; the others go on.
     What such a row becomes is for the stage to say."""
-    bad = "if(id > 0, '(', 'x')"
+    bad = "chr(40 + id - id)"  # a parenthesis that Spark does not know for a constant
     cases = "".join(f" when {id_} then cast({sql} as string)" for id_, sql in enumerate(RAISING, 1))
     stages: list[Stage] = [
         WithColumns({"y": f"case id{cases} end".replace("BAD", bad)}, name="raising"),
@@ -433,7 +424,7 @@ def test_an_expression_that_raises_for_every_row_fails_the_batch_after_a_few(
     with pytest.raises(
         PipelineFailed, match="more than 3 rows of the batch make a stage raise, the last of them: Patt"
     ):
-        numbers.carried([WithColumns({"y": "string(id) rlike '('"})], rows=1000)
+        numbers.carried([WithColumns({"y": "string(id) rlike '('"}), Select(["id"])], rows=1000)
     assert (numbers.ids(), tries) == ([], [])
 
 
