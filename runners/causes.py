@@ -51,6 +51,7 @@ PASSING = {
         "NoRouteToHostException",
         "UnknownHostException",
         "UNAVAILABLE",
+        "SPARK_CONNECT_ILLEGAL_STATE.",
         *_FORGOTTEN,
         "RESOURCE_EXHAUSTED",
         "DEADLINE_EXCEEDED",
@@ -66,7 +67,7 @@ may be a row's."""
 
 _UNANSWERED = (ConnectionError, TimeoutError)
 _NAMES = re.compile(
-    r"^\[(?P<spark>[A-Z][A-Z0-9_.]+)\]"
+    r"^(?:\((?:[a-z][\w$]*\.)+[A-Z]\w+\) )?\[(?P<spark>[A-Z][A-Z0-9_.]+)\]"
     r"|^(?:: |Caused by: )?(?:[a-z][\w$]*\.)+(?P<java>[A-Z]\w+)(?:: \[(?P<behind>[A-Z][A-Z0-9_.]+)\])?(?=[:\s]|$)"
     r"|^Caused by: (?P<plain>[A-Z]\w+)(?=[:\s]|$)"
     r"|Lost task \S+ in stage \S+(?: \([^)]*\))+: (?P<task>[A-Z]\w+)"

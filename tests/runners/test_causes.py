@@ -54,6 +54,10 @@ def wrapped(cause: Exception) -> Exception:
         (SparkSays("[INVALID_HANDLE.SESSION_CHANGED] The existing Spark server driver has restarted."), "a server"),
         (SparkSays("[RESPONSE_ALREADY_RECEIVED] INVALID_HANDLE.SESSION_NOT_FOUND on the server"), "a server"),
         (SparkSays("[NO_ACTIVE_SESSION] No active Spark session found."), "a server"),
+        (
+            SparkSays("(org.apache.spark.SparkIllegalStateException) [SPARK_CONNECT_ILLEGAL_STATE.STATE] mismatch"),
+            "a server",
+        ),
         (CommitFailedError("Metadata changed since last commit."), "somebody else's commit"),
         (MetadataChanged("The table's metadata changed since the write began: orders."), "somebody else's commit"),
         (TimeoutError("timed out"), "a server"),
