@@ -138,7 +138,7 @@ class TestDelta(OriginConformance):
 
 
 @pytest.fixture(scope="module")
-def fed(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Path:
+def fed(tmp_path_factory: pytest.TempPathFactory, spark_server: SparkSession) -> Path:
     """A table with a change data feed, in which each version changes one row."""
     folder = tmp_path_factory.mktemp("fed") / "table"
     for statement in (
@@ -148,7 +148,7 @@ def fed(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Path:
         "UPDATE {t} SET name = 'x' WHERE id = 1",
         "DELETE FROM {t} WHERE id = 2",
     ):
-        spark.sql(statement.format(t=f"delta.`{folder}`")).collect()
+        spark_server.sql(statement.format(t=f"delta.`{folder}`")).collect()
     return folder
 
 

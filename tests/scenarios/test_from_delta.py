@@ -106,7 +106,8 @@ def test_gold_follows_every_update_and_delete_of_silver(place: Place) -> None:
 WHOLE = """
 name: orders
 origin:
-  delta: {path: in, read: whole}
+  delta: {path: in}
+  read: whole
 stages:
   - sql: "SELECT id % 2 AS odd, count(*) AS orders FROM rows GROUP BY ALL"
 destinations:
