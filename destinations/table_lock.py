@@ -15,17 +15,19 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import functools
+import json
 import logging
 import os
 import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from destinations.destination import DestinationError
 
@@ -55,8 +57,6 @@ def committing(table: Path, patience: float | None = None, *, apart: bool = Fals
     finally:
         if held:
             turns.leave()
-        if apart:
-            turns.breath.ended(time.monotonic())
 
 
 class SparkCommits(ABC):
@@ -119,33 +119,65 @@ def making(table: Path) -> Iterator[None]:
 class Breath:
     """When one that commits every few milliseconds leaves a stranger room.
 
-    A stranger's Spark reads all that came in between and tries again with the next version. As long as another commit
-    comes before it has read them, it never wins.
+    A stranger's Spark writes its files, and reads all commits that came in between before it tries the next version. As
+    long as others come faster than it reads them, it never wins.
     """
 
-    every: float = 1.5
-    """After how many seconds of commits without a gap there is one."""
-    gap: float = 0.1
+    waits: Callable[[], bool]
+    """Whether files of a stranger wait for their commit. It is asked now and then."""
+    every: float = 0.3
+    """From one look to the next, in seconds."""
+    gap: float = 0.5
     """How many seconds a stranger needs."""
-    _since: float = float("-inf")
-    """When the commits without a gap began."""
-    _last: float = float("-inf")
-    """When the last commit ended."""
+    _next: float = float("-inf")
+    """When the next look is due."""
     _until: float = float("-inf")
     """Until when the last gap is, for all threads."""
 
     def pause(self, now: float) -> float:
         """How many seconds to wait before a commit that would begin now."""
-        if now >= self._until:
-            if now - self._last >= self.gap:
-                self._since = now
-            elif now - self._since >= self.every:
-                self._since = self._until = self._last + self.gap
+        if now >= self._until and now >= self._next:
+            if self.waits():
+                self._until = now + self.gap
+            self._next = max(now, self._until) + self.every
         return max(0.0, self._until - now)
 
-    def ended(self, now: float) -> None:
-        """A commit has ended."""
-        self._last = now
+
+@dataclass
+class Strangers:
+    """The files in a table's folder that somebody has written and not committed yet."""
+
+    table: Path
+    patience: int = 4
+    """How many looks find the same file waiting: one that is never committed is waited for no longer."""
+    _known: set[str] | None = None
+    _version: int = -1
+    _waiting: dict[str, int] = field(default_factory=dict)
+    """The files that were not committed at the last look, and how many looks have found them so."""
+
+    def wait(self) -> bool:
+        """Whether there are any that waited at the last look as well; a file of ours is committed before the next."""
+        try:
+            found = {name for name in os.listdir(self.table) if name.endswith(".parquet")}
+        except FileNotFoundError:
+            return False  # whoever takes the lock next says that the table is gone
+        if self._known is None:
+            log = self.table / "_delta_log"
+            self._known, self._version = found, max((int(each.stem) for each in log.glob("0*.json")), default=-1)
+            return False
+        before, committed = self._waiting, set(self._committed())
+        new = (found - self._known | before.keys()) - committed
+        self._known = found
+        self._waiting = {name: before.get(name, 0) + 1 for name in new & found}
+        return any(1 < looks <= self.patience for looks in self._waiting.values())
+
+    def _committed(self) -> Iterator[str]:
+        """The files that the versions since the last look have added."""
+        while (file := self.table / "_delta_log" / f"{self._version + 1:020}.json").exists():
+            self._version += 1
+            for line in file.read_text(encoding="utf-8").splitlines():
+                if line.startswith('{"add"'):
+                    yield unquote(json.loads(line)["add"]["path"])
 
 
 @dataclass
@@ -154,7 +186,7 @@ class _Turns:
 
     table: Path
     """Its folder is locked by the process that is next, until it has the table."""
-    breath: Breath = field(default_factory=Breath)
+    breath: Breath = field(init=False)
     changed: threading.Condition = field(default_factory=threading.Condition)
     inside: int = 0
     taking: bool = False
@@ -162,6 +194,9 @@ class _Turns:
     handle: int | None = None
     apart: bool = False
     """Whether the one that is inside wants nobody beside it."""
+
+    def __post_init__(self) -> None:
+        self.breath = Breath(Strangers(self.table).wait)
 
     def enter(self, patience: float | None, apart: bool) -> bool:
         deadline = None if patience is None else time.monotonic() + patience

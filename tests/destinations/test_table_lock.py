@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import itertools
 import logging
 import subprocess
 import sys
@@ -14,10 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow
 import pytest
+from deltalake import write_deltalake
 
+from destinations import table_lock
 from destinations.destination import DestinationError
-from destinations.table_lock import Breath, committing, making
+from destinations.table_lock import Breath, Strangers, committing, making
 
 HOLDER = """
 import sys
@@ -206,44 +208,46 @@ def test_who_commits_without_spark_is_alone(table: Path) -> None:
         assert held
 
 
-def gaps(breath: Breath, *, takes: float, apart: float, commits: int) -> list[tuple[float, float]]:
-    """When one that commits so often pauses, and for how long: each commit `takes` a while, and `apart` from it comes
-    the next."""
-    now, found = 0.0, list[tuple[float, float]]()
-    for _ in range(commits):
-        pause = breath.pause(now)
-        found += [(now, pause)] if pause else []
-        now += pause + takes
-        breath.ended(now)
-        now += apart
-    return found
+def test_a_gap_is_left_where_a_stranger_waits_and_only_there() -> None:
+    """He is looked for now and then; the gap is one for all threads, and behind it nobody waits at once again."""
+    looks = iter([False, True, False])
+    breath = Breath(lambda: next(looks), every=0.3, gap=0.5)
+    assert [breath.pause(now) for now in (0.0, 0.1, 0.29)] == [0.0, 0.0, 0.0]
+    assert [breath.pause(now) for now in (0.5, 0.7, 1.0, 1.2)] == pytest.approx([0.5, 0.3, 0.0, 0.0])
+    assert breath.pause(1.4) == 0.0
 
 
-def test_commits_that_follow_one_another_leave_a_gap_now_and_then() -> None:
-    """A stranger finds room after a while of commits without one, and from one gap to the next it is as long."""
-    found = gaps(Breath(every=1.0, gap=0.1), takes=0.005, apart=0.015, commits=200)
-    assert len(found) == 3
-    assert all(pause == pytest.approx(0.085) for _, pause in found)
-    assert all(1.0 <= after - before <= 1.2 for (before, _), (after, _) in itertools.pairwise([(0.0, 0.0), *found]))
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    """A table of one file."""
+    write_deltalake(tmp_path / "table", pyarrow.table({"id": [1]}))
+    return tmp_path / "table"
 
 
-def test_commits_with_room_between_them_never_pause() -> None:
-    """Who has to compute for longer than a stranger needs is in nobody's way."""
-    assert gaps(Breath(every=1.0, gap=0.1), takes=0.005, apart=0.11, commits=100) == []
+def test_a_file_that_was_not_committed_at_two_looks_is_a_strangers(shared: Path) -> None:
+    """Files that were there before, and those that are committed meanwhile, are nobody's that waits."""
+    strangers = Strangers(shared)
+    assert strangers.wait() is False
+    write_deltalake(shared, pyarrow.table({"id": [2]}), mode="append")
+    (shared / "part-a.parquet").touch()
+    assert [strangers.wait(), strangers.wait()] == [False, True]
+    (shared / "_delta_log" / f"{2:020}.json").write_text('{"add":{"path":"part-a.parquet"}}\n')
+    assert [strangers.wait(), strangers.wait()] == [False, False]
 
 
-def test_a_gap_is_one_for_all_threads() -> None:
-    """Who comes in the middle of it waits for its end; behind it nobody waits at once again."""
-    breath = Breath(every=1.0, gap=0.1)
-    breath.pause(0.0)
-    breath.ended(1.0)
-    assert [breath.pause(now) for now in (1.02, 1.05, 1.1)] == pytest.approx([0.08, 0.05, 0.0])
-    breath.ended(1.11)
-    assert breath.pause(1.12) == 0.0
+def test_a_file_that_is_never_committed_is_waited_for_a_few_times_only(shared: Path) -> None:
+    """Somebody's process was killed."""
+    strangers = Strangers(shared)
+    strangers.wait()
+    (shared / "part-a.parquet").touch()
+    assert [strangers.wait() for _ in range(8)] == [False, True, True, True, False, False, False, False]
 
 
-def test_what_a_gap_costs_is_a_few_percent() -> None:
-    """Of a backlog of batches that take 20 ms each, with the gaps that there are."""
-    commits = 1_000
-    lost = sum(pause for _, pause in gaps(Breath(), takes=0.005, apart=0.015, commits=commits))
-    assert 0 < lost / (commits * 0.02) < 0.06
+def test_a_backlog_waits_for_a_stranger(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who commits apart looks for one before each commit."""
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    monkeypatch.setattr(table_lock.Strangers, "wait", lambda self: True)
+    with committing(shared, apart=True) as held:
+        assert held
+    assert slept == [pytest.approx(0.5, abs=0.1)]
