@@ -459,19 +459,19 @@ def test_nothing_is_lost_among_writers_of_one_jvm(spark: SparkSession, tmp_path:
     sessions = [own(spark) for _ in range(2)]
 
     def theirs(number: int) -> None:
-        for each in range(12):
+        for each in range(8):
             rows = sessions[number].range(100 * number + each, 100 * number + each + 1)
             rows.write.format("delta").mode("append").save(str(tmp_path / "orders"))
 
     def ours() -> None:
-        for each in range(60):
+        for each in range(30):
             found = orders.write(spark, spark.range(1_000 + each, 1_001 + each), [label(number=each, few=True)])
             assert found.rows == 1
 
     with ThreadPoolExecutor(3) as pool:
         for future in [pool.submit(ours), *(pool.submit(theirs, number) for number in range(2))]:
             future.result()
-    expected = {*range(12), *range(100, 112), *range(1_000, 1_060)}
+    expected = {*range(8), *range(100, 108), *range(1_000, 1_030)}
     assert sorted(row["id"] for row in spark.table(orders.sql_name).collect()) == sorted(expected)
     assert LocalLog(tmp_path / "orders").newest() == len(expected)
     orders.confirm()
