@@ -33,6 +33,6 @@ def shown(value: Column) -> Column:
     """The value as it stands in a message: in quotes, cut if it is long; NULL without them."""
     from pyspark.sql import functions as F
 
-    whole = F.coalesce(value.try_cast("string"), F.lit("this value"))
+    whole = F.coalesce(F.make_valid_utf8(value.try_cast("string")), F.lit("this value"))
     cut = F.when(F.length(whole) > EXCERPT, F.concat(F.substring(whole, 1, EXCERPT), F.lit("…"))).otherwise(whole)
     return F.when(value.isNull(), F.lit("NULL")).otherwise(F.concat(F.lit("'"), cut, F.lit("'")))

@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from destinations.delta import Delta
-from destinations.destination import Destination
+from destinations.destination import Destination, Identity
 from destinations.memory import Memory
-from origins.batch import Batch, Span
+from origins.batch import JSON, Batch, Span
 from origins.delta import Delta as Table
 from origins.files import Files
 from origins.generate import Generate
@@ -29,10 +29,17 @@ from runners.ledgers.ledger import LedgerError
 from runners.ledgers.memory_ledger import MemoryLedger
 from runners.line import named
 from runners.nack_window import NackWindow
+from runners.opening import Opening, standing
 from runners.pipeline import Pipeline
 from runners.plan import Decision, Plan
 from runners.ruling import Ruling
+from stages.lookup import Lookup
 from stages.mask import Mask
+from stages.with_columns import WithColumns
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
 
 def pipeline(**changes: Any) -> Pipeline:
@@ -340,3 +347,53 @@ def test_a_state_of_before_paths_were_recorded_as_given_is_understood(kept: str,
     now = project("/b")
     with contextlib.nullcontext() if same else pytest.raises(Refusal):
         check_layout(now, named(now.destinations), replace(journal.state, opened=older), Ruling())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Still(Generate):
+    """An origin of which nothing is new behind the offset 5."""
+
+    def stands(self, spark: SparkSession, offsets: Mapping[str, JSON]) -> bool:
+        return offsets == {"0": 5}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found(Delta):
+    """A table that is there, under an id."""
+
+    id: str = "t"
+
+    def open(self, spark: SparkSession, schema: StructType | None) -> Identity:
+        return Identity(place=self.place, id=self.id)
+
+
+@pytest.mark.parametrize(
+    ("origin", "beside", "stand"),
+    [
+        ({}, {}, True),
+        ({"read": "new"}, {}, False),
+        ({"stages": [WithColumns({"a": "id + 1"})]}, {}, True),
+        ({"stages": [WithColumns({"a": "rand()"})]}, {}, False),
+        ({"stages": [Lookup(path="/tables/other", on=["id"], columns=["name"])]}, {}, False),
+        ({}, {"id": "another"}, False),
+        ({}, {"hash": "another"}, False),
+        ({}, {"text": "with_columns: {a: ':batch_time'}"}, False),
+        ({}, {"ruling": Ruling(fresh=("orders",), reason="a test")}, False),
+    ],
+)
+def test_what_is_read_whole_stays_where_it_is_only_if_it_would_give_the_same_again(
+    origin: dict[str, Any], beside: dict[str, Any], stand: bool
+) -> None:
+    """To the same table, by the same definition, through stages that answer as they did."""
+    table = Found(name="orders", path="/tables/orders", id=beside.pop("id", "t"))
+    now = pipeline(origin=Still(**{"name": "landing", "read": "whole", **origin}), destinations=[table])
+    journal = opened(pipeline())
+    known = {"orders": {**table.describe(), "id": "t", "version": 3}}
+    journal.record(Entry(kind="open", body={**journal.state.opened, "hash": "h", "destinations": known}))
+    journal.record(plan())
+    journal.record(SETTLE)
+    usual: dict[str, Any] = {"run": "r", "text": "", "hash": "h", "destinations": {"orders": table}, "dlq": table}
+    found = standing(Opening(pipeline=now, **{**usual, **beside}), journal, cast("SparkSession", None))
+    assert list(found) == (["landing"] if stand else [])
+    start_over(now, journal, Ruling(), stand=found)
+    assert journal.state.lane("0").offset == (5 if stand or origin.get("read") == "new" else None)
