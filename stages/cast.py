@@ -65,7 +65,14 @@ def _said(name: str, kind: str, value: Column) -> Column:
 
 def _try(before: Column, old: DataType, kind: str) -> Column:
     """The column with the type; NULL where it cannot have it."""
-    return before.try_cast(kind)
+    from pyspark.sql import functions as F
+
+    after = before.try_cast(kind)
+    return F.try_validate_utf8(after) if _makes_text_of_bytes(old, kind) else after
+
+
+def _makes_text_of_bytes(old: DataType, kind: str) -> bool:
+    return old.typeName() == "binary" and kind.lower().partition("(")[0].strip() in _TEXTS
 
 
 def _exactly(before: Column, old: DataType, kind: str) -> Column:
@@ -103,7 +110,7 @@ def _is_changed(before: Column, old: DataType, after: Column, kind: str) -> Colu
     from pyspark.sql import functions as F
 
     name, told = kind.lower().partition("(")[0].strip(), old.typeName()
-    if told == "binary" and name in _TEXTS:
+    if _makes_text_of_bytes(old, kind):
         return ~F.is_valid_utf8(after)
     if told in ("float", "double", "variant") and name in _FLOATS:
         return _is_infinite(after) & ~_is_infinite(before.try_cast("double"))

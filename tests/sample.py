@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import pytest
 
-if TYPE_CHECKING:
-    from xdist.workermanage import WorkerController
-
 T = TypeVar("T")
+SEED = 7
+"""Everybody runs the same sample, so that a failure belongs to the change that was made."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -25,20 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", default="2", help="how many of the tests marked `long` are run: a number, or all")
     parser.addoption("--variants", type=int, default=30, help="how many of a hundred tests marked `variant` are run")
     parser.addoption("--share", type=int, default=100, help="how many of a hundred others are run")
-    parser.addoption("--seed", type=int, help="the number that chooses them; by default another one each time")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """One number for the whole run, in all its processes."""
-    if config.option.seed is None:
-        given = getattr(config, "workerinput", {})
-        config.option.seed = given.get("seed", random.SystemRandom().randrange(10_000))
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_configure_node(node: WorkerController) -> None:
-    """One of several processes is told the number."""
-    node.workerinput["seed"] = node.config.option.seed
+    parser.addoption("--seed", type=int, default=SEED, help="the number that chooses them; by default always the same")
 
 
 def pytest_report_header(config: pytest.Config) -> str:
