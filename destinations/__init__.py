@@ -1,7 +1,45 @@
 """Destinations: where rows go. `destination.py` is the contract, every other kind is a file of its own."""
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from destinations.conformance import DestinationConformance, RememberingConformance
+    from destinations.delta.delta import Delta
+    from destinations.destination import (
+        Destination,
+        DestinationError,
+        Identity,
+        Label,
+        Misfit,
+        OpenDestination,
+        StatelessDestination,
+        Unsure,
+        Written,
+    )
+    from destinations.discard import Discard
+    from destinations.dlq import Dlq
+    from destinations.files import Files
+    from destinations.log import Log
+    from destinations.memory import Memory
+    from destinations.python import Python
+else:
+
+    def __getattr__(name):
+        from origins.lazy import load_export
+
+        return load_export(__name__, name)
+
+    def __dir__():
+        return sorted({*globals(), *__all__})
+
+
+__all__ = ["Delta", "Discard", "Files", "Log", "Memory", "Python"]
+__all__ += ["Dlq"]
+__all__ += ["Destination", "DestinationConformance", "DestinationError", "Identity", "Label", "Misfit"]
+__all__ += ["OpenDestination", "RememberingConformance", "StatelessDestination", "Unsure", "Written"]
+
 KINDS = {
-    "delta": "destinations.delta:Delta",
+    "delta": "destinations.delta.delta:Delta",
     "discard": "destinations.discard:Discard",
     "files": "destinations.files:Files",
     "log": "destinations.log:Log",

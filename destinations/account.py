@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
-from origins.batch import JSON
+
+class BatchLabel(TypedDict):
+    """What a destination notes with the rows of a batch."""
+
+    pipeline: str
+    lane: str
+    number: int
+    plan: str
+    destination: str
+    key: str
+    """The plan's id and the destination's name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,11 +34,10 @@ class Loss:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Brought:
+class BroughtBatch:
     """A write that says which batch it brought."""
 
-    label: Mapping[str, JSON]
-    """`pipeline`, `lane`, `number`, `plan`, `destination` and `key`."""
+    label: BatchLabel
     rows: int | None
     """How many rows it brought, by its own figure, those of the batches that came with it included."""
     together: Sequence[str] = ()
@@ -40,16 +50,16 @@ class Brought:
     loss: Loss | None = None
     """What became of the rows, if they are not there any more as they came."""
     doubt: Loss | None = None
-    """What somebody did to a file that holds these rows and others, where nobody can say whose rows it changed."""
+    """A change to a file with these rows and others, where the changed rows are unknown."""
 
     @property
     def key(self) -> str:
         """The plan's id and the destination's name."""
-        return str(self.label["key"])
+        return self.label["key"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Account:
+class DeliveryAccount:
     """What a destination can show for the batches that it got."""
 
     place: str
@@ -58,17 +68,17 @@ class Account:
     there: bool = True
     """Whether there is such a place at all."""
     id: str = ""
-    """Which table or folder it is; empty where it does not say."""
+    """The id of the table or folder; empty if it has none."""
     silent: bool = False
     """Whether a batch may have left no trace though it had rows: a merge that changed nothing makes no commit."""
     mends: bool = False
     """Whether rows that are gone can be put back from their own files: they were only ever added."""
     since: int = 0
     """The first version of which it still tells."""
-    brought: Sequence[Brought] = ()
+    brought: Sequence[BroughtBatch] = ()
     """In the order in which they came."""
     losses: Sequence[Loss] = ()
-    """What took rows away of which it cannot be told any more who brought them."""
+    """What removed rows whose batches are no longer known."""
 
     @property
     def whole(self) -> bool:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-from destinations.arrow_rows import python_rows
-from destinations.delta import Delta
-from destinations.delta_table import Table
-from destinations.destination import Destination, DestinationError, Identity, Misfit
-from origins.batch import JSON, Batch
-from origins.names import text
-from origins.secret import cut, list_mask_steps
+from destinations.delta.delta import Delta, OpenDelta
+from destinations.delta.table import TargetTable
+from destinations.destination import Destination, DestinationError, Identity, Misfit, OpenDestination
+from origins.batch import Batch, Json
+from origins.batch_rows import BatchRows, to_python_rows
+from origins.names import quote_text
+from origins.secret import cut_text, list_mask_steps, make_mask
 
 if TYPE_CHECKING:
+    import pyarrow
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -31,7 +34,7 @@ _SHOWN = "id, lane, number, run, stage, destination, delivered_to, code, message
 _NEWEST = "nacked_at DESC, lane DESC, number DESC, position DESC"
 
 
-def schema() -> StructType:
+def dlq_schema() -> StructType:
     """The columns of a DLQ, as Spark's type."""
     from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType, TimestampType
 
@@ -45,56 +48,88 @@ def schema() -> StructType:
     return StructType([StructField(name, kinds[kind]) for name, kind in columns])
 
 
-def dead_letters(
-    refused: DataFrame,
-    batch: Batch,
-    *,
-    original: bool,
-    secrets: Mapping[str, str] | None = None,
-    replayed: Sequence[str] = (),
-) -> DataFrame:
-    """The rows of a DLQ for the refused rows of a batch: `nack`, `part`, and `position`, the place in the batch.
+@dataclass(frozen=True, kw_only=True)
+class DeadLetters(BatchRows):
+    """The rows of a DLQ for the refused rows of a batch."""
 
-    Without `original` the row as it was read is left out. No message says a secret: a condition that has one stands
-    there with what `secrets` has for it. `replayed` are the ids of the entries that the batch carries again, by their
-    places in it.
-    """
-    from pyspark.sql import functions as F
+    refused: BatchRows
+    """With `nack`, `part`, and `position`, the place in the batch."""
+    batch: Batch
+    original: bool
+    """Whether the row as it was read is kept."""
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    """What no message says: a condition that has one stands there with what this has for it."""
+    replayed: Sequence[str] = ()
+    """The ids of the entries that the batch carries again, by their places in it."""
 
-    message = F.col("nack")["message"]
-    for pattern, put in list_mask_steps(secrets or {}):
-        message = F.regexp_replace(message, pattern, put)
-    nack, nothing = F.col("nack"), F.lit(None).cast("string")
-    columns = {
-        "id": F.concat(F.lit(f"{batch.plan}/"), F.col("position").cast("string")),
-        **{name: F.lit(value) for name, value in of_batch(batch).items()},
-        "number": F.lit(batch.number).cast("bigint"),
-        "stage": nack["stage"],
-        "destination": nack["destination"],
-        "delivered_to": F.array().cast("array<string>"),
-        "code": nack["code"],
-        "message": message,
-        "row": nack["row"],
-        "row_schema": nack["row_schema"],
-        "original": nack["original"] if original else nothing,
-        "original_schema": nack["original_schema"] if original else nothing,
-        "part": F.col("part"),
-        "position": F.col("position").cast("bigint"),
-        "nacked_at": F.current_timestamp(),
-        "replays": F.try_element_at(F.split(F.lit(" ".join(replayed)), " "), F.col("position").cast("int"))
-        if replayed
-        else nothing,
-    }
-    return refused.select(*[columns[each.name].alias(each.name) for each in schema()])
+    def frame(self) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        message = F.col("nack")["message"]
+        for pattern, put in list_mask_steps(self.secrets):
+            message = F.regexp_replace(message, pattern, put)
+        nack, nothing = F.col("nack"), F.lit(None).cast("string")
+        columns = {
+            "id": F.concat(F.lit(f"{self.batch.plan}/"), F.col("position").cast("string")),
+            **{name: F.lit(value) for name, value in _describe_batch(self.batch).items()},
+            "number": F.lit(self.batch.number).cast("bigint"),
+            "stage": nack["stage"],
+            "destination": nack["destination"],
+            "delivered_to": F.array().cast("array<string>"),
+            "code": nack["code"],
+            "message": message,
+            "row": nack["row"],
+            "row_schema": nack["row_schema"],
+            "original": nack["original"] if self.original else nothing,
+            "original_schema": nack["original_schema"] if self.original else nothing,
+            "part": F.col("part"),
+            "position": F.col("position").cast("bigint"),
+            "nacked_at": F.current_timestamp(),
+            "replays": F.try_element_at(F.split(F.lit(" ".join(self.replayed)), " "), F.col("position").cast("int"))
+            if self.replayed
+            else nothing,
+        }
+        return self.refused.frame().select(*[columns[each.name].alias(each.name) for each in dlq_schema()])
+
+    def table(self) -> pyarrow.Table | None:
+        return self._table
+
+    def count(self) -> int | None:
+        return self.refused.count()
+
+    @cached_property
+    def _table(self) -> pyarrow.Table | None:
+        import pyarrow as pa
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        refused = self.refused.table()
+        if refused is None:
+            return None
+        same = {**_describe_batch(self.batch), "delivered_to": [], "nacked_at": datetime.now(timezone.utc)}
+        mask, replayed = make_mask(self.secrets), self.replayed
+        rows = [
+            {
+                **row["nack"],
+                **({} if self.original else {"original": None, "original_schema": None}),
+                **same,
+                "id": f"{self.batch.plan}/{row['position']}",
+                "message": None if row["nack"]["message"] is None else mask(row["nack"]["message"]),
+                "part": row["part"],
+                "position": row["position"],
+                "replays": replayed[row["position"] - 1] if 1 <= row["position"] <= len(replayed) else None,
+            }
+            for row in refused.to_pylist()
+        ]
+        return pa.Table.from_pylist(rows, to_arrow_schema(dlq_schema(), timezone="UTC"))
 
 
-def lacking(spark: SparkSession, dlq: Delta, rows: DataFrame, batch: Batch) -> DataFrame:
+def select_lacking(spark: SparkSession, dlq: Delta, rows: DataFrame, batch: Batch) -> DataFrame:
     """Those of a batch's rows that the DLQ does not have yet."""
-    there = spark.sql(f"SELECT id FROM {dlq.sql_name} WHERE plan = {text(batch.plan)}")
+    there = spark.sql(f"SELECT id FROM {dlq.sql_name} WHERE plan = {quote_text(batch.plan)}")
     return rows.join(there, "id", "left_anti").select(*rows.columns)
 
 
-def of_batch(batch: Batch) -> Mapping[str, JSON]:
+def _describe_batch(batch: Batch) -> Mapping[str, Json]:
     """What is the same in all rows of a DLQ that were refused in one batch."""
     return {
         "pipeline": batch.pipeline,
@@ -114,7 +149,7 @@ def read_dead_letters(
     limit: int | None = None,
     replayed: Collection[str] = (),
     discarded: Collection[str] = (),
-) -> list[dict[str, JSON]]:
+) -> list[dict[str, Any]]:
     """The last `limit` nacked rows (default: all), the newest last, as values that `json.dumps` takes; `replayed` and
     `discarded` are the ids of those of which that is to be said.
 
@@ -123,46 +158,46 @@ def read_dead_letters(
     """
     limited = "" if limit is None else f" LIMIT {limit}"
     columns = _SHOWN.replace("replays", "NULL AS replays") if _is_older(dlq) else _SHOWN
-    rows = asked(dlq, spark, f"SELECT {columns} FROM {{table}} ORDER BY {_NEWEST}{limited}")
-    shown = [_shown(row) for row in reversed(rows)]
+    rows = query_dlq(dlq, spark, f"SELECT {columns} FROM {{table}} ORDER BY {_NEWEST}{limited}")
+    shown = [_decode_row(row) for row in reversed(rows)]
     return [{**row, "replayed": row["id"] in replayed, "discarded": row["id"] in discarded} for row in shown]
 
 
-def asked(
+def query_dlq(
     dlq: Destination, spark: Callable[[], SparkSession], query: str, *, in_sparks_words: bool = False
-) -> list[dict[str, JSON]]:
+) -> list[dict[str, Any]]:
     """The rows of a query over `{table}`, which is the DLQ; none before it is made. Without Spark where it lies on this
     machine, unless the query is in Spark's own SQL. Raises `DestinationError` for a DLQ that cannot be read again."""
     if not isinstance(dlq, Delta):
         raise DestinationError(
-            f"Nacked rows are not kept in a table, but in {dlq.place}.",
-            hint="Only a DLQ of the kind delta can be read again.",
+            f"The DLQ keeps refused rows in {dlq.place}.",
+            hint="Only a DLQ of the kind `delta` can be read again.",
         )
-    rows = None if in_sparks_words else _on_this_machine(dlq, query)
-    return _through_spark(spark(), dlq, query) if rows is None else rows
+    rows = None if in_sparks_words else _query_local(dlq, query)
+    return _query_through_spark(spark(), dlq, query) if rows is None else rows
 
 
 def count_dead_letters(dlq: Destination, spark: Callable[[], SparkSession]) -> int | None:
-    """How many rows the DLQ holds; None for one that cannot be read again."""
+    """The number of rows in the DLQ; None if it cannot be read again."""
     if not isinstance(dlq, Delta):
         return None
-    rows = asked(dlq, spark, "SELECT count(*) AS n FROM {table}")
+    rows = query_dlq(dlq, spark, "SELECT count(*) AS n FROM {table}")
     return int(rows[0]["n"]) if rows else 0
 
 
-def opened(dlq: Destination, spark: SparkSession) -> Identity:
-    """What the DLQ in a state is; one that an earlier version made gets the columns that it lacks."""
+def ensure_dlq(dlq: OpenDestination, spark: SparkSession) -> Identity:
+    """The DLQ in a state; a DLQ of an earlier version gets its missing columns."""
     try:
-        return dlq.open(spark, schema())
+        return dlq.ensure_place(spark, dlq_schema())
     except Misfit:
-        table = Table.find(spark, dlq.sql_name, dlq.folder) if isinstance(dlq, Delta) else None
-        there = {name.lower() for name in table.declared(spark).schema.names} if table else set()
+        table = dlq.find_table(spark) if isinstance(dlq, OpenDelta) else None
+        there = {name.lower() for name in table.read_declared(spark).schema.names} if table else set()
         missing = [column for column in SCHEMA.split(", ") if column.split(" ")[0] not in there]
         if table is None or not missing:
             raise
-        with table.held():
+        with table.hold_commits():
             spark.sql(f"ALTER TABLE {table.name} ADD COLUMNS ({', '.join(missing)})")
-        return dlq.open(spark, schema())
+        return dlq.ensure_place(spark, dlq_schema())
 
 
 def _is_older(dlq: Destination) -> bool:
@@ -178,7 +213,7 @@ def _is_older(dlq: Destination) -> bool:
         return False
 
 
-def _on_this_machine(dlq: Delta, query: str) -> list[dict[str, JSON]] | None:
+def _query_local(dlq: Delta, query: str) -> list[dict[str, Any]] | None:
     """The rows of a table in a folder; none when there is no such folder yet. None when Spark alone can tell."""
     import pyarrow
     from deltalake import DeltaTable, QueryBuilder
@@ -196,28 +231,28 @@ def _on_this_machine(dlq: Delta, query: str) -> list[dict[str, JSON]] | None:
     except Exception as error:  # deltalake's own word for a file that is gone or broken has no type of its own
         said = str(error).splitlines()[0]
         raise DestinationError(
-            f"The dead letter queue at {dlq.folder} cannot be read: {cut(said, 300)}",
-            hint="Put the file back from a backup; `wherry audit FILE` says whose rows it holds. Nothing was changed.",
+            f"The DLQ at {dlq.folder} cannot be read: {cut_text(said, 300)}",
+            hint="Put the file back from a backup; `wherry audit FILE` names its batches. Nothing was changed.",
         ) from error
-    return python_rows(pyarrow.RecordBatchReader.from_stream(told).read_all())
+    return to_python_rows(pyarrow.RecordBatchReader.from_stream(told).read_all())
 
 
-def _through_spark(spark: SparkSession, dlq: Delta, query: str) -> list[dict[str, JSON]]:
-    if Table.find(spark, dlq.sql_name) is None:
+def _query_through_spark(spark: SparkSession, dlq: Delta, query: str) -> list[dict[str, Any]]:
+    if TargetTable.find(spark, dlq.sql_name) is None:
         return []
     return [row.asDict() for row in spark.sql(query.format(table=dlq.sql_name)).collect()]
 
 
-def _shown(row: Mapping[str, JSON]) -> dict[str, JSON]:
+def _decode_row(row: Mapping[str, Any]) -> dict[str, Any]:
     original = row["original"]
     return {
         **row,
         "row": json.loads(row["row"]),
         "original": json.loads(original) if original is not None else None,
-        "nacked_at": said(row["nacked_at"]),
+        "nacked_at": format_moment(row["nacked_at"]),
     }
 
 
-def said(moment: datetime) -> str:
+def format_moment(moment: datetime) -> str:
     """A moment as facts have it: in UTC, to the millisecond."""
     return moment.astimezone(timezone.utc).isoformat(timespec="milliseconds")

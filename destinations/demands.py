@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from origins.nack import shown
-from stages.expressions import repeatable
+from origins.nack import show_value
+from stages.expressions import is_repeatable_sql
 from stages.stage import Stage
 
 if TYPE_CHECKING:
@@ -37,22 +37,22 @@ class Demands(Stage):
 
     @property
     def repeatable(self) -> bool:
-        return all(repeatable(rule.holds) for rule in self.rules)
+        return all(is_repeatable_sql(rule.holds) for rule in self.rules)
 
     def apply(self, rows: Rows) -> Rows:
         from pyspark.sql import functions as F
 
         broken = [~F.coalesce(rows.expression(rule.holds), F.lit(False)) for rule in self.rules]
         code = F.coalesce(*[F.when(each, F.lit(rule.code)) for each, rule in zip(broken, self.rules, strict=True)])
-        said = [F.when(each, _message(rows, rule)) for each, rule in zip(broken, self.rules, strict=True)]
-        why = F.struct(code.alias("code"), F.concat_ws("; ", *said).alias("message"))
+        reasons = [F.when(each, _make_message(rows, rule)) for each, rule in zip(broken, self.rules, strict=True)]
+        why = F.struct(code.alias("code"), F.concat_ws("; ", *reasons).alias("message"))
         return rows.refuse(F.when(code.isNotNull(), why))
 
 
-def _message(rows: Rows, rule: Rule) -> Column:
+def _make_message(rows: Rows, rule: Rule) -> Column:
     from pyspark.sql import functions as F
 
-    said = [F.lit(rule.says)]
+    parts = [F.lit(rule.says)]
     for index, name in enumerate(rule.shows):
-        said += [F.lit(f"{', ' if index else '; '}{name} = "), shown(rows.column(name))]
-    return F.concat(*said)
+        parts += [F.lit(f"{', ' if index else '; '}{name} = "), show_value(rows.column(name))]
+    return F.concat(*parts)

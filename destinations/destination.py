@@ -1,24 +1,24 @@
-"""The contract of a destination: where rows go, and what it remembers of them."""
+"""The contract of a destination: where rows go, what it remembers of them, and until when a write may begin."""
 
 from __future__ import annotations
 
+import contextlib
+import time
+import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from destinations.account import Account
-from destinations.deadline import Deadline
-from origins.batch import JSON, Batch
-from origins.errors import WherryError
-from origins.given_path import list_given_paths
+from destinations.account import BatchLabel, DeliveryAccount
+from origins.batch import Batch, Json
+from origins.batch_rows import BatchRows
+from origins.errors import WherryError, get_raised_words, list_spark_errors
+from origins.paths import list_given_paths
 from origins.protection import Protection
 from stages.stage import Stage
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pyarrow
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -29,8 +29,6 @@ class Label:
 
     batch: Batch
     destination: str
-    few: bool = False
-    """Whether its rows surely fit into this process."""
     deadline: Deadline | None = field(default=None, compare=False)
     """Until when the write may begin; it is not written. None: for ever."""
 
@@ -56,7 +54,7 @@ class Written:
     """What one write left at the destination, by the destination's own account."""
 
     rows: int | None
-    """None when the destination does not say."""
+    """None if the number is unknown."""
     bytes: int | None = None
     version: int | None = None
 
@@ -71,12 +69,12 @@ class DestinationError(WherryError):
     code = "DESTINATION"
 
 
-def other_than_known(place: str, *, gone: bool) -> DestinationError:
+def make_other_place_error(place: str, *, gone: bool) -> DestinationError:
     """What is wrong with a place at which there is not what an earlier run wrote to."""
     return DestinationError(
-        f"{place} {'is gone' if gone else 'is another one than before'}, and this pipeline has delivered to it.",
-        hint="Nothing was made or written. Put back what was there; or, if it is to begin anew:  "
-        '--fresh NAME --reason "…"  (what it had is carried again by  wherry backfill FILE --only NAME)',
+        f"{place} {'is missing' if gone else 'was replaced'}, and this pipeline has delivered to it.",
+        hint="Wherry wrote nothing. Put back what was there; or start empty:  wherry run FILE "
+        '--fresh NAME --reason "…"  (then  wherry backfill FILE --only NAME  delivers old batches again)',
     )
 
 
@@ -92,25 +90,97 @@ class Misfit(WherryError):
     code = "MISFIT"
 
 
+class OpenDestination(ABC):
+    """A destination while a run has it open. What the run learns of the place is kept in here, and never in the
+    options: a destination that is opened twice is two of these, and neither sees what the other keeps.
+    """
+
+    def expects(self, known: Identity) -> None:
+        """What it was when an earlier run opened it: `ensure_place` then takes nothing else for it, and makes no other
+        in its place. By default it does not mind."""
+
+    @abstractmethod
+    def ensure_place(self, spark: SparkSession, schema: StructType | None) -> Identity:
+        """Make the place if it is missing and check that rows of this schema fit. Twice is once.
+
+        `schema` is None when nothing waits from which it could be told. Raises `Misfit` with every problem.
+        """
+
+    def newest(self, pipeline: str) -> BatchLabel | None:
+        """What it notes of the newest batch that it has of this pipeline (`lane`, `number`, `destination`), where it
+        can tell at once; else None. Asked after `ensure_place`."""
+        return None
+
+    def grow(self, spark: SparkSession, schema: StructType) -> None:
+        """Rows may come with more than before, since their origin evolves: make room for them where that is possible,
+        before `ensure_place`. Twice is once."""
+
+    def demands(self, spark: SparkSession, schema: StructType) -> Sequence[Stage]:
+        """What this place demands of rows that reach it with this schema, as stages behind all others: they refuse
+        what it would refuse, and filter what it would leave out. Asked after `ensure_place`, and once more where
+        rows that were decided may be refused; and by a preview, which makes nothing: a place that is not there yet
+        demands what it will when it is made.
+        """
+        return ()
+
+    @abstractmethod
+    def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
+        """Write all rows and the labels, or nothing. Called from runner threads, several at a time.
+
+        `rows.frame()` always has the rows; a destination that can do with less asks for that first.
+        """
+
+    def tick(self, spark: SparkSession, rows: DataFrame, label: Label) -> None:
+        """Nothing has come for a while: `rows` are none, with the columns that a batch's rows have.
+
+        Comes only with `run.idle`. Nothing may be written.
+        """
+
+    def maintain(self, spark: SparkSession) -> None:
+        """Housekeeping that changes no row. Called behind writes, in a thread beside the runners, one at a time; the
+        run ends when it has. What goes wrong in here costs space and time only: it is logged, and tried again later.
+        """
+
+    def confirm(self) -> None:
+        """Raise if a batch of this run is missing, as far as that is known at once. Asked when
+        a run ends."""
+
+    def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
+        """What was written under this label; None if surely nothing was. Raises `Unsure` when it cannot tell.
+
+        Asked only when a write's end was not seen. One that does not remember answers None.
+        """
+        return None
+
+    def fence(self, spark: SparkSession, token: str) -> None:
+        """Make every write that began before this fail. Does nothing where nothing is remembered."""
+
+    def close(self) -> None:
+        """Let go of what it holds, such as a connection. Called once, behind all else; may come without any call
+        before it. What others have open of the same destination stays open."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Destination(ABC):
-    """Where rows go. A frozen dataclass: its fields are its options.
+    """Where rows go. A frozen dataclass: its fields are its options, and it never changes.
 
     A destination that `remembers` gets every batch once, however often the process dies. One that does not
-    may get the same batch again, with the same label.
+    may get the same batch again, with the same label. A kind that has nothing to keep while it is open is a
+    `StatelessDestination`.
     """
 
     remembers: ClassVar[bool] = False
-    guarantee: ClassVar[str] = "at least once: after a crash the batch that was open is written again"
+    guarantee: ClassVar[str] = "at least once: after a crash Wherry writes the open batch again"
     """What `validate` promises in its name, and why."""
     name: str | None = None
+    """The destination's name in reports, in the ledger and in commands. The default is its kind."""
     stages: Sequence[Stage] = ()
-    """What is done to the rows on their way to this destination only."""
+    """Stages for the rows of this destination only. They run after the pipeline's stages."""
     was: str | None = None
-    """The name that it had before, so that its history carries over."""
+    """The destination's earlier name, so that it keeps its history when you rename it."""
 
-    only_lane: str = field(default="", init=False, repr=False)
-    """The lane whose rows it gets, of one that stands for a lane of another; else it gets those of all."""
+    only_lane: str = field(default="", repr=False, metadata={"hidden": True})
+    """The lane whose rows it gets, if it stands for one lane of another; else rows of all lanes."""
 
     @property
     def by_lane(self) -> bool:
@@ -129,9 +199,7 @@ class Destination(ABC):
             given = getattr(self, name)
             if given is not None and LANE not in given:
                 changes[name] = f"{given}.{word}"
-        only = replace(self, **changes)  # type: ignore[arg-type]  # it has the options that it has
-        object.__setattr__(only, "only_lane", lane)
-        return only
+        return replace(self, **changes, only_lane=lane)  # type: ignore[arg-type]  # it has the options that it has
 
     def takes(self, lanes: Collection[str]) -> bool:
         """Whether it gets rows of any of these lanes."""
@@ -149,8 +217,8 @@ class Destination(ABC):
         return False
 
     @property
-    def keeps_house(self) -> bool:
-        """Whether `tend` has anything to do, now or later."""
+    def needs_maintenance(self) -> bool:
+        """Whether `maintain` has anything to do, now or later."""
         return False
 
     @property
@@ -166,7 +234,7 @@ class Destination(ABC):
     @property
     def again(self) -> str:
         """What becomes of rows that it has already, when offsets are moved back."""
-        return "gets the rows again; those that it has will be there twice"
+        return "gets the rows again; rows that it has already will be there twice"
 
     @property
     def ordered(self) -> bool:
@@ -177,88 +245,18 @@ class Destination(ABC):
         """The same destination, which masks the protected columns of rows that it shows to people."""
         return self
 
-    def open(self, spark: SparkSession, schema: StructType | None) -> Identity:
-        """Make the place if it is missing and check that rows of this schema fit. Twice is once.
-
-        `schema` is None when nothing waits from which it could be told. Raises `Misfit` with every problem.
-        """
-        return Identity(place=self.place)
-
-    def expects(self, known: Identity) -> None:
-        """What it was when an earlier run opened it: `open` then takes nothing else for it, and makes no other in its
-        place. By default it does not mind."""
-
-    def newest(self, pipeline: str) -> Mapping[str, JSON] | None:
-        """What it notes of the newest batch that it has of this pipeline (`lane`, `number`, `destination`), where it
-        can tell at once; else None. Asked after `open`."""
-        return None
-
-    def grow(self, spark: SparkSession, schema: StructType) -> None:
-        """Rows may come with more than before, since their origin evolves: make room for them where that is possible,
-        before `open`. Twice is once."""
-
-    def demands(self, spark: SparkSession, schema: StructType) -> Sequence[Stage]:
-        """What this place demands of rows that reach it with this schema, as stages behind all others: they refuse
-        what it would refuse, and filter what it would leave out. Asked after `open`, and once more where
-        rows that were decided may be refused; and by a preview, which opens nothing: a place that is not there yet
-        demands what it will when it is made.
-        """
-        return ()
-
     @abstractmethod
-    def write(self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label]) -> Written:
-        """Write all rows and the labels, or nothing. Called from runner threads, several at a time."""
+    def open(self) -> OpenDestination:
+        """What one run works with. Must be quick, and starts no Spark: the place is looked at in `ensure_place`."""
 
-    def write_here(
-        self, spark: SparkSession, rows: pyarrow.RecordBatchReader, labels: Sequence[Label]
-    ) -> Written | None:
-        """Write rows that are read in this process, as `write` would; None, with nothing written, if it cannot: then
-        Spark reads them. A kind that overrides `write` alone is not asked."""
-        return None
-
-    def write_files(self, spark: SparkSession, files: Sequence[Path], label: Label) -> Written | None:
-        """The same with rows that lie in parquet files which Spark wrote on this machine; the files stay as they are,
-        and may go on under other names."""
-        return None
-
-    def takes_by(self, way: str) -> bool:
-        """Whether this way, `write_here` or `write_files`, belongs to `write`."""
-        owners = [next(each for each in type(self).__mro__ if name in vars(each)) for name in (way, "write")]
-        return issubclass(*owners)
-
-    def tick(self, spark: SparkSession, rows: DataFrame, label: Label) -> None:
-        """Nothing has come for a while: `rows` are none, with the columns that a batch's rows have.
-
-        Comes only with `run.idle`. Nothing may be written.
-        """
-
-    def tend(self, spark: SparkSession) -> None:
-        """Housekeeping that changes no row. Called behind writes, in a thread beside the runners, one at a time; the
-        run ends when it has. What goes wrong in here costs space and time only: it is logged, and tried again later.
-        """
-
-    def confirm(self) -> None:
-        """Raise if a batch that this process brought is not there any more, as far as that can be told at once. Asked
-        when a run ends."""
-
-    def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
-        """What was written under this label; None if surely nothing was. Raises `Unsure` when it cannot tell.
-
-        Asked only when a write's end was not seen. One that does not remember answers None.
-        """
-        return None
-
-    def fence(self, spark: SparkSession, token: str) -> None:
-        """Make every write that began before this fail. Does nothing where nothing is remembered."""
-
-    def account(self, spark: Callable[[], SparkSession], pipeline: str) -> Account | None:
+    def account(self, spark: Callable[[], SparkSession], pipeline: str) -> DeliveryAccount | None:
         """What it can show, by its own history and rows, for the batches of this pipeline; None if it can show nothing.
 
         Changes nothing. `spark` is called only where there is no other way.
         """
         return None
 
-    def describe(self) -> dict[str, JSON]:
+    def describe(self) -> dict[str, Json]:
         """Kind and place, as the ledger keeps them."""
         return {"kind": type(self).__name__.lower(), "place": self.place, "given": list(self.given)}
 
@@ -266,3 +264,63 @@ class Destination(ABC):
         """Whether what is in its place now is surely what was known, wherever that was, and no older copy of it: it has
         the batch of which `newest` is the `Label.key`, if that is not empty."""
         return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatelessDestination(Destination, OpenDestination):
+    """A destination that keeps nothing while it is open, so that it is open by itself: one class, with `write`."""
+
+    def open(self) -> OpenDestination:
+        return self
+
+    def ensure_place(self, spark: SparkSession, schema: StructType | None) -> Identity:
+        return Identity(place=self.place)
+
+
+class Late(WherryError):
+    """A write began after the lease of its run was over. Nothing of it landed."""
+
+    code = "LATE"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The run's lease ended before a write began, so the destination wrote nothing.",
+            hint="The machine slept, or was too busy to renew the lease. Wherry tries again if this run still owns "
+            "the pipeline. If it happens often, set a longer `run.lease`.",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deadline:
+    """The end of the right to write, as it is at the moment at which it is asked for: it moves while the run lives."""
+
+    left: Callable[[], float]
+    """How many seconds are left, on a clock that counts sleep."""
+    secure: Callable[[], None] = lambda: None
+    """Returns while enough is left to begin a write, and raises `Late` once that is over."""
+    ahead: float = 0.0
+    """How many seconds Spark's clock is ahead of this machine's."""
+    now: Callable[[], float] = field(default=time.time, repr=False)
+    """The time of day on this machine, in seconds since 1970."""
+
+    @contextlib.contextmanager
+    def guard_rows(self, rows: DataFrame) -> Iterator[DataFrame]:
+        """The rows, which raise where their write begins too late. In here that is raised as `Late`.
+
+        Spark takes the time once for a query, when it plans how to run it; while there is time the condition is true
+        then and leaves no trace in what is run.
+        """
+        began = self.now()  # before `left`: a sleep between the two brings the deadline nearer, and not farther
+        until = int((began + self.left() + self.ahead) * 1_000_000)
+        mark = f"wherry-late-{uuid.uuid4().hex}"
+        try:
+            yield rows.where(f"if(unix_micros(current_timestamp()) < {until}L, true, raise_error('{mark}'))")
+        except list_spark_errors() as error:
+            if get_raised_words(error) == mark:
+                raise Late() from error
+            raise
+
+    def check(self) -> None:
+        """Raises `Late` once it is over; for what is committed without Spark, right before that."""
+        if self.left() <= 0:
+            raise Late()

@@ -6,22 +6,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from destinations.destination import Destination, Label, Written
+from destinations.destination import Label, StatelessDestination, Written
+from origins.batch_rows import BatchRows
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, kw_only=True)
-class Discard(Destination):
-    """Throws rows away, counted. As the DLQ: nacked rows are gone, and the report says how many."""
+class Discard(StatelessDestination):
+    """Counts rows and throws them away. As the DLQ it keeps no refused row; the report still counts them.
 
-    guarantee: ClassVar[str] = "none: rows are counted and thrown away"
+    Example:
+        discard: {}
+    """
+
+    guarantee: ClassVar[str] = "none: rows are counted and discarded"
 
     @property
     def place(self) -> str:
         return "discard"
 
-    def write(self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label]) -> Written:
-        rows.write.format("noop").mode("overwrite").save()  # a count alone leaves out what no count needs
-        return Written(rows=rows.count())
+    def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
+        frame = rows.frame()
+        frame.write.format("noop").mode("overwrite").save()  # a count alone leaves out what no count needs
+        return Written(rows=frame.count())

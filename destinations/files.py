@@ -1,38 +1,99 @@
-"""Rows as files, a folder a batch."""
+"""Rows as files, a folder a batch.
+
+Batches as folders on this machine: each attempt is written apart, and published by one rename.
+
+A folder that holds something is never renamed onto one that holds something: that is what decides here, once for
+each name, whoever comes at the same time. All attempts lie in one hidden folder; to fence is to rename that one, and
+every attempt begun before is gone from where its writer looks for it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import errno
 import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, TypedDict
 
-from destinations.account import Account
+from destinations.account import BatchLabel, BroughtBatch, DeliveryAccount, Loss
 from destinations.destination import (
     Destination,
     DestinationError,
     Identity,
     Label,
     Misfit,
+    OpenDestination,
     Unsure,
     Written,
-    other_than_known,
+    make_other_place_error,
 )
-from destinations.files_account import account
-from destinations.folders import NOTE, Folders, Taken
-from origins.batch import JSON
-from origins.crash_points import reached, within
+from origins.batch_rows import BatchRows
+from origins.crash_points import reach, reach_within
+from origins.errors import list_spark_errors
+from origins.json_shape import check_shape
 from origins.names import SCHEME
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+
+_PROOF = "folder, row count and size in bytes"
+
+
+def make_account(folders: BatchFolders) -> DeliveryAccount:
+    """What the folder can show."""
+    there = folders.id != ""
+    return DeliveryAccount(
+        place=str(folders.root),
+        proof=_PROOF if there else "nothing: the folder was not found",
+        there=there,
+        id=folders.id,
+        brought=[each for folder, note in _list_notes(folders.root) for each in _list_brought(folder, note)],
+    )
+
+
+def _list_notes(root: Path) -> Iterator[tuple[Path, NoteBody]]:
+    folders = BatchFolders(root)
+    for note in sorted(root.glob(f"_lane=*/_batch=*/{NOTE}")):
+        for told in folders.list_notes(str(note.parent.relative_to(root)).replace("[", "[[]")):
+            yield note.parent, told
+
+
+def _list_brought(folder: Path, note: NoteBody) -> Iterator[BroughtBatch]:
+    if note.get("rows") is None:
+        return
+    for key in note["keys"]:
+        plan, _, destination = key.rpartition("/")
+        label: BatchLabel = {
+            "pipeline": note["pipeline"],
+            "lane": note["lane"],
+            "number": note["number"],
+            "plan": plan,
+            "destination": destination,
+            "key": key,
+        }
+        yield BroughtBatch(label=label, rows=note["rows"], together=note["keys"], loss=_find_loss(folder, note))
+
+
+def _find_loss(folder: Path, note: NoteBody) -> Loss | None:
+    """What is wrong with the files beside a note."""
+    files = [file for file in folder.rglob("*") if file.is_file() and not file.name.startswith(("_", "."))]
+    size = sum(file.stat().st_size for file in files)
+    if size == note["bytes"]:
+        return None
+    code = "FILE_CHANGED" if files else "FILE_GONE"
+    return Loss(code=code, said=f"{folder} holds {size:,} bytes instead of {note['bytes']:,}", whole=not files)
+
 
 _ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{}\[\]^]""")
 _OWN = ("_lane", "_batch")
@@ -55,36 +116,33 @@ _MISCOUNTED: Mapping[str, Sequence[str]] = {"json": ("pretty", "encoding", "char
 _MARK = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "true"}
 
 
-@dataclass
-class _Held:
-    id: str = ""
-    """Which folder it is that the run opened."""
-    known: str = ""
-    """Which folder it was when an earlier run opened it."""
-    claims: dict[str, int] = field(default_factory=dict)
-    """How often each batch was claimed by the time that we claimed it: the number of the name that is ours."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Files(Destination):
-    """Writes each batch to a folder of its own, as parquet, JSON or CSV."""
+    """Writes each batch to a folder of its own, as parquet, JSON or CSV.
+
+    Example:
+        files:
+          path: export/orders
+          format: csv
+          options: {header: "true"}
+          partition_by: [day]
+    """
 
     guarantee: ClassVar[str] = (
-        "effectively once on a disk: a batch is one folder, published by a rename and claimed after a crash; "
+        "effectively once on a disk, where a rename publishes each batch; "
         "at least once in a store such as s3, which has no such rename"
     )
 
     path: str = field(metadata={"path": True})
-    """The folder of folders; relative to the definition, or a URL."""
+    """The folder that holds the folders of all batches, relative to the definition; or a URL."""
     format: Literal["parquet", "json", "csv"] = "parquet"
+    """The format of the files."""
     options: Mapping[str, str] = field(default_factory=dict)
-    """Spark's options for writing this format, such as `compression`."""
+    """Options of Spark's writer for the format, for example `compression`."""
     partition_by: Sequence[str] = ()
-    """Columns that become folders within a batch."""
+    """Columns that become folders below the batch's folder."""
     files_per_batch: int | None = None
-    """At most so many files for a batch (in each of its partitions); default: as many as Spark has tasks."""
-
-    _held: _Held = field(default_factory=_Held, init=False, repr=False, compare=False)
+    """How many files a batch has at most, in each partition. The default is one for each task of Spark."""
 
     def __post_init__(self) -> None:
         if not self.path:
@@ -94,7 +152,7 @@ class Files(Destination):
         if self.files_per_batch is not None and self.files_per_batch < 1:
             raise ValueError(f"files_per_batch: expected at least 1, got {self.files_per_batch}")
         for name in {name for name in self.options if name.lower() in _MISCOUNTED.get(self.format, ())}:
-            raise ValueError(f"options.{name}: is not to be had, for rows are counted as lines of UTF-8")
+            raise ValueError(f"options.{name}: cannot be set, since Wherry counts rows as lines of UTF-8")
         if isinstance(self.partition_by, str):
             raise ValueError(f"partition_by: expected a list, got {self.partition_by!r}")
 
@@ -109,49 +167,68 @@ class Files(Destination):
 
     @property
     def folder(self) -> Path | None:
-        """Where it lies on this machine; None for a store."""
+        """The folder on this machine; None for a store."""
         local = self.place.removeprefix("file:")
         return None if SCHEME.match(local) else Path("/" + local.lstrip("/"))
 
-    def expects(self, known: Identity) -> None:
-        self._held.known = known.id
+    def open(self) -> OpenFiles:
+        return OpenFiles(destination=self)
 
-    def open(self, spark: SparkSession, schema: StructType | None) -> Identity:
+    def account(self, spark: Callable[[], SparkSession], pipeline: str) -> DeliveryAccount | None:
+        return None if self.folder is None else make_account(BatchFolders(self.folder))
+
+
+@dataclass(eq=False)
+class OpenFiles(OpenDestination):
+    """The folder of a files destination, as one run knows it."""
+
+    destination: Files
+    _id: str = ""
+    """Which folder it is that the run opened."""
+    _known: str = ""
+    """Which folder it was when an earlier run opened it."""
+    _claims: dict[str, int] = field(default_factory=dict)
+    """How often each batch was claimed by the time that we claimed it: the number of the name that is ours."""
+
+    def expects(self, known: Identity) -> None:
+        self._known = known.id
+
+    def ensure_place(self, spark: SparkSession, schema: StructType | None) -> Identity:
         folders = self._folders
-        if folders is not None and self._held.known and folders.id != self._held.known:
-            raise other_than_known(self.place, gone=not folders.id)
-        self._held.id = folders.make() if folders else ""
+        if folders is not None and self._known and folders.id != self._known:
+            raise make_other_place_error(self.destination.place, gone=not folders.id)
+        self._id = folders.make() if folders else ""
         if schema is not None:
             self._check(schema)
             self._try(spark, schema)
-        return Identity(place=self.place, id=self._held.id)
+        return Identity(place=self.destination.place, id=self._id)
 
-    def write(self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label]) -> Written:
-        folders, first = self._folders, labels[0]
+    def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
+        folders, first, frame = self._folders, labels[0], rows.frame()
         if folders is None:
-            target = f"{self.place.rstrip('/')}/{_name(labels)}"
-            self._save(rows, target)
-            return Written(rows=self._rows_in(spark, target, rows.schema))
-        if not folders.id or folders.id != (self._held.id or folders.id):
-            raise DestinationError(f"The folder {folders.root} is gone, or is not the one that the run opened.")
-        with folders.attempt() as attempt:
+            target = f"{self.destination.place.rstrip('/')}/{_name_folder(labels)}"
+            self._save(frame, target)
+            return Written(rows=self._count_rows(spark, target, frame.schema))
+        if not folders.id or folders.id != (self._id or folders.id):
+            raise DestinationError(f"The folder {folders.root} is missing, or was replaced after the run opened it.")
+        with folders.open_attempt() as attempt:
             written, ready = attempt / "rows", attempt / "ready"
             written.mkdir()
             (written / NOTE).touch()
-            self._save(within("in-write", rows, first.destination), str(written))
+            self._save(reach_within("in-write", frame, first.destination), str(written))
             try:
                 written.rename(ready)
                 if not (ready / NOTE).exists():
                     raise FileNotFoundError(ready / NOTE)
-                found = self._counted(spark, ready, rows.schema)
+                found = self._count_written(spark, ready, frame.schema)
                 if found.rows:
-                    (ready / NOTE).write_text(json.dumps(_note(labels, found)), encoding="utf-8")
-                    folders.publish(ready, _name(labels, self._held.claims.get(first.key, 0)))
-            except (FileNotFoundError, Taken) as error:
+                    (ready / NOTE).write_text(json.dumps(_make_note(labels, found)), encoding="utf-8")
+                    folders.publish(ready, _name_folder(labels, self._claims.get(first.key, 0)))
+            except (FileNotFoundError, NameTaken) as error:
                 raise DestinationError(
-                    f"Batch {first.batch.number} of lane {first.batch.lane} was not written to {folders.root}: another "
-                    "run has fenced this one or claimed the batch, or it is there already.",
-                    hint="Nothing of it was published. Look who else carries this pipeline.",
+                    f"Batch {first.batch.number} of lane {first.batch.lane} was not written to {folders.root}: "
+                    "another run has fenced this one or claimed the batch, or the batch is there already.",
+                    hint="No row of it was published. Find the other run of this pipeline:  wherry status FILE",
                 ) from error
         return found
 
@@ -163,94 +240,92 @@ class Files(Destination):
         if folders.id != identity.id:
             raise Unsure(
                 f"{label.destination} cannot say whether it has batch {label.batch.number} of lane "
-                f"{label.batch.lane}: {folders.root} is gone, or another folder has taken its place.",
-                hint='Look whether its rows are there, and say so:  wherry run FILE --assume delivered --reason "…"  '
-                'or  wherry run FILE --assume missing --reason "…"',
+                f"{label.batch.lane}: {folders.root} is missing or was replaced.",
+                hint='Look for its rows there. Then run  wherry run FILE --assume delivered --reason "…"  or  wherry '
+                'run FILE --assume missing --reason "…"',
             )
-        found = _found(folders, label)
+        found = _find_note(folders, label)
         if found is not None:
             return found
         claims = 0
-        while not folders.claim(_name([label], claims), _note([label], None)):
+        while not folders.claim(_name_folder([label], claims), _make_note([label], None)):
             claims += 1
-        self._held.claims[label.key] = claims + 1
-        reached("after-claim", label.destination)
-        return _found(folders, label)
-
-    def account(self, spark: Callable[[], SparkSession], pipeline: str) -> Account | None:
-        return None if self._folders is None else account(self._folders)
+        self._claims[label.key] = claims + 1
+        reach("after-claim", label.destination)
+        return _find_note(folders, label)
 
     def fence(self, spark: SparkSession, token: str) -> None:
         if self._folders is not None:
             self._folders.fence(token)
 
     @property
-    def _folders(self) -> Folders | None:
-        return None if self.folder is None else Folders(self.folder)
+    def _folders(self) -> BatchFolders | None:
+        return None if self.destination.folder is None else BatchFolders(self.destination.folder)
 
     def _save(self, rows: DataFrame, target: str) -> None:
-        if self.files_per_batch is not None:
-            rows = rows.coalesce(self.files_per_batch)
-        mode = "overwrite" if self.folder is None else "append"
-        options = {**_DEFAULTS[self.format], **self.options, **_MARK}
-        rows.write.format(self.format).options(**options).partitionBy(*self.partition_by).mode(mode).save(target)
+        files = self.destination
+        if files.files_per_batch is not None:
+            rows = rows.coalesce(files.files_per_batch)
+        mode = "overwrite" if files.folder is None else "append"
+        options = {**_DEFAULTS[files.format], **files.options, **_MARK}
+        rows.write.format(files.format).options(**options).partitionBy(*files.partition_by).mode(mode).save(target)
 
-    def _counted(self, spark: SparkSession, ready: Path, schema: StructType) -> Written:
+    def _count_written(self, spark: SparkSession, ready: Path, schema: StructType) -> Written:
         """What lies in the folder, by the files themselves: neither Spark's word nor ours."""
         if not (ready / "_SUCCESS").exists():
             raise DestinationError(
-                f"Spark does not write to the disk of this machine, on which {self.place} lies.",
-                hint="Use a path that both have, or the URL of a store.",
+                f"Spark does not write to this machine's disk, and {self.destination.place} is on it.",
+                hint="Use a path that both share, or the URL of a store.",
             )
         files = [file for file in ready.rglob("*") if file.is_file() and not file.name.startswith(("_", "."))]
-        if self.format == "parquet":
+        if self.destination.format == "parquet":
             from pyarrow import parquet
 
             rows = sum(parquet.read_metadata(file).num_rows for file in files)
         else:
-            rows = self._rows_in(spark, str(ready), schema) if files else 0
+            rows = self._count_rows(spark, str(ready), schema) if files else 0
         return Written(rows=rows, bytes=sum(file.stat().st_size for file in files))
 
-    def _rows_in(self, spark: SparkSession, target: str, schema: StructType) -> int:
+    def _count_rows(self, spark: SparkSession, target: str, schema: StructType) -> int:
         """The rows that a reader finds; a line of JSON is one, and a row of CSV may have several lines."""
-        if self.format == "json":
+        if self.destination.format == "json":
             return spark.read.option("recursiveFileLookup", "true").text(target).count()
-        options = {**_DEFAULTS[self.format], **self.options, "multiLine": "true"}
-        return spark.read.schema(schema).options(**options).format(self.format).load(target).count()
+        options = {**_DEFAULTS[self.destination.format], **self.destination.options, "multiLine": "true"}
+        return spark.read.schema(schema).options(**options).format(self.destination.format).load(target).count()
 
     def _check(self, schema: StructType) -> None:
         """Raises `Misfit` when a column has a name that is taken, or one to partition by is none."""
         names = [name.lower() for name in schema.names]
         problems = [
-            f"{name}: is the name of a folder here; with rename give the column another one"
+            f"{name}: Wherry uses this name for folders here; rename the column with the stage rename"
             for name in schema.names
             if name.lower() in _OWN
         ]
-        for name in self.partition_by:
+        for name in self.destination.partition_by:
             if name.lower() not in names:
                 near = difflib.get_close_matches(name.lower(), names, n=1)
                 meant = f"did you mean '{near[0]}'?" if near else f"there are: {', '.join(schema.names)}"
                 problems.append(f"partition_by: there is no column '{name}'; {meant}")
-        if self.format == "csv" and len(names) == 1 and not self.options.get("nullValue"):
+        if self.destination.format == "csv" and len(names) == 1 and not self.destination.options.get("nullValue"):
             problems.append(
-                f"{schema.names[0]}: a NULL would be an empty line, which readers of CSV pass over; "
-                "options: {nullValue: …}"
+                f"{schema.names[0]}: a NULL would be an empty line, and CSV readers skip empty lines; set options: "
+                "{nullValue: …}"
             )
         if problems:
-            raise Misfit("\n  ".join([f"The rows do not fit the folder {self.place}:", *problems]))
+            raise Misfit("\n  ".join([f"The rows do not fit the folder {self.destination.place}:", *problems]))
 
     def _try(self, spark: SparkSession, schema: StructType) -> None:
         """Write no rows, to hear what Spark says of the types, the names and the options."""
-        folders = self._folders
-        with nullcontext() if folders is None else folders.attempt() as attempt:
+        folders, place = self._folders, self.destination.place
+        with nullcontext() if folders is None else folders.open_attempt() as attempt:
             try:
-                self._save(spark.createDataFrame([], schema), str(attempt or f"{self.place.rstrip('/')}/_trial"))
-            except Exception as error:
+                self._save(spark.createDataFrame([], schema), str(attempt or f"{place.rstrip('/')}/_trial"))
+            except list_spark_errors() as error:
                 said = str(error).splitlines()[0]
-                raise Misfit(f"The rows cannot be written to {self.place} as {self.format}: {said}") from error
+                raise Misfit(f"The rows cannot be written to {place} as {self.destination.format}: {said}") from error
 
 
-def _name(labels: Sequence[Label], claims: int = 0) -> str:
+def _name_folder(labels: Sequence[Label], claims: int = 0) -> str:
     """What a batch's folder is called; another name each time that somebody claimed it, for only the last one to
     claim it knows the last name."""
     batch = labels[0].batch
@@ -263,15 +338,15 @@ def _digest(label: Label) -> str:
     return hashlib.sha256(label.key.encode()).hexdigest()[:16]
 
 
-def _found(folders: Folders, label: Label) -> Written | None:
-    for note in folders.notes(f"_lane=*/_batch=*{_digest(label)}*"):
+def _find_note(folders: BatchFolders, label: Label) -> Written | None:
+    for note in folders.list_notes(f"_lane=*/_batch=*{_digest(label)}*"):
         if note["rows"] is not None:
             alone = len(note["keys"]) == 1
             return Written(rows=note["rows"] if alone else None, bytes=note["bytes"] if alone else None)
     return None
 
 
-def _note(labels: Sequence[Label], found: Written | None) -> Mapping[str, JSON]:
+def _make_note(labels: Sequence[Label], found: Written | None) -> NoteBody:
     """What lies beside a batch's rows; without rows it says that somebody claimed it and the folder stays empty."""
     batch = labels[0].batch
     return {
@@ -279,6 +354,126 @@ def _note(labels: Sequence[Label], found: Written | None) -> Mapping[str, JSON]:
         "pipeline": batch.pipeline,
         "lane": batch.lane,
         "number": batch.number,
-        "rows": found and found.rows,
-        "bytes": found and found.bytes,
+        "rows": found.rows if found else None,
+        "bytes": found.bytes if found else None,
     }
+
+
+NOTE = "_wherry.json"
+"""What stands beside a batch's rows: its labels and how many rows they are. Readers pass over such names."""
+_WRITING = "_writing"
+
+
+class NameTaken(Exception):
+    """The name is taken: a batch was published there, or somebody claimed it."""
+
+
+class NoteBody(TypedDict, total=False):
+    """The note beside a batch's rows; for the folder itself its id."""
+
+    id: str
+    keys: Sequence[str]
+    pipeline: str
+    lane: str
+    number: int
+    rows: int | None
+    bytes: int | None
+
+
+@dataclass(frozen=True)
+class BatchFolders:
+    """A folder in which batches are published."""
+
+    root: Path
+
+    def make(self) -> str:
+        """Make it if it is missing, and give the id that it has from then on."""
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            with self.open_attempt() as attempt:
+                self._probe(attempt)
+                new = attempt / "id"
+                new.write_text(json.dumps({"id": uuid.uuid4().hex}), encoding="utf-8")
+                with contextlib.suppress(FileExistsError):
+                    os.link(new, self.root / NOTE)
+        except OSError as error:
+            raise DestinationError(f"The folder cannot be written: {self.root} ({error.strerror}).") from error
+        return self.id
+
+    @property
+    def id(self) -> str:
+        """The folder's id; nothing if it is missing, or was never created."""
+        note = _read_note(self.root / NOTE)
+        return "" if note is None else str(note["id"])
+
+    @contextlib.contextmanager
+    def open_attempt(self) -> Iterator[Path]:
+        """An empty folder for one attempt, which readers do not see and which is gone afterwards."""
+        attempt = self.root / _WRITING / uuid.uuid4().hex
+        attempt.mkdir(parents=True)
+        try:
+            yield attempt
+        finally:
+            shutil.rmtree(attempt, ignore_errors=True)
+
+    def publish(self, rows: Path, name: str) -> None:
+        """Make a folder within an attempt the one of this name. Raises `NameTaken`; or `FileNotFoundError` when a fence
+        came between."""
+        target = self.root / name
+        target.parent.mkdir(exist_ok=True)
+        _rename(rows, target)
+
+    def claim(self, name: str, note: NoteBody) -> bool:
+        """Take a name for a folder that stays empty but for a note; whether the name was free."""
+        with self.open_attempt() as attempt:
+            void = attempt / "void"
+            void.mkdir()
+            (void / NOTE).write_text(json.dumps(note), encoding="utf-8")
+            try:
+                self.publish(void, name)
+            except NameTaken:
+                return False
+        return True
+
+    def list_notes(self, pattern: str) -> Iterator[NoteBody]:
+        """The notes in all folders whose names are like this."""
+        for folder in self.root.glob(pattern):
+            note = _read_note(folder / NOTE)
+            if note is not None:
+                yield note
+
+    def fence(self, token: str) -> None:
+        """Every attempt that was begun before this cannot be published any more."""
+        fenced = self.root / f"_fenced-{token}"
+        with contextlib.suppress(FileNotFoundError):
+            (self.root / _WRITING).rename(fenced)
+        shutil.rmtree(fenced, ignore_errors=True)
+
+    def _probe(self, attempt: Path) -> None:
+        """Raises unless two folders that hold something are kept apart here."""
+        for name in ("one", "other"):
+            (attempt / name).mkdir()
+            (attempt / name / NOTE).touch()
+        with contextlib.suppress(NameTaken):
+            _rename(attempt / "one", attempt / "other")
+            raise DestinationError(
+                f"The disk of {self.root} lets a folder replace another full folder, so Wherry cannot keep two "
+                "writers apart.",
+                hint="Choose a path on another disk.",
+            )
+
+
+def _rename(source: Path, target: Path) -> None:
+    try:
+        source.rename(target)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        raise NameTaken(str(target)) from error
+
+
+def _read_note(note: Path) -> NoteBody | None:
+    try:
+        return check_shape(NoteBody, json.loads(note.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return None

@@ -9,27 +9,33 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from destinations.destination import Destination, Label, Written
-from origins.names import quoted
-from origins.payload import payload
+from destinations.destination import Label, StatelessDestination, Written
+from origins.batch_rows import BatchRows
+from origins.nack import encode_payload
+from origins.names import quote_name
 from origins.protection import Protection
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 LOGGER = "wherry.rows"
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Log(Destination):
-    """Writes rows to the logger `wherry.rows`, a line of JSON each."""
+class Log(StatelessDestination):
+    """Writes rows to the logger `wherry.rows`, each as a line of JSON.
 
-    guarantee: ClassVar[str] = "at least once: a log cannot be asked, so the batch that was open is logged again"
+    Example:
+        log: {level: info, limit: 20}
+    """
+
+    guarantee: ClassVar[str] = "at least once: after a crash Wherry logs the open batch again"
 
     level: Literal["debug", "info", "warning", "error"] = "info"
+    """The level of the log lines."""
     limit: int = 100
-    """How many rows of a batch are logged; all of them are counted."""
+    """How many rows of a batch Wherry logs. It counts all of them."""
     protection: Protection = field(default=Protection(), repr=False, metadata={"hidden": True})
 
     def __post_init__(self) -> None:
@@ -45,27 +51,28 @@ class Log(Destination):
     def discreet(self, protection: Protection) -> Log:
         return dataclasses.replace(self, protection=protection)
 
-    def write(self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label]) -> Written:
+    def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
         from pyspark.sql import functions as F
 
-        columns = {name: F.col(quoted(name)) for name in rows.columns}
-        lines = rows.select(payload(columns, rows.schema)).limit(self.limit + 1).collect()
-        count = len(lines) if len(lines) <= self.limit else rows.count()
+        frame = rows.frame()
+        columns = {name: F.col(quote_name(name)) for name in frame.columns}
+        lines = frame.select(encode_payload(columns, frame.schema)).limit(self.limit + 1).collect()
+        count = len(lines) if len(lines) <= self.limit else frame.count()
         level, logger = _LEVELS[self.level], logging.getLogger(LOGGER)
         for (line,) in lines[: self.limit]:
-            logger.log(level, "%s", self._shown(line))
+            logger.log(level, "%s", self._mask_line(line))
         if count > self.limit:
             batches = ", ".join(f"batch {label.batch.number} of lane {label.batch.lane}" for label in labels)
-            logger.log(level, "%d more rows of %s are not shown", count - self.limit, batches)
+            logger.log(level, "%d more rows of %s are not logged", count - self.limit, batches)
         return Written(rows=count)
 
-    def _shown(self, line: str) -> str:
+    def _mask_line(self, line: str) -> str:
         if not self.protection:
             return line
         row = json.loads(line)
         if "row_schema" not in row:
-            return json.dumps(self.protection.row(row), ensure_ascii=False)
+            return json.dumps(self.protection.mask_row(row), ensure_ascii=False)
         texts = {name: row[name] for name in ("row", "original") if row.get(name) is not None}
-        nack = self.protection.nack({**row, **{name: json.loads(text) for name, text in texts.items()}})
+        nack = self.protection.mask_nack({**row, **{name: json.loads(text) for name, text in texts.items()}})
         kept = {name: json.dumps(nack[name], ensure_ascii=False) for name in texts}
         return json.dumps({**nack, **kept}, ensure_ascii=False)

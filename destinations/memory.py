@@ -5,58 +5,62 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from destinations.destination import Destination, DestinationError, Identity, Label, Written
-from origins.batch import JSON
+from destinations.destination import DestinationError, Identity, Label, StatelessDestination, Written
+from origins.batch_rows import BatchRows
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)
-class _Commit:
+class _MemoryCommit:
     keys: frozenset[str]
-    rows: Sequence[Mapping[str, JSON]]
+    rows: Sequence[Mapping[str, Any]]
 
 
 @dataclass
-class _Kept:
+class _KeptRows:
     """What one instance holds; changed under its lock only."""
 
-    commits: list[_Commit] = field(default_factory=list)
+    commits: list[_MemoryCommit] = field(default_factory=list)
     fence: str = ""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Memory(Destination):
-    """Keeps rows in the instance, for tests of pipelines. It behaves as a table does, fence included."""
+class Memory(StatelessDestination):
+    """Keeps rows in memory, for tests of pipelines. It keeps the same promises as a table, until the process ends.
+
+    Example:
+        memory: {}
+    """
 
     remembers: ClassVar[bool] = True
-    guarantee: ClassVar[str] = "effectively once, as long as this process lives: rows and labels are kept together"
+    guarantee: ClassVar[str] = "effectively once, while this process lives: rows and labels are kept together"
 
-    _kept: _Kept = field(default_factory=_Kept, init=False, repr=False, compare=False)
+    _kept: _KeptRows = field(default_factory=_KeptRows, init=False, repr=False, compare=False)
 
     @property
     def place(self) -> str:
         return "memory"
 
     @property
-    def rows(self) -> list[Mapping[str, JSON]]:
+    def rows(self) -> list[Mapping[str, Any]]:
         """Every row that was written, in the order of the writes; structs are mappings as well."""
         with self._kept.lock:
             return [row for commit in self._kept.commits for row in commit.rows]
 
-    def write(self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label]) -> Written:
+    def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
         fence = self._kept.fence
-        collected = [row.asDict(recursive=True) for row in rows.collect()]
+        collected = [row.asDict(recursive=True) for row in rows.frame().collect()]
         with self._kept.lock:
             if self._kept.fence != fence:
                 raise DestinationError("A write that began before the fence does not land.")
             if not collected:
                 return Written(rows=0)
-            self._kept.commits.append(_Commit(frozenset(label.key for label in labels), collected))
+            self._kept.commits.append(_MemoryCommit(frozenset(label.key for label in labels), collected))
             return Written(rows=len(collected), version=len(self._kept.commits))
 
     def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:

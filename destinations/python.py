@@ -7,27 +7,32 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from destinations.destination import Destination, DestinationError, Identity, Label, Written
-from origins.functions import check_function, function_of, short_name
-from stages.answer import as_text, shown
+from destinations.destination import DestinationError, Identity, Label, StatelessDestination, Written
+from origins.batch_rows import BatchRows
+from origins.functions import check_function, load_function, short_name
+from stages.python_call import as_text, show_value
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
 
 @dataclass(frozen=True, kw_only=True)
-class Python(Destination):
-    """Gives each batch to a Python function: its rows as a DataFrame, and its label."""
+class Python(StatelessDestination):
+    """Passes each batch to a Python function: its rows as a DataFrame, and its label.
+
+    Example:
+        python: "load:write"
+    """
 
     guarantee: ClassVar[str] = (
-        "at least once: a function cannot be asked, so it gets the batch that was open again, under the same label"
+        "at least once: after a crash the function gets the open batch again, under the same label"
     )
     again: ClassVar[str] = "is given the rows again"
 
     function: str | Callable[..., Any] = field(kw_only=False, metadata={"path": True, "like": "load:write"})
-    """`module:function`: of a file beside the definition, or of a module that is installed. It returns how many rows
-    it has written; or nothing, and then all are counted."""
+    """The function as `module:function`, in a file beside the definition or in an installed module. It returns how many
+    rows it wrote. If it returns nothing, all rows count as written."""
 
     def __post_init__(self) -> None:
         check_function("function", self.function)
@@ -36,30 +41,32 @@ class Python(Destination):
     def place(self) -> str:
         return short_name(self.function)
 
-    def open(self, spark: SparkSession, schema: StructType | None) -> Identity:
-        function_of(self.function)
-        return super().open(spark, schema)
+    def ensure_place(self, spark: SparkSession, schema: StructType | None) -> Identity:
+        load_function(self.function)
+        return super().ensure_place(spark, schema)
 
-    def write(self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label]) -> Written:
-        (label,) = labels
-        function = function_of(self.function)
+    def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
+        (label,), frame = labels, rows.frame()
+        function = load_function(self.function)
         try:
-            said: Any = function(rows, label)
+            said: Any = function(frame, label)
         except (Exception, SystemExit, KeyboardInterrupt) as error:
-            raise self._failed(label, f"raised {type(error).__name__}: {as_text(error)}") from error
+            raise self._failure(label, f"raised {type(error).__name__}: {as_text(error)}") from error
         if said is None:
-            return Written(rows=rows.count())
+            return Written(rows=frame.count())
         try:
             count = operator.index(said)
         except TypeError:
             count = -1
         if count < 0 or isinstance(said, bool):
-            raise self._failed(label, f"returned {shown(said)}; expected how many rows it has written, or nothing")
+            raise self._failure(
+                label, f"returned {show_value(said)}; expected the number of rows that it has written, or nothing"
+            )
         return Written(rows=count)
 
-    def _failed(self, label: Label, why: str) -> DestinationError:
+    def _failure(self, label: Label, why: str) -> DestinationError:
         batch = label.batch
         return DestinationError(
             f"{self.place}, given batch {batch.number} of lane {batch.lane}, {why}",
-            hint=f"It gets the same rows again, under the same label ({label.key}).",
+            hint=f"The function gets the same rows again, under the same label ({label.key}).",
         )

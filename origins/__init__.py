@@ -1,8 +1,37 @@
 """Origins: where rows come from. `origin.py` is the contract, every other kind is a file of its own."""
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from origins.batch import Batch, Limits, Span
+    from origins.batch_rows import BatchRows, FrameRows
+    from origins.conformance import OriginConformance
+    from origins.delta import Delta
+    from origins.errors import OriginError, WherryError
+    from origins.files.files import Files
+    from origins.generate import Generate
+    from origins.memory import Crash, End, Memory, Pause
+    from origins.origin import PLACE, Backlog, Origin, Progress
+else:
+
+    def __getattr__(name):
+        from origins.lazy import load_export
+
+        return load_export(__name__, name)
+
+    def __dir__():
+        return sorted({*globals(), *__all__})
+
+
+__all__ = ["Delta", "Files", "Generate", "Memory"]
+__all__ += ["Crash", "End", "Pause"]
+__all__ += ["PLACE", "Backlog", "Batch", "BatchRows", "FrameRows", "Limits", "Origin", "OriginConformance"]
+__all__ += ["OriginError", "Progress"]
+__all__ += ["Span", "WherryError"]
+
 KINDS = {
     "delta": "origins.delta:Delta",
-    "files": "origins.files:Files",
+    "files": "origins.files.files:Files",
     "generate": "origins.generate:Generate",
     "memory": "origins.memory:Memory",
 }

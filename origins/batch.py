@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeAlias
 
-JSON: TypeAlias = Any
+Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 """A value that `json.dumps` takes. An offset is one, and only its origin understands it."""
+JSON: TypeAlias = Any
+"""A part of a document that a command prints, whose shape the documentation of the command gives."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,16 +26,16 @@ class Limits:
 class Span:
     """What an origin planned as a lane's next batch. All that is needed to read exactly these rows again."""
 
-    start: JSON
+    start: Json
     """The offset before the first row, exclusive; None at the lane's beginning."""
-    end: JSON
+    end: Json
     """The offset of the last row, inclusive."""
-    parts: tuple[JSON, ...] = ()
+    parts: tuple[Json, ...] = ()
     """What the rows are read from, in the order of their rows (files with size and time); kept in the ledger."""
     label: str = ""
     """The span as a person would name it."""
     full: bool = field(default=True, compare=False)
-    """Whether it is as it will stay; one that no limit closed may grow while a run that goes on waits for more."""
+    """Whether the batch is complete; without a limit it may grow while the run waits for more."""
     bytes: int | None = field(default=None, compare=False)
     """About how many bytes its rows are, once nothing of them is packed; None where that is not known."""
 

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from origins.batch import JSON, Batch, Limits, Span
+from origins.batch import Batch, Json, Limits, Span
 from origins.errors import OriginError
+from origins.files.parquet_in_process import read_pieces
 from origins.nack import REFUSED
-from origins.names import quoted
+from origins.names import quote_name
 from origins.origin import BATCH, PLACE, Origin, Progress
-from origins.parquet_here import pieces
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -46,22 +46,25 @@ class OriginConformance(ABC):
         return
 
     def spoil(self, batch: Batch) -> None:
-        """Change what the batch is read from. Asked only of origins that say `foresees`."""
+        """Change what the batch is read from. Asked only of origins that have a `check`."""
         raise NotImplementedError
 
     def test_batches_hold_every_row_once_whatever_their_limits(self, spark: SparkSession) -> None:
         """The same rows are carried by one large batch and by many small ones, none left out and none twice."""
-        whole, *others = [self._rows(spark, limits) for limits in self.limits()]
+        whole, *others = [
+            [row for batch in self._plan_batches(spark, self.origin(), limits) for row in self._read_rows(spark, batch)]
+            for limits in self.limits()
+        ]
         assert whole
         assert all(Counter(rows) == Counter(whole) for rows in others)
 
     def test_narrow_limits_make_at_least_three_batches_and_are_kept(self, spark: SparkSession) -> None:
         """A batch has no more rows than it may; and without small batches nothing here is tried."""
-        planned = {limits: list(self._planned(spark, self.origin(), limits)) for limits in self.limits()}
+        planned = {limits: list(self._plan_batches(spark, self.origin(), limits)) for limits in self.limits()}
         assert max(map(len, planned.values())) >= 3
         if "rows" in self.origin().binds:
             bounded = [(batch, limits.rows) for limits, batches in planned.items() for batch in batches if limits.rows]
-            assert all(len(self._read(spark, batch)) <= rows for batch, rows in bounded)
+            assert all(len(self._read_rows(spark, batch)) <= rows for batch, rows in bounded)
 
     def test_all_that_waits_is_one_batch_where_that_is_promised(self, spark: SparkSession) -> None:
         """Without limits an origin that says so of itself with `batch: whole` gives each lane one batch."""
@@ -77,41 +80,51 @@ class OriginConformance(ABC):
     def test_a_batch_reads_the_same_again(self, spark: SparkSession) -> None:
         """Now or after a crash, by the object that planned it or by another."""
         origin = self.origin()
-        for batch in self._planned(spark, origin, self.limits()[-1]):
-            first = Counter(map(str, origin.fetch(spark, batch).collect()))
-            assert Counter(map(str, origin.fetch(spark, batch).collect())) == first
-            assert Counter(map(str, self.origin().fetch(spark, batch).collect())) == first
+        for batch in self._plan_batches(spark, origin, self.limits()[-1]):
+            first = Counter(map(str, origin.fetch(spark, [batch]).frame().collect()))
+            assert Counter(map(str, origin.fetch(spark, [batch]).frame().collect())) == first
+            assert Counter(map(str, self.origin().fetch(spark, [batch]).frame().collect())) == first
 
     def test_several_batches_at_once_are_the_same_batches(self, spark: SparkSession) -> None:
         """An origin that fetches them in one frame says of each row which batch it is of."""
         origin = self.origin()
-        batches = list(self._planned(spark, origin, self.limits()[-1]))
-        frame = origin.fetch_several(spark, batches)
-        if frame is None:
+        batches = list(self._plan_batches(spark, origin, self.limits()[-1]))
+        if not origin.joins(batches):
             return
-        alone = [_content(origin.fetch(spark, batch, places=True)) for batch in batches]
-        assert [_content(frame.where(f"{BATCH} = {at}")) for at in range(len(batches))] == alone
-        assert _content(frame) == sum(alone, Counter())
+        frame = origin.fetch(spark, batches).frame()
+        alone = [_count_values(origin.fetch(spark, [batch], places=True).frame()) for batch in batches]
+        assert [_count_values(frame.where(f"{BATCH} = {at}")) for at in range(len(batches))] == alone
+        assert _count_values(frame) == sum(alone, Counter())
 
     def test_rows_that_it_has_counted_are_those_that_it_reads(self, spark: SparkSession) -> None:
         """An origin that knows how many rows a batch has reads as many."""
         origin = self.origin()
-        for batch in self._planned(spark, origin, self.limits()[-1]):
-            assert origin.count(batch) in (None, origin.fetch(spark, batch).count())
+        for batch in self._plan_batches(spark, origin, self.limits()[-1]):
+            rows = origin.fetch(spark, [batch])
+            assert rows.count() in (None, rows.frame().count())
+
+    def test_rows_that_are_read_in_this_process_are_those_that_spark_reads(self, spark: SparkSession) -> None:
+        """With the same types in Arrow."""
+        origin = self.origin()
+        for batch in self._plan_batches(spark, origin, self.limits()[-1]):
+            table = origin.fetch(spark, [batch]).table()
+            found = origin.fetch(spark, [batch]).frame().drop(REFUSED).toArrow()
+            assert table is None or table.schema.equals(found.schema)
+            assert table is None or Counter(map(str, table.to_pylist())) == Counter(map(str, found.to_pylist()))
 
     def test_files_that_are_copied_hold_the_rows_that_it_reads(self, spark: SparkSession) -> None:
-        """In their places, where it says that the rows lie in files of this machine as they are."""
+        """In their places, if it says that the rows are in files of this machine as they are."""
         origin = self.origin()
-        for batch in self._planned(spark, origin, self.limits()[-1]):
-            files = origin.files_here(spark, batch)
+        for batch in self._plan_batches(spark, origin, self.limits()[-1]):
+            files = origin.fetch(spark, [batch]).files() or {}
             schema = StructType.fromJson(json.loads(batch.schema))
-            fetched = origin.fetch(spark, batch, places=True).select(PLACE, *map(quoted, schema.names))
+            fetched = origin.fetch(spark, [batch], places=True).frame().select(PLACE, *map(quote_name, schema.names))
             rows = fetched.toArrow().to_pylist() if files else []
             there = {(*row.pop(PLACE).values(), repr(row)) for row in rows}
             here = {
                 (part, 0, number, repr(row))
                 for part, file in files.items()
-                for number, row in enumerate(pa.concat_tables(pieces(file, schema, [])).to_pylist())
+                for number, row in enumerate(pa.concat_tables(read_pieces(file, schema, [])).to_pylist())
             }
             assert here == there
 
@@ -125,8 +138,8 @@ class OriginConformance(ABC):
                 continue
             body = json.loads(json.dumps([span.start, span.end, list(span.parts)]))
             again = Span(start=body[0], end=body[1], parts=tuple(body[2]), label=span.label)
-            one, other = (_batch(lane, each, schema) for each in (span, again))
-            assert self._read(spark, one) == self._read(spark, other)
+            one, other = (_make_batch(lane, each, schema) for each in (span, again))
+            assert self._read_rows(spark, one) == self._read_rows(spark, other)
             assert _end(backlog.take(lane, again.end, limits)) == _end(backlog.take(lane, span.end, limits))
 
     def test_planning_leaves_no_trace(self, spark: SparkSession) -> None:
@@ -136,36 +149,39 @@ class OriginConformance(ABC):
             assert backlog.take(lane, None, limits) == backlog.take(lane, None, limits)
 
     def test_the_next_run_goes_on_behind_what_was_carried(self, spark: SparkSession) -> None:
-        """An origin that is told what was carried gives the rest, and nothing when all of it was."""
+        """An origin that knows what was carried gives the rest, or nothing after all of it."""
         limits = self.limits()[-1]
-        batches = list(self._planned(spark, self.origin(), limits))
+        batches = list(self._plan_batches(spark, self.origin(), limits))
         for carried in (batches[:1], batches):
-            progress = _progress(carried)
+            progress = Progress(
+                offsets={batch.lane: batch.span.end for batch in carried},
+                parts=[part for batch in carried for part in batch.span.parts],
+            )
             rest = [
                 row
-                for batch in self._planned(spark, self.origin(), limits, progress)
-                for row in self._read(spark, batch)
+                for batch in self._plan_batches(spark, self.origin(), limits, progress)
+                for row in self._read_rows(spark, batch)
             ]
-            expected = [row for batch in batches[len(carried) :] for row in self._read(spark, batch)]
+            expected = [row for batch in batches[len(carried) :] for row in self._read_rows(spark, batch)]
             assert Counter(rest) == Counter(expected)
 
     def test_a_planned_batch_does_not_grow(self, spark: SparkSession) -> None:
         """What arrives after the plan belongs to a later batch."""
-        batches = list(self._planned(spark, self.origin(), self.limits()[0]))
-        before = [self._read(spark, batch) for batch in batches]
+        batches = list(self._plan_batches(spark, self.origin(), self.limits()[0]))
+        before = [self._read_rows(spark, batch) for batch in batches]
         self.more()
-        assert [self._read(spark, batch) for batch in batches] == before
+        assert [self._read_rows(spark, batch) for batch in batches] == before
 
     def test_a_batch_that_was_fetched_early_is_checked_in_time(self, spark: SparkSession) -> None:
         """Its rows are those that it has in its turn, and what has changed since is an error."""
         origin = self.origin()
-        if not origin.foresees:
+        if not origin.checks:
             return
-        first, second, *_ = self._planned(spark, origin, self.limits()[-1])
-        early = origin.fetch(spark, second, places=True)
-        assert self._read(spark, first)
+        first, second, *_ = self._plan_batches(spark, origin, self.limits()[-1])
+        early = origin.fetch(spark, [second], places=True).frame()
+        assert self._read_rows(spark, first)
         origin.check(spark, second)
-        late = origin.fetch(spark, second, places=True)
+        late = origin.fetch(spark, [second], places=True).frame()
         assert Counter(map(str, early.collect())) == Counter(map(str, late.collect()))
         self.spoil(second)
         try:
@@ -176,10 +192,10 @@ class OriginConformance(ABC):
 
     def test_rows_have_the_columns_that_were_pinned(self, spark: SparkSession) -> None:
         """Those of the batch's schema, in its order and with its types; beside them only what was asked for."""
-        batch = next(self._planned(spark, self.origin(), Limits()))
+        batch = next(self._plan_batches(spark, self.origin(), Limits()))
         pinned = [(field["name"], field["type"]) for field in json.loads(batch.schema)["fields"]]
         for places, beside in ((False, set()), (True, {PLACE})):
-            fields = json.loads(self.origin().fetch(spark, batch, places=places).schema.json())["fields"]
+            fields = json.loads(self.origin().fetch(spark, [batch], places=places).frame().schema.json())["fields"]
             assert [
                 (field["name"], field["type"]) for field in fields if field["name"] not in (PLACE, REFUSED)
             ] == pinned
@@ -188,9 +204,9 @@ class OriginConformance(ABC):
     def test_every_row_has_a_place_of_its_own(self, spark: SparkSession) -> None:
         """In one of the batch's parts; in a block rows have consecutive numbers."""
         first, *_, last = self.limits()
-        batches = [*self._planned(spark, self.origin(), first), *self._planned(spark, self.origin(), last)]
+        batches = [*self._plan_batches(spark, self.origin(), first), *self._plan_batches(spark, self.origin(), last)]
         for batch in batches:
-            places = [row[PLACE] for row in self.origin().fetch(spark, batch, places=True).collect()]
+            places = [row[PLACE] for row in self.origin().fetch(spark, [batch], places=True).frame().collect()]
             blocks: dict[tuple[str, int], list[int]] = {}
             for place in places:
                 blocks.setdefault((place.part, place.block), []).append(place.row)
@@ -202,8 +218,8 @@ class OriginConformance(ABC):
         orders = []
         for limits in self.limits():
             lanes: dict[str, list[str]] = {}
-            for batch in self._planned(spark, self.origin(), limits):
-                lanes.setdefault(batch.lane, []).extend(self._read(spark, batch))
+            for batch in self._plan_batches(spark, self.origin(), limits):
+                lanes.setdefault(batch.lane, []).extend(self._read_rows(spark, batch))
             orders.append(lanes)
         for lane, whole in orders[0].items():
             for rows in (order[lane] for order in orders[1:]):
@@ -211,17 +227,17 @@ class OriginConformance(ABC):
 
     def test_being_told_twice_is_being_told_once(self, spark: SparkSession) -> None:
         """That a batch is committed may come again after a crash, and to another object."""
-        batches = list(self._planned(spark, self.origin(), self.limits()[-1]))
+        batches = list(self._plan_batches(spark, self.origin(), self.limits()[-1]))
         for _ in range(2):
             self.origin().committed(spark, batches[0])
-        assert any(self._read(spark, batch) for batch in batches[1:])
+        assert any(self._read_rows(spark, batch) for batch in batches[1:])
 
     def _schema(self, spark: SparkSession, origin: Origin) -> str:
         schema = origin.columns(spark, origin.survey(spark, Progress()))
         assert schema is not None
-        return origin.completed(schema)
+        return origin.complete_schema(schema)
 
-    def _planned(
+    def _plan_batches(
         self, spark: SparkSession, origin: Origin, limits: Limits, progress: Progress | None = None
     ) -> Iterator[Batch]:
         """All batches that wait, lane by lane."""
@@ -233,13 +249,10 @@ class OriginConformance(ABC):
                 span = backlog.take(lane, start, limits)
                 if span is None:
                     break
-                yield _batch(lane, span, schema, number)
+                yield _make_batch(lane, span, schema, number)
                 start = span.end
 
-    def _rows(self, spark: SparkSession, limits: Limits) -> list[str]:
-        return [row for batch in self._planned(spark, self.origin(), limits) for row in self._read(spark, batch)]
-
-    def _read(self, spark: SparkSession, batch: Batch) -> list[str]:
+    def _read_rows(self, spark: SparkSession, batch: Batch) -> list[str]:
         """The rows of a batch as text, in the order of their places."""
         origin = self.origin()
         order = {part: index for index, part in enumerate(origin.parts(batch))}
@@ -247,17 +260,17 @@ class OriginConformance(ABC):
         def place(row: Row) -> tuple[int, int, int]:
             return order.get(row[PLACE].part, len(order)), row[PLACE].block, row[PLACE].row
 
-        rows = sorted(origin.fetch(spark, batch, places=True).collect(), key=place)
+        rows = sorted(origin.fetch(spark, [batch], places=True).frame().collect(), key=place)
         return [str(tuple(value for name, value in row.asDict().items() if name != PLACE)) for row in rows]
 
 
-def _content(frame: DataFrame) -> Counter[str]:
+def _count_values(frame: DataFrame) -> Counter[str]:
     """The values of all rows, and whether each is refused."""
     rows = [row.asDict() for row in frame.drop(BATCH, PLACE).collect()]
     return Counter(str({**row, REFUSED: row.get(REFUSED) is not None}) for row in rows)
 
 
-def _batch(lane: str, span: Span, schema: str, number: int = 1) -> Batch:
+def _make_batch(lane: str, span: Span, schema: str, number: int = 1) -> Batch:
     return Batch(
         pipeline="conformance",
         run="run",
@@ -271,13 +284,5 @@ def _batch(lane: str, span: Span, schema: str, number: int = 1) -> Batch:
     )
 
 
-def _progress(batches: Sequence[Batch]) -> Progress:
-    """What the ledger would say when these batches are settled."""
-    return Progress(
-        offsets={batch.lane: batch.span.end for batch in batches},
-        parts=[part for batch in batches for part in batch.span.parts],
-    )
-
-
-def _end(span: Span | None) -> JSON:
+def _end(span: Span | None) -> Json:
     return None if span is None else span.end

@@ -12,52 +12,52 @@ from typing import Any, TypeAlias, TypeVar
 
 POINTS: Mapping[str, str] = {
     "before-plan": "before a batch's plan is recorded",
-    "after-plan": "after it",
-    "after-prepare": "what becomes of each row is written under the state, and nobody has judged it",
-    "before-prepared": "it is judged, and the decision is not recorded",
+    "after-plan": "after a batch's plan is recorded",
+    "after-prepare": "the outcome of each row is written under the state, and the batch is not decided",
+    "before-prepared": "the batch is decided, and the decision is not recorded",
     "after-prepared": "the decision is recorded, and nothing is delivered",
     "before-write": "before a destination's write",
-    "in-write": "inside it",
-    "after-write": "after it",
+    "in-write": "during a destination's write",
+    "after-write": "after a destination's write",
     "between-writes": "after one destination's write, and before another's",
-    "after-writes": "after the last",
-    "before-dlq": "before the write of the dead letter queue",
-    "after-dlq": "after it",
+    "after-writes": "after the write of the last destination",
+    "before-dlq": "before the write of the DLQ",
+    "after-dlq": "after the write of the DLQ",
     "before-settle": "before the offset is committed",
-    "after-settle": "after it, and before the origin is told",
-    "after-committed": "after the origin was told",
-    "draining": "a stop was asked for, and a batch is in flight",
-    "resting": "a batch waits to be tried again",
-    "lost-lease": "somebody else has taken the pipeline, and a write is about to begin",
-    "after-fence": "a later run has fenced what may be under way",
-    "after-ask": "a destination has answered it whether it has the batch",
-    "after-claim": "a folder has been claimed by asking",
+    "after-settle": "after the offset is committed, and before the origin is notified",
+    "after-committed": "after the origin was notified",
+    "draining": "a stop was requested, and a batch is in flight",
+    "resting": "a batch waits for its next attempt",
+    "lost-lease": "another process has taken over the pipeline, and a write is about to begin",
+    "after-fence": "a later run has fenced the writes of an earlier one",
+    "after-ask": "a destination has answered whether it has the batch",
+    "after-claim": "the question has claimed a folder",
 }
 RECORDED = ("plan", "prepared", "settle")
-"""The kinds of entries before and after which a point lies."""
+"""The kinds of entries with a point before and after them."""
 
 T = TypeVar("T")
 Watcher: TypeAlias = Callable[[str, str, Any], Any]
-"""Is called with the point, with whom it is about, and with the rows that are written there; gives these back."""
+"""Is called with the point, its subject, and the rows that are written there; gives these back."""
 
 _watcher: Watcher | None = None
 
 
-def reached(point: str, of: str = "") -> None:
+def reach(point: str, of: str = "") -> None:
     """This point is reached; `of` is the destination where it is about one."""
     if _watcher is not None:
         _watcher(point, of, None)
 
 
-def within(point: str, rows: T, of: str = "") -> T:
-    """This point lies inside of what is done with these rows; gives the rows to go on with."""
+def reach_within(point: str, rows: T, of: str = "") -> T:
+    """Put this point inside the work on these rows; gives the rows to continue with."""
     if _watcher is None:
         return rows
     given: T = _watcher(point, of, rows)
     return given
 
 
-def recording(when: str, kinds: Iterable[str]) -> None:
+def reach_recording(when: str, kinds: Iterable[str]) -> None:
     """`before` or `after` entries of these kinds are recorded."""
     if _watcher is not None:
         for kind in kinds:
@@ -66,7 +66,7 @@ def recording(when: str, kinds: Iterable[str]) -> None:
 
 
 @contextmanager
-def watched(watcher: Watcher) -> Iterator[None]:
+def watch_points(watcher: Watcher) -> Iterator[None]:
     """In here the watcher is called at each point, by all threads of this process."""
     global _watcher
     before, _watcher = _watcher, watcher

@@ -9,25 +9,38 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from origins.batch import JSON, Batch, Limits, Span
-from origins.delta_rows import rows_of
-from origins.delta_table import Table, bare, whole, with_changes
-from origins.delta_versions import Added, Version, Versions, named
+from origins.batch import Batch, Json, Limits, Span
+from origins.batch_rows import FrameRows
+from origins.delta_table import (
+    DeltaTable,
+    add_change_columns,
+    fetch_rows,
+    read_offset,
+    read_part,
+    read_whole,
+    strip_metadata,
+)
+from origins.delta_versions import AddedFile, Version, VersionLog, describe_versions
 from origins.errors import OriginError
-from origins.names import SCHEME, TABLE, last_of_table, last_part
+from origins.names import SCHEME, TABLE, get_last_part, get_table_name
 from origins.origin import Backlog, Origin, Progress
-from origins.schema import checked
+from origins.schema import check_schema
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, kw_only=True)
 class Delta(Origin):
-    """The rows that were added to a Delta table, version by version; a version is never split over two batches.
+    """Reads the rows that were added to a Delta table, version by version. One batch holds all rows of a version.
 
-    Versions that only write rows anew (OPTIMIZE) or say something about the table bring no rows. One that changed or
-    took rows that were there before is an error, unless `changes` or `on_rewrite` says otherwise.
+    Versions without new rows, such as those of OPTIMIZE, give no rows. A version that changed or deleted rows is an
+    error, unless `changes` or `on_rewrite` says otherwise.
+
+    Example:
+        delta:
+          path: tables/bronze_orders
+          starting_version: latest
     """
 
     binds: ClassVar[frozenset[str]] = frozenset({"rows", "bytes", "files"})
@@ -35,21 +48,22 @@ class Delta(Origin):
     whole_by: ClassVar[str] = "read: whole"
 
     path: str | None = field(default=None, metadata={"path": True})
-    """Where the table lies; relative to the definition."""
+    """The table's folder, relative to the definition; or a URL."""
     table: str | None = field(default=None, metadata={"like": "main.shop.orders"})
-    """Its name in a catalog; this or `path`."""
+    """The table's name in a catalog. Give either this or `path`."""
     tables: Sequence[str] = field(default=(), metadata={"like": "[main.raw.orders, main.raw.items]"})
-    """Several, each a lane with columns of its own, named as the table is."""
+    """Several tables by their names in a catalog. Each is a lane of its own, with its own columns."""
     paths: Sequence[str] = field(default=(), metadata={"path": True, "like": "[raw/orders, raw/items]"})
-    """The same of folders."""
+    """Several tables by their folders. Each is a lane of its own, with its own columns."""
     starting_version: str | int = "beginning"
-    """`beginning`, `latest` (only what is added from now on), or the first version whose rows are read."""
+    """Where the first run begins: `beginning`, `latest` (only rows that are added from now on), or a version."""
     changes: bool = False
-    """The table's change data feed is read: what was inserted, updated and deleted, behind the table as it is first."""
+    """Whether to read the table's change data feed: inserts, updates and deletes. First comes the whole table."""
     preimages: bool = False
-    """With `changes`: rows come as they were before an update, too."""
+    """With `changes`: whether to read each updated row also as it was before the update."""
     on_rewrite: Literal["stop", "snapshot", "ignore_deletes"] = "stop"
-    """Without `changes`, where rows changed or went: an error; the whole table comes again; or deletes are passed."""
+    """Without `changes`, what happens after an update or delete. The choices are an error, the whole table again, or
+    to ignore deletes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,99 +87,101 @@ class Delta(Origin):
         return self.read != "whole"
 
     def lane_names(self) -> tuple[str, ...]:
-        return (*map(last_of_table, self.tables), *map(last_part, self.paths)) or super().lane_names()
+        return (*map(get_table_name, self.tables), *map(get_last_part, self.paths)) or super().lane_names()
 
     def each(self, prefix: str = "") -> Sequence[Origin]:
         if not self.tables and not self.paths:
             return (self,)
         places = [*({"table": table} for table in self.tables), *({"path": path} for path in self.paths)]
-        return [self._alone(prefix, lane, **place) for lane, place in zip(self.lane_names(), places, strict=True)]
+        return [self._select_lane(prefix, lane, **place) for lane, place in zip(self.lane_names(), places, strict=True)]
 
-    def _alone(self, prefix: str, lane: str, *, table: str | None = None, path: str | None = None) -> Delta:
+    def _select_lane(self, prefix: str, lane: str, *, table: str | None = None, path: str | None = None) -> Delta:
         """The same for one of its tables."""
-        only = replace(self, table=table, path=path, tables=(), paths=(), name=prefix + lane)
-        object.__setattr__(only, "only_lane", lane)
-        return only
+        return replace(self, table=table, path=path, tables=(), paths=(), name=prefix + lane, only_lane=lane)
 
-    def check_offset(self, lane: str, offset: JSON) -> None:
+    def check_offset(self, lane: str, offset: Json) -> None:
         told = offset if isinstance(offset, dict) else {}
         version, table = told.get("version"), told.get("table")
         if not isinstance(version, int) or version < -1 or not isinstance(table, str):
             example = {"version": 7, "table": "the table's id"}
             raise ValueError(f"expected a version of the table, as {json.dumps(example)}, got {json.dumps(offset)}")
 
-    def is_still(self, spark: SparkSession, offsets: Sequence[JSON]) -> bool:
+    def is_still(self, spark: SparkSession, offsets: Sequence[Json]) -> bool:
         known = {offset.get("table") for offset in offsets if isinstance(offset, Mapping)}
         try:
-            return bool(known) and known == {Table.find(spark, self.place, named=bool(self.table)).id}
+            return bool(known) and known == {DeltaTable.find(spark, self.place, named=bool(self.table)).id}
         except OriginError:
             return False
 
-    def stands(self, spark: SparkSession, offsets: Mapping[str, JSON]) -> bool:
-        table = Table.find(spark, self.place, named=bool(self.table))
-        return all(offset is not None and self._stands(table, spark, offset) for offset in offsets.values())
+    def stands(self, spark: SparkSession, offsets: Mapping[str, Json]) -> bool:
+        table = DeltaTable.find(spark, self.place, named=bool(self.table))
+        return all(offset is not None and self._is_unchanged(table, spark, offset) for offset in offsets.values())
 
-    def _stands(self, table: Table, spark: SparkSession, offset: JSON) -> bool:
+    def _is_unchanged(self, table: DeltaTable, spark: SparkSession, offset: Json) -> bool:
         """Whether no version behind the offset brought, changed or took rows, nor gave the table other columns."""
-        if offset["table"] != table.id:
+        newest, table_id = read_offset(offset)
+        if table_id != table.id:
             return False
-        found = table.log.after(spark, offset["version"])
-        is_all = found[0].number == offset["version"] + 1 if found else table.log.has(offset["version"])
+        found = table.log.list_after(spark, newest)
+        is_all = found[0].number == newest + 1 if found else table.log.has(newest)
         return is_all and not any(version.has_news or version.columns for version in found)
 
-    def skipped(self, before: JSON, after: JSON) -> str:
+    def describe_skipped(self, before: Json, after: Json) -> str:
         if self.table or after is None:
             return ""
-        first, last = before["version"] + 1 if before else 0, after["version"]
-        versions = [version for version in Versions(self.place).here_after(first - 1) if version.number <= last]
+        first, last = read_offset(before)[0] + 1 if before else 0, read_offset(after)[0]
+        versions = [version for version in VersionLog(self.place).list_local_after(first - 1) if version.number <= last]
         if last < first or not versions:
             return ""
         lost = versions[0].number - first
-        unknown = f", and versions {first} to {versions[0].number - 1}, which the log no longer tells" if lost else ""
-        return named(versions) + unknown
+        unknown = f", and versions {first} to {versions[0].number - 1}, which are no longer in the log" if lost else ""
+        return describe_versions(versions) + unknown
 
-    def survey(self, spark: SparkSession, progress: Progress) -> Waiting:
+    def survey(self, spark: SparkSession, progress: Progress) -> DeltaBacklog:
         lane = self.lane_names()[0]
         offset, begins = progress.offsets.get(lane), self.starting_version
         known_as = (self.only_lane and self.name) or lane
-        table = Table.find(spark, self.place, named=bool(self.table), lane=known_as)
+        table = DeltaTable.find(spark, self.place, named=bool(self.table), lane=known_as)
         if self.changes:
             table.check_feed(spark, [], known=True)
-        if self.read == "whole" and offset is not None and self._stands(table, spark, offset):
-            return Waiting(origin=self, table=table, columns_there=self._columns(spark), newest=offset["version"])
+        if self.read == "whole" and offset is not None and self._is_unchanged(table, spark, offset):
+            return DeltaBacklog(
+                origin=self, table=table, columns_there=self._columns(spark), newest=read_offset(offset)[0]
+            )
         if self.read == "whole" or (self.changes and begins == "beginning" and offset is None):
-            newest, moment = table.newest_and_when(spark)
-            opening = _as_of(table, newest, inserted=moment if self.changes else None)
+            newest, moment = table.find_newest_and_time(spark)
+            opening = _whole_span(table, newest, inserted=moment if self.changes else None)
             columns = self._columns(spark, newest)
-            return Waiting(origin=self, table=table, columns_there=columns, newest=newest, opening=opening)
+            return DeltaBacklog(origin=self, table=table, columns_there=columns, newest=newest, opening=opening)
         columns = self._columns(spark)
         if offset is not None or isinstance(begins, int):
             after = begins - 1 if isinstance(begins, int) and offset is None else table.version_of(offset)
-            waiting = Waiting(origin=self, table=table, columns_there=columns, newest=after)
-            return waiting.behind_which(spark, table.following(spark, after), kept_before=offset is not None)
-        versions = table.log.after(spark, -1)
-        newest = versions[-1].number if versions else table.newest(spark)
-        waiting = Waiting(origin=self, table=table, columns_there=columns, newest=newest)
+            waiting = DeltaBacklog(origin=self, table=table, columns_there=columns, newest=after)
+            return waiting.extend_with(spark, table.list_versions_after(spark, after), kept_before=offset is not None)
+        versions = table.log.list_after(spark, -1)
+        newest = versions[-1].number if versions else table.find_newest(spark)
+        waiting = DeltaBacklog(origin=self, table=table, columns_there=columns, newest=newest)
         if begins == "latest":
-            here = Span(start=None, end=table.offset(newest), label=f"nothing up to version {newest}")
+            here = Span(start=None, end=table.make_offset(newest), label=f"nothing up to version {newest}")
             return replace(waiting, opening=here)
-        return _from_the_beginning(waiting, versions)
+        return _start_over(waiting, versions)
 
     def columns(self, spark: SparkSession, backlog: Backlog) -> str | None:
-        assert isinstance(backlog, Waiting)
+        assert isinstance(backlog, DeltaBacklog)
         return backlog.columns
 
-    def fetch(self, spark: SparkSession, batch: Batch, *, places: bool = False) -> DataFrame:
-        return rows_of(spark, self.place, batch, named=bool(self.table), places=places)
+    def fetch(self, spark: SparkSession, batches: Sequence[Batch], *, places: bool = False) -> FrameRows:
+        (batch,) = batches
+        return FrameRows(fetch_rows(spark, self.place, batch, named=bool(self.table), places=places))
 
     def parts(self, batch: Batch) -> Sequence[str]:
-        return [path for path, *_ in batch.span.parts]
+        return [read_part(part).path for part in batch.span.parts]
 
     def _columns(self, spark: SparkSession, version: int | None = None) -> str:
         from pyspark.sql.types import StructType
 
-        columns = bare(whole(spark, self.place, named=bool(self.table), version=version).schema.json())
-        checked(StructType.fromJson(json.loads(columns)), self.place)
+        columns = strip_metadata(read_whole(spark, self.place, named=bool(self.table), version=version).schema.json())
+        check_schema(StructType.fromJson(json.loads(columns)), self.place)
         return columns
 
 
@@ -200,36 +216,39 @@ def _check_policies(origin: Delta) -> None:
     if origin.changes and origin.read == "whole":
         raise ValueError("changes: expected with read: new only; read: whole takes the table as it is")
     if origin.changes and origin.on_rewrite != "stop":
-        raise ValueError("on_rewrite: expected without changes: true only; the feed tells what a rewrite changed")
+        raise ValueError(
+            "on_rewrite: expected without changes: true only; the change data feed already reports what "
+            "a rewrite changed"
+        )
     if origin.read == "whole":
         for option, default in (("on_rewrite", "stop"), ("starting_version", "beginning")):
             if getattr(origin, option) != default:
                 raise ValueError(f"{option}: expected with read: new only; read: whole takes the table as it is")
 
 
-def _as_of(table: Table, version: int, *, inserted: int | None = None) -> Span:
+def _whole_span(table: DeltaTable, version: int, *, inserted: int | None = None) -> Span:
     """The whole table as of a version; as rows that were `inserted` at that moment, where it is given."""
     beside = [] if inserted is None else [{"inserted": inserted}]
     label = f"the table as of version {version}"
-    return Span(start=None, end=table.offset(version), parts=(["", 0, version, *beside],), label=label)
+    return Span(start=None, end=table.make_offset(version), parts=(["", 0, version, *beside],), label=label)
 
 
-def _from_the_beginning(waiting: Waiting, versions: Sequence[Version]) -> Waiting:
+def _start_over(waiting: DeltaBacklog, versions: Sequence[Version]) -> DeltaBacklog:
     """Version by version, if no file ever went; else the table as it was after the last one that did, and what came."""
     changes = [version.number for version in versions if version.rewrites or version.moved]
     if not changes and versions and versions[0].number == 0:
         return replace(waiting, versions=versions)
     base = changes[-1] if changes else waiting.newest
     behind = [version for version in versions if version.number > base]
-    return replace(waiting, opening=_as_of(waiting.table, base), versions=behind)
+    return replace(waiting, opening=_whole_span(waiting.table, base), versions=behind)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Waiting(Backlog):
+class DeltaBacklog(Backlog):
     """The versions of a table that were there and not yet carried."""
 
     origin: Delta
-    table: Table
+    table: DeltaTable
     columns_there: str
     """The columns of the table, as Spark's JSON."""
     newest: int
@@ -242,18 +261,18 @@ class Waiting(Backlog):
     @property
     def columns(self) -> str:
         """The columns of the rows, as Spark's JSON."""
-        return with_changes(self.columns_there) if self.origin.changes else self.columns_there
+        return add_change_columns(self.columns_there) if self.origin.changes else self.columns_there
 
-    def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
+    def take(self, lane: str, start: Json, limits: Limits) -> Span | None:
         if self._is_before_opening(start):
             assert self.opening is not None
             return replace(self.opening, start=start)
         taken: list[Version] = []
         load, files, closed = _Load(), set[str](), False
-        for version in self._after(start):
-            brought = self._brought(version)
-            more = load.plus(brought)
-            closed = not files.isdisjoint(version.moved) or bool(taken and brought.files and more.exceeds(limits))
+        for version in self._list_after(start):
+            brought = self._measure_load(version)
+            more = load.add(brought)
+            closed = not files.isdisjoint(version.moved) or bool(taken and brought.files and more.is_beyond(limits))
             if closed:
                 break
             if brought.files:
@@ -261,28 +280,28 @@ class Waiting(Backlog):
                 files.update(() if self.origin.changes else (file.path for file in version.added))
                 load = more
         if not taken:
-            return self._passed(start)
+            return self._skip_passed(start)
         first, last = taken[0].number, taken[-1].number
         label = f"version {last}" if first == last else f"versions {first} to {last}"
         return Span(
             start=start,
-            end=self.table.offset(last),
+            end=self.table.make_offset(last),
             parts=self._parts(taken, load),
             label=f"changes of {label}" if self.origin.changes else label,
-            full=closed or load.exceeds(limits, room=0),
+            full=closed or load.is_beyond(limits, room=0),
         )
 
-    def again(self, spark: SparkSession, offsets: Mapping[str, JSON]) -> Backlog:
+    def again(self, spark: SparkSession, offsets: Mapping[str, Json]) -> Backlog:
         if self.origin.read == "whole":
             return self
-        found = self.table.following(spark, self.newest)
+        found = self.table.list_versions_after(spark, self.newest)
         if not found:
             return self
         self.table.check_columns(self.columns_there, found)
-        waiting = self._after(next(iter(offsets.values()), None))
-        return replace(self, versions=waiting).behind_which(spark, found, kept_before=True)
+        waiting = self._list_after(next(iter(offsets.values()), None))
+        return replace(self, versions=waiting).extend_with(spark, found, kept_before=True)
 
-    def behind_which(self, spark: SparkSession, found: Sequence[Version], *, kept_before: bool) -> Waiting:
+    def extend_with(self, spark: SparkSession, found: Sequence[Version], *, kept_before: bool) -> DeltaBacklog:
         """The same and the versions that were found behind it, by what the origin says of rewrites.
 
         `kept_before` says that a change data feed was kept right before these.
@@ -293,44 +312,46 @@ class Waiting(Backlog):
             self.table.check_feed(spark, found, known=kept_before)
         elif rewrites and origin.on_rewrite == "snapshot":
             base = rewrites[-1].number
-            rows = whole(spark, origin.place, named=bool(origin.table), version=base).count()
+            rows = read_whole(spark, origin.place, named=bool(origin.table), version=base).count()
             said = (
-                f"rows of {self.table.name} changed or went in {named(rewrites)}; the whole table comes again as of "
-                f"version {base}, {rows:,} row{'s' * (rows != 1)} (on_rewrite: snapshot)"
+                f"{describe_versions(rewrites)} of {self.table.name} changed or deleted rows; "
+                f"Wherry reads the whole table again as of version {base}, {rows:,} row{'s' * (rows != 1)} "
+                "(on_rewrite: snapshot)"
             )
             behind = [version for version in found if version.number > base]
-            opening = _as_of(self.table, base)
+            opening = _whole_span(self.table, base)
             return replace(self, opening=opening, versions=behind, newest=newest, notices=(said,))
         elif rewrites:
             self.table.check_appends(found, passes_deletes=origin.on_rewrite == "ignore_deletes")
             said = (
-                f"deletes of {self.table.name} are passed, and their rows stay in the destinations: {named(rewrites)} "
+                f"Wherry ignores deletes in {self.table.name}, and the deleted rows stay in the "
+                f"destinations: {describe_versions(rewrites)} "
                 "(on_rewrite: ignore_deletes)"
             )
             without = [replace(version, added=()) if version.rewrites else version for version in found]
             return replace(self, versions=[*self.versions, *without], newest=newest, notices=(said,))
         return replace(self, versions=[*self.versions, *found], newest=newest)
 
-    def behind(self, lane: str, start: JSON) -> str:
+    def behind(self, lane: str, start: Json) -> str:
         if self._is_before_opening(start):
             assert self.opening is not None
             return self.opening.label
-        waiting = [brought for version in self._after(start) if (brought := self._brought(version)).files]
+        waiting = [brought for version in self._list_after(start) if (brought := self._measure_load(version)).files]
         size = sum(brought.bytes for brought in waiting)
         return f"{len(waiting)} version{'s' * (len(waiting) != 1)}, {size:,} bytes" if waiting else ""
 
-    def _is_before_opening(self, start: JSON) -> bool:
+    def _is_before_opening(self, start: Json) -> bool:
         if self.opening is None:
             return False
         if self.origin.read == "whole":
             return bool(start != self.opening.end)
         return start is None or self.table.version_of(start) < self.table.version_of(self.opening.end)
 
-    def _after(self, start: JSON) -> list[Version]:
+    def _list_after(self, start: Json) -> list[Version]:
         carried = self.table.version_of(start) if start else -1
         return [version for version in self.versions if version.number > carried]
 
-    def _brought(self, version: Version) -> _Load:
+    def _measure_load(self, version: Version) -> _Load:
         """What a batch has to hold of this version."""
         if not self.origin.changes:
             return _Load.of(version.added, None)
@@ -339,7 +360,7 @@ class Waiting(Backlog):
             rows = None if version.updated is None else rows + version.updated
         return _Load.of(version.feed, math.inf if rows is None else rows)
 
-    def _parts(self, taken: Sequence[Version], load: _Load) -> tuple[JSON, ...]:
+    def _parts(self, taken: Sequence[Version], load: _Load) -> tuple[Json, ...]:
         """What the rows of these versions are read from."""
         last = taken[-1].number
         if self.origin.changes:
@@ -348,12 +369,12 @@ class Waiting(Backlog):
         as_of = [] if self.table.is_plain and all(file.plain for file in added) else [last]
         return tuple([file.path, file.size, *as_of] for file in added)
 
-    def _passed(self, start: JSON) -> Span | None:
+    def _skip_passed(self, start: Json) -> Span | None:
         """A batch without rows, which remembers that deletes were passed behind which nothing waits."""
-        passed = [version.number for version in self._after(start) if version.rewrites and not self.origin.changes]
+        passed = [version.number for version in self._list_after(start) if version.rewrites and not self.origin.changes]
         if not passed:
             return None
-        return Span(start=start, end=self.table.offset(passed[-1]), label=f"nothing up to version {passed[-1]}")
+        return Span(start=start, end=self.table.make_offset(passed[-1]), label=f"nothing up to version {passed[-1]}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -366,16 +387,16 @@ class _Load:
     """Without end where a writer did not count them."""
 
     @staticmethod
-    def of(files: Sequence[Added], rows: float | None) -> _Load:
+    def of(files: Sequence[AddedFile], rows: float | None) -> _Load:
         """That of these files; of as many rows as they have, unless a number is given."""
         counted = sum(math.inf if file.rows is None else file.rows for file in files)
         size = sum(file.size for file in files)
         return _Load(files=len(files), bytes=size, rows=counted if rows is None else rows)
 
-    def plus(self, other: _Load) -> _Load:
+    def add(self, other: _Load) -> _Load:
         return _Load(files=self.files + other.files, bytes=self.bytes + other.bytes, rows=self.rows + other.rows)
 
-    def exceeds(self, limits: Limits, *, room: int = 1) -> bool:
+    def is_beyond(self, limits: Limits, *, room: int = 1) -> bool:
         """Whether it is more than a batch may hold; with no `room`, whether it has none for another row."""
         bounds = ((self.files, limits.files), (self.bytes, limits.bytes), (self.rows, limits.rows))
         return any(limit is not None and amount >= limit + room for amount, limit in bounds)

@@ -1,20 +1,32 @@
-"""A Delta table that rows are read from: which one it is, what columns it has, and what came after a version."""
+"""A Delta table that rows are read from: which one it is, what columns it has, and the rows of a span of its versions.
+
+The rows of a span of a Delta table's versions.
+
+Where the table's files hold its rows as they are, exactly the added ones are read. Where they do not (partitions,
+mapped names, deletion vectors), Delta reads the table as of the span's end, and the rows of the added files are kept.
+A batch of changes is read from the table's change data feed, by Delta.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypedDict
 
-from origins.batch import JSON
-from origins.delta_versions import Version, Versions, named
-from origins.errors import OriginError
-from origins.names import no_such_table, quoted
+from origins.batch import Batch, Json
+from origins.delta_versions import Version, VersionLog, describe_versions
+from origins.errors import OriginError, has_condition
+from origins.files.listing import escape_pattern
+from origins.json_shape import check_shape
+from origins.names import HIDDEN, is_no_such_table, quote_name, relative_name_sql
+from origins.origin import PLACE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
 
 _DETAILS = ("format", "id", "location", "partitionColumns", "properties", "tableFeatures")
 _HARMLESS = {
@@ -28,7 +40,7 @@ FEED = "delta.enableChangeDataFeed"
 CHANGE, COMMIT, MOMENT = "_change_type", "_commit_version", "_commit_timestamp"
 """The columns of a change data feed beside those of its table, as Delta calls them."""
 _UNTOLD = {
-    "DELTA_MISSING_CHANGE_DATA": "the feed was off in one of them",
+    "DELTA_MISSING_CHANGE_DATA": "the feed was off in one of these versions",
     "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_": "a column was renamed or dropped, or has another type",
 }
 """Why a feed does not tell all of a range, by how Delta calls it."""
@@ -36,13 +48,13 @@ _AGAIN = "wherry run FILE --from-beginning"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class DeltaTable:
     """One table."""
 
     name: str
     """As it is named in SQL."""
     id: str
-    log: Versions
+    log: VersionLog
     is_plain: bool
     """Whether its files hold its columns under their names, and nothing else is needed to read them."""
     keeps_feed: bool
@@ -51,72 +63,78 @@ class Table:
     """The lane in which it is read, as the pipeline calls it."""
 
     @staticmethod
-    def find(spark: SparkSession, place: str, *, named: bool, lane: str = "0") -> Table:
+    def find(spark: SparkSession, place: str, *, named: bool, lane: str = "0") -> DeltaTable:
         """The table at this place. Raises `OriginError` when there is none."""
         from pyspark.errors import AnalysisException
 
-        name = place if named else f"delta.{quoted(place)}"
+        name = place if named else f"delta.{quote_name(place)}"
         try:
             found = spark.sql(f"DESCRIBE DETAIL {name}")
             ((kind, table_id, location, partitions, properties, features),) = found.select(*_DETAILS).collect()
         except AnalysisException as error:
-            if no_such_table(error):
-                raise _none(place) from error
+            if is_no_such_table(error):
+                raise _no_table_error(place) from error
             raise
         if kind != "delta":
-            raise OriginError(f"{place} is not a Delta table but {kind}.", hint="Read it with the origin files.")
+            raise OriginError(f"{place} is not a Delta table; it is {kind}.", hint="Read it with the origin `files`.")
         mapping = properties.get("delta.columnMapping.mode", "none")
         is_plain = not partitions and mapping == "none" and set(features or ()) <= _HARMLESS | {"columnMapping"}
         here = os.path.abspath(place) if place.startswith("/") else location
         keeps_feed = str(properties.get(FEED, "false")).lower() == "true"
-        return Table(name=name, id=table_id, log=Versions(here), is_plain=is_plain, keeps_feed=keeps_feed, lane=lane)
+        return DeltaTable(
+            name=name, id=table_id, log=VersionLog(here), is_plain=is_plain, keeps_feed=keeps_feed, lane=lane
+        )
 
-    def offset(self, version: int) -> JSON:
+    def make_offset(self, version: int) -> Json:
         """How far the table was read: up to and including this version."""
         return {"version": version, "table": self.id}
 
-    def version_of(self, offset: JSON) -> int:
+    def version_of(self, offset: Json) -> int:
         """The version of an offset. Raises `OriginError` for one of another table."""
         try:
-            version, table = int(offset["version"]), offset["table"]
-        except (KeyError, TypeError, ValueError) as error:
+            version, table = read_offset(offset)
+        except ValueError as error:
             raise OriginError(
                 f"The offset of {self.name} is {json.dumps(offset)}; expected a version and the table's id.",
-                hint=f"Set one such as  {self.command(7)}\nIt skips every version up to that one.",
+                hint=f"Set an offset, for example:  {self.format_offset_command(7)}\nThe run then skips every version "
+                "up to it.",
             ) from error
         if table != self.id:
             raise OriginError(
-                f"{self.name} is not the table that was read before: it was replaced, or dropped and made "
-                f"anew. Its id is {self.id} and was {table}.",
-                hint=_ways(start_over="The rows of the old table stay where they were carried to."),
+                f"{self.name} is not the table that was read before: it was replaced, or dropped and created "
+                f"again. Its id is {self.id} and was {table}.",
+                hint=_describe_remedies(start_over="Rows of the old table stay in the destinations."),
             )
         return version
 
-    def following(self, spark: SparkSession, version: int) -> list[Version]:
+    def list_versions_after(self, spark: SparkSession, version: int) -> list[Version]:
         """What came after a version. Raises `OriginError` if that is not known."""
-        found = self.log.after(spark, version)
+        found = self.log.list_after(spark, version)
         first = found[0].number if found else None
-        if first is None and not self.log.has(version) and (newest := self.newest(spark)) != version:
+        if first is None and not self.log.has(version) and (newest := self.find_newest(spark)) != version:
             first = newest if newest > version else None
             if first is None and version >= 0:
                 raise OriginError(
                     f"{self.name} has no version {version}; its newest is {newest}.",
-                    hint=_ways(
-                        skip=(self.command(newest), f"This skips all {newest + 1:,} versions that the table has."),
-                        start_over="All rows that the table has come again.",
+                    hint=_describe_remedies(
+                        skip=(
+                            self.format_offset_command(newest),
+                            f"This skips all {newest + 1:,} versions of the table.",
+                        ),
+                        start_over="Wherry reads all rows of the table again.",
                     ),
                 )
         if first is not None and first != version + 1:
             lost = first - version - 1
             raise OriginError(
-                f"The log of {self.name} no longer tells what version {version + 1} added; it begins with {first}.",
-                hint=_ways(
+                f"The log of {self.name} no longer has version {version + 1}; it begins with version {first}.",
+                hint=_describe_remedies(
                     skip=(
-                        self.command(first - 1),
-                        f"This skips {lost:,} version{'s' * (lost != 1)}, {version + 1} to {first - 1}; the log no "
-                        "longer says what rows they brought, changed or took.",
+                        self.format_offset_command(first - 1),
+                        f"This skips {lost:,} version{'s' * (lost != 1)}, {version + 1} to {first - 1}, which are no "
+                        "longer in the log.",
                     ),
-                    start_over="All rows that the table has come again.",
+                    start_over="Wherry reads all rows of the table again.",
                 ),
             )
         return found
@@ -124,22 +142,25 @@ class Table:
     def check_appends(self, found: Sequence[Version], *, passes_deletes: bool = False) -> None:
         """Raise `OriginError` if one of these versions changed or took rows that were there before; with
         `passes_deletes` those that only took some are no error."""
-        on = "does" if self.keeps_feed else "does not yet, so these versions are not in it"
+        on = "does" if self.keeps_feed else "does not yet, so these versions are not in the feed"
         for at, each in enumerate(found):
             if each.rewrites and not (passes_deletes and each.only_deletes):
-                deletes = {"on_rewrite: ignore_deletes": "The rows it took stay in the destinations."}
+                deletes = {"on_rewrite: ignore_deletes": "The deleted rows stay in the destinations."}
                 raise OriginError(
-                    f"Version {each} of {self.name} changed or took away rows that were there before; "
-                    "this origin reads what is added. Nothing of what waits was read.",
-                    hint=_ways(
+                    f"Version {each} of {self.name} changed or deleted existing rows; this origin reads added rows "
+                    "only. Wherry read none of the waiting rows.",
+                    hint=_describe_remedies(
                         {
                             "changes: true": "The origin reads what each version inserts, updates and deletes. The "
-                            f"table must keep a change data feed: it {on}.",
-                            "on_rewrite: snapshot": "The whole table comes again, as it is behind the rewrite.",
+                            f"table needs a change data feed: it {on}.",
+                            "on_rewrite: snapshot": "Wherry reads the whole table again, as it is after the rewrite.",
                             **(deletes if each.only_deletes else {}),
                         },
-                        skip=(self.command(each.number), f"This skips {named(found[: at + 1])}."),
-                        start_over="All rows that the table has come again.",
+                        skip=(
+                            self.format_offset_command(each.number),
+                            f"This skips {describe_versions(found[: at + 1])}.",
+                        ),
+                        start_over="Wherry reads all rows of the table again.",
                     ),
                 )
 
@@ -152,40 +173,40 @@ class Table:
 
         if not self.keeps_feed:
             raise OriginError(
-                f"{self.name} keeps no change data feed, and the origin reads changes. Nothing was read.",
-                hint=_ways(
+                f"{self.name} has no change data feed, and `changes: true` needs it. Wherry read nothing.",
+                hint=_describe_remedies(
                     {
                         "turn it on": f"ALTER TABLE {self.name} SET TBLPROPERTIES ({FEED} = true)",
-                        "leave `changes` out": "The origin reads added rows; on_rewrite says what a rewrite does.",
+                        "leave `changes` out": "The origin then reads added rows; on_rewrite decides about rewrites.",
                     },
-                    start_over="Once the feed is on: all rows that the table has come as inserts.",
+                    start_over="Once the feed is on, Wherry reads all rows of the table as inserts.",
                 ),
             )
         if not found or (known and not any(version.columns for version in found)):
             return
         first, last = found[0].number, found[-1].number
         try:
-            feed(spark, self, first, last).where(f"{COMMIT} < 0").count()
+            read_feed(spark, self, first, last).where(f"{COMMIT} < 0").count()
         except PySparkException as error:
-            why = next((why for sign, why in _UNTOLD.items() if sign in str(error)), None)
+            why = next((why for sign, why in _UNTOLD.items() if has_condition(error, sign)), None)
             if why is None:
                 raise
             raise OriginError(
-                f"The change data feed of {self.name} does not tell versions {first} to {last}: {why}. "
-                "Nothing of them was read.",
-                hint=lost_feed((self.command(last), f"This skips {named(found)}.")),
+                f"The change data feed of {self.name} cannot deliver versions {first} to {last}: {why}. Wherry read "
+                "nothing of them.",
+                hint=describe_lost_feed((self.format_offset_command(last), f"This skips {describe_versions(found)}.")),
             ) from error
 
-    def command(self, version: int) -> str:
+    def format_offset_command(self, version: int) -> str:
         """The command that goes on behind a version."""
-        offset = json.dumps(self.offset(version))
+        offset = json.dumps(self.make_offset(version))
         return f"wherry offsets set FILE --lane {self.lane} --reason … --offset '{offset}'"
 
-    def newest(self, spark: SparkSession) -> int:
+    def find_newest(self, spark: SparkSession) -> int:
         """The newest version, as Spark says."""
-        return self.newest_and_when(spark)[0]
+        return self.find_newest_and_time(spark)[0]
 
-    def newest_and_when(self, spark: SparkSession) -> tuple[int, int]:
+    def find_newest_and_time(self, spark: SparkSession) -> tuple[int, int]:
         """The newest version, and when it was committed, in milliseconds since 1970."""
         history = spark.sql(f"DESCRIBE HISTORY {self.name} LIMIT 1")
         ((version, moment),) = history.selectExpr("version", "unix_millis(timestamp)").collect()
@@ -194,20 +215,21 @@ class Table:
     def check_columns(self, columns: str, versions: Sequence[Version]) -> None:
         """Raise `OriginError` if one of these versions gave the table other columns."""
         for version in versions:
-            if version.columns and json.loads(bare(version.columns)) != json.loads(columns):
+            if version.columns and json.loads(strip_metadata(version.columns)) != json.loads(columns):
                 raise OriginError(
-                    f"The columns of {self.name} changed in version {version.number} while it was being followed.",
-                    hint="Run again: a run reads with the columns that the table has when it begins.",
+                    f"The columns of {self.name} changed in version {version.number} while this run was reading the "
+                    "table.",
+                    hint="Run again: each run takes the table's columns when it begins.",
                 )
 
 
-def feed(spark: SparkSession, table: Table, first: int, last: int) -> DataFrame:
+def read_feed(spark: SparkSession, table: DeltaTable, first: int, last: int) -> DataFrame:
     """What these versions of a table changed, both inclusive, as Delta tells it."""
     range_ = {"readChangeFeed": "true", "startingVersion": str(first), "endingVersion": str(last)}
     return spark.read.format("delta").options(**range_).table(table.name)
 
 
-def whole(spark: SparkSession, place: str, *, named: bool, version: int | None = None) -> DataFrame:
+def read_whole(spark: SparkSession, place: str, *, named: bool, version: int | None = None) -> DataFrame:
     """All rows of a table, as of a version."""
     if named:
         return spark.table(place) if version is None else spark.sql(f"SELECT * FROM {place} VERSION AS OF {version}")
@@ -215,12 +237,12 @@ def whole(spark: SparkSession, place: str, *, named: bool, version: int | None =
     return (reader if version is None else reader.option("versionAsOf", version)).load(place)
 
 
-def bare(schema: str) -> str:
+def strip_metadata(schema: str) -> str:
     """A schema without what only Delta needs to know of its columns; both as Spark's JSON."""
-    return json.dumps(_bare(json.loads(schema)))
+    return json.dumps(_strip_metadata(json.loads(schema)))
 
 
-def with_changes(columns: str) -> str:
+def add_change_columns(columns: str) -> str:
     """The columns of a table's change data feed, of those of the table; both as Spark's JSON."""
     told = json.loads(columns)
     beside = ((CHANGE, "string"), (COMMIT, "long"), (MOMENT, "timestamp"))
@@ -228,31 +250,184 @@ def with_changes(columns: str) -> str:
     return json.dumps({**told, "fields": [*told["fields"], *fields]})
 
 
-def _bare(kind: JSON) -> JSON:
+def read_offset(offset: Json) -> tuple[int, str]:
+    """The version and the table's id in an offset. Raises ValueError for something else."""
+    found = check_shape(_Offset, offset)
+    return found["version"], found["table"]
+
+
+class _Offset(TypedDict):
+    version: int
+    table: str
+
+
+def _strip_metadata(kind: Json) -> Json:
     """A type as Spark's JSON, in which everything may be NULL and nothing has metadata."""
     if isinstance(kind, list):
-        return [_bare(each) for each in kind]
+        return [_strip_metadata(each) for each in kind]
     if not isinstance(kind, dict):
         return kind
-    told = {"nullable": True, "metadata": {}, "containsNull": True, "valueContainsNull": True}
-    return {name: told.get(name, _bare(value)) for name, value in kind.items()}
+    told: Mapping[str, Json] = {"nullable": True, "metadata": {}, "containsNull": True, "valueContainsNull": True}
+    return {name: told.get(name, _strip_metadata(value)) for name, value in kind.items()}
 
 
-def _none(place: str) -> OriginError:
+def _no_table_error(place: str) -> OriginError:
     return OriginError(
-        f"There is no Delta table at {place}.",
-        hint="Correct the origin's path or table, or make the table first; an empty one is fine.",
+        f"No Delta table was found at {place}.",
+        hint="Correct the origin's `path` or `table`, or create the table; it may be empty.",
     )
 
 
-def lost_feed(skip: tuple[str, str] | None = None) -> str:
+def describe_lost_feed(skip: tuple[str, str] | None = None) -> str:
     """The ways on where a change data feed no longer tells what is wanted."""
-    told = "All rows that the table has come as inserts. Rows deleted meanwhile stay in a table that is merged into."
-    return _ways(skip=skip, start_over=told)
+    told = "Wherry reads all rows of the table as inserts. Rows deleted meanwhile stay in the destinations."
+    return _describe_remedies(skip=skip, start_over=told)
 
 
-def _ways(options: Mapping[str, str] = {}, *, skip: tuple[str, str] | None = None, start_over: str) -> str:
+def _describe_remedies(options: Mapping[str, str] = {}, *, skip: tuple[str, str] | None = None, start_over: str) -> str:
     """The ways on, each with what it does."""
     lines = [f"{option}  {told}" for option, told in options.items()]
     lines += ["skip it:  " + skip[0], "  " + skip[1]] if skip else []
     return "\n".join([*lines, f"start over:  {_AGAIN}", "  " + start_over])
+
+
+_FILE = HIDDEN + "file"
+_PARTITIONS = 20
+"""So many bits tell the partitions of Spark apart, in the place of a row."""
+_NOWHERE = "named_struct('part', '', 'block', 0L, 'row', 0L)"
+
+
+class _Asked(TypedDict, total=False):
+    since: int
+    """The first version of which the change data feed is read."""
+    preimages: bool
+    inserted: int
+    """The moment at which all rows count as inserted."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What rows are read from: a file, or a whole table as of a version."""
+
+    path: str
+    size: int | None
+    version: int | None = None
+    asked: _Asked = field(default_factory=_Asked)
+
+
+def read_part(part: Json) -> Part:
+    """A part of a span."""
+    assert isinstance(part, list | tuple), part
+    path, size, *more = part
+    return Part(
+        check_shape(str, path),
+        check_shape(int, size) if size is not None else None,
+        check_shape(int, more[0]) if more else None,
+        check_shape(_Asked, more[1]) if len(more) > 1 else _Asked(),
+    )
+
+
+def fetch_rows(spark: SparkSession, place: str, batch: Batch, *, named: bool, places: bool) -> DataFrame:
+    """Exactly the rows of the batch, lazily, with the columns of its schema."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
+
+    schema = StructType.fromJson(json.loads(batch.schema))
+    parts = [read_part(part) for part in batch.span.parts]
+    if not parts:
+        empty = spark.createDataFrame([], schema)
+        return empty.selectExpr("*", f"{_NOWHERE} as {PLACE}") if places else empty
+    asked = parts[0].asked
+    if "since" in asked:
+        return _read_feed(spark, place, batch, schema, asked, named=named, places=places)
+    if parts[0].version is None:
+        location = DeltaTable.find(spark, place, named=True).log.location if named else place
+        frame = _read_files(spark, location, {part.path: part.size or 0 for part in parts}, schema)
+    else:
+        table = DeltaTable.find(spark, place, named=named)
+        location, version = table.log.location, table.version_of(batch.span.end)
+        frame = read_whole(spark, place, named=named, version=version)
+        if "inserted" in asked:
+            frame = _as_inserts(frame, version, asked["inserted"])
+        frame = _fit_columns(frame, schema, table.name)
+    paths = [part.path for part in parts]
+    is_all = paths == [""]
+    frame = frame.select("*", frame.metadataColumn("_metadata").alias(_FILE))
+    path = relative_name_sql(location, f"{_FILE}.file_path")
+    if parts[0].version is not None and not is_all:
+        frame = frame.where(F.expr(path).isin(paths))
+    block = f"xxhash64({_FILE}.file_path, {_FILE}.file_block_start)" if is_all else f"{_FILE}.file_block_start"
+    part = "''" if is_all else path
+    place_of = f"named_struct('part', {part}, 'block', {block}, 'row', monotonically_increasing_id())"
+    columns = [F.col(quote_name(name)).alias(name) for name in schema.names]
+    return frame.select(*columns, *([F.expr(place_of).alias(PLACE)] if places else []))
+
+
+def _as_inserts(frame: DataFrame, version: int, moment: int) -> DataFrame:
+    """A table as of a version, as a change data feed would tell of rows that came with it."""
+    from pyspark.sql import functions as F
+
+    told = {CHANGE: F.lit("insert"), COMMIT: F.lit(version).cast("long"), MOMENT: F.timestamp_millis(F.lit(moment))}
+    return frame.withColumns(told)
+
+
+def _read_feed(
+    spark: SparkSession, place: str, batch: Batch, schema: StructType, asked: _Asked, *, named: bool, places: bool
+) -> DataFrame:
+    """What the versions changed that are asked for. Of one version rows that go stand before those that come."""
+    from pyspark.sql import functions as F
+
+    table = DeltaTable.find(spark, place, named=named)
+    first, last = asked["since"], table.version_of(batch.span.end)
+    if gone := table.log.find_missing_file(first, last):
+        raise OriginError(
+            f"{gone} is missing, and the change data feed of versions {first} to {last} of {table.name} needs it. A "
+            "VACUUM may have deleted it. No row of the batch was read.",
+            hint=describe_lost_feed(),
+        )
+    frame = read_feed(spark, table, first, last)
+    if not asked["preimages"]:
+        frame = frame.where(f"{CHANGE} <> 'update_preimage'")
+    extra = {name.lower() for name in frame.columns} - {name.lower() for name in schema.names}
+    if extra:
+        came_later = {name.lower() for name in read_whole(spark, place, named=named).columns}
+        frame = frame.drop(*[name for name in frame.columns if name.lower() in extra & came_later])
+    frame = _fit_columns(frame, schema, table.name)
+    columns = [F.col(quote_name(name)).alias(name) for name in schema.names]
+    if not places:
+        return frame.select(*columns)
+    comes = f"int({CHANGE} in ('insert', 'update_postimage'))"
+    block = f"shiftleft({COMMIT} * 2 + {comes}, {_PARTITIONS}) + spark_partition_id()"
+    place_of = f"named_struct('part', '', 'block', {block}, 'row', monotonically_increasing_id())"
+    return frame.sortWithinPartitions(COMMIT, F.expr(comes)).select(*columns, F.expr(place_of).alias(PLACE))
+
+
+def _read_files(spark: SparkSession, location: str, sizes: Mapping[str, int], schema: StructType) -> DataFrame:
+    """All rows of these files. Raises `OriginError` for the first on this machine that is not as it was."""
+    folder = VersionLog(location).folder
+    for path, size in sizes.items() if folder else ():
+        assert folder is not None
+        found = (folder / path).stat().st_size if (folder / path).exists() else None
+        if found != size:
+            what = "is gone" if found is None else f"has changed (it had {size:,} bytes and now has {found:,})"
+            raise OriginError(
+                f"{folder / path} {what} before Wherry read its rows; a VACUUM deletes files whose rows were "
+                "rewritten. No row of the batch was read.",
+                hint="start over:  wherry run FILE --from-beginning\n  Wherry reads all rows of the table again.",
+            )
+    return spark.read.schema(schema).parquet(*[escape_pattern(f"{location.rstrip('/')}/{path}") for path in sizes])
+
+
+def _fit_columns(frame: DataFrame, schema: StructType, table: str) -> DataFrame:
+    """A table as of an earlier version, with the columns of today; those that it had not yet are NULL."""
+    from pyspark.sql import functions as F
+
+    then = {name.lower() for name in frame.columns}
+    now = {name.lower() for name in schema.names}
+    if lost := [name for name in frame.columns if name.lower() not in now]:
+        raise OriginError(
+            f"Column {lost[0]} of {table} was dropped or renamed after these rows were added.",
+            hint="start over:  wherry run FILE --from-beginning\n  Wherry reads all rows of the table again.",
+        )
+    missing = {column.name: F.lit(None).cast(column.dataType) for column in schema if column.name.lower() not in then}
+    return frame.withColumns(missing) if missing else frame

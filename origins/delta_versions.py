@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from origins.batch import JSON
-from origins.listing import literally
+from origins.delta_actions import ActionBody, CommitBody, FileBody, StatisticsBody
+from origins.files.listing import escape_pattern
 from origins.names import SCHEME
 
 if TYPE_CHECKING:
@@ -29,16 +29,16 @@ _CAME, _CHANGED, _WENT = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Added:
+class AddedFile:
     """A file whose rows a version brought."""
 
     path: str
-    """Relative to the table, with `/` between folders; absolute where it lies elsewhere."""
+    """Relative to the table, with `/` between folders; absolute if it is elsewhere."""
     size: int
     rows: int | None
     """As the writer counted; None where it did not."""
     plain: bool
-    """Whether all that stands in the file counts, and it lies below the table."""
+    """Whether the file is below the table, and all its rows count."""
     stats: str = field(default="", repr=False, compare=False)
     """What the writer noted of its columns, as JSON."""
 
@@ -49,19 +49,19 @@ class Version:
 
     number: int
     operation: str
-    added: tuple[Added, ...]
+    added: tuple[AddedFile, ...]
     """The files with rows that were not there before."""
     rewrites: bool
     """Whether rows that were there before went or changed."""
     moved: frozenset[str]
     """Files that went, though their rows stayed: they were written anew into others."""
     columns: str | None
-    """The table's columns, where this version says them anew (Spark's JSON)."""
-    rearranged: tuple[Added, ...] = ()
-    """The files into which rows that were there before were written anew."""
+    """The table's columns, if this version changed them (Spark's JSON)."""
+    rearranged: tuple[AddedFile, ...] = ()
+    """The files with rewritten rows."""
     only_deletes: bool = False
     """Whether rows went, and none came or changed."""
-    feed: tuple[Added, ...] = ()
+    feed: tuple[AddedFile, ...] = ()
     """The files from which Delta reads what the version changed; none if it changed no row."""
     rows: int | None = None
     """How many rows came, changed or went; None where the writer did not count them."""
@@ -78,18 +78,18 @@ class Version:
         return f"{self.number} ({self.operation or 'unknown operation'}, {told})"
 
 
-def named(versions: Sequence[Version]) -> str:
+def describe_versions(versions: Sequence[Version]) -> str:
     """Those of the versions that brought, changed or took rows, as a person reads them."""
     news = [version for version in versions if version.has_news]
     if not news:
-        return "no version with rows"
+        return "no version with new rows"
     listed = ", ".join(map(str, news[:_LISTED])) + f" and {len(news) - _LISTED:,} more" * (len(news) > _LISTED)
     return f"{len(news):,} version{'s' * (len(news) != 1)} with rows: {listed}"
 
 
 @dataclass(frozen=True)
-class Versions:
-    """The log of the table that lies here."""
+class VersionLog:
+    """The log of the table at this place."""
 
     location: str
 
@@ -100,21 +100,25 @@ class Versions:
             return Path("/" + self.location.removeprefix("file:").lstrip("/"))
         return Path(self.location) if self.location.startswith("/") else None
 
-    def after(self, spark: SparkSession, number: int) -> list[Version]:
-        """The versions after this one that the log still has, oldest first and without a gap."""
-        return _in_a_row(self._by_spark(spark, number), number) if self.folder is None else self.here_after(number)
+    def list_after(self, spark: SparkSession, number: int) -> list[Version]:
+        """The later versions that the log still has, oldest first and without a gap."""
+        return (
+            _cut_at_gap(self._read_by_spark(spark, number), number)
+            if self.folder is None
+            else self.list_local_after(number)
+        )
 
-    def here_after(self, number: int) -> list[Version]:
+    def list_local_after(self, number: int) -> list[Version]:
         """The same of a table on this machine, without Spark; none of one elsewhere."""
         if self.folder is None:
             return []
         log = self.folder / "_delta_log"
-        found = _following(log, number)
+        found = _read_next_commits(log, number)
         if not found and not self.has(number):
-            found = _listed(log, number)
-        return _in_a_row(found, number)
+            found = _list_commits(log, number)
+        return _cut_at_gap(found, number)
 
-    def missing(self, first: int, last: int) -> str | None:
+    def find_missing_file(self, first: int, last: int) -> str | None:
         """The first file on this machine that is gone, and that the change data feed of these versions needs."""
         if self.folder is None:
             return None
@@ -123,7 +127,7 @@ class Versions:
             commit = log / f"{number:020}.json"
             if not commit.exists():
                 return str(commit)
-            version = _version(number, commit.read_text(encoding="utf-8").split("\n"))
+            version = _parse_version(number, commit.read_text(encoding="utf-8").split("\n"))
             for file in version.feed:
                 if not SCHEME.match(file.path) and not (self.folder / file.path).exists():
                     return str(self.folder / file.path)
@@ -133,11 +137,13 @@ class Versions:
         """Whether this version is known to be there, without asking Spark."""
         return self.folder is not None and (self.folder / "_delta_log" / f"{number:020}.json").exists()
 
-    def _by_spark(self, spark: SparkSession, number: int) -> dict[int, list[str]]:
+    def _read_by_spark(self, spark: SparkSession, number: int) -> dict[int, list[str]]:
         from pyspark.sql import functions as F
 
         files = (
-            spark.read.format("text").option("pathGlobFilter", "*.json").load(f"{literally(self.location)}/_delta_log")
+            spark.read.format("text")
+            .option("pathGlobFilter", "*.json")
+            .load(f"{escape_pattern(self.location)}/_delta_log")
         )
         at = F.regexp_extract("_metadata.file_name", f"^{_COMMIT.pattern}$", 1)
         lines = files.select(at.alias("at"), "value").where("at <> ''").where(F.col("at").cast("bigint") > number)
@@ -147,16 +153,16 @@ class Versions:
         return found
 
 
-def _in_a_row(found: Mapping[int, Iterable[str]], number: int) -> list[Version]:
+def _cut_at_gap(found: Mapping[int, Iterable[str]], number: int) -> list[Version]:
     """The newest of these versions behind a number, and those right before it, up to the first gap."""
     newest = max(found, default=number)
     first = newest
     while first - 1 in found:
         first -= 1
-    return [_version(at, found[at]) for at in range(first, newest + 1) if at in found]
+    return [_parse_version(at, found[at]) for at in range(first, newest + 1) if at in found]
 
 
-def _following(log: Path, number: int) -> dict[int, list[str]]:
+def _read_next_commits(log: Path, number: int) -> dict[int, list[str]]:
     """The commits right after this one."""
     found = {}
     while (file := log / f"{number + 1:020}.json").exists():
@@ -165,22 +171,23 @@ def _following(log: Path, number: int) -> dict[int, list[str]]:
     return found
 
 
-def _listed(log: Path, number: int) -> dict[int, list[str]]:
+def _list_commits(log: Path, number: int) -> dict[int, list[str]]:
     """The commits after this one, where the next is not there."""
     names = {int(name.group(1)): name.group() for path in log.glob("*.json") if (name := _COMMIT.fullmatch(path.name))}
     return {at: (log / name).read_text(encoding="utf-8").split("\n") for at, name in names.items() if at > number}
 
 
-def _version(number: int, lines: Iterable[str]) -> Version:
-    actions: list[Mapping[str, JSON]] = [json.loads(line) for line in lines if line.strip()]
+def _parse_version(number: int, lines: Iterable[str]) -> Version:
+    actions: list[ActionBody] = [json.loads(line) for line in lines if line.strip()]
     adds = [action["add"] for action in actions if "add" in action]
     removes = [action["remove"] for action in actions if "remove" in action]
-    info = next((action["commitInfo"] for action in actions if "commitInfo" in action), None) or {}
+    info = next((action["commitInfo"] for action in actions if "commitInfo" in action), CommitBody())
     operation = info.get("operation", "")
     began_anew = number > 0 and (operation in ("RESTORE", "CLONE") or "REPLACE TABLE" in operation)
-    came = tuple(_added(add) for add in adds if add.get("dataChange", True))
-    went = tuple(_added(remove) for remove in removes if remove.get("dataChange", True))
+    came = tuple(_parse_added(add) for add in adds if add.get("dataChange", True))
+    went = tuple(_parse_added(remove) for remove in removes if remove.get("dataChange", True))
     tally = _tally(operation, info.get("operationMetrics") or {})
+    deletes = operation == "DELETE" or (tally is not None and tally[:2] == (0, 0))
     return Version(
         number=number,
         operation=operation,
@@ -188,15 +195,15 @@ def _version(number: int, lines: Iterable[str]) -> Version:
         rewrites=began_anew or bool(went),
         moved=frozenset(unquote(remove["path"]) for remove in removes),
         columns=next((action["metaData"]["schemaString"] for action in actions if "metaData" in action), None),
-        rearranged=tuple(_added(add) for add in adds if not add.get("dataChange", True)),
-        only_deletes=bool(went) and not began_anew and (operation == "DELETE" or not came or _takes_only(tally)),
-        feed=tuple(_added(action["cdc"]) for action in actions if "cdc" in action) or (*came, *went),
-        rows=_counted((*came, *went)) if tally is None else sum(tally),
+        rearranged=tuple(_parse_added(add) for add in adds if not add.get("dataChange", True)),
+        only_deletes=bool(went) and not began_anew and (deletes or not came),
+        feed=tuple(_parse_added(action["cdc"]) for action in actions if "cdc" in action) or (*came, *went),
+        rows=_count_rows((*came, *went)) if tally is None else sum(tally),
         updated=tally[1] if tally is not None else None if operation in ("UPDATE", "MERGE") else 0,
     )
 
 
-def _tally(operation: str, metrics: Mapping[str, JSON]) -> tuple[int, int, int] | None:
+def _tally(operation: str, metrics: Mapping[str, str]) -> tuple[int, int, int] | None:
     """How many rows the operation's writer counted that came, that changed and that went; None if it did not."""
     if operation not in ("DELETE", "UPDATE", "MERGE"):
         return None
@@ -209,21 +216,17 @@ def _tally(operation: str, metrics: Mapping[str, JSON]) -> tuple[int, int, int] 
     return came, changed, went
 
 
-def _takes_only(tally: tuple[int, int, int] | None) -> bool:
-    return tally is not None and tally[:2] == (0, 0)
-
-
-def _counted(files: Sequence[Added]) -> int | None:
+def _count_rows(files: Sequence[AddedFile]) -> int | None:
     """How many rows these files have; None where a writer did not count them, or not all in a file count."""
     counts = [file.rows for file in files if file.plain]
     return None if None in counts or len(counts) < len(files) else sum(filter(None, counts))
 
 
-def _added(add: Mapping[str, JSON]) -> Added:
+def _parse_added(add: FileBody) -> AddedFile:
     path = unquote(add["path"])
-    stats = json.loads(add.get("stats") or "{}")
+    stats: StatisticsBody = json.loads(add.get("stats") or "{}")
     below = not path.startswith("/") and ":" not in path.split("/")[0]
-    return Added(
+    return AddedFile(
         path=path,
         size=add.get("size") or 0,
         rows=stats.get("numRecords"),

@@ -1,8 +1,16 @@
-"""Errors that a person reads, each with a code, and what to do about it."""
+"""Errors that a person reads, each with a code and what to do; and the causes of errors of other libraries."""
 
 from __future__ import annotations
 
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from typing import Any
+
 from origins.batch import Batch
+from origins.spark_private import format_java_frames, get_java_throwable
 
 
 class WherryError(Exception):
@@ -25,3 +33,202 @@ class OriginError(WherryError):
     """The origin's place is missing, or its rows are not what was planned."""
 
     code = "ORIGIN"
+
+
+TOO_LARGE = "ResultTooLarge"
+"""The name of the cause where Spark gives back no more bytes; Spark has no condition for it."""
+RAISED = "USER_RAISED_EXCEPTION"
+"""Spark's condition for what `raise_error` raises."""
+_ABORTED = "Job aborted due to stage failure: "
+_RESULTS = _ABORTED + "Total size of serialized results of "
+_IN_TASK = re.compile(
+    r"\borg\.apache\.spark\.(?:executor\.Executor\$TaskRunner\."
+    r"|scheduler\.DAGScheduler\.(?:\$anonfun\$)?abortStage"
+    r"|sql\.catalyst\.optimizer\.ConvertToLocalRelation\$)"
+)
+"""The frames of a task, of the end of a stage whose task failed, or of the optimizer for a few rows."""
+_HEAD = re.compile(
+    r"(?P<mark>\A|^Caused by: |\bLost task \S+ in stage \S+(?: \([^)]*\))+: )"
+    r"(?:[A-Za-z_][\w$]*\.)*(?P<name>[A-Z][\w$]*)(?=[:\s(]|\Z)(?:: )?",
+    re.MULTILINE,
+)
+_CONDITION = re.compile(r"\s*(?:\((?:[a-z][\w$]*\.)+[A-Z][\w$]*\) )?\[(?P<condition>[A-Z_][A-Z0-9_.]+)\] ?")
+_STATE = re.compile(r"\s*\bSQLSTATE: (?P<state>[0-9A-Z]{5})\b")
+_PYTHON = re.compile(r"^(?:[A-Za-z_]\w*\.)*(?P<name>[A-Z]\w+)(?=:|$)(?:: )?(?P<said>.*)", re.MULTILINE)
+"""Where a traceback of Python's names its error."""
+_WORKER = "PythonException"
+"""What Spark calls an error that a Python function raised."""
+_DEEPEST = 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorCause:
+    """One error of a chain."""
+
+    name: str
+    """Its type in Python or Java, without the package."""
+    condition: str = ""
+    """Spark's name for it, such as `CAST_INVALID_INPUT` or `FAILED_READ_FILE.NO_HINT`; empty if Spark has none."""
+    state: str = ""
+    """Its SQLSTATE."""
+    status: str = ""
+    """The status of gRPC with which a server's answer, or the lack of one, ended."""
+    said: str = ""
+    """Its message, without the condition and the SQLSTATE."""
+    in_task: bool = False
+    """Whether its stack shows that rows were evaluated."""
+    in_python: bool = False
+    """Whether a Python function raised it in one of Spark's workers."""
+
+
+def list_errors(error: BaseException | None) -> list[BaseException]:
+    """The error and the errors that it was raised from, the outermost first."""
+    found: list[BaseException] = []
+    while error is not None and all(error is not each for each in found):
+        found.append(error)
+        error = error.__cause__
+    return found
+
+
+def list_causes(error: BaseException) -> list[ErrorCause]:
+    """What is known of this one error: its own type; then, of Spark's errors, what the JVM or the server raised, and
+    what that was caused by."""
+    throwable = get_java_throwable(error)
+    if throwable is not None:
+        return [ErrorCause(name=type(error).__name__), *_list_java_causes(throwable)]
+    if hasattr(error, "getCondition"):
+        return _list_spark_causes(error)
+    status = error.code() if hasattr(error, "code") and callable(error.code) else None  # of gRPC
+    return [ErrorCause(name=type(error).__name__, status=getattr(status, "name", ""))]
+
+
+def has_condition(error: BaseException, *conditions: str) -> bool:
+    """Whether one of these names Spark's condition for the error or for one of its causes, or a part of that name."""
+    found = [cause.condition for each in list_errors(error) for cause in list_causes(each)]
+    return any(name in condition for name in conditions for condition in found)
+
+
+def get_raised_words(error: BaseException) -> str:
+    """What `raise_error` was given in the query that ended with this error; empty for any other error."""
+    causes = (cause for each in list_errors(error) for cause in list_causes(each))
+    return next((cause.said for cause in causes if cause.condition == RAISED), "")
+
+
+def is_too_large(error: BaseException) -> bool:
+    """Whether the rows are more than Spark may return."""
+    return any(cause.name == TOO_LARGE for cause in list_causes(error))
+
+
+def list_spark_errors(*also: type[Exception]) -> tuple[type[Exception], ...]:
+    """What Spark's clients raise, which has no common type, and these errors. Imports nothing."""
+    known = (("pyspark.errors", "PySparkException"), ("py4j.protocol", "Py4JError"))
+    found = (getattr(sys.modules.get(module), name, None) for module, name in known)
+    return (OSError, *also, *(each for each in found if each is not None))
+
+
+def parse_heads(text: str) -> Iterator[ErrorCause]:
+    """The errors that a text of Java's names, where their heads stand: `a.b.Name: [CONDITION] … SQLSTATE: 22012`.
+
+    A head begins the text, or stands behind `Caused by: ` or Spark's `Lost task … (…): `. Spark gives the errors of
+    executors, the causes of an error on Spark Connect and the errors of Python workers as such texts alone.
+    """
+    heads = list(_HEAD.finditer(text))
+    for head, behind in zip_longest(heads, heads[1:]):
+        section = text[head.end() : behind.start("mark") if behind else len(text)]
+        said, _, frames = section.partition("\n\tat ")
+        condition = _CONDITION.match(said)
+        states = _STATE.findall(said.partition("\n== ")[0])
+        cause = ErrorCause(
+            name=head["name"],
+            condition=condition["condition"] if condition else "",
+            state=states[-1] if states else "",
+            said=_clean(said),
+            in_task=head["mark"].startswith("Lost task") or bool(_IN_TASK.search(frames)),
+        )
+        if said.startswith(_RESULTS):
+            yield replace(cause, name=TOO_LARGE)
+        elif head["name"] == _WORKER:
+            yield from _list_python_causes(said)
+        else:
+            yield cause
+
+
+def _list_java_causes(throwable: Any) -> Iterator[ErrorCause]:
+    """The throwable and what caused it, as objects of the JVM."""
+    from py4j.protocol import Py4JNetworkError
+
+    try:
+        for _ in range(_DEEPEST):
+            cause = throwable.getCause()
+            name, said = throwable.getClass().getName(), throwable.getMessage() or ""
+            condition = str(_asked(throwable, "getCondition") or "")
+            if name.endswith(f".{_WORKER}"):
+                first, *others = _list_python_causes(said)
+            elif cause is None and said.startswith(_ABORTED):
+                first, *others = parse_heads(f"{name}: {said}")
+            else:
+                first, others = ErrorCause(name=re.split(r"[.$]", name)[-1], said=_clean(said)), []
+            parameters = _asked(throwable, "getMessageParameters") if condition == RAISED else None
+            yield replace(
+                first,
+                condition=condition or first.condition,
+                state=str(_asked(throwable, "getSqlState") or first.state),
+                said=parameters.get("errorMessage", first.said) if parameters else first.said,
+                in_task=bool(_IN_TASK.search(format_java_frames(throwable))),
+            )
+            yield from others
+            if cause is None:
+                return
+            throwable = cause
+    except (Py4JNetworkError, OSError):  # the JVM has ended meanwhile and says no more
+        return
+
+
+def _asked(throwable: Any, name: str) -> Any:
+    """What a throwable of Spark's says of itself; None from any other."""
+    from py4j.protocol import Py4JError, Py4JNetworkError
+
+    try:
+        return getattr(throwable, name)()
+    except Py4JNetworkError:
+        raise
+    except (Py4JError, AttributeError):
+        return None
+
+
+def _list_spark_causes(error: Any) -> list[ErrorCause]:
+    """What Spark Connect's client says of an error, and pyspark of its own."""
+    condition = error.getCondition() or ""
+    status = getattr(error.getGrpcStatusCode(), "name", "") if hasattr(error, "getGrpcStatusCode") else ""
+    stack = (error.getStackTrace() if hasattr(error, "getStackTrace") else None) or ""
+    message, name = str(error).strip(), type(error).__name__
+    root, *behind = [*parse_heads(stack)] or [ErrorCause(name=name)]
+    if name == _WORKER:
+        told, *behind = _list_python_causes(message)
+    elif condition or (behind and not message.startswith("[")):
+        told = ErrorCause(name=root.name, condition=condition, said=_clean(message))
+    else:
+        told, *others = parse_heads(f"{root.name}: {message}")
+        behind = behind or others
+    parameters = error.getMessageParameters() if condition == RAISED else None
+    root = replace(
+        told,
+        state=(error.getSqlState() if condition else "") or told.state,
+        said=(parameters or {}).get("errorMessage", told.said),
+        in_task=told.in_task or root.in_task,
+    )
+    return [ErrorCause(name=name, status=status), root, *behind]
+
+
+def _list_python_causes(said: str) -> list[ErrorCause]:
+    """What Spark says that a Python function raised, and the names of that in its traceback."""
+    named = (ErrorCause(name=found["name"], said=found["said"], in_python=True) for found in _PYTHON.finditer(said))
+    return [ErrorCause(name=_WORKER, said=said, in_python=True), *named]
+
+
+def _clean(said: str) -> str:
+    """The message without the condition in front of it, and from its SQLSTATE on."""
+    condition = _CONDITION.match(said)
+    said = said[condition.end() :] if condition else said
+    states = list(_STATE.finditer(said.partition("\n== ")[0]))
+    return said[: states[-1].start()] if states else said.rstrip()

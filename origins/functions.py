@@ -42,7 +42,7 @@ def short_name(value: object) -> str:
     return f"{getattr(value, '__module__', '')}:{getattr(value, '__qualname__', type(value).__qualname__)}"
 
 
-def function_of(value: str | Callable[..., Any]) -> Callable[..., Any]:
+def load_function(value: str | Callable[..., Any]) -> Callable[..., Any]:
     """The function `module:function`; of `folder/module:function` the module is a file in that folder, or else one
     that is installed. The same file is run once. Raises `FunctionMissing`.
 
@@ -55,27 +55,27 @@ def function_of(value: str | Callable[..., Any]) -> Callable[..., Any]:
     assert match is not None, "check_function comes first"
     folder, module, name = match["folder"], match["module"], match["name"]
     file = Path(folder or "/", *module.split(".")).with_suffix(".py") if folder is not None else None
-    with _told(short_name(value), file), _importing:
+    with _wrap_import_errors(short_name(value), file), _importing:
         found: Any = _from(file, module) if file is not None and file.is_file() else importlib.import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
     if not callable(found):
-        raise FunctionMissing(f"{short_name(value)} is no function, but a {type(found).__name__}.")
+        raise FunctionMissing(f"{short_name(value)} is not a function; it is a {type(found).__name__}.")
     return found  # type: ignore[no-any-return]
 
 
-def by_value(function: Callable[..., Any]) -> None:
+def ship_by_value(function: Callable[..., Any]) -> None:
     """See to it that a function reaches Spark's workers with all of its package that it uses, unless that is
     installed: then they have it."""
     from pyspark import cloudpickle
 
     module = sys.modules.get(str(getattr(function, "__module__", "")).partition(".")[0])
     place = Path(getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), os.__file__))
-    if module is not None and not _installed(place):
+    if module is not None and not _is_installed(place):
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
-def _installed(place: Path) -> bool:
+def _is_installed(place: Path) -> bool:
     """Whether a file of a module came with Python or by its package installer."""
     return bool({"site-packages", "dist-packages"} & {*place.parts}) or place.is_relative_to(Path(os.__file__).parent)
 
@@ -112,7 +112,7 @@ def _from(file: Path, module: str) -> ModuleType:
 
 
 @contextlib.contextmanager
-def _told(name: str, file: Path | None) -> Iterator[None]:
+def _wrap_import_errors(name: str, file: Path | None) -> Iterator[None]:
     module, _, wanted = name.partition(":")
     try:
         yield

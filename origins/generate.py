@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from origins.batch import JSON, Batch, Limits, Span
-from origins.names import text
-from origins.origin import PLACE, Backlog, Origin, Progress, check_count
+from origins.batch import Batch, Json, Limits, Span
+from origins.batch_rows import FrameRows
+from origins.names import quote_text
+from origins.origin import PLACE, Backlog, Origin, Progress, check_count, read_count
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 SCHEMA = "id long, at timestamp, email string, country string, item string, quantity int, amount string"
 _BYTES = 150
@@ -19,10 +21,13 @@ _BYTES = 150
 
 @dataclass(frozen=True, kw_only=True)
 class Generate(Origin):
-    """Orders of a shop, made up from their numbers: each is the same in every run, however they are batched.
+    """Makes up orders of a shop, for trials. Each order is the same in every run, whatever the batches are.
 
-    Lane 0 of 2 has every second order from the first, lane 1 the others. The offset is how many orders of its lane
-    were carried.
+    The order's number decides what is in it. Of two lanes, lane 0 has every second order from the first on, and lane 1
+    has the others. An offset is the number of orders that were read in its lane.
+
+    Example:
+        generate: {rows: 100000, bad: 0.01}
     """
 
     binds: ClassVar[frozenset[str]] = frozenset({"rows"})
@@ -32,9 +37,9 @@ class Generate(Origin):
     rows: int = 1_000
     """How many orders there are."""
     seed: int = 7
-    """Another seed gives other orders."""
+    """The number from which the orders are made. Another seed gives other orders."""
     bad: float = 0.0
-    """The share of orders, from 0 to 1, that have an amount which is no number or is negative, or no email."""
+    """The share of bad orders, from 0 to 1. A bad order has no email, or an amount that is negative or no number."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -45,31 +50,32 @@ class Generate(Origin):
 
     @property
     def place(self) -> str:
-        return f"orders made up from seed {self.seed}, of which {self.bad:g} are bad"
+        return f"orders made up from seed {self.seed}, with a share of {self.bad:g} bad"
 
-    def check_offset(self, lane: str, offset: JSON) -> None:
-        check_count(offset, len(range(int(lane), self.rows, self.lanes)), "orders of the lane that are behind it")
+    def check_offset(self, lane: str, offset: Json) -> None:
+        check_count(offset, len(range(int(lane), self.rows, self.lanes)), "orders of the lane that follow")
 
-    def survey(self, spark: SparkSession, progress: Progress) -> Orders:
-        return Orders(self.rows, self.lanes)
+    def survey(self, spark: SparkSession, progress: Progress) -> OrderBacklog:
+        return OrderBacklog(self.rows, self.lanes)
 
     def columns(self, spark: SparkSession, backlog: Backlog) -> str | None:
         return str(spark.createDataFrame([], SCHEMA).schema.json())
 
-    def fetch(self, spark: SparkSession, batch: Batch, *, places: bool = False) -> DataFrame:
-        start, end = batch.span.start or 0, batch.span.end
+    def fetch(self, spark: SparkSession, batches: Sequence[Batch], *, places: bool = False) -> FrameRows:
+        (batch,) = batches
+        start, end = read_count(batch.span.start), read_count(batch.span.end)
         frame = spark.range(start, end).selectExpr("id as row", f"id * {self.lanes} + {int(batch.lane)} + 1 as id")
         place = [f"named_struct('part', '', 'block', 0L, 'row', row) as {PLACE}"] if places else []
-        return frame.selectExpr(*self._order(), *place)
+        return FrameRows(frame.selectExpr(*self._list_columns(), *place))
 
-    def _order(self) -> list[str]:
+    def _list_columns(self) -> list[str]:
         """Each column from the order's number alone."""
 
         def dice(what: str, sides: int) -> str:
             return f"pmod(xxhash64(id, {self.seed}L, '{what}'), {sides})"
 
         def one_of(what: str, words: str) -> str:
-            values = [text(word) for word in words.split()]
+            values = [quote_text(word) for word in words.split()]
             return f"element_at(array({', '.join(values)}), cast({dice(what, len(values))} + 1 as int))"
 
         is_bad = f"{dice('bad', 1_000_000)} < {round(self.bad * 1_000_000)}"
@@ -88,23 +94,23 @@ class Generate(Origin):
         ]
 
 
-class Orders(Backlog):
+class OrderBacklog(Backlog):
     """How many orders each lane has."""
 
     def __init__(self, rows: int, lanes: int) -> None:
         self._rows = rows
         self._lanes = lanes
 
-    def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
-        begin, there = start or 0, self._in(lane)
+    def take(self, lane: str, start: Json, limits: Limits) -> Span | None:
+        begin, there = read_count(start), self._count_orders(lane)
         end = there if limits.rows is None else min(there, begin + limits.rows)
         if end <= begin:
             return None
         return Span(start=start, end=end, label=f"orders {begin + 1} to {end}", bytes=(end - begin) * _BYTES)
 
-    def behind(self, lane: str, start: JSON) -> str:
-        waiting = max(0, self._in(lane) - (start or 0))
+    def behind(self, lane: str, start: Json) -> str:
+        waiting = max(0, self._count_orders(lane) - read_count(start))
         return f"{waiting:,} orders" if waiting else ""
 
-    def _in(self, lane: str) -> int:
+    def _count_orders(self, lane: str) -> int:
         return len(range(int(lane), self._rows, self._lanes))

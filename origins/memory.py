@@ -8,14 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from origins.batch import JSON, Batch, Limits, Span
+from origins.batch import Batch, Json, Limits, Span
+from origins.batch_rows import FrameRows
 from origins.errors import OriginError
 from origins.names import HIDDEN
-from origins.origin import PLACE, Backlog, Origin, Progress, check_count
-from origins.schema import checked, declared
+from origins.origin import PLACE, Backlog, Origin, Progress, check_count, read_count
+from origins.schema import check_schema, parse_schema
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 
 class Crashed(Exception):
@@ -47,9 +48,16 @@ Item: TypeAlias = Mapping[str, Any] | Crash | End | Pause
 
 @dataclass(frozen=True, kw_only=True)
 class Memory(Origin):
-    """Rows from a list in Python, for tests. Beside rows it may have `Crash()`, `End()` and `Pause(seconds)`.
+    """Reads rows from a list, for tests. In Python the list may also hold `Crash()`, `End()` and `Pause(seconds)`.
 
-    The offset of a lane is how many items of its script are behind it. A key that a row has not is NULL.
+    An offset is the number of items that were read in its lane. A key that a row lacks is NULL.
+
+    Example:
+        memory:
+          items:
+            - {id: 1, amount: "19.90"}
+            - {id: 2, amount: "free"}
+          schema: "id long, amount string"
     """
 
     binds: ClassVar[frozenset[str]] = frozenset({"rows"})
@@ -57,7 +65,7 @@ class Memory(Origin):
     whole_by: ClassVar[str] = "batch: whole"
 
     items: Sequence[Item] | Mapping[str, Sequence[Item]] = ()
-    """The script; or a script for each lane, by the lane's name."""
+    """The rows, or for each lane its rows by the lane's name."""
     schema: str | Mapping[str, str]
     """The columns and their types."""
     clock: Callable[[], float] = field(default=time.monotonic, metadata={"hidden": True})
@@ -77,41 +85,42 @@ class Memory(Origin):
     def lane_names(self) -> tuple[str, ...]:
         return tuple(self.items) if isinstance(self.items, Mapping) else ("0",)
 
-    def check_offset(self, lane: str, offset: JSON) -> None:
-        check_count(offset, len(self.script(lane)), "items of the script that are behind it")
+    def check_offset(self, lane: str, offset: Json) -> None:
+        check_count(offset, len(self.script(lane)), "items of the script that follow")
 
     def survey(self, spark: SparkSession, progress: Progress) -> Script:
-        return Script(self, {lane: progress.offsets.get(lane) or 0 for lane in self.lane_names()})
+        return Script(self, {lane: read_count(progress.offsets.get(lane)) for lane in self.lane_names()})
 
     def columns(self, spark: SparkSession, backlog: Backlog) -> str | None:
-        schema = checked(declared(spark, self.schema, "memory"), "memory")
+        schema = check_schema(parse_schema(spark, self.schema, "memory"), "memory")
         known = {name.lower() for name in schema.names}
         for lane in self.lane_names():
             for item in self.script(lane):
                 if isinstance(item, Mapping) and (other := [key for key in item if key.lower() not in known]):
                     raise OriginError(
-                        f"A row of memory has {other[0]!r}, which its schema has not: {dict(item)}",
+                        f"A row of memory has {other[0]!r}, which its schema does not have: {dict(item)}",
                         hint="Add the column to the schema, or take the key out of the row.",
                     )
         return str(schema.json())
 
-    def fetch(self, spark: SparkSession, batch: Batch, *, places: bool = False) -> DataFrame:
+    def fetch(self, spark: SparkSession, batches: Sequence[Batch], *, places: bool = False) -> FrameRows:
         from pyspark.sql import functions as F
         from pyspark.sql.types import LongType, StructField, StructType
 
+        (batch,) = batches
         columns = StructType.fromJson(json.loads(batch.schema)).fields
         row = HIDDEN + "row"
-        start = batch.span.start or 0
+        start, end = read_count(batch.span.start), read_count(batch.span.end)
         rows = [
-            (*(_value(item, column.name) for column in columns), index)
-            for index, item in enumerate(self.script(batch.lane)[start : batch.span.end], start)
+            (*(_get_value(item, column.name) for column in columns), index)
+            for index, item in enumerate(self.script(batch.lane)[start:end], start)
             if isinstance(item, Mapping)
         ]
         frame = spark.createDataFrame(rows, StructType([*columns, StructField(row, LongType())]))
         if places:
             place = F.struct(F.lit("").alias("part"), F.lit(0).cast("bigint").alias("block"), F.col(row).alias("row"))
             frame = frame.withColumn(PLACE, place)
-        return frame.drop(row)
+        return FrameRows(frame.drop(row))
 
     def script(self, lane: str) -> Sequence[Item]:
         """The items of one lane."""
@@ -125,11 +134,11 @@ class Script(Backlog):
         self._memory = memory
         self._begun = begun
 
-    def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
+    def take(self, lane: str, start: Json, limits: Limits) -> Span | None:
         script = self._memory.script(lane)
-        begin = at = start or 0
+        begin = at = read_count(start)
         while at < len(script) and not isinstance(script[at], Mapping):
-            if not self._passes(lane, begin, at):
+            if not self._can_pass(lane, begin, at):
                 return None
             at += 1
         first = at
@@ -137,11 +146,11 @@ class Script(Backlog):
             at += 1
         return Span(start=start, end=at, label=f"items {begin + 1} to {at}") if at > first else None
 
-    def behind(self, lane: str, start: JSON) -> str:
-        rows = sum(isinstance(item, Mapping) for item in self._memory.script(lane)[start or 0 :])
+    def behind(self, lane: str, start: Json) -> str:
+        rows = sum(isinstance(item, Mapping) for item in self._memory.script(lane)[read_count(start) :])
         return f"{rows} row{'s' * (rows != 1)}" if rows else ""
 
-    def _passes(self, lane: str, start: int, at: int) -> bool:
+    def _can_pass(self, lane: str, start: int, at: int) -> bool:
         """Whether the lane goes on behind an item that is no row. An `End` before its first row ended a run before."""
         item = self._memory.script(lane)[at]
         if isinstance(item, Crash) and not item.happened:
@@ -154,5 +163,5 @@ class Script(Backlog):
         return not isinstance(item, End) or start == self._begun[lane]
 
 
-def _value(row: Mapping[str, Any], name: str) -> Any:
+def _get_value(row: Mapping[str, Any], name: str) -> Any:
     return next((value for key, value in row.items() if key.lower() == name.lower()), None)

@@ -1,13 +1,23 @@
-"""A nack: a row refused, with the reason, the row as it stood before that, and the row as it was read."""
+"""A nack: a row refused, with the reason, and the row as it stood before that and as it was read, as text.
+
+A row as JSON text that a person can read and Spark can turn back into the very same row.
+
+Plain JSON carries most of it. What it cannot carry is written so that it can: a map whose keys are not text is a
+list of entries, and text that is not valid UTF-8 (or begins with the character NUL) is NUL and then its bytes in
+base64. Inside a VARIANT only what JSON knows survives: dates come back as text, decimals as numbers.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeAlias
 
 from origins.secret import EXCERPT
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
+    from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
 
 REFUSED = "_wherry_refused"
 """The column in which an origin refuses a row that it could not read: `struct<code, message, raw>`, all text,
@@ -22,17 +32,138 @@ RAW = '{"type":"struct","fields":[{"name":"raw","type":"string","nullable":true,
 """The schema of what is kept of a row that its origin could not read."""
 
 
-def reason(code: str, message: Column) -> Column:
+def make_reason(code: str, message: Column) -> Column:
     """Why a row is refused: a code for machines and a message that names the column and the value."""
     from pyspark.sql import functions as F
 
     return F.struct(F.lit(code).alias("code"), message.alias("message"))
 
 
-def shown(value: Column) -> Column:
+def show_value(value: Column) -> Column:
     """The value as it stands in a message: in quotes, cut if it is long; NULL without them."""
     from pyspark.sql import functions as F
 
     whole = F.coalesce(F.make_valid_utf8(value.try_cast("string")), F.lit("this value"))
     cut = F.when(F.length(whole) > EXCERPT, F.concat(F.substring(whole, 1, EXCERPT), F.lit("…"))).otherwise(whole)
     return F.when(value.isNull(), F.lit("NULL")).otherwise(F.concat(F.lit("'"), cut, F.lit("'")))
+
+
+if TYPE_CHECKING:
+    Coder: TypeAlias = Callable[[Column, DataType], Column]
+
+
+_FORMATS = {
+    "dateFormat": "yyyy-MM-dd",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    "timeZone": "UTC",
+    "locale": "en-US",
+}
+_WRITING = {**_FORMATS, "ignoreNullFields": "false"}
+_READING = {**_FORMATS, "mode": "FAILFAST", "columnNameOfCorruptRecord": "_wherry_corrupt"}
+_NUL = "\0"
+
+
+def encode_payload(columns: Mapping[str, Column], schema: StructType) -> Column:
+    """The columns as one JSON object; `schema` gives their types, by name."""
+    from pyspark.sql import functions as F
+
+    fields = [_encode_value(columns[field.name], field.dataType).alias(field.name) for field in schema]
+    return F.to_json(F.struct(*fields), _WRITING)
+
+
+def restore(text: Column, schema: StructType) -> Column:
+    """The struct of which `encode_payload` made the text; NULL for NULL. The query raises on text that is no such
+    row."""
+    from pyspark.sql import functions as F
+
+    parsed = F.from_json(text, _encoded_type(schema), _READING)  # type: ignore[arg-type]
+    if _is_plain(schema):
+        return parsed
+    # Taken apart field by field, the text would be parsed anew for each; a lambda binds what was parsed once.
+    return F.transform(F.array(parsed), lambda row: _decode_value(row, schema))[0]
+
+
+def _is_plain(kind: DataType) -> bool:
+    """Whether values of this type come back out of JSON as they went in."""
+    from pyspark.sql.types import ArrayType, MapType, StringType, StructType
+
+    if isinstance(kind, StructType):
+        return all(_is_plain(field.dataType) for field in kind)
+    if isinstance(kind, ArrayType):
+        return _is_plain(kind.elementType)
+    return not isinstance(kind, StringType | MapType)
+
+
+def _encode_value(value: Column, kind: DataType) -> Column:
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import MapType, StringType
+
+    if isinstance(kind, StringType):
+        as_bytes = F.concat(F.lit(_NUL), F.base64(value.cast("binary")))
+        says_itself = F.is_valid_utf8(value) & ~value.startswith(_NUL)
+        return F.when(says_itself, value).when(value.isNotNull(), as_bytes)
+    if isinstance(kind, MapType):
+        entries = _encode_value(F.map_entries(value), _entry_type(kind))
+        return F.map_from_entries(entries) if isinstance(kind.keyType, StringType) else entries
+    return _code_parts(value, kind, _encode_value)
+
+
+def _decode_value(value: Column, kind: DataType) -> Column:
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import MapType, StringType
+
+    if isinstance(kind, StringType):
+        from_bytes = F.unbase64(F.substring(value, 2, 2**31 - 1)).cast("string")
+        return F.when(value.startswith(_NUL), from_bytes).otherwise(value)
+    if isinstance(kind, MapType):
+        entries = F.map_entries(value) if isinstance(kind.keyType, StringType) else value
+        return F.map_from_entries(_decode_value(entries, _entry_type(kind)))
+    return _code_parts(value, kind, _decode_value)
+
+
+def _encoded_type(kind: DataType) -> DataType:
+    """The type that a value has in the JSON text."""
+    from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
+
+    if isinstance(kind, StructType):
+        return StructType([StructField(field.name, _encoded_type(field.dataType)) for field in kind])
+    if isinstance(kind, ArrayType):
+        return ArrayType(_encoded_type(kind.elementType))
+    if isinstance(kind, MapType) and isinstance(kind.keyType, StringType):
+        return MapType(kind.keyType, _encoded_type(kind.valueType))
+    return _encoded_type(_entry_type(kind)) if isinstance(kind, MapType) else kind
+
+
+def _entry_type(kind: MapType) -> ArrayType:
+    from pyspark.sql.types import ArrayType, StructField, StructType
+
+    return ArrayType(StructType([StructField("key", kind.keyType), StructField("value", kind.valueType)]))
+
+
+def _code_parts(value: Column, kind: DataType, coder: Coder) -> Column:
+    """The value with every part of it coded; itself where JSON carries it as it is."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import ArrayType, StructType
+
+    if _is_plain(kind):
+        return value
+    if isinstance(kind, ArrayType):
+        element = kind.elementType
+        return F.transform(value, lambda each: coder(each, element))
+    assert isinstance(kind, StructType)
+    fields = [
+        coder(part, field.dataType).alias(field.name)
+        for part, field in zip(_list_fields(value, kind), kind, strict=True)
+    ]
+    return F.when(value.isNotNull(), F.struct(*fields))
+
+
+def _list_fields(value: Column, kind: StructType) -> list[Column]:
+    """The fields of a struct, found by place where their names differ only in the case of letters."""
+    from pyspark.sql.types import StructField, StructType
+
+    if len({name.lower() for name in kind.names}) == len(kind):
+        return [value.getField(name) for name in kind.names]
+    numbered = StructType([StructField(f"_{i}", field.dataType) for i, field in enumerate(kind)])
+    return [value.cast(numbered).getField(name) for name in numbered.names]

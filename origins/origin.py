@@ -8,14 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from origins.batch import JSON, Batch, Limits, Span
-from origins.given_path import list_given_paths
+from origins.batch import Batch, Json, Limits, Span
+from origins.batch_rows import BatchRows
+from origins.json_shape import check_shape
+from origins.paths import list_given_paths
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pyarrow
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 PLACE = "_wherry_place"
 """The column that says where a row stood: `struct<part string, block bigint, row bigint>`.
@@ -31,9 +30,9 @@ BATCH = "_wherry_batch"
 class Progress:
     """What has been carried so far, as the ledger knows it."""
 
-    offsets: Mapping[str, JSON] = field(default_factory=dict)
+    offsets: Mapping[str, Json] = field(default_factory=dict)
     """For each lane the end of its last settled batch, inclusive."""
-    parts: Sequence[JSON] = ()
+    parts: Sequence[Json] = ()
     """The parts of every settled span, of all lanes, in no order."""
 
 
@@ -41,20 +40,20 @@ class Backlog(ABC):
     """What waited at an origin at one moment, handed out batch by batch."""
 
     @abstractmethod
-    def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
+    def take(self, lane: str, start: Json, limits: Limits) -> Span | None:
         """The lane's next batch after `start`, no larger than `limits`; None when the lane is exhausted.
 
         Called on the one thread that owns progress: must be quick, and must not start a Spark job. One unit
         that is larger than a limit (a file, a row) is a batch of its own.
         """
 
-    def again(self, spark: SparkSession, offsets: Mapping[str, JSON]) -> Backlog:
+    def again(self, spark: SparkSession, offsets: Mapping[str, Json]) -> Backlog:
         """What waits now, some time later in the same run, behind `offsets`: for each lane the end of its last
         batch that was planned. Must be quick; starts no Spark job where there is another way.
         """
         return self
 
-    def behind(self, lane: str, start: JSON) -> str:
+    def behind(self, lane: str, start: Json) -> str:
         """What waits in the lane after `start`, in a few words for `status`; empty when that is not known."""
         return ""
 
@@ -78,9 +77,6 @@ class Origin(ABC):
     """Whether a span that is read twice gives the same rows."""
     keeps_parts: ClassVar[bool] = False
     """Whether what was carried is known by the parts of all spans, and not by offsets alone."""
-    foresees: ClassVar[bool] = False
-    """Whether `fetch` may be called for a batch while the one before it is still carried, in the same session; then
-    `check` is asked in time whether the batch is as it was planned."""
     regroups: ClassVar[bool] = True
     """Whether `lanes` may change between runs: progress is kept by part, and lanes only group parts."""
     whole_by: ClassVar[str] = ""
@@ -88,15 +84,17 @@ class Origin(ABC):
     where there is none."""
 
     name: str | None = None
+    """The origin's name in reports and in the names of lanes. The default is its kind."""
     lanes: int = 1
+    """Into how many ordered parts the rows are split. Wherry works on several lanes at the same time."""
     read: Literal["new", "whole"] = "new"
-    """`new`: what was not carried yet; `whole`: all of it in every run."""
+    """`new`: each run reads what no run has read yet. `whole`: each run reads everything."""
     batch: Literal["limited", "whole"] = "limited"
-    """`limited`: a batch ends at the limits; `whole`: all that waits in a lane is one batch."""
+    """`limited`: a batch ends at the limits of `run.batch`. `whole`: all waiting rows of a lane are one batch."""
     stages: Sequence[Any] = field(default=(), metadata={"holds": "stage"})
     """What is done to the rows of this origin only, before the pipeline's stages."""
 
-    only_lane: str = field(default="", init=False, repr=False)
+    only_lane: str = field(default="", repr=False, metadata={"hidden": True})
     """The name of its only lane, of an origin that stands for one lane of another; else empty."""
 
     def __post_init__(self) -> None:
@@ -106,13 +104,15 @@ class Origin(ABC):
             raise ValueError(f"batch: expected limited or whole, got {self.batch!r}")
         if self.batch == "whole" and self.whole_by != "batch: whole":
             instead = f"; `{self.whole_by}` does" if self.whole_by else ""
-            raise ValueError(f"batch: expected limited, since it cannot make all that waits one batch here{instead}")
+            raise ValueError(
+                f"batch: expected limited, since it cannot make one batch of all waiting rows here{instead}"
+            )
         if self.lanes < 1:
             raise ValueError(f"lanes: expected at least 1, got {self.lanes}")
 
     @property
     def infers(self) -> bool:
-        """Whether the schema is told from what waits, so that it is pinned once it was told."""
+        """Whether the schema is inferred from waiting rows, and then pinned."""
         return False
 
     @property
@@ -124,6 +124,11 @@ class Origin(ABC):
     def listens(self) -> bool:
         """Whether `committed` does anything. A batch then costs a second append to the ledger."""
         return type(self).committed is not Origin.committed
+
+    @property
+    def checks(self) -> bool:
+        """Whether `check` does anything. A batch may then be fetched before its turn."""
+        return type(self).check is not Origin.check
 
     @property
     def place(self) -> str:
@@ -140,7 +145,7 @@ class Origin(ABC):
         paths = getattr(self, "paths", ()) or (getattr(self, "path", None),)
         return list_given_paths(paths)
 
-    def is_still(self, spark: SparkSession, offsets: Sequence[JSON]) -> bool:
+    def is_still(self, spark: SparkSession, offsets: Sequence[Json]) -> bool:
         """Whether what is in its place now is surely what these offsets of its lanes are of, wherever that was; must be
         quick."""
         return False
@@ -154,14 +159,14 @@ class Origin(ABC):
         as the lane is, behind the prefix."""
         return (self,)
 
-    def check_offset(self, lane: str, offset: JSON) -> None:
+    def check_offset(self, lane: str, offset: Json) -> None:
         """Raises ValueError, `expected …, got …`, unless the lane can be set to this offset by hand."""
 
-    def stands(self, spark: SparkSession, offsets: Mapping[str, JSON]) -> bool:
+    def stands(self, spark: SparkSession, offsets: Mapping[str, Json]) -> bool:
         """Whether there is surely nothing new since all of it was read, up to these offsets of its lanes."""
         return False
 
-    def skipped(self, before: JSON, after: JSON) -> str:
+    def describe_skipped(self, before: Json, after: Json) -> str:
         """What a lane never carries that a person sets from one offset to another, in a few words; empty where it is
         nothing, or that is not known. Starts no Spark."""
         return ""
@@ -175,50 +180,34 @@ class Origin(ABC):
         """The schema of the rows (Spark's JSON), given or inferred once from the backlog; None when nothing
         waits from which it could be told."""
 
-    def evolved(self, spark: SparkSession, backlog: Backlog, schema: str, before: str | None) -> str:
-        """The schema that `columns` told, or that was pinned, with what waits beyond it, by the origin's policies;
+    def evolve_schema(self, spark: SparkSession, backlog: Backlog, schema: str, before: str | None) -> str:
+        """The inferred or pinned schema, with waiting changes by the origin's policies;
         `before` is how it had evolved in an earlier run. May read all that waits."""
         return schema
 
-    def completed(self, schema: str) -> str:
-        """The schema of the rows, where `columns` told what is read: with what the definition adds beside it. What
-        is told is pinned; what is added goes with the definition."""
+    def complete_schema(self, schema: str) -> str:
+        """The schema of the rows: the columns that `columns` gives, and those that the definition adds. The first are
+        pinned; the others go with the definition."""
         return schema
 
     @abstractmethod
-    def fetch(self, spark: SparkSession, batch: Batch, *, places: bool = False) -> DataFrame:
-        """Exactly the rows of `batch.span`, lazily, with the columns of `batch.schema`; with `places` also
-        the column `PLACE`.
+    def fetch(self, spark: SparkSession, batches: Sequence[Batch], *, places: bool = False) -> BatchRows:
+        """Exactly the rows of these batches' spans, with the columns of their schema. `FrameRows(frame)` is enough.
 
-        May be called from any runner thread, twice for one batch, and by a process that did not plan it.
+        It gets one batch, or several for which `joins` is true. The frame has the column `PLACE` with `places`, and
+        the column `BATCH` with several batches. The call may come from any runner thread, twice for one batch, and in
+        a process that did not plan it.
         """
 
-    def fetch_several(self, spark: SparkSession, batches: Sequence[Batch]) -> DataFrame | None:
-        """What `fetch` gives for each of these batches, which have one schema, in a frame that costs less to plan than
-        all of theirs, with `BATCH` beside every row; None where each must be fetched for itself."""
-        return None
-
-    def fetch_here(self, spark: SparkSession, batch: Batch) -> pyarrow.Table | None:
-        """What `fetch` gives for the batch, read in this process, with the types that Spark's rows have in Arrow; None
-        where Spark has to read them: they are many, or it might refuse one. Starts no Spark job."""
-        return None
-
-    def files_here(self, spark: SparkSession, batch: Batch) -> Mapping[str, Path]:
-        """The parquet files of this machine in which just the rows lie that `fetch` gives, with just its columns, by
-        their parts; the n-th row of a file, from 0, has `PLACE.block` 0 and `PLACE.row` n. None where they lie
-        otherwise, or this process might read one of them as another. Starts no Spark job."""
-        return {}
-
-    def count(self, batch: Batch) -> int | None:
-        """How many rows `fetch` gives for the batch, where that stands beside them; None where they would have to be
-        read for it. Must be quick."""
-        return None
+    def joins(self, batches: Sequence[Batch]) -> bool:
+        """Whether `fetch` takes these batches together, which have one schema, and that costs less than one by one."""
+        return False
 
     def check(self, spark: SparkSession, batch: Batch) -> None:
         """Raises `OriginError` when what the batch is read from is not what was planned. Asked right before rows are
         carried that were fetched some time ago; must be quick."""
 
-    def changed(self, parts: Sequence[JSON]) -> Mapping[str, str]:
+    def find_changed(self, parts: Sequence[Json]) -> Mapping[str, str]:
         """Of these parts of spans that were carried, those that are there and are not any more what was read, by name,
         and how; as far as that can be told without Spark."""
         return {}
@@ -231,7 +220,12 @@ class Origin(ABC):
         """The batch's offset is durable: what it read may be moved, deleted or acknowledged. May come twice."""
 
 
-def check_count(offset: JSON, most: int, what: str) -> None:
+def read_count(offset: Json) -> int:
+    """How many of something are behind an offset that counts them; None is a lane's beginning."""
+    return 0 if offset is None else check_shape(int, offset)
+
+
+def check_count(offset: Json, most: int, what: str) -> None:
     """Raises ValueError unless the offset says how many of something are behind it."""
     if not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset <= most:
         raise ValueError(f"expected a number from 0 to {most}, of {what}, got {json.dumps(offset)}")

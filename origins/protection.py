@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from origins.batch import JSON
+from origins.batch import Json
 from origins.secret import EXCERPT
 
 MASK = "***"
@@ -23,7 +23,7 @@ _CONDITION = re.compile(r"\[(?!USER_RAISED_EXCEPTION\] (?!stage '))[A-Z][A-Z0-9_
 
 @dataclass(frozen=True)
 class Protection:
-    """The columns of a pipeline whose values nobody is shown, in any case of letters; `buyer.email` is a field inside
+    """The columns of a pipeline whose values are masked, in any case of letters; `buyer.email` is a field inside
     of a column, also where that holds a list of such."""
 
     columns: Sequence[str] = ()
@@ -31,26 +31,26 @@ class Protection:
     def __bool__(self) -> bool:
         return bool(self.columns)
 
-    def row(self, row: JSON, *kin: JSON) -> JSON:
+    def mask_row(self, row: Json, *kin: Json) -> Json:
         """The row with these columns masked. A value that another column repeats is masked there too; `kin` are the
         same row as it was elsewhere, which has values that this one no longer has under their names."""
-        return self._masked(row, self._values(row, *kin)) if self else row
+        return self._mask_value(row, self._list_texts(row, *kin)) if self else row
 
-    def nack(self, nack: Mapping[str, JSON]) -> dict[str, JSON]:
-        """A refused row with its `row`, its `original` and its `message` masked. Of a line that could not be read
-        nobody knows what stands where, so that nothing of it is shown."""
+    def mask_nack(self, nack: Mapping[str, Json]) -> dict[str, Json]:
+        """A refused row with its `mask_row`, its `original` and its `mask_message` masked. Of a line that could not
+        be read nobody knows what stands where, so that nothing of it is shown."""
         if not self:
             return dict(nack)
         rows = {name: nack[name] for name in ("row", "original") if nack.get(name) is not None}
-        values = self._values(*rows.values())
-        shown = {name: self._masked(row, values) for name, row in rows.items()}
+        values = self._list_texts(*rows.values())
+        shown = {name: self._mask_value(row, values) for name, row in rows.items()}
         if nack.get("stage") == _READ_BY:
             shown = {name: {"raw": MASK} for name in rows}
-        return {**nack, **shown, "message": self.message(nack["message"], values)}
+        return {**nack, **shown, "message": self.mask_message(str(nack["message"]), values)}
 
-    def message(self, message: str, values: Sequence[str] = ()) -> str:
+    def mask_message(self, message: str, values: Sequence[str] = ()) -> str:
         """Why a row is refused, without these values and without what it says of a protected column."""
-        said = _without(message, values)
+        said = _remove_texts(message, values)
         for name in map(re.escape, self.columns):
             after = rf"(?i)(\bcolumn {name}(?:\.[\w.]+)?: |(?<![\w.]){name}(?:\.[\w.]+)? = )"
             said = re.sub(
@@ -58,15 +58,15 @@ class Protection:
             )
         return said
 
-    def words(self, error: BaseException, said: str) -> str:
-        """What an error of somebody else's says. Spark quotes values, and a function says what it likes: of the one the
+    def mask_error(self, error: BaseException, said: str) -> str:
+        """The message of a foreign error. Spark quotes values, and a function says what it likes: of the one the
         quotations are left out, of the other all but its name."""
         if not self:
             return said
         if isinstance(error, OSError) or _CONDITION.match(said):
-            return self.message(_QUOTED.sub(lambda found: _quotation(found.group()), said))
+            return self.mask_message(_QUOTED.sub(lambda found: _mask_quotation(found.group()), said))
         name = re.match(r"[A-Za-z_][\w.$]*(?:Error|Exception)(?=: )", said)
-        return f"{name.group() if name else type(error).__name__} (what it says may hold a protected value: not shown)"
+        return f"{name.group() if name else type(error).__name__} (text hidden, may hold a protected value)"
 
     def covers(self, column: str) -> bool:
         """Whether a protected value may stand in this column or field: it is one, is part of one, or holds one."""
@@ -76,61 +76,64 @@ class Protection:
     def _is_protected(self, name: str) -> bool:
         return name.lower() in {column.lower() for column in self.columns}
 
-    def _values(self, *rows: JSON) -> list[str]:
+    def _list_texts(self, *rows: Json) -> list[str]:
         """The texts that stand in protected columns, the longest first."""
-        held = [text for row in rows for value in self._held(row) for text in _texts(value)]
+        held = [text for row in rows for value in self._list_protected(row) for text in _walk_texts(value)]
         return sorted(set(held), key=len, reverse=True)
 
-    def _held(self, value: JSON, above: str = "") -> Iterator[JSON]:
+    def _list_protected(self, value: Json, above: str = "") -> Iterator[Json]:
         """What stands in protected columns and fields; `above` is where the value stands, with a dot at its end."""
         if isinstance(value, list):
             for inner in value:
-                yield from self._held(inner, above)
+                yield from self._list_protected(inner, above)
         elif isinstance(value, Mapping):
             for name, inner in value.items():
                 if self._is_protected(above + name):
                     yield inner
                 else:
-                    yield from self._held(inner, f"{above}{name}.")
+                    yield from self._list_protected(inner, f"{above}{name}.")
 
-    def _masked(self, value: JSON, values: Sequence[str], above: str = "") -> JSON:
+    def _mask_value(self, value: Json, values: Sequence[str], above: str = "") -> Json:
         if isinstance(value, list):
-            return [self._masked(inner, values, above) for inner in value]
+            return [self._mask_value(inner, values, above) for inner in value]
         if not isinstance(value, Mapping):
-            return _hidden(value, values)
+            return _hide_texts(value, values)
         return {
-            name: _mask(inner) if self._is_protected(above + name) else self._masked(inner, values, f"{above}{name}.")
+            name: _mask(inner)
+            if self._is_protected(above + name)
+            else self._mask_value(inner, values, f"{above}{name}.")
             for name, inner in value.items()
         }
 
 
-def _texts(value: JSON) -> Iterator[str]:
+def _walk_texts(value: Json) -> Iterator[str]:
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, list):
         for inner in value:
-            yield from _texts(inner)
+            yield from _walk_texts(inner)
     elif value is not None and not isinstance(value, bool):
         yield str(value)
 
 
-def _mask(value: JSON) -> JSON:
+def _mask(value: Json) -> Json:
     """NULL stays NULL; of a text its first character is left, if that says little."""
     if value is None:
         return None
-    is_text = isinstance(value, str) and len(value) > _FOUND_ANYWHERE and not _NUMBER.fullmatch(value)
-    return value[0] + MASK if is_text else MASK
+    if isinstance(value, str) and len(value) > _FOUND_ANYWHERE and not _NUMBER.fullmatch(value):
+        return value[0] + MASK
+    return MASK
 
 
-def _hidden(value: JSON, values: Sequence[str]) -> JSON:
+def _hide_texts(value: Json, values: Sequence[str]) -> Json:
     """A single value without these texts in it."""
     if isinstance(value, str):
-        return _without(value, values)
+        return _remove_texts(value, values)
     is_number = value is not None and not isinstance(value, bool)
     return MASK if is_number and len(str(value)) >= _FOUND_ANYWHERE and str(value) in values else value
 
 
-def _without(text: str, values: Sequence[str]) -> str:
+def _remove_texts(text: str, values: Sequence[str]) -> str:
     for value in values:
         if len(value) < _FOUND_ANYWHERE:
             continue
@@ -141,5 +144,5 @@ def _without(text: str, values: Sequence[str]) -> str:
     return text
 
 
-def _quotation(text: str) -> str:
+def _mask_quotation(text: str) -> str:
     return f"'{MASK}'" if text.startswith("'") else f"=({MASK})" if text.startswith("=") else MASK

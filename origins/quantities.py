@@ -18,7 +18,7 @@ _DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)\s*(ms|s|m|h|d|w)\s*", re.ASCII
 _SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,6})?)\s*([A-Za-z]+)", re.ASCII)
 
 
-def seconds(duration: str) -> float:
+def parse_seconds(duration: str) -> float:
     """How long a duration such as `10s`, `1h30m` or `30d` is. Raises ValueError that says how to write one."""
     text = duration.strip()
     parts = list(_DURATION.finditer(text))
@@ -33,7 +33,7 @@ def seconds(duration: str) -> float:
     return length
 
 
-def size(text: str) -> int:
+def parse_size(text: str) -> int:
     """How many bytes a size such as `256MiB` is. Raises ValueError that says how to write one."""
     found = _SIZE.fullmatch(text.strip())
     unit = _BYTES_BY_LOWER_CASE.get(found.group(2).lower()) if found else None

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from origins.errors import OriginError
-from origins.names import HIDDEN, quoted
+from origins.names import HIDDEN, quote_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,27 +23,27 @@ _KINDS = {
 """The types of SQL that need no more than their name."""
 
 
-def declared(spark: SparkSession, schema: str | Mapping[str, str], where: str) -> StructType:
+def parse_schema(spark: SparkSession, schema: str | Mapping[str, str], where: str) -> StructType:
     """The columns that the definition declares for rows from `where`. Raises `OriginError` when they are none."""
     from pyspark.errors import PySparkException
     from pyspark.sql.types import StructField, StructType
 
     if isinstance(schema, Mapping):
-        schema = ", ".join(f"{quoted(name)} {kind}" for name, kind in schema.items())
-    plain = _plain(spark, schema)
+        schema = ", ".join(f"{quote_name(name)} {kind}" for name, kind in schema.items())
+    plain = _parse_plain_schema(spark, schema)
     if plain is not None:
         return plain
     try:
         columns = spark.createDataFrame([], schema).schema
     except PySparkException as error:
         raise OriginError(
-            f"The schema of {where} is not one: {schema}",
+            f"The schema of {where} is not valid: {schema}",
             hint="Write it like: id long, `unit price` decimal(10,2), tags array<string>",
         ) from error
     return StructType([StructField(column.name, column.dataType) for column in columns])
 
 
-def _plain(spark: SparkSession, schema: str) -> StructType | None:
+def _parse_plain_schema(spark: SparkSession, schema: str) -> StructType | None:
     """The columns of a schema of nothing but plain names and types, read without Spark: one that has just begun takes
     a second to read its first. None for any other."""
     from pyspark.sql import types
@@ -58,23 +58,23 @@ def _plain(spark: SparkSession, schema: str) -> StructType | None:
     return StructType([StructField(name, getattr(types, _KINDS[kind])()) for name, kind in found])
 
 
-def checked(schema: StructType, where: str) -> StructType:
+def check_schema(schema: StructType, where: str) -> StructType:
     """The schema, unless two of its names are one or are taken; then `OriginError`."""
     names = [name.lower() for name in schema.names]
     taken = [name for name in schema.names if name.lower().startswith(HIDDEN)]
     twice = [name for name in schema.names if names.count(name.lower()) > 1]
     if taken or twice:
-        problem = f"{taken[0]}; names that begin with {HIDDEN} are taken" if taken else f"{twice[0]} more than once"
+        problem = f"{taken[0]}; names that begin with {HIDDEN} are reserved" if taken else f"{twice[0]} more than once"
         raise OriginError(
             f"The rows of {where} have the column {problem}.",
-            hint="Give the column another name; the case of letters makes no difference.",
+            hint="Rename the column; upper and lower case do not count.",
         )
     return schema
 
 
-def ddl(schema: StructType) -> str:
+def format_ddl(schema: StructType) -> str:
     """The schema as a definition takes it, and `CREATE TABLE`."""
-    return ", ".join(f"{_named(column.name)} {sql_type(column.dataType)}" for column in schema)
+    return ", ".join(f"{_quote_if_needed(column.name)} {sql_type(column.dataType)}" for column in schema)
 
 
 def sql_type(kind: DataType) -> str:
@@ -82,7 +82,7 @@ def sql_type(kind: DataType) -> str:
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     if isinstance(kind, StructType):
-        return f"struct<{', '.join(f'{quoted(field.name)}: {sql_type(field.dataType)}' for field in kind)}>"
+        return f"struct<{', '.join(f'{quote_name(field.name)}: {sql_type(field.dataType)}' for field in kind)}>"
     if isinstance(kind, ArrayType):
         return f"array<{sql_type(kind.elementType)}>"
     if isinstance(kind, MapType):
@@ -90,6 +90,6 @@ def sql_type(kind: DataType) -> str:
     return kind.simpleString()
 
 
-def _named(name: str) -> str:
+def _quote_if_needed(name: str) -> str:
     """The name as SQL has it, in quotes where it is not plain."""
-    return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else quoted(name)
+    return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else quote_name(name)

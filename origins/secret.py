@@ -103,13 +103,13 @@ def put_references(value: Any) -> Any:
     return type(value)(map(put_references, value)) if type(value) in (list, tuple) else value
 
 
-def cut(text: str, most: int) -> str:
+def cut_text(text: str, most: int) -> str:
     """The text, cut short where it is longer than this; secrets are found before the cut."""
     return text if len(text) <= most else text[:most] + CUT
 
 
 def make_mask(secrets: Mapping[str, str]) -> Callable[[str], str]:
-    """What gives a text with each secret replaced by its reference, also where it is quoted, or cut by `cut`.
+    """What gives a text with each secret replaced by its reference, also where it is quoted, or cut by `cut_text`.
 
     A secret of fewer than `SHORT` characters is replaced only where it stands as a whole word.
     """

@@ -1,1 +1,54 @@
-"""Who carries, who decides, who remembers. `run.py` is where a run begins; the README says how to read on."""
+"""Runs pipelines: carries batches, decides about rows, and keeps the ledger. A run begins in `running/run.py`."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from destinations.dlq import Dlq
+    from origins.errors import WherryError
+    from runners.definitions.problems import DefinitionError
+    from runners.listeners.metrics import Metrics
+    from runners.model.errors import Owned, Refusal, StageError
+    from runners.model.events import (
+        BatchCancelled,
+        BatchDecided,
+        BatchPlanned,
+        BatchRests,
+        BatchResumed,
+        BatchSettled,
+        Event,
+        Listener,
+        Noticed,
+        RunEnded,
+        RunStarted,
+        RunStopping,
+    )
+    from runners.model.hook import Hook
+    from runners.model.run_report import PipelineFailed, Report
+    from runners.model.spec import BatchOptions, RetryOptions, RunOptions, ScheduleOptions, SchemaState, SparkOptions
+    from runners.operations.audit_finding import Audit
+    from runners.operations.preview import Preview
+    from runners.operations.repair import RepairResult
+    from runners.operations.status import Lanes
+    from runners.pipeline import Pipeline
+    from runners.running.backfill import Backfill
+    from runners.running.compatibility import OperatorOverrides
+    from runners.running.replay import Choice, Replay
+    from runners.schedules.scheduling import scheduler_of
+else:
+
+    def __getattr__(name):
+        from origins.lazy import load_export
+
+        return load_export(__name__, name)
+
+    def __dir__():
+        return sorted({*globals(), *__all__})
+
+
+__all__ = ["BatchOptions", "Dlq", "Hook", "Pipeline", "RetryOptions", "RunOptions", "ScheduleOptions"]
+__all__ += ["SchemaState", "SparkOptions"]
+__all__ += ["Backfill", "Choice", "OperatorOverrides", "Replay", "scheduler_of"]
+__all__ += ["Audit", "Lanes", "Preview", "RepairResult", "Report"]
+__all__ += ["DefinitionError", "Owned", "PipelineFailed", "Refusal", "StageError", "WherryError"]
+__all__ += ["BatchCancelled", "BatchDecided", "BatchPlanned", "BatchRests", "BatchResumed", "BatchSettled"]
+__all__ += ["Event", "Listener", "Metrics", "Noticed", "RunEnded", "RunStarted", "RunStopping"]

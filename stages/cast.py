@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from origins.exact import CONTROL, INFINITE
-from origins.nack import reason, shown
+from origins.files.bad_lines import CONTROL, INFINITE
+from origins.nack import make_reason, show_value
 from origins.names import HIDDEN
 from stages.expressions import check_row_expressions
 from stages.stage import Stage, check_columns
@@ -24,14 +24,17 @@ _TEXTS = ("string", "varchar", "char")
 
 @dataclass(frozen=True, kw_only=True)
 class Cast(Stage):
-    """Gives columns another type. A row with a value that cannot have it is refused; NULL stays NULL.
+    """Converts columns to other types. It refuses a row with a value that cannot be converted; NULL stays NULL.
 
-    A number that is too large for a float is refused, and so is text around which a cast would cut off control
-    characters, and bytes that are no UTF-8 as text.
+    It also refuses values that Spark would change silently. These are numbers too large for a float, text with control
+    characters at its ends, and bytes that are not UTF-8.
+
+    Example:
+        cast: {amount: "decimal(10,2)", at: timestamp}
     """
 
     columns: Mapping[str, str] = field(kw_only=False)
-    """From each column's name to its new type, as in SQL."""
+    """The new type of each column, as in SQL, by the column's name."""
 
     def __post_init__(self) -> None:
         check_row_expressions("columns", self.columns)
@@ -41,26 +44,26 @@ class Cast(Stage):
 
         check_columns(self.columns, rows)
         schema = rows.schema
-        kinds = {rows.spelled(name): kind.strip() for name, kind in self.columns.items()}
+        kinds = {rows.spell_name(name): kind.strip() for name, kind in self.columns.items()}
         put = {name: f"{HIDDEN}{index}" for index, name in enumerate(kinds)}
-        typed = _exactly if rows.on_error == "keep" else _try
+        typed = _cast_exactly if rows.on_error == "keep" else _try
         tried = {put[name]: typed(rows.column(name), schema[name].dataType, kind) for name, kind in kinds.items()}
         wrong = [
             F.when(
                 _is_lost(rows.column(name), schema[name].dataType, kind, F.col(put[name])),
-                _said(name, kind, rows.column(name)),
+                _make_message(name, kind, rows.column(name)),
             )
             for name, kind in kinds.items()
         ]
-        why = F.when(F.coalesce(*wrong).isNotNull(), reason("CAST", F.concat_ws("; ", *wrong)))
+        why = F.when(F.coalesce(*wrong).isNotNull(), make_reason("CAST", F.concat_ws("; ", *wrong)))
         return rows.attempt(tried, why, put)
 
 
-def _said(name: str, kind: str, value: Column) -> Column:
+def _make_message(name: str, kind: str, value: Column) -> Column:
     from pyspark.sql import functions as F
 
     article = "an" if kind[0].lower() in "aeiou" else "a"
-    return F.concat(F.lit(f"column {name}: "), shown(value), F.lit(f" is not {article} {kind}"))
+    return F.concat(F.lit(f"column {name}: "), show_value(value), F.lit(f" is not {article} {kind}"))
 
 
 def _try(before: Column, old: DataType, kind: str) -> Column:
@@ -68,14 +71,14 @@ def _try(before: Column, old: DataType, kind: str) -> Column:
     from pyspark.sql import functions as F
 
     after = before.try_cast(kind)
-    return F.try_validate_utf8(after) if _makes_text_of_bytes(old, kind) else after
+    return F.try_validate_utf8(after) if _is_bytes_to_text(old, kind) else after
 
 
-def _makes_text_of_bytes(old: DataType, kind: str) -> bool:
+def _is_bytes_to_text(old: DataType, kind: str) -> bool:
     return old.typeName() == "binary" and kind.lower().partition("(")[0].strip() in _TEXTS
 
 
-def _exactly(before: Column, old: DataType, kind: str) -> Column:
+def _cast_exactly(before: Column, old: DataType, kind: str) -> Column:
     """The column with the type; NULL where a cast would make another value of it."""
     from pyspark.sql import functions as F
 
@@ -92,7 +95,7 @@ def _is_lost(before: Column, old: DataType, kind: str, after: Column) -> Column:
 
     if "<" not in kind:
         return _is_other(before, old, after, kind)
-    return _lost_inside(before, old, after, DataType.fromDDL(kind))
+    return _is_lost_inside(before, old, after, DataType.fromDDL(kind))
 
 
 def _is_other(before: Column, old: DataType, after: Column, kind: str) -> Column:
@@ -110,7 +113,7 @@ def _is_changed(before: Column, old: DataType, after: Column, kind: str) -> Colu
     from pyspark.sql import functions as F
 
     name, told = kind.lower().partition("(")[0].strip(), old.typeName()
-    if _makes_text_of_bytes(old, kind):
+    if _is_bytes_to_text(old, kind):
         return ~F.is_valid_utf8(after)
     if told in ("float", "double", "variant") and name in _FLOATS:
         return _is_infinite(after) & ~_is_infinite(before.try_cast("double"))
@@ -129,7 +132,7 @@ def _is_infinite(value: Column) -> Column:
     return F.abs(value) == F.lit(float("inf"))
 
 
-def _lost_inside(before: Column, old: DataType, after: Column, new: DataType) -> Column:
+def _is_lost_inside(before: Column, old: DataType, after: Column, new: DataType) -> Column:
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, MapType, StructType
 
@@ -138,12 +141,12 @@ def _lost_inside(before: Column, old: DataType, after: Column, new: DataType) ->
     lost = before.isNotNull() & after.isNull()
     if isinstance(old, ArrayType) and isinstance(new, ArrayType):
         inner = old.elementType, new.elementType
-        each = F.zip_with(before, after, lambda one, other: _lost_inside(one, inner[0], other, inner[1]))
+        each = F.zip_with(before, after, lambda one, other: _is_lost_inside(one, inner[0], other, inner[1]))
         return lost | F.coalesce(F.exists(each, lambda is_lost: is_lost), F.lit(False))
     if isinstance(old, MapType) and isinstance(new, MapType):
         values = (F.map_values(before), ArrayType(old.valueType), F.map_values(after), ArrayType(new.valueType))
-        return lost | _lost_inside(*values)
+        return lost | _is_lost_inside(*values)
     if isinstance(old, StructType) and isinstance(new, StructType):
         for one, other in zip(old, new, strict=True):
-            lost = lost | _lost_inside(before[one.name], one.dataType, after[other.name], other.dataType)
+            lost = lost | _is_lost_inside(before[one.name], one.dataType, after[other.name], other.dataType)
     return lost

@@ -16,13 +16,14 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from stages.door import passed
-from stages.stage import Stage
+from origins.errors import get_raised_words
+from stages.bisection import MARK
+from stages.stage import Stage, apply_stage
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from stages.rows import Marked, Rows, Straight
+    from stages.rows import MarkedRows, Rows, StraightRows
 
     R = TypeVar("R", bound=Rows)
 
@@ -45,15 +46,15 @@ class StageConformance:
     """Rows on which the stage's own expressions raise."""
 
     def stage(self) -> Stage:
-        """The stage, made anew."""
+        """A new instance of the stage."""
         raise AssertionError("a suite says which stage it is for")
 
     def test_both_ways_keep_the_same_rows(self, spark: SparkSession) -> None:
         """What leaves a batch that is decided is what leaves one that goes straight, without those refused; in the
         same columns, of the same types. A stage that needs places has but one way."""
-        marked = self._marked(spark, self.rows)
-        kept, refused, _ = decided(marked)
-        straight = self._straight(spark, [row for index, row in enumerate(self.rows) if index not in refused])
+        marked = self._run_marked(spark, self.rows)
+        kept, refused, _ = collect_decided(marked)
+        straight = self._run_straight(spark, [row for index, row in enumerate(self.rows) if index not in refused])
         assert self.stage().needs_places or Counter(map(str, kept)) == Counter(map(str, straight.frame.collect()))
         assert straight.names == marked.names
         assert straight.schema.simpleString() == marked.schema.simpleString()
@@ -62,22 +63,22 @@ class StageConformance:
         """Though a later filter lets no row pass: the write that follows proves that nothing was refused."""
         from pyspark.sql import functions as F
 
-        _, refused, _ = decided(self._marked(spark, self.rows))
+        _, refused, _ = collect_decided(self._run_marked(spark, self.rows))
         for index in refused:
-            straight = self._straight(spark, [self.rows[index]])
-            assert raises_the_mark(straight.frame)
-            assert raises_the_mark(straight.filter(F.lit(False)).frame)
+            straight = self._run_straight(spark, [self.rows[index]])
+            assert does_raise_mark(straight.frame)
+            assert does_raise_mark(straight.filter(F.lit(False)).frame)
 
     def test_every_row_is_kept_filtered_or_refused(self, spark: SparkSession) -> None:
         """None vanishes, unless the stage gives other rows than it gets."""
-        kept, refused, filtered = decided(self._marked(spark, self.rows))
+        kept, refused, filtered = collect_decided(self._run_marked(spark, self.rows))
         assert self.stage().changes_rows or len(kept) + len(refused) + filtered == len(self.rows)
 
     def test_nothing_is_evaluated_on_a_row_that_is_gone(self, spark: SparkSession) -> None:
-        """A row that was refused before comes out as it was decided, whatever the stage would have said to it."""
+        """A row that was refused before stays as it was decided."""
         from stages.rows import STATE
 
-        marked = self._marked(spark, [*self.rows, *self.raising], dead=True)
+        marked = self._run_marked(spark, [*self.rows, *self.raising], dead=True)
         states = {row[STATE] for row in marked.frame.select(STATE).collect()}
         assert states <= {-1}
         assert self.stage().changes_rows or states == {-1}
@@ -86,13 +87,13 @@ class StageConformance:
         """With the stage's name, a code and a message; the row can be had back exactly."""
         from pyspark.sql import functions as F
 
+        from origins.nack import restore
         from origins.origin import PLACE
-        from origins.payload import restore
         from stages.rows import VERDICT
 
         came = spark.createDataFrame(list(self.rows), self.schema)
         back = restore(F.col("row"), came.schema).alias("back")
-        nacks = self._marked(spark, self.rows).frame.where(F.col(VERDICT).isNotNull())
+        nacks = self._run_marked(spark, self.rows).frame.where(F.col(VERDICT).isNotNull())
         found = nacks.select(f"{VERDICT}.*", F.col(PLACE)["row"].alias("at")).select("*", back).collect()
         rows = came.collect()
         for nack in found:
@@ -104,58 +105,58 @@ class StageConformance:
 
     def test_what_it_calls_repeatable_gives_the_same_again(self, spark: SparkSession) -> None:
         """A batch may be computed twice then."""
-        first, second = (decided(self._marked(spark, self.rows)) for _ in range(2))
+        first, second = (collect_decided(self._run_marked(spark, self.rows)) for _ in range(2))
         assert str(first) == str(second) or not self.stage().repeatable
 
     def test_it_starts_no_spark_job(self, spark: SparkSession) -> None:
         """It says what would be done with rows, before there is one."""
-        begun = self._begun(spark, self.rows)
+        begun = self._begin_straight(spark, self.rows)
         broken = begun.frame.where("raise_error('a Spark job was started') is null")
-        assert self._applied(replace(begun, frame=broken)).names == self._straight(spark, []).names
+        assert self._apply_stage(replace(begun, frame=broken)).names == self._run_straight(spark, []).names
 
     def test_no_row_gives_no_row(self, spark: SparkSession) -> None:
-        """An empty batch passes; one that counts rows may say that there were none."""
-        left = self._straight(spark, []).frame.count()
+        """An empty batch passes; a stage that counts rows may give zero."""
+        left = self._run_straight(spark, []).frame.count()
         assert left == 0 or self.stage().changes_rows
 
-    def _begun(self, spark: SparkSession, rows: Sequence[tuple[Any, ...]]) -> Straight:
-        from stages.rows import Straight
+    def _begin_straight(self, spark: SparkSession, rows: Sequence[tuple[Any, ...]]) -> StraightRows:
+        from stages.rows import StraightRows
 
         frame = spark.createDataFrame(list(rows), self.schema)
-        return Straight.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen)
+        return StraightRows.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen)
 
-    def _applied(self, rows: R) -> R:
+    def _apply_stage(self, rows: R) -> R:
         stage = self.stage()
-        return passed(stage, rows.entering("it", 2, pin=stage.pin(rows.frame.sparkSession)))
+        return apply_stage(stage, rows.enter("it", 2, pin=stage.pin(rows.frame.sparkSession)))
 
-    def _straight(self, spark: SparkSession, rows: Sequence[tuple[Any, ...]]) -> Straight:
-        return self._applied(self._begun(spark, rows))
+    def _run_straight(self, spark: SparkSession, rows: Sequence[tuple[Any, ...]]) -> StraightRows:
+        return self._apply_stage(self._begin_straight(spark, rows))
 
-    def _marked(self, spark: SparkSession, rows: Sequence[tuple[Any, ...]], *, dead: bool = False) -> Marked:
-        return self._applied(begin(spark.createDataFrame(list(rows), self.schema), dead=dead))
+    def _run_marked(self, spark: SparkSession, rows: Sequence[tuple[Any, ...]], *, dead: bool = False) -> MarkedRows:
+        return self._apply_stage(begin(spark.createDataFrame(list(rows), self.schema), dead=dead))
 
 
-def begin(frame: DataFrame, *, dead: bool = False) -> Marked:
+def begin(frame: DataFrame, *, dead: bool = False) -> MarkedRows:
     """Rows with a verdict each, every one of them refused already if `dead`."""
     from pyspark.sql import functions as F
 
-    from origins.nack import REFUSED, reason
+    from origins.nack import REFUSED, make_reason
     from origins.origin import PLACE
-    from stages.rows import STATE, Marked
+    from stages.rows import STATE, MarkedRows
 
     def place() -> Column:
         part, block = F.lit("").alias("part"), F.lit(0).cast("bigint").alias("block")
         return F.struct(part, block, F.monotonically_increasing_id().alias("row"))
 
-    def live(rows: Marked) -> DataFrame:
+    def live(rows: MarkedRows) -> DataFrame:
         return rows.frame.where(F.col(STATE) == 0).select(*[rows.column(name) for name in rows.names])
 
     names = tuple(name for name in frame.columns if name != REFUSED)
-    begun = Marked.begin(frame.coalesce(1).withColumn(PLACE, place()), names, LABELS, live)
-    return begun.entering("first", 1).refuse(reason("FIRST", F.lit("first"))) if dead else begun
+    begun = MarkedRows.begin(frame.coalesce(1).withColumn(PLACE, place()), names, LABELS, live)
+    return begun.enter("first", 1).refuse(make_reason("FIRST", F.lit("first"))) if dead else begun
 
 
-def decided(rows: Marked) -> tuple[list[Any], list[int], int]:
+def collect_decided(rows: MarkedRows) -> tuple[list[Any], list[int], int]:
     """The rows that are kept, the places of those that are refused, and how many are filtered."""
     from origins.origin import PLACE
     from stages.rows import STATE
@@ -167,14 +168,14 @@ def decided(rows: Marked) -> tuple[list[Any], list[int], int]:
     return shown, refused, sum(1 for row in found if row[STATE] > 0)
 
 
-def raises_the_mark(frame: DataFrame) -> bool:
+def does_raise_mark(frame: DataFrame) -> bool:
     """Whether computing the frame raises as a straight batch does at a refused row."""
-    from stages.rows import MARK
+    from pyspark.errors import PySparkException
 
     try:
         frame.collect()
-    except Exception as error:
-        return MARK in str(error)
+    except PySparkException as error:
+        return get_raised_words(error) == MARK
     return False
 
 

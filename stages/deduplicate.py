@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from origins.batch import JSON
 from origins.nack import REASON
-from origins.names import HIDDEN, quoted
-from stages.expressions import check_names, check_row_expression, repeatable
-from stages.keys import meeting, own_keys
-from stages.pinned_table import PinnedTable
+from origins.names import HIDDEN, quote_name
+from stages.expressions import check_names, check_row_expression, is_repeatable_sql
+from stages.pinned_table import PinnedTable, match_keys, spell_keys
 from stages.stage import Stage
 
 if TYPE_CHECKING:
@@ -22,19 +21,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Deduplicate(Stage):
-    """Keeps of the rows of a batch that have the same keys only the latest; the others count as filtered.
+    """Keeps only the latest of the rows in a batch that have the same keys. The others count as filtered.
 
-    A row with NULL among its keys is like no other, and stays.
+    A row with NULL in one of its keys always stays.
+
+    Example:
+        deduplicate: {keys: [id], sequence_by: at}
     """
 
     gathers: ClassVar[bool] = True
 
     keys: Sequence[str]
-    """The columns by which two rows are the same."""
+    """The columns that two rows must share to count as the same."""
     sequence_by: str | None = None
-    """The row for which this expression is highest stays, NULL being the lowest; by default the one read last."""
+    """The row with the highest value of this expression stays, and NULL is lowest. The default is the last row read."""
     against: PinnedTable | None = None
-    """A Delta table; rows whose keys are in it already count as filtered too."""
+    """A Delta table. Rows whose keys are already in it count as filtered too."""
 
     def __post_init__(self) -> None:
         if isinstance(self.keys, str) or not isinstance(self.keys, Sequence) or not self.keys:
@@ -49,19 +51,19 @@ class Deduplicate(Stage):
 
     @property
     def repeatable(self) -> bool:
-        return self.sequence_by is None or repeatable(self.sequence_by)
+        return self.sequence_by is None or is_repeatable_sql(self.sequence_by)
 
     @property
     def needs_places(self) -> bool:
         return self.sequence_by is None
 
     def pin(self, spark: SparkSession) -> JSON:
-        return self.against.version(spark) if self.against else None
+        return self.against.find_version(spark) if self.against else None
 
     def apply(self, rows: Rows) -> Rows:
-        keys = own_keys(self.keys, rows)
+        keys = spell_keys(self.keys, rows)
         if self.against is not None:
-            rows = _not_in(self.against, rows, keys)
+            rows = _exclude_known(self.against, rows, keys)
         return rows.latest(keys, None if self.sequence_by is None else rows.expression(self.sequence_by))
 
 
@@ -69,16 +71,16 @@ _FOUND = HIDDEN + "found"
 _IS_THERE = HIDDEN + "is_there"
 
 
-def _not_in(against: PinnedTable, rows: Rows, keys: Sequence[str]) -> Rows:
+def _exclude_known(against: PinnedTable, rows: Rows, keys: Sequence[str]) -> Rows:
     """The rows whose keys are not in the table. One that a destination has yet to make has none."""
     from pyspark.sql import functions as F
 
-    table = against.rows(rows.frame.sparkSession, rows.pin)
+    table = against.read_rows(rows.frame.sparkSession, rows.pin)
     if table is None:
         return rows
-    met = meeting({key: key for key in keys}, rows, table.schema, against.place)
+    met = match_keys({key: key for key in keys}, rows, table.schema, against.place)
     there = {own: f"{HIDDEN}{index}" for index, own in enumerate(met)}
-    known = table.select(*[F.col(quoted(met[own])).alias(name) for own, name in there.items()]).distinct()
+    known = table.select(*[F.col(quote_name(met[own])).alias(name) for own, name in there.items()]).distinct()
     beside = rows.beside(known.withColumn(_FOUND, F.lit(True)), there)
     judged = beside.attempt({_IS_THERE: F.col(_FOUND)}, F.lit(None).cast(REASON), {_IS_THERE: _IS_THERE})
     return judged.filter(F.col(_IS_THERE).isNull()).select({name: name for name in rows.names})

@@ -15,10 +15,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Drop(Stage):
-    """Takes columns away, and keeps all others."""
+    """Removes columns, and keeps all others.
+
+    Example:
+        drop: [internal_note, debug]
+    """
 
     columns: Sequence[str] = field(kw_only=False)
-    """The names of the columns."""
+    """The names of the columns to remove."""
 
     def __post_init__(self) -> None:
         if isinstance(self.columns, str) or not isinstance(self.columns, Sequence) or not self.columns:
@@ -27,7 +31,7 @@ class Drop(Stage):
 
     def apply(self, rows: Rows) -> Rows:
         check_columns(self.columns, rows)
-        dropped = {rows.spelled(name) for name in self.columns}
+        dropped = {rows.spell_name(name) for name in self.columns}
         kept = [name for name in rows.names if name not in dropped]
         if not kept:
             raise ValueError("no column would be left")

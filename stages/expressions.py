@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timezone
 
-from origins.names import HIDDEN, text
+from origins.names import HIDDEN, quote_text
 
 LABELS = ("origin", "lane", "number", "run", "batch_time")
 """What an expression may ask of its batch, as `:lane`."""
@@ -56,9 +56,9 @@ def put_in(sql: str, labels: Mapping[str, str | int | datetime]) -> str:
     Strings, quoted names, comments, casts (`x::date`) and parts of a value (`payload:lane`) stay as they are.
     """
     told, value_before = [], False
-    for kind, token in _tokens(sql):
+    for kind, token in _tokenize(sql):
         if kind == "label" and not value_before:
-            told.append(_literal(labels[token[1:]]))
+            told.append(_format_literal(labels[token[1:]]))
             value_before = True
             continue
         told.append(token)
@@ -69,27 +69,27 @@ def put_in(sql: str, labels: Mapping[str, str | int | datetime]) -> str:
     return "".join(told)
 
 
-def columns_in(sql: str) -> list[str]:
+def list_columns(sql: str) -> list[str]:
     """What may be columns in an expression, in small letters. Errs towards too many: a word of SQL counts as one."""
-    return list(dict.fromkeys(name for _, name in _names(sql) if name is not None))
+    return list(dict.fromkeys(name for _, name in _scan_names(sql) if name is not None))
 
 
 def put_for(sql: str, columns: Mapping[str, str]) -> str:
     """The expression with other expressions in the place of columns, which are named in small letters."""
-    return "".join(columns.get(name or "", token) for token, name in _names(sql))
+    return "".join(columns.get(name or "", token) for token, name in _scan_names(sql))
 
 
-def repeatable(sql: str) -> bool:
+def is_repeatable_sql(sql: str) -> bool:
     """Whether the expression surely gives the same answer for the same rows.
 
     Errs towards no: a name that is written like a call of a changing function makes batches take the longer way.
     """
-    return _CHANGING.search(_bare(sql, "string", "comment")) is None
+    return _CHANGING.search(_strip_tokens(sql, "string", "comment")) is None
 
 
-def tables_in(sql: str) -> set[str]:
+def list_tables(sql: str) -> set[str]:
     """The tables that a query asks, in small letters. Errs towards too many: a function counts as a table."""
-    words = [piece.strip("`").lower() for kind, piece in _tokens(sql) if kind not in ("space", "comment")]
+    words = [piece.strip("`").lower() for kind, piece in _tokenize(sql) if kind not in ("space", "comment")]
     found: set[str] = set()
     given: set[str] = set()
     clauses = [""]
@@ -112,17 +112,17 @@ def tables_in(sql: str) -> set[str]:
     return found - given
 
 
-def plain_select(sql: str) -> bool:
+def is_plain_select(sql: str) -> bool:
     """Whether this is one `select` that surely has no other query within it. Errs towards no."""
-    words = [token.lower() for kind, token in _tokens(sql) if kind == "word"]
+    words = [token.lower() for kind, token in _tokenize(sql) if kind == "word"]
     alone = words.count("select") == 1 and words.count("from") <= 1 and not {"table", "values"} & set(words)
-    return alone and not _QUERY.search(_bare(sql, "string", "comment", "quoted"))
+    return alone and not _QUERY.search(_strip_tokens(sql, "string", "comment", "quoted"))
 
 
 def check_expression(field: str, value: object) -> None:
     """Raises ValueError unless the value is text that can be SQL."""
     if value is None:
-        raise ValueError(f"{field}: expected an expression, got nothing; if it is meant to be NULL, quote it: 'null'")
+        raise ValueError(f"{field}: expected an expression, got nothing; for NULL, quote it: 'null'")
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"{field}: expected an expression, got {value!r}; quote it if it is one")
 
@@ -130,10 +130,10 @@ def check_expression(field: str, value: object) -> None:
 def check_row_expression(field: str, value: object) -> None:
     """Raises ValueError unless the value is an expression over one row, which looks at no other."""
     check_expression(field, value)
-    bare = _bare(str(value), "string", "comment", "quoted")
+    bare = _strip_tokens(str(value), "string", "comment", "quoted")
     for pattern, what in ((_WINDOW, "a window"), (_QUERY, "a query")):
         if pattern.search(bare):
-            raise ValueError(f"{field}: {what} looks at more than the row; write it in the stage sql")
+            raise ValueError(f"{field}: {what} needs more than one row; write it in the stage sql")
 
 
 def check_row_expressions(field: str, value: object) -> None:
@@ -148,10 +148,10 @@ def check_row_expressions(field: str, value: object) -> None:
 def check_condition(field: str, value: object) -> None:
     """Raises ValueError unless the value is a condition on a row that is the same for it in every batch."""
     check_row_expression(field, value)
-    if not repeatable(str(value)):
+    if not is_repeatable_sql(str(value)):
         raise ValueError(f"{field}: expected a condition whose answer never changes, got {value!r}")
     if put_in(str(value), dict.fromkeys(LABELS, "")) != value:
-        raise ValueError(f"{field}: expected a condition on columns, got {value!r}, which asks for the batch")
+        raise ValueError(f"{field}: expected a condition on columns, got {value!r}, which depends on the batch")
 
 
 def check_names(field: str, names: Iterable[object]) -> None:
@@ -161,28 +161,28 @@ def check_names(field: str, names: Iterable[object]) -> None:
         if not isinstance(name, str) or not name.strip():
             raise ValueError(f"{field}: expected the name of a column, got {name!r}; quote it if it is one")
         if name.lower().startswith(HIDDEN):
-            raise ValueError(f"{field}: {name!r} cannot be a column; names that begin with {HIDDEN} are taken")
+            raise ValueError(f"{field}: {name!r} cannot be a column; names that begin with {HIDDEN} are reserved")
         if name.lower() in seen:
-            raise ValueError(f"{field}: {name!r} stands there twice; names do not differ by the case of letters")
+            raise ValueError(f"{field}: {name!r} is there twice; upper and lower case do not count")
         seen.add(name.lower())
 
 
-def _names(sql: str) -> Iterator[tuple[str, str | None]]:
+def _scan_names(sql: str) -> Iterator[tuple[str, str | None]]:
     """The pieces of the text; beside each with which the name of a column begins, that name in small letters."""
-    held, before = list(_tokens(sql)), ""
+    held, before = list(_tokenize(sql)), ""
     for index, (kind, token) in enumerate(held):
         after = next((next_token for next_kind, next_token in held[index + 1 :] if next_kind not in _SILENT), "")
         is_name = kind == "quoted" or (kind == "word" and not token[0].isdigit())
         begins = is_name and before != "." and after != "("
-        yield token, _unquoted(token).lower() if begins else None
+        yield token, _unquote(token).lower() if begins else None
         before = before if kind in _SILENT else token
 
 
-def _unquoted(name: str) -> str:
+def _unquote(name: str) -> str:
     return name[1:-1].replace("``", "`") if name.startswith("`") else name
 
 
-def _tokens(sql: str) -> Iterator[tuple[str, str]]:
+def _tokenize(sql: str) -> Iterator[tuple[str, str]]:
     """The pieces of the text in order, each with its kind."""
     at = 0
     while found := _TOKEN.match(sql, at):
@@ -201,12 +201,12 @@ def _end_of_comment(sql: str, at: int) -> int:
     return len(sql)
 
 
-def _bare(sql: str, *left_out: str) -> str:
+def _strip_tokens(sql: str, *left_out: str) -> str:
     """The text without some kinds of tokens; names that were quoted stand there without their quotes."""
-    return "".join(" " if kind in left_out else token.strip("`") for kind, token in _tokens(sql))
+    return "".join(" " if kind in left_out else token.strip("`") for kind, token in _tokenize(sql))
 
 
-def _literal(value: str | int | datetime) -> str:
+def _format_literal(value: str | int | datetime) -> str:
     if isinstance(value, datetime):
         return f"timestamp'{value.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S.%f}+00:00'"
-    return f"{value}L" if isinstance(value, int) else text(value)
+    return f"{value}L" if isinstance(value, int) else quote_text(value)

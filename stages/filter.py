@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from stages.expressions import check_row_expression, repeatable
+from stages.expressions import check_row_expression, is_repeatable_sql
 from stages.stage import Stage
 
 if TYPE_CHECKING:
@@ -14,17 +14,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Filter(Stage):
-    """Keeps the rows for which the condition is true. The others, NULL included, leave and count as filtered."""
+    """Keeps only rows for which the condition is true. All other rows, also where it is NULL, count as filtered.
+
+    Example:
+        filter: "email is not null"
+    """
 
     condition: str = field(kw_only=False)
-    """An expression over the columns of a row."""
+    """The condition: a SQL expression over the columns of one row."""
 
     def __post_init__(self) -> None:
         check_row_expression("condition", self.condition)
 
     @property
     def repeatable(self) -> bool:
-        return repeatable(self.condition)
+        return is_repeatable_sql(self.condition)
 
     def apply(self, rows: Rows) -> Rows:
         return rows.filter(rows.expression(self.condition))

@@ -18,14 +18,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Flatten(Stage):
-    """Puts in the place of a struct a column for each of its fields; arrays and maps stay as they are."""
+    """Replaces a struct by a column for each of its fields. Arrays and maps stay as they are.
+
+    Example:
+        flatten: {columns: [customer]}
+    """
 
     columns: Sequence[str] = ()
-    """The structs to take apart; by default every one."""
+    """The structs to replace. The default is every struct."""
     separator: str = "_"
-    """What stands between the names of a struct and of its field."""
+    """The text between the name of a struct and the name of its field."""
     depth: int | None = None
-    """How many levels are taken apart; by default all."""
+    """How many levels of structs to replace. The default is all levels."""
 
     def __post_init__(self) -> None:
         if isinstance(self.columns, str) or not isinstance(self.columns, Sequence):
@@ -42,22 +46,26 @@ class Flatten(Stage):
         from pyspark.sql.types import StructType
 
         check_columns(self.columns, rows)
-        chosen = {rows.spelled(name) for name in self.columns}
+        chosen = {rows.spell_name(name) for name in self.columns}
         columns: list[tuple[str, Column | str]] = []
         for field in rows.schema:
             if isinstance(field.dataType, StructType) and (field.name in chosen or not self.columns):
-                columns += self._parts(field.name, rows.column(field.name), field.dataType, self.depth)
+                columns += self._split_column(field.name, rows.column(field.name), field.dataType, self.depth)
             elif field.name in chosen:
-                raise ValueError(f"column {field.name} is {field.dataType.simpleString()}, and no struct")
+                raise ValueError(f"column {field.name} is {field.dataType.simpleString()}, not a struct")
             else:
                 columns.append((field.name, field.name))
         names = [name.lower() for name, _ in columns]
         twice = next((name for name, _ in columns if names.count(name.lower()) > 1), None)
         if twice is not None:
-            raise ValueError(f"there would be two columns called {twice}; rename one before, or take another separator")
+            raise ValueError(
+                f"there would be two columns called {twice}; rename one of them before, or choose another separator"
+            )
         return rows.select(dict(columns))
 
-    def _parts(self, name: str, value: Column, kind: DataType, depth: int | None) -> Iterator[tuple[str, Column]]:
+    def _split_column(
+        self, name: str, value: Column, kind: DataType, depth: int | None
+    ) -> Iterator[tuple[str, Column]]:
         """The columns that come of one, by name; itself where there is nothing to take apart any more."""
         from pyspark.sql.types import StructType
 
@@ -66,4 +74,4 @@ class Flatten(Stage):
             return
         for field in kind:
             below, left = f"{name}{self.separator}{field.name}", None if depth is None else depth - 1
-            yield from self._parts(below, value.getField(field.name), field.dataType, left)
+            yield from self._split_column(below, value.getField(field.name), field.dataType, left)

@@ -2,26 +2,141 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, get_args
 
 from origins.batch import JSON
-from origins.nack import REASON, reason
-from origins.names import HIDDEN
+from origins.errors import has_condition
+from origins.files.listing import escape_pattern
+from origins.files.options import check_options, complete_options
+from origins.nack import REASON, make_reason
+from origins.names import HIDDEN, quote_name
+from origins.schema import check_schema, parse_schema
 from origins.secret import CUT, EXCERPT
-from stages.expressions import check_names, check_row_expression, put_in, repeatable
-from stages.halving import FAILS
-from stages.keys import column_of, meeting
-from stages.lookup_file import Format, LookupFile, format_of
-from stages.pinned_table import PinnedTable
+from stages.bisection import FAILS
+from stages.expressions import check_names, check_row_expression, is_repeatable_sql, put_in
+from stages.ordering import order_by_content
+from stages.pinned_table import PinnedTable, TableError, find_column, match_keys
 from stages.stage import Stage
-from stages.unique_rows import FOUND, TWICE, unique_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from stages.rows import Rows
+
+Format: TypeAlias = Literal["csv", "json", "parquet"]
+FORMATS: tuple[str, ...] = get_args(Format)
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+_FIXED = {"mode": "FAILFAST", "columnpruning": "false", "enforceschema": "false"}
+"""A line that cannot be read is an error, for all columns; a header must fit the schema."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LookupFile:
+    """A file, or a folder of files, with the columns that are in it."""
+
+    path: str
+    format: str
+    schema: str | Mapping[str, str] | None = None
+    options: Mapping[str, str | float | bool] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.format not in FORMATS:
+            raise ValueError(f"format: expected {' or '.join(FORMATS)}, got {self.format!r}")
+        check_options(self.format, self.options)
+
+    @property
+    def place(self) -> str:
+        """The file as a person would name it."""
+        return self.path
+
+    def read_rows(self, spark: SparkSession) -> DataFrame:
+        """What is in it. Raises `TableError` when it is not there or cannot be read."""
+        from pyspark.errors import PySparkException
+
+        options = {**complete_options(self.format, self.options), **_FIXED}
+        reader = spark.read.format(self.format).options(**options)
+        if self.format == "csv":
+            reader = reader.option("header", options.get("header", "true"))
+        if self.schema is not None:
+            reader = reader.schema(parse_schema(spark, self.schema, self.path))
+        place = self.path if _SCHEME.match(self.path) else os.path.abspath(self.path)
+        try:
+            rows = reader.load(escape_pattern(place))
+            check_schema(rows.schema, self.path)
+        except PySparkException as error:
+            if has_condition(error, "PATH_NOT_FOUND"):
+                raise TableError(
+                    f"The file {self.path} was not found.", hint="Put it back, or correct the path."
+                ) from error
+            why = re.sub(r"\s*SQLSTATE: \w+.*$", "", str(error).splitlines()[0])
+            raise TableError(f"{self.path} cannot be read as {self.format}: {why}", hint=_ADVICE) from error
+        return rows
+
+
+_ADVICE = "Set `schema`, or the right `format`."
+
+
+def format_of(path: str) -> str:
+    """The format that a file's name tells by its ending."""
+    return os.path.splitext(path.removesuffix(".gz").rstrip("/"))[1].removeprefix(".").lower()
+
+
+FOUND = HIDDEN + "found"
+"""True, so that NULL beside a row says that nothing met it."""
+TWICE = HIDDEN + "twice"
+"""Whether the table has more rows with this key."""
+_NUMBER = HIDDEN + "number"
+_ORDER = re.compile(r"(?P<sql>.+?)(?:\s+(?P<way>asc|desc))?\s*", re.IGNORECASE | re.DOTALL)
+
+
+def get_expression(order: str) -> str:
+    """The expression of what a table is ordered by, without `asc` or `desc`."""
+    found = _ORDER.fullmatch(order)
+    return found.group("sql") if found else order
+
+
+def select_unique_rows(
+    table: DataFrame, keys: Mapping[str, str], taken: Mapping[str, str], order_by: Sequence[str]
+) -> DataFrame:
+    """Columns of the table under other names, from each to what it is called there, with `FOUND` and `TWICE`.
+
+    Of rows with the same keys it is the first by `order_by`, and of those that are equal in that their content decides;
+    any one where nothing is said.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    ordered = {f"{HIDDEN}order{index}": order for index, order in enumerate(order_by)}
+    chosen = table.select(
+        *[F.col(quote_name(theirs)).alias(name) for name, theirs in {**keys, **taken}.items()],
+        *[F.expr(get_expression(order)).alias(name) for name, order in ordered.items()],
+    )
+    for key in keys:
+        chosen = chosen.where(F.col(key).isNotNull())
+    order = [_order_column(name, sql) for name, sql in ordered.items()]
+    if order and taken:
+        order += order_by_content(chosen.select(*taken).schema)
+    window = Window.partitionBy(*keys).orderBy(*(order or keys))
+    numbered = chosen.select(
+        "*",
+        F.row_number().over(window).alias(_NUMBER),
+        F.lead(F.lit(True)).over(window).isNotNull().alias(TWICE),
+    )
+    return numbered.where(F.col(_NUMBER) == 1).select(*keys, *taken, TWICE, F.lit(True).alias(FOUND))
+
+
+def _order_column(name: str, order: str) -> Column:
+    """NULL comes last in either way."""
+    from pyspark.sql import functions as F
+
+    found = _ORDER.fullmatch(order)
+    down = found is not None and (found.group("way") or "").lower() == "desc"
+    return F.desc_nulls_last(name) if down else F.asc_nulls_last(name)
+
 
 _IS_THERE = HIDDEN + "is_there"
 _IS_TWICE = HIDDEN + "is_twice"
@@ -29,51 +144,64 @@ _IS_TWICE = HIDDEN + "is_twice"
 
 @dataclass(frozen=True, kw_only=True)
 class Lookup(Stage):
-    """Adds columns out of a table or a file, from the row there that has the same keys. It never makes rows more."""
+    """Adds columns from the row of a table or file that has the same keys. It never adds rows.
+
+    Example:
+        lookup:
+          path: tables/customers
+          on: {customer_id: id}
+          columns: [segment, country]
+          unmatched: nack
+    """
 
     gathers: ClassVar[bool] = True
 
     path: str | None = field(default=None, metadata={"path": True})
-    """Where the Delta table lies; relative to the definition."""
+    """The Delta table's folder, relative to the definition; or a URL."""
     table: str | None = field(default=None, metadata={"like": "main.shop.customers"})
-    """The Delta table's name in a catalog; this, `path` or `file`."""
+    """The Delta table's name in a catalog. Give one of this, `path` and `file`."""
     file: str | None = field(default=None, metadata={"path": True})
-    """A file, or a folder of files; relative to the definition."""
+    """A file or a folder of files, relative to the definition."""
     format: Format | None = None
-    """What the file is; by default what its name ends with."""
+    """The file's format. The default is the ending of its name."""
     schema: str | Mapping[str, str] | None = None
-    """The file's columns and their types; by default as the file has them, those of a CSV file as text."""
+    """The file's columns and their types. The default is as the file has them; columns of CSV are then text."""
     options: Mapping[str, str | float | bool] = field(default_factory=dict)
-    """What else Spark's reader of that format is told."""
+    """Options of Spark's reader for the format."""
     on: Sequence[str] | Mapping[str, str]
-    """The columns that are the same on both sides, or a mapping from columns here to columns there."""
+    """The columns that must be equal on both sides; or a mapping from the batch's columns to the table's."""
     columns: Sequence[str] | Mapping[str, str] = ()
-    """The columns to take, or a mapping from their names here to columns there."""
+    """The columns to add; or a mapping from their new names to the table's columns."""
     unmatched: Literal["keep", "filter", "nack"] = "keep"
-    """What becomes of a row that has no counterpart: its new columns are NULL, or it is filtered, or refused."""
+    """What happens to a row without a match: it stays with NULL in the new columns, is filtered, or is refused."""
     duplicates: Literal["error", "first"] = "error"
-    """What a row does that has several: it fails the batch, or takes the `first` by `order_by`."""
+    """What happens to a row with several matches: the batch fails, or the row takes the `first` one by `order_by`."""
     order_by: str | Sequence[str] | None = None
-    """By what the first is told: expressions over the columns there, each with `desc` behind it if the highest is."""
+    """The order that decides which match is first: expressions over the table's columns, with `desc` for descending."""
 
     def __post_init__(self) -> None:
         self._check_place()
         for name in ("on", "columns"):
             given = getattr(self, name)
             if isinstance(given, str) or not isinstance(given, Sequence | Mapping) or not (given or name == "columns"):
-                raise ValueError(f"{name}: expected a list of columns, or a mapping from here to there, got {given!r}")
+                raise ValueError(
+                    f"{name}: expected a list of columns, or a mapping from the rows' columns to the "
+                    f"table's, got {given!r}"
+                )
             check_names(name, given)
-            for theirs in _mapping(given).values():
+            for theirs in _to_mapping(given).values():
                 check_names(name, [theirs])
         if not self.columns and self.unmatched == "keep":
-            raise ValueError("columns: expected columns to take, got none; without any, rows can be filtered or nacked")
+            raise ValueError(
+                "columns: expected columns to take, got none; without columns, set unmatched to filter or nack"
+            )
         for name, known in (("unmatched", ("keep", "filter", "nack")), ("duplicates", ("error", "first"))):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name}: expected {' or '.join(known)}, got {getattr(self, name)!r}")
         if self.duplicates == "first" and not self.order_by:
-            raise ValueError("order_by: expected an expression, by which the first is told, got nothing")
+            raise ValueError("order_by: expected an expression that orders the matches, got nothing")
         if self.order_by and self.duplicates == "error":
-            raise ValueError("order_by: belongs to duplicates: first, and a key that is there twice is an error here")
+            raise ValueError("order_by: expected it with duplicates: first only, got it with duplicates: error")
         for order in self._orders:
             check_row_expression("order_by", order)
 
@@ -83,7 +211,7 @@ class Lookup(Stage):
             raise ValueError(f"path: expected one of path, table and file, got {' and '.join(given) or 'none'}")
         for name in ("format", "schema", "options"):
             if not self.file and getattr(self, name):
-                raise ValueError(f"{name}: a Delta table says itself what it is; this belongs to a file")
+                raise ValueError(f"{name}: expected it with `file` only; a Delta table knows its own schema")
         self._place  # noqa: B018 -- it checks what it is made of
 
     @property
@@ -104,24 +232,26 @@ class Lookup(Stage):
     @property
     def repeatable(self) -> bool:
         """A file may change between two tries; a table's version is pinned."""
-        return self.file is None and all(map(repeatable, self._orders))
+        return self.file is None and all(map(is_repeatable_sql, self._orders))
 
     def pin(self, spark: SparkSession) -> JSON:
-        return self._place.version(spark) if isinstance(self._place, PinnedTable) else None
+        return self._place.find_version(spark) if isinstance(self._place, PinnedTable) else None
 
     def apply(self, rows: Rows) -> Rows:
         from pyspark.sql import functions as F
 
-        place, table = self._place, self._table(rows)
-        met = meeting(_mapping(self.on), rows, table.schema, place.place)
-        taken = {new: column_of(theirs, table.schema, place.place) for new, theirs in _mapping(self.columns).items()}
+        place, table = self._place, self._read_table(rows)
+        met = match_keys(_to_mapping(self.on), rows, table.schema, place.place)
+        taken = {
+            new: find_column(theirs, table.schema, place.place) for new, theirs in _to_mapping(self.columns).items()
+        }
         for new, theirs in taken.items():
-            if rows.spelled(new) in rows.names:
-                other = f"take it under another name, such as columns: {{other_{new}: {theirs}}}"
-                raise ValueError(f"there is a column '{rows.spelled(new)}' already; {other}")
+            if rows.spell_name(new) in rows.names:
+                other = f"give it another name, such as columns: {{other_{new}: {theirs}}}"
+                raise ValueError(f"the rows have a column '{rows.spell_name(new)}' already; {other}")
         on = {own: f"{HIDDEN}on{index}" for index, own in enumerate(met)}
         beside = {new: f"{HIDDEN}beside{index}" for index, new in enumerate(taken)}
-        unique = unique_rows(
+        unique = select_unique_rows(
             table,
             {on[own]: theirs for own, theirs in met.items()},
             {beside[new]: theirs for new, theirs in taken.items()},
@@ -130,47 +260,47 @@ class Lookup(Stage):
         put = {new: f"{HIDDEN}{index}" for index, new in enumerate(taken)}
         tried = {put[new]: F.col(beside[new]) for new in taken}
         tried.update({_IS_THERE: F.col(FOUND), _IS_TWICE: F.col(TWICE)})
-        why = self._why(rows, met, place.place)
+        why = self._make_reason(rows, met, place.place)
         if self.unmatched != "filter":
             return rows.beside(unique, on).attempt(tried, why, put)
         judged = rows.beside(unique, on).attempt(tried, why, {**put, _IS_THERE: _IS_THERE})
         kept = judged.filter(F.col(_IS_THERE).isNotNull())
         return kept.select({name: name for name in kept.names if name != _IS_THERE})
 
-    def _table(self, rows: Rows) -> DataFrame:
+    def _read_table(self, rows: Rows) -> DataFrame:
         place, spark = self._place, rows.frame.sparkSession
         if isinstance(place, LookupFile):
-            return place.rows(spark)
-        table = place.rows(spark, rows.pin)
+            return place.read_rows(spark)
+        table = place.read_rows(spark, rows.pin)
         if table is None:
-            raise place.missing()
+            raise place.make_missing_error()
         return table
 
-    def _why(self, rows: Rows, met: Mapping[str, str], place: str) -> Column:
+    def _make_reason(self, rows: Rows, met: Mapping[str, str], place: str) -> Column:
         """Why a row is refused, if it is; raises where its key is there twice and must not be."""
         from pyspark.sql import functions as F
 
-        keys = F.concat_ws(", ", *[F.concat(F.lit(f"{met[own]} = "), _shown(rows.column(own))) for own in met])
+        keys = F.concat_ws(", ", *[F.concat(F.lit(f"{met[own]} = "), _show_value(rows.column(own))) for own in met])
         why = F.lit(None).cast(REASON)
         if self.unmatched == "nack":
             said = F.concat(F.lit(f"{place} has no row with "), keys)
-            why = F.when(F.col(_IS_THERE).isNull(), reason("LOOKUP", said))
+            why = F.when(F.col(_IS_THERE).isNull(), make_reason("LOOKUP", said))
         if self.duplicates == "first":
             return why
         said = F.concat(F.lit(f"{FAILS}stage '{rows.stage}': {place} has several rows with "), keys, F.lit(_WAYS_ON))
         return F.when(F.col(_IS_TWICE), F.raise_error(said).cast(REASON)).otherwise(why)
 
 
-_WAYS_ON = "; make the key unique there, or say which one it is by duplicates: first and order_by"
+_WAYS_ON = "; make the key unique there, or choose a row with duplicates: first and order_by"
 
 
-def _shown(value: Column) -> Column:
+def _show_value(value: Column) -> Column:
     from pyspark.sql import functions as F
 
     whole = F.coalesce(value.try_cast("string"), F.lit("NULL"))
     return F.when(F.length(whole) > EXCERPT, F.concat(F.substring(whole, 1, EXCERPT), F.lit(CUT))).otherwise(whole)
 
 
-def _mapping(given: Sequence[str] | Mapping[str, str]) -> Mapping[str, str]:
+def _to_mapping(given: Sequence[str] | Mapping[str, str]) -> Mapping[str, str]:
     """From the names here to those there."""
     return given if isinstance(given, Mapping) else {name: name for name in given}

@@ -28,31 +28,39 @@ _BLOCK = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Mask(Stage):
-    """Makes values of columns unreadable. NULL stays NULL."""
+    """Makes values of columns unreadable. NULL stays NULL.
+
+    Example:
+        mask:
+          columns: {email: hash, card: {keep_last: 4}}
+          salt: "${secret:SALT}"
+    """
 
     columns: Mapping[str, str | Mapping[str, int]]
-    """From each column's name to how: `hash`, `redact`, `erase`, `{keep_last: 4}` or `{truncate: 3}`."""
+    """How to mask each column, by its name: `hash`, `redact`, `erase`, `{keep_last: 4}` or `{truncate: 3}`."""
     salt: str | None = field(default=None, repr=False, metadata={"secret": True})
-    """The secret without which nobody can tell which value a hash is of, as `${secret:NAME}`."""
+    """A secret that goes into every hash, as `${secret:NAME}`. Without it a person could find values by trying them."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.columns, Mapping) or not self.columns:
-            raise ValueError(f"columns: expected a mapping from names to how they are masked, got {self.columns!r}")
+            raise ValueError(f"columns: expected a mapping from columns to ways of masking, got {self.columns!r}")
         check_names("columns", self.columns)
         for name, how in self.columns.items():
             _check_how(f"columns.{name}", how)
         hashed = [name for name, how in self.columns.items() if how == "hash"]
         if hashed and not (isinstance(self.salt, str) and self.salt):
-            raise ValueError(f"salt: expected a secret, with which {hashed[0]} is hashed: ${{secret:NAME}}")
+            raise ValueError(f"salt: expected a secret to hash {hashed[0]} with, such as ${{secret:NAME}}")
 
     def apply(self, rows: Rows) -> Rows:
         check_columns(self.columns, rows)
-        masked = {rows.spelled(name): _masked(rows, name, how) for name, how in self.columns.items() if how != "hash"}
-        hashed = [rows.spelled(name) for name, how in self.columns.items() if how == "hash"]
-        return _hashed(rows.with_columns(masked), hashed, self.salt or "")
+        masked = {
+            rows.spell_name(name): _mask_column(rows, name, how) for name, how in self.columns.items() if how != "hash"
+        }
+        hashed = [rows.spell_name(name) for name, how in self.columns.items() if how == "hash"]
+        return _hash_columns(rows.with_columns(masked), hashed, self.salt or "")
 
 
-def _hashed(rows: Rows, names: list[str], salt: str) -> Rows:
+def _hash_columns(rows: Rows, names: list[str], salt: str) -> Rows:
     """The rows with HMAC-SHA-256 in the place of these columns.
 
     What is made of the salt lies in a row beside the rows: Spark shows expressions in plans and messages, and no rows.
@@ -64,13 +72,13 @@ def _hashed(rows: Rows, names: list[str], salt: str) -> Rows:
     put = {name: f"{HIDDEN}{index}" for index, name in enumerate(names)}
     tried = {}
     for name in names:
-        inner = F.sha2(F.concat(F.col(_INNER), _readable(rows, name).cast("binary")), 256)
+        inner = F.sha2(F.concat(F.col(_INNER), _to_text(rows, name).cast("binary")), 256)
         tried[put[name]] = F.sha2(F.concat(F.col(_OUTER), F.unhex(inner)), 256)
-    beside = rows.beside(_pads(rows.frame.sparkSession, salt), {})
+    beside = rows.beside(_make_pads(rows.frame.sparkSession, salt), {})
     return beside.attempt(tried, F.lit(None).cast(REASON), put)
 
 
-def _pads(spark: SparkSession, salt: str) -> DataFrame:
+def _make_pads(spark: SparkSession, salt: str) -> DataFrame:
     """One row: the salt as HMAC puts it before what is hashed, inside and outside."""
     key = salt.encode()
     key = (hashlib.sha256(key).digest() if len(key) > _BLOCK else key).ljust(_BLOCK, b"\0")
@@ -78,29 +86,29 @@ def _pads(spark: SparkSession, salt: str) -> DataFrame:
     return spark.createDataFrame([pads], f"{_INNER} binary, {_OUTER} binary")
 
 
-def _masked(rows: Rows, name: str, how: str | Mapping[str, int]) -> Column:
+def _mask_column(rows: Rows, name: str, how: str | Mapping[str, int]) -> Column:
     from pyspark.sql import functions as F
 
     value = rows.column(name)
     if how == "redact":
         return F.when(value.isNotNull(), F.lit(_REDACTED))
     if isinstance(how, str):
-        return F.lit(None).cast(rows.schema[rows.spelled(name)].dataType)
+        return F.lit(None).cast(rows.schema[rows.spell_name(name)].dataType)
     ((kind, count),) = how.items()
-    text = _readable(rows, name)
+    text = _to_text(rows, name)
     if kind == "truncate":
         return F.substring(text, 1, count)
     hidden = F.when(F.length(text) > count, F.length(text) - count).otherwise(F.length(text))
     return F.concat(F.repeat(F.lit("*"), hidden), F.substring(text, hidden + 1, F.lit(count)))
 
 
-def _readable(rows: Rows, name: str) -> Column:
+def _to_text(rows: Rows, name: str) -> Column:
     """The column as text. Raises ValueError where a value is more than one, or bytes."""
     from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType, VariantType
 
-    kind = rows.schema[rows.spelled(name)].dataType
+    kind = rows.schema[rows.spell_name(name)].dataType
     if isinstance(kind, ArrayType | BinaryType | MapType | StructType | VariantType):
-        raise ValueError(f"column {name} is {kind.simpleString()}, and no text; redact or erase it, or cast it before")
+        raise ValueError(f"column {name} is {kind.simpleString()}, not text; redact or erase it, or cast it before")
     return rows.column(name).cast("string")
 
 
@@ -110,13 +118,13 @@ def _check_how(field: str, how: object) -> None:
     if isinstance(how, Mapping) and len(how) == 1:
         ((kind, count),) = how.items()
         if kind not in _PARTLY:
-            raise ValueError(f"{field}: {expected}, got {kind!r}{_meant(kind, _PARTLY)}")
+            raise ValueError(f"{field}: {expected}, got {kind!r}{_suggest_word(kind, _PARTLY)}")
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise ValueError(f"{field}.{kind}: expected a whole number of at least 1, got {count!r}")
     elif not isinstance(how, str) or how not in _WHOLE:
-        raise ValueError(f"{field}: {expected}, got {how!r}{_meant(how, _WHOLE)}")
+        raise ValueError(f"{field}: {expected}, got {how!r}{_suggest_word(how, _WHOLE)}")
 
 
-def _meant(word: object, known: tuple[str, ...]) -> str:
+def _suggest_word(word: object, known: tuple[str, ...]) -> str:
     near = difflib.get_close_matches(str(word).lower(), known, n=1)
     return f"; did you mean '{near[0]}'?" if near else ""

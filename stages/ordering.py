@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from origins.names import quoted
-from origins.payload import payload
+from origins.nack import encode_payload
+from origins.names import quote_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import DataType, StructType
 
 
-def by_content(schema: StructType) -> list[Column]:
+def order_by_content(schema: StructType) -> list[Column]:
     """What to order rows of this schema by: only rows that are the same in everything stand side by side by chance."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType
 
     order = []
     for field in schema:
-        value = F.col(quoted(field.name))
+        value = F.col(quote_name(field.name))
         if not can_be_ordered(field.dataType):
-            value = payload({field.name: value}, StructType([field]))
+            value = encode_payload({field.name: value}, StructType([field]))
         order.append(value.desc_nulls_last())
     return order
 

@@ -1,18 +1,26 @@
-"""A Delta table that a stage asks, as it was when the batch was planned."""
+"""A Delta table that a stage asks, as it was when the batch was planned, and the keys by which its rows are found."""
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from origins.batch import JSON
-from origins.errors import WherryError
-from origins.names import SCHEME, TABLE, no_such_table, quoted
+from origins.errors import WherryError, has_condition
+from origins.names import SCHEME, TABLE, is_no_such_table, quote_name
+from stages.ordering import can_be_ordered
+from stages.stage import check_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructType
+
+    from stages.rows import Rows
+
 
 _NO_DELTA = ("DELTA_TABLE_ONLY_OPERATION", "PATH_NOT_FOUND")
 """How Spark says that what is there is no Delta table, or that files of it are gone."""
@@ -29,7 +37,7 @@ class PinnedTable:
     """A Delta table, by its `path` or by its name as `table`."""
 
     path: str | None = field(default=None, metadata={"path": True})
-    """Where the table lies; relative to the definition."""
+    """The path of the table; relative to the definition."""
     table: str | None = field(default=None, metadata={"like": "main.shop.customers"})
     """Its name in a catalog; this or `path`."""
 
@@ -48,19 +56,19 @@ class PinnedTable:
     def _sql_name(self) -> str:
         if self.path is None:
             return self.table or ""
-        return f"delta.{quoted(self.path if SCHEME.match(self.path) else os.path.abspath(self.path))}"
+        return f"delta.{quote_name(self.path if SCHEME.match(self.path) else os.path.abspath(self.path))}"
 
-    def version(self, spark: SparkSession) -> JSON:
+    def find_version(self, spark: SparkSession) -> JSON:
         """Its newest version. Raises `TableError` when there is no such table."""
         from pyspark.errors import AnalysisException
 
         try:
             newest = spark.sql(f"DESCRIBE HISTORY {self._sql_name} LIMIT 1").select("version").collect()
         except AnalysisException as error:
-            raise self._unusable(error) from error
+            raise self._unusable_error(error) from error
         return {"version": newest[0]["version"]} if newest else None
 
-    def rows(self, spark: SparkSession, pin: JSON) -> DataFrame | None:
+    def read_rows(self, spark: SparkSession, pin: JSON) -> DataFrame | None:
         """Its rows at the version that was pinned, or as it is now; None when there is no such table and nothing was
         pinned."""
         from pyspark.errors import AnalysisException
@@ -70,24 +78,71 @@ class PinnedTable:
             rows = spark.sql(f"SELECT * FROM {self._sql_name}{at}")
             rows.schema  # noqa: B018 -- on Spark Connect it is the schema that analyses
         except AnalysisException as error:
-            if not pin and _cannot_be_asked(error):
+            if not pin and _is_unusable(error):
                 return None
-            raise self._unusable(error, at) from error
+            raise self._unusable_error(error, at) from error
         return rows
 
-    def missing(self) -> TableError:
+    def make_missing_error(self) -> TableError:
         """What to say where the table is needed and is not there."""
-        return TableError(f"There is no Delta table {self.place}.", hint="Put it back, or name another one.")
+        return TableError(f"The Delta table {self.place} was not found.", hint="Put it back, or correct the name.")
 
-    def _unusable(self, error: Exception, at: str = "") -> TableError:
-        if _cannot_be_asked(error):
-            return self.missing()
+    def _unusable_error(self, error: Exception, at: str = "") -> TableError:
+        if _is_unusable(error):
+            return self.make_missing_error()
         why = re.sub(r"\s*SQLSTATE: \w+.*$", "", str(error).splitlines()[0])
         return TableError(
-            f"{self.place}{at.lower()} cannot be asked: {why}",
-            hint="What is asked is a Delta table, whose version can be pinned; a stage sql can join any other.",
+            f"{self.place}{at.lower()} cannot be read: {why}",
+            hint="This stage needs a Delta table, since it reads one version. The stage sql can join other tables.",
         )
 
 
-def _cannot_be_asked(error: Exception) -> bool:
-    return no_such_table(error) or any(condition in str(error) for condition in _NO_DELTA)
+def _is_unusable(error: Exception) -> bool:
+    return is_no_such_table(error) or has_condition(error, *_NO_DELTA)
+
+
+def spell_keys(keys: Iterable[str], rows: Rows) -> list[str]:
+    """The keys as the rows spell them. Raises ValueError for a column that is none."""
+    keys = list(keys)
+    check_columns(keys, rows)
+    spelled = [rows.spell_name(key) for key in keys]
+    for key in spelled:
+        kind = rows.schema[key].dataType
+        if not can_be_ordered(kind):
+            raise ValueError(
+                f"column {key} is {kind.simpleString()}, and values of that type are never equal; choose another key"
+            )
+    return spelled
+
+
+def find_column(name: str, table: StructType, place: str) -> str:
+    """The column as the table spells it. Raises ValueError, with the nearest, when it has none."""
+    names = {own.lower(): own for own in table.names}
+    if name.lower() in names:
+        return names[name.lower()]
+    near = difflib.get_close_matches(name.lower(), names, n=1)
+    meant = f"did you mean '{names[near[0]]}'?" if near else f"there are: {', '.join(table.names)}"
+    raise ValueError(f"{place} has no column '{name}'; {meant}")
+
+
+def match_keys(on: Mapping[str, str], rows: Rows, table: StructType, place: str) -> Mapping[str, str]:
+    """The keys as the rows spell them, each with the column of the table that it meets. Raises ValueError for two
+    that cannot meet."""
+    met = dict(zip(spell_keys(on, rows), [find_column(theirs, table, place) for theirs in on.values()], strict=True))
+    for own, theirs in met.items():
+        kinds = rows.schema[own].dataType, table[theirs].dataType
+        if not _can_meet(*kinds):
+            said = f"column {own} is {kinds[0].simpleString()}, and {theirs} of {place} is {kinds[1].simpleString()}"
+            raise ValueError(f"{said}; cast it before")
+    return met
+
+
+def _can_meet(one: DataType, other: DataType) -> bool:
+    from pyspark.sql.types import CharType, NumericType, StringType, VarcharType
+
+    texts = (StringType, CharType, VarcharType)
+    return (
+        one == other
+        or (isinstance(one, NumericType) and isinstance(other, NumericType))
+        or (isinstance(one, texts) and isinstance(other, texts))
+    )

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
+import decimal
+import inspect
 import sys
+import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from origins.functions import by_value, check_function, function_of, short_name
+from origins.functions import check_function, load_function, ship_by_value, short_name
 from origins.names import HIDDEN
-from origins.quantities import seconds
+from origins.quantities import parse_seconds
 from stages.expressions import check_row_expressions
-from stages.signature import columns_of, takes_of
+from stages.python_call import FunctionCall, Takes
 from stages.stage import Stage
 
 if TYPE_CHECKING:
@@ -20,28 +25,120 @@ if TYPE_CHECKING:
 
     from stages.rows import Rows
 
+_TYPES: Mapping[Any, str] = {
+    str: "string",
+    int: "bigint",
+    float: "double",
+    bool: "boolean",
+    bytes: "binary",
+    decimal.Decimal: "decimal(38,18)",
+    datetime.date: "date",
+    datetime.datetime: "timestamp",
+}
+
+
+_WRITTEN = {"DataFrame": "pandas.DataFrame", "Table": "pyarrow.Table"}
+"""Hints that cannot be looked up, because their module is imported for readers only."""
+
+
+def find_takes(function: Callable[..., Any], name: str) -> Takes:
+    """In what the function takes rows. Raises ValueError for one that takes them in nothing that there is."""
+    given = _get_first_hint(function)
+    if is_async(function):
+        if given in (None, Any, dict, Mapping) or get_origin(given) in (dict, Mapping) or is_typeddict(given):
+            return "row"
+        raise ValueError(f"{name} is async, so it must take one row, as a dict, got {_name_hint(given)}")
+    if _name_hint(given) == "pandas.DataFrame":
+        return "pandas"
+    if _name_hint(given) == "pyarrow.Table":
+        return "arrow"
+    if given in (None, Any, list) or (isinstance(get_origin(given), type) and issubclass(list, get_origin(given))):
+        return "dicts"
+    raise ValueError(f"{name} takes {_name_hint(given)}; expected list[dict], pandas.DataFrame or pyarrow.Table")
+
+
+def find_columns(function: Callable[..., Any], name: str) -> Mapping[str, str]:
+    """The columns that the function gives, with their types: the fields of the TypedDict or the dataclass that it says
+    to return, or a list of; none where it says nothing of the kind."""
+    gives = _get_hints(function).get("return")
+    inner = get_args(gives)[0] if get_origin(gives) is not None and get_args(gives) else gives
+    if not (is_typeddict(inner) or dataclasses.is_dataclass(inner)):
+        return {}
+    return {column: _hint_to_sql(hint, f"{name}: {column}") for column, hint in get_type_hints(inner).items()}
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether it is an `async def`."""
+    called = getattr(function, "__call__", None)  # noqa: B004 -- what an object does when it is called
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+
+
+def _get_first_hint(function: Callable[..., Any]) -> Any:
+    """The hint of the first parameter; None if it has none."""
+    first = next(iter(inspect.signature(function).parameters.values()), None)
+    if first is None:
+        return None
+    written = first.annotation if isinstance(first.annotation, str) else ""
+    return _get_hints(function).get(first.name, _WRITTEN.get(written.rpartition(".")[2]))
+
+
+def _get_hints(function: Callable[..., Any]) -> Mapping[str, Any]:
+    plain = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
+    try:
+        return get_type_hints(plain)
+    except (NameError, TypeError):  # a hint that is for readers only
+        return {}
+
+
+def _name_hint(hint: Any) -> str:
+    if isinstance(hint, str):
+        return hint
+    module = getattr(hint, "__module__", "").partition(".")[0]
+    name = getattr(hint, "__name__", str(hint))
+    return name if module in ("builtins", "") else f"{module}.{name}"
+
+
+def _hint_to_sql(hint: Any, where: str) -> str:
+    if get_origin(hint) in (Union, types.UnionType):
+        left = [one for one in get_args(hint) if one is not type(None)]
+        hint = left[0] if len(left) == 1 else hint
+    if hint in _TYPES:
+        return _TYPES[hint]
+    inner = get_args(hint)
+    if get_origin(hint) is list and inner:
+        return f"array<{_hint_to_sql(inner[0], where)}>"
+    if get_origin(hint) is dict and len(inner) == 2:
+        return f"map<{_hint_to_sql(inner[0], where)},{_hint_to_sql(inner[1], where)}>"
+    raise ValueError(f"{where} is {_name_hint(hint)}, which has no type in SQL; set the type in `columns`")
+
+
 _ANSWER = HIDDEN + "answer"
-_SENT = ("answer", "halving", "frames", "calling", "judging", "child", "answering")
+_SENT = ("stages.bisection", "stages.python_call", "stages.python_worker")
 """What Spark's workers get from here with the function; they need not have Wherry."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Handler(Stage):
-    """Gives rows to a Python function, which answers for each: keep it, change it, discard it, or refuse it."""
+    """Passes rows to a Python function. For each row it answers: keep, change, discard or refuse.
+
+    Example:
+        python:
+          function: "enrich:score"
+          columns: {score: double}
+    """
 
     asks_outside: ClassVar[bool] = True
 
     function: str | Callable[..., Any] = field(kw_only=False, metadata={"path": True, "like": "enrich:score"})
-    """`module:function`: of a file beside the definition, or of a module that is installed."""
+    """The function as `module:function`, in a file beside the definition or in an installed module."""
     columns: Mapping[str, str] = field(default_factory=dict)
-    """From the names of columns that it adds, or to which it gives another type, to their types; by default what its
-    type hints say."""
+    """The types of columns that the function adds or converts, by name. The default is what its type hints say."""
     rows: int = 1_000
-    """At most so many rows are given to it at a time."""
+    """How many rows one call gets at most."""
     timeout: str = field(default="5m", metadata={"like": "30s"})
-    """How long one call may take; of an async function, one row."""
+    """How long one call may take. For an async function it limits one row."""
     concurrency: int = 8
-    """So many rows an async function may be at work on at a time, in each of Spark's tasks."""
+    """How many rows an async function may work on at the same time, in each task of Spark."""
 
     def __post_init__(self) -> None:
         check_function("function", self.function)
@@ -52,58 +149,57 @@ class Handler(Stage):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name}: expected at least 1, got {value!r}")
         try:
-            long = seconds(self.timeout)
+            long = parse_seconds(self.timeout)
         except ValueError as error:
             raise ValueError(f"timeout: {error}") from error
         if not long:
-            raise ValueError(f"timeout: expected a time in which a call can end, got {self.timeout!r}")
+            raise ValueError(f"timeout: expected more than 0s, got {self.timeout!r}")
 
     @property
     def repeatable(self) -> bool:
-        """Who knows."""
+        """A function may answer differently each time."""
         return False
 
     def apply(self, rows: Rows) -> Rows:
         from pyspark.sql import functions as F
 
-        leaving = self._leaving(rows)
+        leaving = self._list_leaving_columns(rows)
         answer = F.col(_ANSWER)
-        tried = {_ANSWER: self._asked(rows, leaving)}
+        tried = {_ANSWER: self._ask_function(rows, leaving)}
         refused = answer["fate"] == "nack"
         why = F.when(refused, F.struct(answer["code"].alias("code"), answer["message"].alias("message")))
         judged = rows.attempt(tried, why, {_ANSWER: _ANSWER}).filter(answer["fate"] == "go")
         return judged.select({name: answer["values"][name] for name in leaving.names})
 
-    def _asked(self, rows: Rows, leaving: StructType) -> Column:
+    def _ask_function(self, rows: Rows, leaving: StructType) -> Column:
         from pyspark.sql import functions as F
         from pyspark.sql.pandas.functions import arrow_udf
         from pyspark.sql.types import StringType, StructField, StructType
 
-        from stages.answering import Answering, answers_with
-        from stages.calling import Call
+        from stages.python_worker import RowAnswerer, make_answer_function
 
-        function, name = function_of(self.function), short_name(self.function)
+        function, name = load_function(self.function), short_name(self.function)
         send()
-        by_value(function)
-        takes = takes_of(function, name)
-        call = Call(
-            function=function, name=name, takes=takes, concurrency=self.concurrency, seconds=seconds(self.timeout)
+        ship_by_value(function)
+        takes = find_takes(function, name)
+        call = FunctionCall(
+            function=function, name=name, takes=takes, concurrency=self.concurrency, seconds=parse_seconds(self.timeout)
         )
-        answering = Answering(call=call, schema=leaving.json(), rows=self.rows)
+        answering = RowAnswerer(call=call, schema=leaving.json(), rows=self.rows)
         said = [StructField(each, StringType()) for each in ("fate", "code", "message")]
         kind = StructType([*said, StructField("values", leaving)])
-        asked = arrow_udf(answers_with(answering), returnType=kind)  # type: ignore[call-overload]
+        asked = arrow_udf(make_answer_function(answering), returnType=kind)  # type: ignore[call-overload]
         whole = F.struct(*[rows.column(each).alias(each) for each in rows.names])
         called: Column = asked.asNondeterministic()(rows.live, whole)
         return called
 
-    def _leaving(self, rows: Rows) -> StructType:
+    def _list_leaving_columns(self, rows: Rows) -> StructType:
         """The columns that leave: those that come, and those that are said to be new or of another type."""
         from pyspark.sql.types import DataType, StructField, StructType
 
         name = short_name(self.function)
-        said = self.columns or columns_of(function_of(self.function), name)
-        given = {rows.spelled(column): DataType.fromDDL(kind) for column, kind in said.items()}
+        said = self.columns or find_columns(load_function(self.function), name)
+        given = {rows.spell_name(column): DataType.fromDDL(kind) for column, kind in said.items()}
         came = {each.name: each.dataType for each in rows.schema}
         return StructType([StructField(each, kind) for each, kind in {**came, **given}.items()])
 
@@ -112,5 +208,5 @@ def send() -> None:
     """See to it that what is sent with the function goes there by value."""
     from pyspark import cloudpickle
 
-    for name in _SENT:
-        cloudpickle.register_pickle_by_value(sys.modules[f"stages.{name}"])  # type: ignore[no-untyped-call]
+    for name in dict.fromkeys(_SENT):
+        cloudpickle.register_pickle_by_value(sys.modules[name])  # type: ignore[no-untyped-call]

@@ -15,10 +15,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Rename(Stage):
-    """Gives columns other names; they stay where they stand."""
+    """Gives columns other names. Their order stays.
+
+    Example:
+        rename: {e_mail: email, ts: at}
+    """
 
     columns: Mapping[str, str] = field(kw_only=False)
-    """From each column's name to its new one."""
+    """The new name of each column, by its present name."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.columns, Mapping) or not self.columns:
@@ -28,7 +32,7 @@ class Rename(Stage):
 
     def apply(self, rows: Rows) -> Rows:
         check_columns(self.columns, rows)
-        new = {rows.spelled(old): name for old, name in self.columns.items()}
+        new = {rows.spell_name(old): name for old, name in self.columns.items()}
         names = [new.get(name, name) for name in rows.names]
         lowered = [name.lower() for name in names]
         twice = sorted({name for name in names if lowered.count(name.lower()) > 1})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from origins.names import HIDDEN
 from origins.secret import put_references
-from stages.expressions import check_row_expression, check_row_expressions, repeatable
+from stages.expressions import check_row_expression, check_row_expressions, is_repeatable_sql
 from stages.stage import Stage
 
 if TYPE_CHECKING:
@@ -19,10 +19,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Require(Stage):
-    """Refuses rows for which a condition is false or NULL, with the condition's name as the reason."""
+    """Refuses rows for which a condition is false or NULL. The condition's name is the row's code.
+
+    Example:
+        require:
+          positive_amount: "amount > 0"
+          known_country: "country in ('AT', 'CH', 'DE')"
+    """
 
     conditions: Mapping[str, str] | str = field(kw_only=False)
-    """From each rule's name to its condition; or one condition without a name."""
+    """The condition of each rule, by the rule's name; or one condition without a name."""
 
     def __post_init__(self) -> None:
         if isinstance(self.conditions, Mapping):
@@ -37,7 +43,7 @@ class Require(Stage):
 
     @property
     def repeatable(self) -> bool:
-        return all(map(repeatable, self.rules.values()))
+        return all(map(is_repeatable_sql, self.rules.values()))
 
     def apply(self, rows: Rows) -> Rows:
         from pyspark.sql import functions as F
@@ -47,11 +53,11 @@ class Require(Stage):
         for (name, sql), column in reversed(list(zip(self.rules.items(), map(F.col, tried), strict=True))):
             broken = ~F.coalesce(column, F.lit(False))
             code = F.when(broken, F.lit(name)).otherwise(code)
-            said.append(F.when(broken, self._said(name, sql, column)))
+            said.append(F.when(broken, self._make_message(name, sql, column)))
         why = F.struct(code.alias("code"), F.concat_ws("; ", *reversed(said)).alias("message"))
         return rows.attempt(tried, F.when(code.isNotNull(), why), {})
 
-    def _said(self, name: str, sql: str, answer: Column) -> Column:
+    def _make_message(self, name: str, sql: str, answer: Column) -> Column:
         from pyspark.sql import functions as F
 
         condition = " ".join(put_references(sql).split())

@@ -1,6 +1,6 @@
 """The rows of one batch on their way through the stages, carried in one of two ways.
 
-`Straight` rows raise at the first refused row, so that the write that follows is the whole decision. `Marked`
+`StraightRows` rows raise at the first refused row, so that the write that follows is the whole decision. `MarkedRows`
 rows keep a verdict beside every row, so that all of a batch can be decided before any of it is delivered.
 """
 
@@ -19,12 +19,12 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from origins.batch import JSON
-from origins.nack import NACK, RAW, REFUSED
-from origins.names import HIDDEN, quoted
+from origins.nack import NACK, RAW, REFUSED, encode_payload
+from origins.names import HIDDEN, quote_name
 from origins.origin import PLACE
-from origins.payload import payload
+from stages.bisection import MARK
 from stages.expressions import put_in
-from stages.ordering import by_content
+from stages.ordering import order_by_content
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -52,8 +52,6 @@ POISON = HIDDEN + "poison"
 """`struct<step, code, message>` beside a row at which a stage's own expressions are known to raise, else NULL."""
 NOTE = HIDDEN + "note"
 """How the names of columns begin in which a stage keeps a note beside every row."""
-MARK = "WHERRY_REFUSED"
-"""What the error of a straight batch says when a stage refused a row."""
 
 R = TypeVar("R", bound="Rows")
 
@@ -78,15 +76,15 @@ class Rows(ABC):
     """What becomes of a row that the stage refuses."""
     kept: tuple[str, ...] = ()
     """Columns that no stage sees and that stay beside every row."""
-    hold: Callable[[Marked, str], tuple[Marked, Mapping[str, int]]] | None = None
+    hold: Callable[[MarkedRows, str], tuple[MarkedRows, Mapping[str, int]]] | None = None
     """Writes the rows down as they stand; gives them as they are read again, and how many live ones have which note in
     the column of this name. None while rows are only described or tried out: nobody judges the batch then."""
     protected: tuple[str, ...] = ()
-    """The columns whose values nobody is shown."""
+    """The columns whose values are masked."""
     tell: Callable[[str, JSON], None] | None = None
     """Takes what a stage, by its name, found out about the batch that it judged."""
 
-    def entering(self: R, stage: str, step: int, *, destination: str | None = None, pin: JSON = None) -> R:
+    def enter(self: R, stage: str, step: int, *, destination: str | None = None, pin: JSON = None) -> R:
         """The same rows at the door of a stage, which has this number in the batch."""
         return replace(self, stage=stage, step=step, destination=destination, pin=pin)
 
@@ -95,16 +93,16 @@ class Rows(ABC):
         return F.expr(put_in(sql, self.labels))
 
     def column(self, name: str) -> Column:
-        """A column by its name, whatever stands in it; in the case of letters that the rows have."""
-        return F.col(quoted(self.spelled(name)))
+        """A column by its name, with any characters; in the case of letters that the rows have."""
+        return F.col(quote_name(self.spell_name(name)))
 
-    def spelled(self, name: str) -> str:
+    def spell_name(self, name: str) -> str:
         """The name as the rows spell it; itself when they have no such column."""
         return next((own for own in self.names if own.lower() == name.lower()), name)
 
     def with_columns(self: R, columns: Mapping[str, Column]) -> R:
         """These columns added, or put in the place of those of the same name; all see the rows as they were."""
-        new = {self.spelled(name): column for name, column in columns.items()}
+        new = {self.spell_name(name): column for name, column in columns.items()}
         return self.select({**{name: name for name in self.names}, **new})
 
     def without_poison(self: R) -> R:
@@ -126,23 +124,23 @@ class Rows(ABC):
         return f"{NOTE}{self.step}"
 
     @abstractmethod
-    def noted(self: R, note: Column) -> R:
+    def add_note(self: R, note: Column) -> R:
         """The same rows, each live one beside a note, computed once. `attempt` may ask for it as `note`, and where rows
         have verdicts it is written down with them."""
 
     @abstractmethod
     def in_order(self: R) -> tuple[R, Column]:
-        """The same rows, and what rises over them in the order in which they were read; `noted` must come next. Only
+        """The same rows, and what rises over them in the order in which they were read; `add_note` must come next. Only
         marked rows know that order; `Stage.needs_places`."""
 
-    def _data(self) -> list[Column]:
-        return [F.col(quoted(name)) for name in self.names]
+    def _data_columns(self) -> list[Column]:
+        return [F.col(quote_name(name)) for name in self.names]
 
     def _all_given(self, keys: Sequence[str]) -> Column:
         """Whether none of these columns is NULL."""
         return functools.reduce(operator.and_, [self.column(key).isNotNull() for key in keys])
 
-    def _numbered(self, frame: DataFrame, keys: Sequence[str], order: Sequence[Column]) -> DataFrame:
+    def _number_rows(self, frame: DataFrame, keys: Sequence[str], order: Sequence[Column]) -> DataFrame:
         """The frame with `KEPT`: the number, from 1, of each row among those with the same keys."""
         window = Window.partitionBy(*[self.column(key) for key in keys], APART).orderBy(*order)
         return frame.select("*", F.row_number().over(window).alias(KEPT))
@@ -155,24 +153,24 @@ class Rows(ABC):
     @property
     @abstractmethod
     def live(self) -> Column:
-        """Whether a row is one that the stage is about."""
+        """Whether the stage applies to a row."""
 
     @abstractmethod
     def aside(self: R, when: Column | None, on_error: str) -> R:
         """The same rows at the door of a stage that is about those for which the condition is true; the others rest,
-        and are neither evaluated nor judged until `rejoined`."""
+        and are neither evaluated nor judged until `rejoin`."""
 
     @abstractmethod
-    def rejoined(self: R, before: R) -> R:
+    def rejoin(self: R, before: R) -> R:
         """These rows behind the stage, with those that rest as they stood before it. A row that it refused is dealt
         with as `on_error` says: one that is kept stands as before, but for columns that have another type now."""
 
-    def _restored(self, rests: Column, before: Rows) -> list[Column]:
+    def _restore_columns(self, rests: Column, before: Rows) -> list[Column]:
         """The columns, with what stood there before in the rows that rest."""
         was = {field.name: field.dataType.simpleString() for field in before.schema}
         found = []
         for field in self.schema:
-            old, column = before.spelled(field.name), F.col(quoted(field.name))
+            old, column = before.spell_name(field.name), F.col(quote_name(field.name))
             if was.get(old) == field.dataType.simpleString():
                 column = F.when(rests, F.col(ASIDE)[old]).otherwise(column)
             found.append(column.alias(field.name))
@@ -197,7 +195,7 @@ class Rows(ABC):
         """
 
     def refuse(self: R, why: Column) -> R:
-        """Refuse the rows for which `why` (origins.nack.reason) is not NULL. They reach no later stage."""
+        """Refuse the rows for which `why` (origins.nack.make_reason) is not NULL. They reach no later stage."""
         return self.attempt({}, why, {})
 
     @abstractmethod
@@ -224,7 +222,7 @@ class Rows(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Straight(Rows):
+class StraightRows(Rows):
     """Rows of which none may be refused: the first one that is makes the query raise `MARK`."""
 
     observe: Callable[[DataFrame, int], DataFrame]
@@ -237,11 +235,11 @@ class Straight(Rows):
         labels: Mapping[str, str | int | datetime],
         observe: Callable[[DataFrame, int], DataFrame],
         kept: tuple[str, ...] = (),
-    ) -> Straight:
+    ) -> StraightRows:
         """The rows as an origin read them."""
         if REFUSED in frame.columns:
-            frame = frame.filter(_or_raise(F.col(REFUSED).isNull())).drop(REFUSED)
-        return Straight(frame=observe(frame, 0), names=names, labels=labels, observe=observe, kept=kept)
+            frame = frame.filter(_raise_unless(F.col(REFUSED).isNull())).drop(REFUSED)
+        return StraightRows(frame=observe(frame, 0), names=names, labels=labels, observe=observe, kept=kept)
 
     @property
     def schema(self) -> StructType:
@@ -254,70 +252,90 @@ class Straight(Rows):
     def live(self) -> Column:
         return ~F.col(RESTS) if self._is_aside else F.lit(True)
 
-    def aside(self, when: Column | None, on_error: str) -> Straight:
-        rests = F.lit(False) if when is None else ~F.when(self._row_by_row() & _once(), _truth(when))
-        stood = F.struct(*self._data()).alias(ASIDE)
-        frame = self.frame.select(*self._beside(), *self._data(), stood, F.coalesce(rests, F.lit(True)).alias(RESTS))
+    def aside(self, when: Column | None, on_error: str) -> StraightRows:
+        rests = (
+            F.lit(False)
+            if when is None
+            else ~F.when(self._require_row_by_row() & _compute_once(), _require_truth(when))
+        )
+        stood = F.struct(*self._data_columns()).alias(ASIDE)
+        frame = self.frame.select(
+            *self._list_kept_columns(), *self._data_columns(), stood, F.coalesce(rests, F.lit(True)).alias(RESTS)
+        )
         return replace(self, frame=frame, kept=(*self.kept, ASIDE, RESTS), on_error=on_error)
 
-    def rejoined(self, before: Straight) -> Straight:
-        frame = self.frame.select(*before._beside(), *self._restored(F.col(RESTS), before))
+    def rejoin(self, before: StraightRows) -> StraightRows:
+        frame = self.frame.select(*before._list_kept_columns(), *self._restore_columns(F.col(RESTS), before))
         return replace(self, frame=frame, kept=before.kept, on_error="nack")
 
-    def select(self, columns: Mapping[str, Column | str]) -> Straight:
-        own = self._row_by_row() & self.live if self._is_aside else self._row_by_row()
+    def select(self, columns: Mapping[str, Column | str]) -> StraightRows:
+        own = self._require_row_by_row() & self.live if self._is_aside else self._require_row_by_row()
         chosen = [
-            F.col(quoted(column)).alias(name) if isinstance(column, str) else F.when(own, column).alias(name)
+            F.col(quote_name(column)).alias(name) if isinstance(column, str) else F.when(own, column).alias(name)
             for name, column in columns.items()
         ]
-        return replace(self, frame=self.frame.select(*self._beside(), *chosen), names=tuple(columns))
+        return replace(self, frame=self.frame.select(*self._list_kept_columns(), *chosen), names=tuple(columns))
 
-    def filter(self, condition: Column) -> Straight:
-        kept = F.when(self._row_by_row() & self.live & _once(), _truth(condition)).otherwise(~self.live).alias(KEPT)
-        frame = self.frame.select("*", kept).filter(F.col(KEPT)).select(*self._beside(), *self._data())
+    def filter(self, condition: Column) -> StraightRows:
+        kept = (
+            F.when(self._require_row_by_row() & self.live & _compute_once(), _require_truth(condition))
+            .otherwise(~self.live)
+            .alias(KEPT)
+        )
+        frame = (
+            self.frame.select("*", kept).filter(F.col(KEPT)).select(*self._list_kept_columns(), *self._data_columns())
+        )
         return replace(self, frame=self.observe(frame, self.step))
 
-    def latest(self, keys: Sequence[str], sequence: Column | None) -> Straight:
-        by = F.raise_error(F.lit("these rows do not know when they were read")) if sequence is None else sequence
+    def latest(self, keys: Sequence[str], sequence: Column | None) -> StraightRows:
+        by = F.raise_error(F.lit("these rows have no time at which they were read")) if sequence is None else sequence
         frame = self.frame.select(
             "*",
-            F.when(self._row_by_row() & self.live & _once(), by).alias(SEQUENCE),
+            F.when(self._require_row_by_row() & self.live & _compute_once(), by).alias(SEQUENCE),
             F.when(~(self.live & self._all_given(keys)), F.monotonically_increasing_id()).alias(APART),
         )
-        order = [F.desc_nulls_last(SEQUENCE), *by_content(self.schema)]
-        frame = self._numbered(frame, keys, order).filter(F.col(KEPT) == 1).select(*self._beside(), *self._data())
+        order = [F.desc_nulls_last(SEQUENCE), *order_by_content(self.schema)]
+        frame = (
+            self._number_rows(frame, keys, order)
+            .filter(F.col(KEPT) == 1)
+            .select(*self._list_kept_columns(), *self._data_columns())
+        )
         return replace(self, frame=self.observe(frame, self.step))
 
-    def noted(self, note: Column) -> Straight:
-        own = F.when(self._row_by_row() & self.live & _once(), note)
-        return replace(self, frame=self.frame.select(*self._beside(), *self._data(), own.alias(self.note)))
+    def add_note(self, note: Column) -> StraightRows:
+        own = F.when(self._require_row_by_row() & self.live & _compute_once(), note)
+        return replace(
+            self, frame=self.frame.select(*self._list_kept_columns(), *self._data_columns(), own.alias(self.note))
+        )
 
-    def in_order(self) -> tuple[Straight, Column]:
+    def in_order(self) -> tuple[StraightRows, Column]:
         return self, F.lit(0)
 
-    def attempt(self, tried: Mapping[str, Column], why: Column, put: Mapping[str, str]) -> Straight:
-        frame, own = self.frame, self._row_by_row() & self.live
+    def attempt(self, tried: Mapping[str, Column], why: Column, put: Mapping[str, str]) -> StraightRows:
+        frame, own = self.frame, self._require_row_by_row() & self.live
         if tried:
-            frame = frame.select("*", *[F.when(own & _once(), column).alias(name) for name, column in tried.items()])
-        frame = self._judged(frame, F.when(self.live, why) if self._is_aside else why)
+            frame = frame.select(
+                "*", *[F.when(own & _compute_once(), column).alias(name) for name, column in tried.items()]
+            )
+        frame = self._judge(frame, F.when(self.live, why) if self._is_aside else why)
         names = (*self.names, *[name for name in put if name not in self.names])
         if tried:
-            columns = [F.col(quoted(put.get(name, name))).alias(name) for name in names]
-            frame = frame.select(*self._beside(), *columns)
+            columns = [F.col(quote_name(put.get(name, name))).alias(name) for name in names]
+            frame = frame.select(*self._list_kept_columns(), *columns)
         return replace(self, frame=frame, names=names)
 
-    def _judged(self, frame: DataFrame, why: Column) -> DataFrame:
+    def _judge(self, frame: DataFrame, why: Column) -> DataFrame:
         """The frame without the rows that are refused; with them, at rest, if they are to be kept."""
         if self.on_error == "keep":
-            columns = [F.col(quoted(name)) for name in frame.columns if name != RESTS]
-            return frame.select(*columns, (F.col(RESTS) | (_once() & why.isNotNull())).alias(RESTS))
+            columns = [F.col(quote_name(name)) for name in frame.columns if name != RESTS]
+            return frame.select(*columns, (F.col(RESTS) | (_compute_once() & why.isNotNull())).alias(RESTS))
         if self.on_error == "discard":
-            columns = [F.col(quoted(name)) for name in frame.columns]
-            judged = frame.select(*columns, (_once() & why.isNull()).alias(KEPT))
+            columns = [F.col(quote_name(name)) for name in frame.columns]
+            judged = frame.select(*columns, (_compute_once() & why.isNull()).alias(KEPT))
             return self.observe(judged.filter(F.col(KEPT)).select(*columns), self.step)
-        return frame.filter(_or_raise(why.isNull()))
+        return frame.filter(_raise_unless(why.isNull()))
 
-    def change(self, statement: Callable[[DataFrame], DataFrame]) -> Straight:
+    def change(self, statement: Callable[[DataFrame], DataFrame]) -> StraightRows:
         frame = statement(self.frame)
         return replace(self, frame=self.observe(frame, self.step), names=tuple(frame.columns))
 
@@ -325,20 +343,20 @@ class Straight(Rows):
     def _is_aside(self) -> bool:
         return RESTS in self.kept
 
-    def _beside(self) -> list[Column]:
+    def _list_kept_columns(self) -> list[Column]:
         return [F.col(name) for name in self.kept]
 
-    def _row_by_row(self) -> Column:
+    def _require_row_by_row(self) -> Column:
         """True; and what stands behind it cannot be analysed if it makes one row of many, or many of one."""
-        return F.col(quoted(self.names[0])).isNull() | F.lit(True)
+        return F.col(quote_name(self.names[0])).isNull() | F.lit(True)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Marked(Rows):
+class MarkedRows(Rows):
     """Rows with a verdict each: none leaves, and nothing is evaluated on one that is no longer live."""
 
     original_schema: str
-    materialise: Callable[[Marked], DataFrame]
+    materialise: Callable[[MarkedRows], DataFrame]
     """Keeps these rows with their verdicts where they can be read again, and gives the live ones."""
     parts: Sequence[str] = ("",)
     """The values of `PLACE.part`, in the order in which their rows count as read."""
@@ -351,19 +369,19 @@ class Marked(Rows):
         frame: DataFrame,
         names: tuple[str, ...],
         labels: Mapping[str, str | int | datetime],
-        materialise: Callable[[Marked], DataFrame],
+        materialise: Callable[[MarkedRows], DataFrame],
         step: int = 0,
-    ) -> Marked:
+    ) -> MarkedRows:
         """The rows as an origin read them, with `PLACE`; or as a stage that changes rows gave them."""
         from pyspark.sql.types import StructType
 
         fields = {field.name: field for field in frame.schema}
         schema = StructType([fields[name] for name in names])
-        columns = [F.col(quoted(name)) for name in names]
+        columns = [F.col(quote_name(name)) for name in names]
         refused = F.col(REFUSED) if REFUSED in frame.columns else None
         nack, state = F.lit(None).cast(NACK), F.lit(0)
         if refused is not None:
-            raw, raw_schema = payload({"raw": refused["raw"]}, _schema(RAW)), F.lit(RAW)
+            raw, raw_schema = encode_payload({"raw": refused["raw"]}, _parse_schema(RAW)), F.lit(RAW)
             said = [
                 F.lit("origin"),
                 F.lit(None),
@@ -379,7 +397,7 @@ class Marked(Rows):
         frame = frame.select(
             F.col(PLACE), state.alias(STATE), nack.alias(VERDICT), F.struct(*columns).alias(ORIGINAL), *columns
         )
-        return Marked(
+        return MarkedRows(
             frame=frame,
             names=names,
             labels=labels,
@@ -397,23 +415,23 @@ class Marked(Rows):
 
     @property
     def live(self) -> Column:
-        return _live()
+        return _is_live()
 
     @property
     def as_read(self) -> bool:
         """Whether they have the columns that were read and no others, each as it was read."""
         return self.untouched and self.names == tuple(self._read)
 
-    def aside(self, when: Column | None, on_error: str) -> Marked:
+    def aside(self, when: Column | None, on_error: str) -> MarkedRows:
         state = F.col(STATE)
         if when is not None:
-            concerns = F.when(_live() & _once(), _truth(when))
-            state = F.when(_live() & ~F.coalesce(concerns, F.lit(False)), RESTING).otherwise(state)
-        stood = F.struct(*self._data()).alias(ASIDE)
-        frame = self.frame.select(*self._hidden(state=state), stood, *self._data())
+            concerns = F.when(_is_live() & _compute_once(), _require_truth(when))
+            state = F.when(_is_live() & ~F.coalesce(concerns, F.lit(False)), RESTING).otherwise(state)
+        stood = F.struct(*self._data_columns()).alias(ASIDE)
+        frame = self.frame.select(*self._list_hidden_columns(state=state), stood, *self._data_columns())
         return replace(self, frame=frame, kept=(*self.kept, ASIDE), on_error=on_error)
 
-    def rejoined(self, before: Marked) -> Marked:
+    def rejoin(self, before: MarkedRows) -> MarkedRows:
         refused = F.col(STATE) == -self.step
         becomes = {"keep": F.lit(0), "discard": F.lit(self.step)}.get(self.on_error, F.col(STATE))
         state = F.when(F.col(STATE) == RESTING, 0).when(refused, becomes).otherwise(F.col(STATE))
@@ -421,35 +439,37 @@ class Marked(Rows):
         rests = F.col(STATE) == RESTING
         rests = rests | refused if self.on_error == "keep" else rests
         rows = replace(self, kept=tuple(name for name in self.kept if name != ASIDE), on_error="nack")
-        hidden = rows._hidden(state=state, verdict=verdict)
-        return replace(rows, frame=self.frame.select(*hidden, *self._restored(rests, before)))
+        hidden = rows._list_hidden_columns(state=state, verdict=verdict)  # noqa: SLF001 -- one of its own kind
+        return replace(rows, frame=self.frame.select(*hidden, *self._restore_columns(rests, before)))
 
-    def select(self, columns: Mapping[str, Column | str]) -> Marked:
+    def select(self, columns: Mapping[str, Column | str]) -> MarkedRows:
         chosen = [
-            F.col(quoted(column)).alias(name) if isinstance(column, str) else F.when(_live(), column).alias(name)
+            F.col(quote_name(column)).alias(name) if isinstance(column, str) else F.when(_is_live(), column).alias(name)
             for name, column in columns.items()
         ]
         stay = {name for name, column in columns.items() if isinstance(column, str) and column == name}
         untouched = self.untouched and stay.issuperset(self._read)
-        frame = self.frame.select(*self._hidden(), *chosen)
+        frame = self.frame.select(*self._list_hidden_columns(), *chosen)
         return replace(self, frame=frame, names=tuple(columns), untouched=untouched)
 
-    def filter(self, condition: Column) -> Marked:
-        state = F.when(_live() & _once(), F.when(_truth(condition), 0).otherwise(self.step)).otherwise(F.col(STATE))
-        return replace(self, frame=self.frame.select(*self._hidden(state=state), *self._data()))
+    def filter(self, condition: Column) -> MarkedRows:
+        state = F.when(
+            _is_live() & _compute_once(), F.when(_require_truth(condition), 0).otherwise(self.step)
+        ).otherwise(F.col(STATE))
+        return replace(self, frame=self.frame.select(*self._list_hidden_columns(state=state), *self._data_columns()))
 
-    def latest(self, keys: Sequence[str], sequence: Column | None) -> Marked:
-        hidden, data = self._hidden(), self._data()
-        competes = _live() & self._all_given(keys)
+    def latest(self, keys: Sequence[str], sequence: Column | None) -> MarkedRows:
+        hidden, data = self._list_hidden_columns(), self._data_columns()
+        competes = _is_live() & self._all_given(keys)
         apart = F.when(~competes, F.col(PLACE)).alias(APART)
         if sequence is None:
             frame, by, ties = *self._with_arrival(), []
         else:
-            frame, by, ties = self.frame, F.when(_live() & _once(), sequence), by_content(self.schema)
+            frame, by, ties = self.frame, F.when(_is_live() & _compute_once(), sequence), order_by_content(self.schema)
         frame = frame.select(*hidden, *data, apart, by.alias(SEQUENCE))
-        frame = self._numbered(frame, keys, [F.desc_nulls_last(SEQUENCE), *ties])
-        state = F.when(_live() & (F.col(KEPT) > 1), self.step).otherwise(F.col(STATE))
-        return replace(self, frame=frame.select(*self._hidden(state=state), *data))
+        frame = self._number_rows(frame, keys, [F.desc_nulls_last(SEQUENCE), *ties])
+        state = F.when(_is_live() & (F.col(KEPT) > 1), self.step).otherwise(F.col(STATE))
+        return replace(self, frame=frame.select(*self._list_hidden_columns(state=state), *data))
 
     def _with_arrival(self) -> tuple[DataFrame, Column]:
         """The frame, and what rises over it from each row to the one that was read after it."""
@@ -460,36 +480,36 @@ class Marked(Rows):
         ranked = self.frame.join(F.broadcast(ranks), F.col(PLACE)["part"] == F.col(PART), "left")
         return ranked, F.struct(F.col(RANK), *inside)
 
-    def noted(self, note: Column) -> Marked:
-        own = F.when(_live() & _once(), note).alias(self.note)
-        frame = self.frame.select(*self._hidden(), *self._data(), own)
+    def add_note(self, note: Column) -> MarkedRows:
+        own = F.when(_is_live() & _compute_once(), note).alias(self.note)
+        frame = self.frame.select(*self._list_hidden_columns(), *self._data_columns(), own)
         return replace(self, frame=frame, kept=(*self.kept, self.note))
 
-    def in_order(self) -> tuple[Marked, Column]:
+    def in_order(self) -> tuple[MarkedRows, Column]:
         frame, arrival = self._with_arrival()
         return replace(self, frame=frame), arrival
 
-    def attempt(self, tried: Mapping[str, Column], why: Column, put: Mapping[str, str]) -> Marked:
-        kept = [*self._hidden(), *self._data()]
+    def attempt(self, tried: Mapping[str, Column], why: Column, put: Mapping[str, str]) -> MarkedRows:
+        kept = [*self._list_hidden_columns(), *self._data_columns()]
         frame = self.frame
         if tried:
             frame = frame.select(
-                *kept, *[F.when(_live() & _once(), column).alias(name) for name, column in tried.items()]
+                *kept, *[F.when(_is_live() & _compute_once(), column).alias(name) for name, column in tried.items()]
             )
-        frame = frame.select(*kept, *map(F.col, tried), F.when(_live() & _once(), why).alias(REASON))
+        frame = frame.select(*kept, *map(F.col, tried), F.when(_is_live() & _compute_once(), why).alias(REASON))
         said = F.col(REASON)
         state = F.when(said.isNotNull(), -self.step).otherwise(F.col(STATE))
-        verdict = F.when(said.isNotNull(), self._nack(said)).otherwise(F.col(VERDICT))
+        verdict = F.when(said.isNotNull(), self._make_nack(said)).otherwise(F.col(VERDICT))
         names = (*self.names, *[name for name in put if name not in self.names])
-        data = [F.col(quoted(put.get(name, name))).alias(name) for name in names]
+        data = [F.col(quote_name(put.get(name, name))).alias(name) for name in names]
         untouched = self.untouched and put.keys().isdisjoint(self._read)
-        frame = frame.select(*self._hidden(state=state, verdict=verdict), *data)
+        frame = frame.select(*self._list_hidden_columns(state=state, verdict=verdict), *data)
         return replace(self, frame=frame, names=names, untouched=untouched)
 
-    def _nack(self, said: Column) -> Column:
+    def _make_nack(self, said: Column) -> Column:
         schema = self.schema
-        row = payload({name: F.col(quoted(name)) for name in self.names}, schema)
-        original = payload_of("" if self.untouched else ORIGINAL, self.original_schema)
+        row = encode_payload({name: F.col(quote_name(name)) for name in self.names}, schema)
+        original = encode_struct("" if self.untouched else ORIGINAL, self.original_schema)
         schemas = F.lit(schema.json()), F.lit(self.original_schema)
         who = F.lit(self.stage), F.lit(self.destination)
         return F.struct(*who, said["code"], said["message"], row, schemas[0], original, schemas[1]).cast(NACK)
@@ -497,9 +517,9 @@ class Marked(Rows):
     @property
     def _read(self) -> Sequence[str]:
         """The columns that were read."""
-        return _schema(self.original_schema).names
+        return _parse_schema(self.original_schema).names
 
-    def change(self, statement: Callable[[DataFrame], DataFrame]) -> Marked:
+    def change(self, statement: Callable[[DataFrame], DataFrame]) -> MarkedRows:
         changed = statement(self.materialise(self))
         place = F.struct(
             F.lit("").alias("part"),
@@ -507,12 +527,12 @@ class Marked(Rows):
             F.monotonically_increasing_id().alias("row"),
         )
         names = tuple(changed.columns)
-        columns = [F.col(quoted(name)) for name in names]
+        columns = [F.col(quote_name(name)) for name in names]
         frame = changed.select(place.alias(PLACE), *columns)
-        begun = Marked.begin(frame, names, self.labels, self.materialise, step=self.step)
+        begun = MarkedRows.begin(frame, names, self.labels, self.materialise, step=self.step)
         return replace(begun, stage=self.stage, hold=self.hold, tell=self.tell, protected=self.protected)
 
-    def _hidden(self, state: Column | None = None, verdict: Column | None = None) -> list[Column]:
+    def _list_hidden_columns(self, state: Column | None = None, verdict: Column | None = None) -> list[Column]:
         """What stands beside the columns that stages see."""
         changed = {STATE: state, VERDICT: verdict}
         return [
@@ -521,24 +541,24 @@ class Marked(Rows):
         ]
 
 
-def payload_of(column: str, schema: str) -> Column:
+def encode_struct(column: str, schema: str) -> Column:
     """The struct column as the text that the DLQ keeps; without a name, the columns of these fields."""
-    fields = _schema(schema)
-    values = {name: F.col(column)[name] if column else F.col(quoted(name)) for name in fields.names}
-    return payload(values, fields)
+    fields = _parse_schema(schema)
+    values = {name: F.col(column)[name] if column else F.col(quote_name(name)) for name in fields.names}
+    return encode_payload(values, fields)
 
 
-def _schema(text: str) -> StructType:
+def _parse_schema(text: str) -> StructType:
     from pyspark.sql.types import StructType
 
     return StructType.fromJson(json.loads(text))
 
 
-def _live() -> Column:
+def _is_live() -> Column:
     return F.col(STATE) == 0
 
 
-def _once() -> Column:
+def _compute_once() -> Column:
     """True, in a way that counts as changing from run to run.
 
     What is computed behind it is computed once: the optimizer neither copies it to where it is used, nor moves a
@@ -548,10 +568,10 @@ def _once() -> Column:
     return F.spark_partition_id() >= 0
 
 
-def _truth(condition: Column) -> Column:
+def _require_truth(condition: Column) -> Column:
     """The condition; what is no truth value, text for example, cannot be analysed."""
     return F.call_function("if", condition, F.lit(True), F.lit(False))
 
 
-def _or_raise(good: Column) -> Column:
-    return F.when(good, _once()).otherwise(F.raise_error(F.lit(MARK)).cast("boolean"))
+def _raise_unless(good: Column) -> Column:
+    return F.when(good, _compute_once()).otherwise(F.raise_error(F.lit(MARK)).cast("boolean"))

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from stages.expressions import check_expression, plain_select, put_in, repeatable, tables_in
+from stages.expressions import check_expression, is_plain_select, is_repeatable_sql, list_tables, put_in
 from stages.stage import Stage
 
 if TYPE_CHECKING:
@@ -17,13 +17,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Sql(Stage):
-    """Puts in the place of a batch's rows what one statement over `rows` gives; it may join, group and unfold them."""
+    """Replaces the rows of a batch by the result of one statement over `rows`. It may join, group and unfold rows.
+
+    Example:
+        sql: "select id, item.sku, item.quantity from rows lateral view explode(items) as item"
+    """
 
     changes_rows: ClassVar[bool] = True
     gathers: ClassVar[bool] = True
 
     statement: str = field(kw_only=False)
-    """A query, for example `select *, date(at) as day from rows`."""
+    """A query over `rows`, which are the rows of one batch."""
 
     def __post_init__(self) -> None:
         check_expression("statement", self.statement)
@@ -31,12 +35,12 @@ class Sql(Stage):
     @property
     def takes_all(self) -> bool:
         """A query within a query may stop early."""
-        return plain_select(self.statement)
+        return is_plain_select(self.statement)
 
     @property
     def repeatable(self) -> bool:
         """Other tables may change between two tries, so that a statement that asks one is not."""
-        return repeatable(self.statement) and tables_in(self.statement) <= {"rows"}
+        return is_repeatable_sql(self.statement) and list_tables(self.statement) <= {"rows"}
 
     def apply(self, rows: Rows) -> Rows:
         statement = put_in(self.statement, rows.labels).rstrip()

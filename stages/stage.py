@@ -1,19 +1,22 @@
-"""The contract of a stage: what is done to rows on their way."""
+"""The contract of a stage: what is done to rows on their way, which rows it is about, and what becomes of those it
+refuses."""
 
 from __future__ import annotations
 
 import difflib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, TypeVar, cast, get_args
 
 from origins.batch import JSON
+from stages.expressions import check_row_expression, is_repeatable_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from stages.rows import Rows
+
 
 OnError: TypeAlias = Literal["nack", "discard", "keep", "stop"]
 
@@ -27,7 +30,7 @@ class Stage(ABC):
     """
 
     changes_rows: ClassVar[bool] = False
-    """Whether rows that leave are other rows than those that came, so that the counts begin anew behind it."""
+    """Whether the stage makes other rows of those it gets, so the counts start over after it."""
     gathers: ClassVar[bool] = False
     """Whether it looks at several rows at once, so that Spark brings rows of several tasks together."""
 
@@ -36,11 +39,12 @@ class Stage(ABC):
     it are looked at."""
 
     name: str | None = None
+    """The stage's name in reports and messages. The default is its kind, with a number if the kind occurs again."""
     on_error: OnError = "nack"
-    """What becomes of a row that the stage refuses: it goes to the DLQ, is thrown away, goes on as it came, or stops
-    the run."""
+    """What happens to a row that the stage refuses. It goes to the DLQ (`nack`), is thrown away, goes on unchanged, or
+    stops the run."""
     when: str | None = None
-    """A condition: the stage is about the rows for which it is true, and the others pass it by."""
+    """A condition. The stage applies only to rows for which it is true, and all other rows skip the stage."""
 
     @abstractmethod
     def apply(self, rows: Rows) -> Rows:
@@ -79,14 +83,14 @@ class Stage(ABC):
         batch need not be."""
         return ""
 
-    def found(self, notes: Mapping[str, int]) -> JSON:
-        """What it has to say of a batch in which so many rows have these notes (`Rows.noted`), an empty one where no
+    def summarise_notes(self, notes: Mapping[str, int]) -> JSON:
+        """What it has to say of a batch in which so many rows have these notes (`Rows.add_note`), an empty one where no
         more is known than that it took the row; None if it has nothing to say. As `json.dumps` takes it."""
         return None
 
     @property
     def usual_note(self) -> JSON:
-        """The note of a row of which there is nothing to say; None if it keeps no notes, or knows of none."""
+        """The note of an ordinary row; None if the stage keeps no notes, or knows of none."""
         return None
 
     @property
@@ -98,7 +102,63 @@ class Stage(ABC):
 def check_columns(names: Iterable[str], rows: Rows) -> None:
     """Raises ValueError that names a column which the rows have not, and the nearest that they have."""
     for name in names:
-        if rows.spelled(name) not in rows.names:
+        if rows.spell_name(name) not in rows.names:
             near = difflib.get_close_matches(name.lower(), [own.lower() for own in rows.names], n=1)
-            meant = f"did you mean '{rows.spelled(near[0])}'?" if near else f"there are: {', '.join(rows.names)}"
+            meant = f"did you mean '{rows.spell_name(near[0])}'?" if near else f"there are: {', '.join(rows.names)}"
             raise ValueError(f"there is no column '{name}'; {meant}")
+
+
+if TYPE_CHECKING:
+    R = TypeVar("R", bound=Rows)
+
+
+def apply_stage(stage: Stage, rows: R) -> R:
+    """The rows behind the stage. Those that `when` does not name pass it by and stay as they are."""
+    sound = rows.without_poison()
+    if stage.changes_rows and stage.on_error == "discard":
+        return cast("R", stage.apply(sound.aside(None, "discard").rejoin(rows)))
+    if stage.changes_rows or (stage.when is None and stage.on_error in ("nack", "stop")):
+        return cast("R", stage.apply(sound))
+    condition = None if stage.when is None else rows.expression(stage.when)
+    left = cast("R", stage.apply(sound.aside(condition, stage.on_error)))
+    if condition is not None:
+        _check_columns(rows, left)
+    return left.rejoin(rows)
+
+
+def list_problems(stage: Stage) -> Iterator[tuple[str, str]]:
+    """What is wrong with what stands beside a stage's kind, by option."""
+    if stage.on_error not in get_args(OnError):
+        yield "on_error", f"expected nack, discard, keep or stop, got {stage.on_error!r}"
+    if stage.changes_rows and stage.on_error == "keep":
+        yield "on_error", "keep: this stage makes other rows of those it gets, so no row can go on unchanged"
+    if stage.when is None:
+        return
+    if stage.changes_rows:
+        yield (
+            "when",
+            ("this stage makes other rows of those it gets, so no row can skip it; put the condition inside the stage"),
+        )
+    try:
+        check_row_expression("when", stage.when)
+    except ValueError as error:
+        yield "when", str(error).partition(": ")[2]
+
+
+def is_repeatable(stage: Stage) -> bool:
+    """Whether the stage gives the same for the same rows, and is about the same ones, whenever it is asked."""
+    return stage.repeatable and (stage.when is None or is_repeatable_sql(stage.when))
+
+
+def _check_columns(before: Rows, behind: Rows) -> None:
+    """Raises ValueError unless rows that pass the stage by can have the columns of those that do not."""
+    now = {field.name.lower(): field.dataType.simpleString() for field in behind.schema}
+    for field in before.schema:
+        was, becomes = field.dataType.simpleString(), now.get(field.name.lower())
+        if becomes is None:
+            raise ValueError(f"when: the stage removes column {field.name}, but rows that skip the stage have it")
+        if becomes != was:
+            raise ValueError(
+                f"when: the stage makes column {field.name} {becomes}, but in rows that skip the stage it is {was}; "
+                "give the new column another name"
+            )

@@ -11,8 +11,9 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-settings.register_profile("any machine", deadline=None)
-settings.load_profile("any machine")
+settings.register_profile("same", deadline=None, derandomize=True)
+settings.register_profile("random", deadline=None)
+settings.load_profile("same")
 
 pytest_plugins = ["pytester", "tests.promises", "tests.sample", "tests.small_disk"]
 
@@ -32,7 +33,7 @@ def _width() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def spark_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One Spark for all tests, as Wherry starts it."""
-    from runners.session import start
+    from runners.spark.start import start
     from tests.serverless import lack_what_serverless_lacks
 
     place = tmp_path_factory.mktemp("spark")
@@ -52,6 +53,6 @@ def spark_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 @pytest.fixture
 def spark(spark_server: SparkSession) -> SparkSession:
     """A session of the test's own."""
-    from runners.session import own
+    from runners.spark.session import make_own_session
 
-    return own(spark_server)
+    return make_own_session(spark_server)

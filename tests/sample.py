@@ -54,6 +54,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=list(left_out))
 
 
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """The number that chooses, for a test that throws dice of its own."""
+    return int(request.config.getoption("--seed"))
+
+
 def not_chosen(tests: Sequence[T], most: int, seed: int) -> list[T]:
     """All but so many of them; the same ones for the same number."""
     chosen = set(random.Random(seed).sample(range(len(tests)), min(most, len(tests))))

@@ -72,3 +72,10 @@ def test_all_processes_of_a_run_choose_the_same(pytester: pytest.Pytester) -> No
     result = pytester.runpytest("-n", "2", "-W", "ignore")
     result.assert_outcomes(passed=2 + 2 + 10)
     result.stdout.re_match_lines([r".*chosen by --seed \d+"])
+
+
+def test_a_test_may_throw_dice_that_begin_with_the_number(pytester: pytest.Pytester) -> None:
+    """By the fixture `seed`."""
+    pytester.makeconftest(CONFTEST)
+    pytester.makepyfile(test_dice="def test_dice(seed): assert seed == 4711")
+    pytester.runpytest("--seed", "4711", "-W", "ignore").assert_outcomes(passed=1)

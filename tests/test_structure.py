@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,55 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("origins", "stages", "destinations", "runners")
 FILES = [file for folder in FOLDERS for file in sorted((ROOT / folder).glob("**/*.py"))]
+CORE = (
+    "runners.engine.dispatcher",
+    "runners.engine.planning",
+    "runners.engine.work_in_flight",
+    "runners.engine.batch_machine",
+    "runners.model.nack_window",
+    "runners.model.clock",
+    "runners.state.progress",
+    "runners.state.journal",
+    "runners.engine.worker_pool",
+    "runners.state.ledger",
+    "runners.model.entry",
+    "tests.runners.state.ledger.memory_ledger",
+)
+PRIVATE = {
+    *("_client", "_builder", "_user_id", "_session_id", "_server_session_id", "_on_exit"),
+    *("_gateway", "_ensure_initialized", "_jvm", "_jsc", "_jconf", "_jsparkSession", "_jdf", "_origin", "_stackTrace"),
+}
+"""What pyspark keeps to itself."""
+PRINTED = {
+    "runners/model/hook.py",
+    "runners/model/run_report.py",
+    "runners/model/text.py",
+    "runners/state/run_history.py",
+}
+"""Where reports, runs and settings are made into what a command prints."""
+LATE = {
+    "origins/files/files.py",
+    "runners/crashes/pytest_crashes.py",
+    "runners/model/text.py",
+    "runners/operations/trial.py",
+    "runners/running/aggregates.py",
+    "runners/running/opening.py",
+    "runners/state/location.py",
+    "runners/state/prepared_store.py",
+    "runners/state/run_history.py",
+    "runners/ways/batch_source.py",
+    "runners/ways/copy_files.py",
+    "runners/ways/deliver.py",
+    "runners/ways/grouped.py",
+    "runners/ways/one_pass.py",
+    "runners/ways/row_outcomes.py",
+    "runners/ways/task_executor.py",
+    "stages/conformance.py",
+    "stages/expect/apply_suite.py",
+    "stages/expect/expect.py",
+    "stages/python.py",
+}
+"""What imports pyspark, pyarrow or deltalake behind it only when it is needed."""
 CLASSIC_ONLY = re.compile(r"\b(_jvm|_jdf|_jsparkSession|sparkContext|DeltaTable\.for\w+|\.rdd\b|\.persist\(|\.cache\()")
 
 
@@ -27,6 +78,13 @@ def imported(file: Path, *, top_level: bool = False) -> Iterator[str]:
             yield from (name.name for name in node.names)
 
 
+def named(file: Path) -> Iterator[str]:
+    """What a file imports out of modules, by whole names; of a package these are modules."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{name.name}" for name in node.names)
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
 def test_imports_point_upstream(file: Path) -> None:
     """A folder imports only from folders that its batch has already passed."""
@@ -38,20 +96,37 @@ def test_imports_point_upstream(file: Path) -> None:
 def test_only_the_session_knows_which_spark_it_has(file: Path) -> None:
     """What only classic Spark has stands in one file."""
     text = file.read_text(encoding="utf-8")
-    assert file.name == "session.py" or CLASSIC_ONLY.findall(text) == []
+    assert file.name in ("session.py", "spark_private.py") or CLASSIC_ONLY.findall(text) == []
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("dispatcher", "flight", "nack_window", "clock", "progress", "journal", "crew"),
-        *("ledgers.ledger", "ledgers.entry", "ledgers.memory_ledger"),
-    ],
-)
-def test_the_scheduling_core_needs_no_spark(name: str) -> None:
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_pysparks_private_parts_stand_in_one_file(file: Path) -> None:
+    """As attributes, as arguments and as the names that `getattr` is given; what is our own is `self`'s."""
+    assert file.name == "spark_private.py" or PRIVATE.isdisjoint(private_names(file))
+
+
+def private_names(file: Path) -> Iterator[str]:
+    """The names in a file by which parts of others are reached."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Attribute) and not (isinstance(node.value, ast.Name) and node.value.id == "self"):
+            yield node.attr
+        elif isinstance(node, ast.keyword) and node.arg:
+            yield node.arg
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def test_the_rule_sees_every_way_to_a_private_part(tmp_path: Path) -> None:
+    """So that it cannot pass because nobody looks."""
+    (tmp_path / "a.py").write_text("f(_jvm=None)\ngetattr(x.client, '_on_exit')\nx.y._jsc.sc()\nself._client\n")
+    assert PRIVATE.intersection(private_names(tmp_path / "a.py")) == {"_jvm", "_on_exit", "_jsc"}
+
+
+@pytest.mark.parametrize("module", CORE)
+def test_the_scheduling_core_needs_no_spark(module: str) -> None:
     """Importing it, and all that it imports, does not import pyspark."""
-    seen, waiting = set(), [f"runners.{name}"]
-    assert (ROOT / "runners" / f"{name.replace('.', '/')}.py").is_file()
+    seen, waiting = set(), [module]
+    assert (ROOT / f"{module.replace('.', '/')}.py").is_file()
     while waiting:
         module = waiting.pop()
         file = ROOT / f"{module.replace('.', '/')}.py"
@@ -60,6 +135,71 @@ def test_the_scheduling_core_needs_no_spark(name: str) -> None:
         seen.add(module)
         waiting += imported(file, top_level=True)
         assert "pyspark" not in {found.split(".")[0] for found in imported(file, top_level=True)}, module
+
+
+def test_modules_import_each_other_in_no_circle() -> None:
+    """Imports inside of functions and for types count too: they are what people read."""
+    modules = {".".join(file.relative_to(ROOT).with_suffix("").parts): file for file in FILES}
+    arrows = {module: modules.keys() & {*imported(file), *named(file)} for module, file in modules.items()}
+    assert "origins.batch" in arrows["runners.model.text"]  # for types alone
+    assert "runners.running.stop" in arrows["runners.pipeline"]  # in a function
+    TopologicalSorter(arrows).prepare()
+
+
+def test_a_folder_holds_few_enough_files_to_be_read() -> None:
+    """At most 30."""
+    sizes = Counter(file.parent.relative_to(ROOT) for file in FILES if file.name != "__init__.py")
+    assert {str(folder): size for folder, size in sizes.items() if size > 30} == {}
+
+
+def test_every_package_is_installed() -> None:
+    """`pyproject.toml` lists each of them, and the one that is mapped."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    listed = re.findall(r'"([\w.]+)"', re.findall(r"^packages = \[(.*?)\]", text, re.DOTALL | re.MULTILINE)[0])
+    found = {".".join(file.parent.relative_to(ROOT).parts) for file in FILES if file.name == "__init__.py"}
+    assert set(listed) == found | {"wherry"}
+
+
+def test_a_class_has_a_name_of_its_own() -> None:
+    """Only a kind may be called alike as an origin and as a destination."""
+    found = Counter(
+        node.name for file in FILES for node in ast.parse(file.read_text()).body if isinstance(node, ast.ClassDef)
+    )
+    assert {name for name, times in found.items() if times > 1} == {"Delta", "Files", "Memory"}
+
+
+def test_an_import_inside_a_function_has_a_reason() -> None:
+    """Only modules that keep a command quick to start, or a contract free of Spark, import ours late."""
+    late = {
+        str(file.relative_to(ROOT))
+        for file in FILES
+        for function in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(function, ast.FunctionDef)
+        for node in ast.walk(function)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in FOLDERS
+    }
+    quick = ("runners/command_line/", "runners/pipeline.py", "runners/api/")
+    assert {file for file in late if not file.startswith(quick) and not file.endswith("__init__.py")} <= LATE
+
+
+def test_the_body_of_an_entry_is_read_through_its_shape() -> None:
+    """`read_body` gives it a type, and refuses one that cannot be understood; nothing looks into it before that."""
+    looked_into = re.compile(r"\bentry\.body(\[|\.get|\.items)")
+    runners = (file for file in FILES if file.is_relative_to(ROOT / "runners"))
+    assert [file.name for file in runners if looked_into.search(file.read_text(encoding="utf-8"))] == []
+
+
+def test_json_without_a_type_is_what_commands_print() -> None:
+    """Offsets, entries and counts have types; only a document that a person or a program of theirs reads has none."""
+    typed = ("origins/", "destinations/", "runners/model/", "runners/state/", "runners/engine/")
+    mine = {str(file.relative_to(ROOT)): file for file in FILES}
+    assert {
+        name
+        for name, file in mine.items()
+        if name.startswith(typed)
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and "JSON" in {each.name for each in node.names}
+    } == PRINTED
 
 
 def test_nothing_else_stands_at_the_top() -> None:

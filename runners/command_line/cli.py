@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import sys
@@ -13,8 +14,7 @@ from collections.abc import Mapping, Sequence
 import click
 
 from runners.command_line.commands import wherry
-from runners.command_line.exits import BROKEN_PIPE, BY_CODE, FAILED, INTERRUPTED, WRONG
-from runners.definitions.known import collect_secrets
+from runners.command_line.options import BROKEN_PIPE, BY_CODE, FAILED, INTERRUPTED, VERSION, WRONG
 from runners.listeners.standard_error import Lines, end_json_stream, flush
 
 
@@ -34,34 +34,45 @@ def execute(words: Sequence[str]) -> int:
         logging.getLogger("wherry").setLevel(logging.INFO)
     for handler in logging.getLogger("wherry").handlers:
         handler.setFormatter(None)
-    with collect_secrets() as secrets:
-        return _executed(words, secrets)
+    return _execute(words, {})
 
 
-def _executed(words: Sequence[str], secrets: Mapping[str, str]) -> int:
+def _execute(words: Sequence[str], secrets: dict[str, str]) -> int:
     try:
-        code = wherry.main(args=list(words), prog_name="wherry", standalone_mode=False)
+        code = wherry.main(args=list(words), prog_name="wherry", standalone_mode=False, obj=secrets)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except click.ClickException as error:
         error.show()
+        _print_document(words, "USAGE", error.format_message())
         return WRONG
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
-        return INTERRUPTED
+        return _print_interrupted(words)
     except SystemExit as ended:  # click's answer to a closed pipe, and the end of a shell's completion
         return BROKEN_PIPE if ended.code == 1 else 0
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 -- the edge of the program: no stack trace reaches the terminal
         flush()
         if _is_interrupted(error):
-            click.echo("interrupted", err=True)
-            return INTERRUPTED
-        return _told(error, secrets)
+            return _print_interrupted(words)
+        return _print_error(error, words, secrets)
     finally:
         flush()
+
+
+def _print_interrupted(words: Sequence[str]) -> int:
+    click.echo("interrupted", err=True)
+    _print_document(words, "INTERRUPTED", "interrupted")
+    return INTERRUPTED
+
+
+def _print_document(words: Sequence[str], code: str, message: str, hint: str = "") -> None:
+    """On standard output, where a program asked for JSON: what went wrong, in place of what it asked for."""
+    if "--json" in words:
+        told = {"version": VERSION, "error": {"code": code, "message": message, "hint": hint}}
+        click.echo(json.dumps(told, indent=2).replace("\x7f", "\\u007f"))
 
 
 def _is_interrupted(error: BaseException | None) -> bool:
@@ -71,34 +82,35 @@ def _is_interrupted(error: BaseException | None) -> bool:
     return error is not None
 
 
-def _told(error: Exception, secrets: Mapping[str, str]) -> int:
+def _print_error(error: Exception, words: Sequence[str], secrets: Mapping[str, str]) -> int:
     """Say on standard error what went wrong and what to do; an error that nobody foresaw leaves its trace in a file."""
-    from runners.command_line.doctor import foreign_packages
+    from runners.command_line.doctor import find_foreign_packages
 
-    foreign = list(foreign_packages())
+    foreign = list(find_foreign_packages())
     if foreign:
         click.echo(f"{foreign[0].found}.\n{foreign[0].advice}", err=True)
+        _print_document(words, "PACKAGES", foreign[0].found, foreign[0].advice)
         return FAILED
     from origins.errors import WherryError
-    from origins.secret import cut
-    from runners.errors import inaccessible
+    from origins.secret import cut_text
+    from runners.model.errors import wrap_file_error
 
-    error = inaccessible(error) or error
+    error = wrap_file_error(error) or error
     if isinstance(error, WherryError):
-        from runners.command_line.printing import explained
+        from runners.command_line.printing import suggest_explain
         from runners.listeners.log_lines import complain
 
-        complain("\n".join([str(error), *explained(error.code)]), code=error.code)
+        complain("\n".join([str(error), *suggest_explain(error.code)]), code=error.code)
+        _print_document(words, error.code, error.message, error.hint)
         return BY_CODE.get(error.code, FAILED)
-    from runners.definitions.secrets import without
     from runners.listeners.log_lines import complain
+    from runners.model.masking import without
 
     handle, name = tempfile.mkstemp(prefix="wherry-", suffix=".log")
     with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as log:
         log.write(without(secrets, "".join(traceback.format_exception(error))))
-    said = cut(" ".join(without(secrets, f"{type(error).__name__}: {error}").split()), 300)
-
-    complain(
-        f"An error that Wherry does not know: {said}\nThe trace is in {name}; please report it.", code="UNEXPECTED"
-    )
+    said = cut_text(" ".join(without(secrets, f"{type(error).__name__}: {error}").split()), 300)
+    message, hint = f"Wherry met an unknown error: {said}", f"The trace is in {name}; please report it."
+    complain(f"{message}\n{hint}", code="UNEXPECTED")
+    _print_document(words, "UNEXPECTED", message, hint)
     return FAILED

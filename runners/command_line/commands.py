@@ -5,136 +5,145 @@ What carries or describes pipelines is imported by the command that needs it, so
 
 from __future__ import annotations
 
-import contextlib
-import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import click
 
-from runners.command_line.audit_commands import audit, repair
-from runners.command_line.dlq_commands import chooses, dlq
-from runners.command_line.exits import BY_CODE, BY_STATUS, FAILED, STOPPED
-from runners.command_line.expect_command import expect
-from runners.command_line.explain_command import explain
-from runners.command_line.given import (
-    Carrying,
-    InOrder,
+from runners.command_line.help_commands import explain, init
+from runners.command_line.help_sections import EXPERTS, SELECTION, command, group, option
+from runners.command_line.ls_command import list_folder
+from runners.command_line.options import (
+    BY_STATUS,
+    FAILED,
+    VERSION,
+    CarryOptions,
     as_json,
-    carries,
-    kinds_that_begin,
-    loaded,
-    looked_at,
-    moves,
+    complete_kinds,
+    load_definition,
+    load_for_reading,
+    load_pipeline,
+    with_carry_options,
     with_definition,
+    with_folder,
+    with_move_options,
 )
-from runners.command_line.init_command import init
-from runners.command_line.offset_commands import move_offsets, offsets, sure
-from runners.command_line.preview_command import preview
-from runners.command_line.quality_command import quality
+from runners.command_line.preview_commands import expect, preview, quality
 from runners.command_line.run_commands import report, runs
 from runners.command_line.schedule_command import schedule
+from runners.command_line.state_commands import audit, confirm, dlq, move_offsets, offsets, repair, with_choice_options
 
-if TYPE_CHECKING:
-    from runners.events import Listener
-    from runners.pipeline import Pipeline
-    from runners.report import Report
+_expert, _selects = partial(option, section=EXPERTS), partial(option, section=SELECTION)
+
+
+_expert, _selects = partial(option, section=EXPERTS), partial(option, section=SELECTION)
 
 
 def _print_version(ctx: click.Context, option: click.Parameter, asked: bool) -> None:
     if asked:
-        from runners.version import version
+        from runners.model.version import find_version
 
-        click.echo(f"wherry {version()}")
+        click.echo(f"wherry {find_version()}")
         ctx.exit()
 
 
-@click.group(cls=InOrder, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_print_version, help="Print it.")
+@group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_print_version,
+    help="Print the version and exit.",
+)
 def wherry() -> None:
     """Carry rows in batches on Spark, and prove that every one arrived.
 
-    Begin with `wherry demo`. Exit codes: 0 done, 1 failed, 2 the definition or the call is wrong, 3 stopped
-    before the end, 4 another run owns the pipeline.
+    Start with `wherry demo`. Exit codes: 0 done, 1 failed, 2 wrong definition or command, 3 stopped before the
+    end, 4 another run owns the pipeline.
     """
 
 
-@wherry.command()
+@command()
 @click.argument("directory", type=click.Path(path_type=Path), default=Path("wherry-demo"))
-def demo(directory: Path) -> int:
-    """Make a folder of orders, some of them bad, and carry them.
+@as_json
+def demo(directory: Path, json: bool) -> int:
+    """Make a folder of orders, some of them bad, and process them.
 
     For example:  wherry demo
 
-    Everything is written to DIRECTORY; wherry-demo by default.
+    The demo writes all its files to DIRECTORY, by default wherry-demo.
     """
     from runners.command_line import printing
     from runners.command_line.progress_bar import ProgressBar
-    from runners.definitions.definition import load
-    from runners.definitions.demo import make
+    from runners.definitions.first_pipeline import make
+    from runners.pipeline import Pipeline
 
     file = make(directory)
-    pipeline = load(file).pipeline
+    pipeline = Pipeline.load(file)
     batches = sum(1 for _ in (directory / "landing" / "orders").iterdir())
     with ProgressBar(pipeline.name, batches=batches) as bar:
         report = pipeline.run(check=False, listeners=[bar])
     if report.error is not None:
-        click.echo(printing.failure(report, str(file)), err=True)
-    click.echo(printing.demo(report, pipeline, file))
+        click.echo(printing.format_failure(report, str(file)), err=True)
+    shown = {**report.json(), "file": str(file)}
+    click.echo(printing.as_json(shown) if json else printing.format_demo(report, pipeline, file))
     return BY_STATUS[report.status]
 
 
-wherry.add_command(init)
-
-
-@wherry.command()
+@command()
 @with_definition
-@click.option("--spark", "with_spark", is_flag=True, help="Also check types and SQL; starts Spark, reads no row.")
+@option("--spark", "with_spark", is_flag=True, help="Check types and SQL too; starts Spark.")
+@with_folder
 @as_json
-def validate(with_spark: bool, json: bool, **given: Any) -> None:
+def validate(with_spark: bool, everything: bool, select: Sequence[str], json: bool, **given: Any) -> int:
     """Say what a definition will do, or all that is wrong with it.
 
     For example:  wherry validate orders.yaml --set dlq.window=0
-    """
-    from runners.command_line import printing
-    from runners.definitions.secrets import hidden
-    from runners.definitions.validation import analyse, explain
 
-    definition = loaded(**given)
-    said = explain(definition)
-    with hidden(definition.pipeline.secrets):
+    Reads no row, and needs no Java without --spark. With --all or --select, FILE is a folder, by default this one.
+    """
+    if everything or select:
+        from runners.command_line.folder import validate_folder
+
+        return validate_folder(given.pop("file"), select, with_spark=with_spark, json=json, **given)
+    from runners.command_line import printing
+    from runners.model.masking import hide_in_errors
+    from runners.operations.validate import analyse, explain
+
+    definition = load_definition(**given)
+    explanation = explain(definition)
+    with hide_in_errors(definition.pipeline.secrets):
         analysis = analyse(definition) if with_spark else None
     columns = analysis.columns if analysis else None
-    said = replace(said, notes=(*said.notes, *(analysis.notes if analysis else ())))
+    explanation = replace(explanation, notes=(*explanation.notes, *(analysis.notes if analysis else ())))
     if json:
-        click.echo(printing.as_json({**said.json(), "columns": columns}))
+        click.echo(printing.as_json({**explanation.json(), "columns": columns}))
     else:
-        click.echo(printing.explanation(said, str(given["file"]), columns))
+        click.echo(printing.format_explanation(explanation, str(given["file"]), columns))
+    return 0
 
 
-wherry.add_command(preview)
-
-
-@wherry.command()
+@command()
 @with_definition
-@click.option("--from-beginning", is_flag=True, help="Forget what was carried, and carry everything again.")
-@moves
-@click.option("--follow", is_flag=True, help="Go on when nothing is left, until you stop it.")
-@click.option("--moved", multiple=True, metavar="NAME", help="The same content lies elsewhere now.")
-@click.option("--fresh", multiple=True, metavar="NAME", help="Something else lies in its place now.")
-@click.option(
-    "--forget", multiple=True, metavar="NAME", help="One that is gone, or refuses, gets no open batch any more."
-)
-@click.option(
+@option("--follow", is_flag=True, help="Process new rows as they arrive, until stopped.")
+@option("--from-beginning", is_flag=True, help="Forget the progress; process all rows again.")
+@with_move_options
+@with_folder
+@with_carry_options
+@_expert("--moved", multiple=True, metavar="NAME", help="Accept that NAME moved; its content is the same.")
+@_expert("--fresh", multiple=True, metavar="NAME", help="Accept that NAME was replaced by something else.")
+@_expert("--forget", multiple=True, metavar="NAME", help="Drop this destination from open batches.")
+@_expert(
     "--assume",
     type=click.Choice(["delivered", "missing"]),
-    help="What holds for an open batch of which a destination cannot say whether it has it.",
+    metavar="delivered|missing",
+    help="Treat batches in doubt as delivered or missing.",
 )
-@click.option("--take-over", default="", metavar="WHY", help="Take it at once from a run on another host that is gone.")
-@carries
+@_expert("--take-over", default="", metavar="WHY", help="Take over from a run on a host that is gone.")
 def run(
     from_beginning: bool,
     reason: str,
@@ -145,23 +154,35 @@ def run(
     forget: Sequence[str],
     assume: Literal["delivered", "missing"] | None,
     take_over: str,
-    carrying: Carrying,
+    everything: bool,
+    select: Sequence[str],
+    carrying: CarryOptions,
     **given: Any,
 ) -> int:
-    """Carry what waits.
+    """Process the rows that wait, then end.
 
     For example:  wherry run orders.yaml --set dlq.window=0
 
-    What no state can know is said by --moved, --fresh, --forget and --assume; each wants --reason, which is kept.
-    """
-    from runners.offsets import plan_reset
-    from runners.ruling import Ruling
+    With --all or --select, FILE is a folder, by default this one. Its pipelines run one by one, in the order in which
+    their tables feed each other: `name+` takes all that it feeds, and `+name` all that feeds it.
 
-    ruling = Ruling(moved=tuple(moved), fresh=tuple(fresh), forget=tuple(forget), assume=assume or "", reason=reason)
-    pipeline = loaded(**given).pipeline
+    --moved, --fresh, --forget and --assume answer questions that Wherry cannot. Each needs a --reason.
+    """
+    from runners.command_line.carrying import carry_and_print
+    from runners.command_line.folder import run_folder
+    from runners.operations.offsets import plan_reset
+    from runners.running.compatibility import OperatorOverrides
+
+    if everything or select:
+        _refuse_sole_options(click.get_current_context())
+        return run_folder(given.pop("file"), select, carrying=carrying, **given)
+    ruling = OperatorOverrides(
+        moved=tuple(moved), fresh=tuple(fresh), forget=tuple(forget), assume=assume or "", reason=reason
+    )
+    pipeline = load_pipeline(**given)
     if from_beginning:
         move_offsets(pipeline, plan_reset(pipeline), reason=reason, yes=yes)
-    return _carried(
+    return carry_and_print(
         pipeline,
         str(given["file"]),
         lambda listeners: pipeline.run(
@@ -171,15 +192,24 @@ def run(
     )
 
 
-@wherry.command()
+def _refuse_sole_options(ctx: click.Context) -> None:
+    """Raises for an option that was given and that a folder has no use for."""
+    sole = ("follow", "from_beginning", "reason", "yes", "moved", "fresh", "forget", "assume", "take_over")
+    given = click.core.ParameterSource.COMMANDLINE
+    wrong = next((name for name in sole if ctx.get_parameter_source(name) is given), None)
+    if wrong is not None:
+        raise click.UsageError(f"--{wrong.replace('_', '-')} is for one pipeline, and not for a folder.")
+
+
+@command()
 @with_definition
-@click.option("--from", "start", metavar="WHEN", help="The first batch: a number, or when it was committed.")
-@click.option("--to", "end", metavar="WHEN", help="The last batch, or the last day; by default all that there is now.")
-@click.option("--only", metavar="NAME", help="The one destination that gets them.")
-@click.option("--lane", metavar="LANE", help="The one lane of which they are.")
-@click.option("--again", is_flag=True, help="Once more, though the same backfill was carried already.")
-@moves
-@carries
+@_selects("--from", "start", metavar="WHEN", help="Begin with this batch, or with this time.")
+@_selects("--to", "end", metavar="WHEN", help="End with this batch or time; default: now.")
+@_selects("--only", metavar="NAME", help="Deliver to this destination alone.")
+@_selects("--lane", metavar="LANE", help="Read this lane alone.")
+@option("--again", is_flag=True, help="Repeat a backfill that is complete.")
+@with_move_options
+@with_carry_options
 def backfill(
     start: str | None,
     end: str | None,
@@ -188,34 +218,36 @@ def backfill(
     again: bool,
     reason: str,
     yes: bool,
-    carrying: Carrying,
+    carrying: CarryOptions,
     **given: Any,
 ) -> int:
-    """Carry again what was carried before; the offsets stay.
+    """Read batches of the past again; offsets stay.
 
     For example:  wherry backfill orders.yaml --from 2026-01-31T06:00 --only latest --reason "a new table"
 
-    WHEN is the number of a batch in its lane, or a time in UTC. Called again after a crash it goes on where it was.
+    WHEN is the number of a batch in its lane, or the time in UTC at which it was committed. After a crash, the same
+    command goes on where it was.
     """
-    from runners.backfill import Backfill, Bound, bound
     from runners.command_line import printing
-    from runners.offsets import plan_backfill
+    from runners.command_line.carrying import carry_and_print
+    from runners.operations.offsets import plan_backfill
+    from runners.running.backfill import Backfill, Bound, parse_bound
 
-    def parsed(text: str | None, option: str) -> Bound | None:
+    def parse_option(text: str | None, option: str) -> Bound | None:
         try:
-            return None if text is None else bound(text, last=option == "--to")
+            return None if text is None else parse_bound(text, last=option == "--to")
         except ValueError as error:
-            said = f"expected a number or a time such as 2026-01-31T06:00, got {text!r}"
-            raise click.BadParameter(said, param_hint=option) from error
+            message = f"expected a number or a time such as 2026-01-31T06:00, got {text!r}"
+            raise click.BadParameter(message, param_hint=option) from error
 
-    begin, last = parsed(start, "--from"), parsed(end, "--to")
+    begin, last = parse_option(start, "--from"), parse_option(end, "--to")
     past = Backfill(start=begin, end=last, only=only, lane=lane, again=again, reason=reason)
-    pipeline = loaded(**given).pipeline
+    pipeline = load_pipeline(**given)
     again_there = plan_backfill(pipeline, past)
     if again_there.lanes:
         click.echo(printing.move(again_there), err=True)
-        sure(yes=yes)
-    return _carried(
+        confirm(yes=yes)
+    return carry_and_print(
         pipeline,
         str(given["file"]),
         lambda listeners: pipeline.backfill(past, check=False, listeners=listeners),
@@ -223,53 +255,58 @@ def backfill(
     )
 
 
-@wherry.command()
+@command()
 @with_definition
-@click.option("--reason", default="asked to stop", metavar="TEXT", help="Why; it stands in the run's report.")
-@click.option("--force", is_flag=True, help="At once: what is in flight is left for the next run to look at.")
-@click.option("--within", default="", metavar="TIME", help="So long it may finish what is in flight, 30s for example.")
-def stop(reason: str, force: bool, within: str, **given: Any) -> None:
-    """Ask a run to stop once its batches in flight are finished.
+@option("--reason", default="asked to stop", metavar="TEXT", help="Say why; the run's report shows it.")
+@option("--force", is_flag=True, help="Cancel batches in flight; the next run recovers.")
+@option("--within", default="", metavar="TIME", help="Force it after this grace period, such as 30s.")
+@as_json
+def stop(reason: str, force: bool, within: str, json: bool, **given: Any) -> None:
+    """Stop a run after its batches in flight.
 
     For example:  wherry stop orders.yaml
     """
-    from origins.quantities import seconds
+    from origins.quantities import parse_seconds
+    from runners.command_line.printing import as_json as as_document
 
     try:
-        seconds(within or "0s")
+        parse_seconds(within or "0s")
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--within") from error
-    pipeline = looked_at(**given)
-    if pipeline.stop(reason, force=force, within=within):
+    pipeline = load_for_reading(**given)
+    asked = pipeline.stop(reason, force=force, within=within)
+    if json:
+        click.echo(as_document({"pipeline": pipeline.name, "asked": asked, "force": force}))
+    elif asked:
         at_once = " at once" if force else ""
-        click.echo(f"{pipeline.name} was asked to stop{at_once}. How it is:  wherry status {given['file']}")
+        click.echo(f"{pipeline.name} was asked to stop{at_once}. See its state:  wherry status {given['file']}")
         if not force:
-            click.echo(f"It finishes what is in flight; to cancel that:  wherry stop {given['file']} --force")
+            click.echo(f"It finishes its open batches first. To cancel them:  wherry stop {given['file']} --force")
     else:
-        click.echo(f"Nobody runs {pipeline.name}.")
+        click.echo(f"{pipeline.name} is not running.")
 
 
-@wherry.command()
+@command()
 @with_definition
 @as_json
 def status(json: bool, **given: Any) -> None:
-    """Say how a pipeline is, and what to type next.
+    """Show the state of a pipeline, and what to type next.
 
     For example:  wherry status orders.yaml
     """
     from runners.command_line import printing
-    from runners.status import status
+    from runners.operations.status import read_status
 
-    definition = loaded(needs_secrets=False, **given)
-    facts = status(definition.pipeline, str(given["file"]), definition=definition.hash)
-    click.echo(printing.as_json(facts) if json else printing.status(facts, str(given["file"])))
+    definition = load_definition(needs_secrets=False, **given)
+    facts = read_status(definition.pipeline, str(given["file"]), definition=definition.hash)
+    click.echo(printing.as_json(facts) if json else printing.format_status(facts, str(given["file"])))
 
 
 @dlq.command("replay")
 @with_definition
-@chooses
-@moves
-@carries
+@with_choice_options
+@with_move_options
+@with_carry_options
 def replay(
     ids: Sequence[str],
     code: str,
@@ -277,86 +314,75 @@ def replay(
     where: str,
     reason: str,
     yes: bool,
-    carrying: Carrying,
+    carrying: CarryOptions,
     **given: Any,
 ) -> int:
-    """Carry refused rows again, as they were read.
+    """Process refused rows again, as they were read.
 
     For example:  wherry dlq replay orders.yaml --code CAST --reason "the amounts are text now"
 
-    Through the definition of today, each once, to the destinations that do not have it. One that is refused again is a
-    new row that names the old. Called again it takes what is left.
+    Each row passes today's definition once, to the destinations that lack it. A row that is refused again becomes a
+    new row of the queue, which names the old one. A second replay takes what is left.
     """
+    from runners.command_line.carrying import carry_and_print
     from runners.command_line.printing import as_json as printed
-    from runners.command_line.printing_dlq import replay as said
-    from runners.dlq.replay import Choice
-    from runners.dlq.replaying import Replay, nothing_again, planned
+    from runners.command_line.printing_state import replay as said
+    from runners.running.replay import Choice, Replay, make_empty_report, plan_replay
 
     again = Replay(choice=Choice(ids=tuple(ids), code=code, stage=stage, where=where), reason=reason)
-    pipeline = loaded(**given).pipeline
-    found = planned(pipeline, again.choice)
+    pipeline = load_pipeline(**given)
+    found = plan_replay(pipeline, again.choice)
     click.echo(said(found), err=True)
     if not found.rows:
         if carrying.json:
-            click.echo(printed(nothing_again(pipeline).json()))
+            click.echo(printed(make_empty_report(pipeline).json()))
         return 0
-    sure(yes=yes)
-    return _carried(
+    confirm(yes=yes)
+    return carry_and_print(
         pipeline,
         str(given["file"]),
         lambda listeners: pipeline.replay(again, check=False, listeners=listeners),
         carrying,
+        shown=found.notices,
     )
 
 
-wherry.add_command(dlq)
-wherry.add_command(audit)
-wherry.add_command(repair)
-wherry.add_command(runs)
-wherry.add_command(report)
-wherry.add_command(quality)
-wherry.add_command(expect)
-wherry.add_command(offsets)
-wherry.add_command(schedule)
-
-
-wherry.add_command(explain)
-
-
-@wherry.command()
-@click.argument("kind", required=False, shell_complete=kinds_that_begin)
-@click.option("--json-schema", is_flag=True, help="Print the form of a definition, for editors.")
+@command()
+@click.argument("kind", required=False, shell_complete=complete_kinds)
+@option("--json-schema", is_flag=True, help="Print the schema of definitions, for editors.")
 @as_json
 def kinds(kind: str | None, json_schema: bool, json: bool) -> None:
     """List all kinds of origins, stages and destinations, or show one.
 
     For example:  wherry kinds delta
+
+    The list includes kinds that installed packages add.
     """
     from runners.command_line import printing
-    from runners.definitions.kinds import CONTRACTS, described, every, ours
-    from runners.definitions.problems import nearest
+    from runners.definitions.kinds import CONTRACTS, describe_kind, get_our_kinds, list_kinds
+    from runners.definitions.problems import suggest_nearest
 
     if json_schema:
-        from runners.definitions.json_schema import json_schema as schema
+        from runners.definitions.json_schema import make_json_schema as schema
 
-        click.echo(printing.as_json(schema()))
+        click.echo(printing.dump(schema()))
         return
     if kind is None:
-        found = every()
+        found = list_kinds()
     else:
-        found = [described(role, kind) for role in ours().roles(kind)]
+        found = [describe_kind(role, kind) for role in get_our_kinds().list_roles(kind)]
         if not found:
-            known = [name for role in CONTRACTS for name in ours().of(role)]
-            raise click.UsageError(f"There is no kind '{kind}'; {nearest(kind, known)}")
+            known = [name for role in CONTRACTS for name in get_our_kinds().list_names(role)]
+            raise click.UsageError(f"There is no kind '{kind}'; {suggest_nearest(kind, known)}")
     if json:
-        click.echo(printing.as_json([each.json() for each in found]))
+        click.echo(printing.as_json({"kinds": [each.json() for each in found]}))
     elif kind is None:
         click.echo(printing.all_kinds(found))
     else:
-        click.echo("\n\n".join(map(printing.one_kind, found)))
+        click.echo("\n\n".join(map(printing.format_kind, found)))
 
 
-@wherry.command()
+@command()
 @click.argument("state", type=click.Path(path_type=Path), default=Path(".wherry"))
 @as_json
 def doctor(state: Path, json: bool) -> int:
@@ -364,7 +390,7 @@ def doctor(state: Path, json: bool) -> int:
 
     For example:  wherry doctor
 
-    STATE is the directory in which a state would lie; .wherry by default.
+    STATE is the folder for the state of a pipeline, by default .wherry.
     """
     from runners.command_line.doctor import examine
 
@@ -372,7 +398,7 @@ def doctor(state: Path, json: bool) -> int:
     if json:
         from json import dumps
 
-        click.echo(dumps([check.json() for check in checks], indent=2))
+        click.echo(dumps({"version": VERSION, "checks": [check.json() for check in checks]}, indent=2))
     else:
         for check in checks:
             color = {"problem": "red", "ok": "green"}.get(check.state)
@@ -382,82 +408,8 @@ def doctor(state: Path, json: bool) -> int:
     return FAILED if any(check.state == "problem" for check in checks) else 0
 
 
-def _carried(
-    pipeline: Pipeline,
-    file: str,
-    carry: Callable[[Sequence[Listener]], Report],
-    carrying: Carrying,
-) -> int:
-    """Carry with progress, print the report, and give the exit code."""
-    from runners.command_line import printing
-    from runners.definitions.secrets import hidden
-    from runners.errors import Owned
-    from runners.listeners.log_lines import complain
-
-    heard: list[int] = []
-    report: Report | None = None
-    try:
-        with (
-            hidden(pipeline.secrets),
-            _signals_interrupt(heard),
-            contextlib.nullcontext() if carrying.quiet else _told(pipeline, carrying.log_format) as listener,
-        ):
-            report = carry([listener] if listener else []).mask(pipeline.secrets)
-    except KeyboardInterrupt:
-        if report is None:
-            return _not_begun(pipeline)
-    except Owned as error:
-        if not carrying.skips:
-            raise
-        if not carrying.quiet:
-            complain(f"{error.message} It is left alone.")
-        if carrying.json:
-            click.echo(printing.as_json({"pipeline": pipeline.name, "status": "skipped", "reason": error.message}))
-        return 0
-    except Exception:
-        if not heard:
-            raise
-        return _not_begun(pipeline)
-    if report.error is not None:
-        complain(printing.failure(report, file), code=report.error.code)
-    click.echo(printing.as_json(report.json()) if carrying.json else printing.report(report, file))
-    return BY_STATUS[report.status] if report.error is None else BY_CODE.get(report.error.code, FAILED)
-
-
-@contextlib.contextmanager
-def _told(pipeline: Pipeline, log_format: str) -> Iterator[Listener]:
-    """What shows how a run goes on: a bar on a terminal, lines elsewhere."""
-    from runners.command_line.progress_bar import ProgressBar
-    from runners.listeners.log_lines import LogLines
-
-    bar = ProgressBar(pipeline.name)
-    if log_format == "json" or not bar.console.is_terminal:
-        yield LogLines(log_format, secrets=pipeline.secrets, pipeline=pipeline.name)
-    else:
-        with bar:
-            yield bar
-
-
-def _not_begun(pipeline: Pipeline) -> int:
-    """Say so, and give the exit code."""
-    from runners.listeners.log_lines import complain
-
-    complain(f"{pipeline.name} was stopped before it began to carry.")
-    return STOPPED
-
-
-@contextlib.contextmanager
-def _signals_interrupt(heard: list[int]) -> Iterator[None]:
-    """Until the engine listens itself, being terminated ends as being interrupted does. Those that were `heard` explain
-    what is raised: a Spark that is interrupted while it starts ends with errors of its own."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        heard.append(number)
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+wherry.add_section("Start", demo, init, validate, preview)
+wherry.add_section("Run", run, stop, backfill, schedule)
+wherry.add_section("Look", list_folder, status, runs, report, quality)
+wherry.add_section("Check and repair", audit, repair, dlq, offsets)
+wherry.add_section("Learn", expect, kinds, explain, doctor)

@@ -26,7 +26,7 @@ PACKAGES = ("origins", "stages", "destinations", "runners")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check:
+class DoctorCheck:
     """One thing that was looked at."""
 
     name: str
@@ -40,21 +40,24 @@ class Check:
         return dict(vars(self))
 
 
-def examine(state: Path) -> list[Check]:
-    """Look at everything that a run needs; `state` is where its state would lie. Starts no Spark."""
-    foreign = list(foreign_packages())
+def examine(state: Path) -> list[DoctorCheck]:
+    """Check everything that a run needs; `state` is the place of its state. Starts no Spark."""
+    foreign = list(find_foreign_packages())
     if foreign:
         return foreign
-    checks = [Check(name="Python", state="ok", found=f"{platform.python_version()} ({sys.executable})"), spark()]
+    checks = [
+        DoctorCheck(name="Python", state="ok", found=f"{platform.python_version()} ({sys.executable})"),
+        check_spark(),
+    ]
     if os.environ.get("SPARK_REMOTE"):
-        elsewhere = "SPARK_REMOTE names a Spark that runs elsewhere"
-        checks += [Check(name=name, state="not needed", found=elsewhere) for name in ("Java", "JARs")]
+        elsewhere = "SPARK_REMOTE names a remote Spark"
+        checks += [DoctorCheck(name=name, state="not needed", found=elsewhere) for name in ("Java", "JARs")]
     else:
-        checks += [java(), jars()]
-    return [*checks, writable(state)]
+        checks += [check_java_version(), check_jars()]
+    return [*checks, check_writable(state)]
 
 
-def foreign_packages() -> Iterator[Check]:
+def find_foreign_packages() -> Iterator[DoctorCheck]:
     """Packages of our names that are not ours, and would be imported in their place."""
     ours = Path(__file__).resolve().parents[2]
     for name in PACKAGES:
@@ -62,64 +65,68 @@ def foreign_packages() -> Iterator[Check]:
         places = [] if spec is None else [*(spec.submodule_search_locations or [spec.origin or ""])]
         if not places:
             advice = "Install Wherry again:  pip install --force-reinstall wherry"
-            yield _problem("Packages", f"the package '{name}' is missing", advice)
+            yield _make_problem("Packages", f"the package '{name}' is missing", advice)
         elif ours / name not in [Path(place).resolve() for place in places]:
-            found = f"{places[0]} stands in the place of Wherry's own package '{name}'"
-            yield _problem("Packages", found, "Rename it, or take the folder in which it lies off PYTHONPATH.")
+            found = f"{places[0]} hides Wherry's own package '{name}'"
+            yield _make_problem("Packages", found, "Rename it, or remove its folder from PYTHONPATH.")
 
 
-def spark(installed: Callable[[str], str] | None = None) -> Check:
+def check_spark(installed: Callable[[str], str] | None = None) -> DoctorCheck:
     """The Spark client in this environment; `installed` gives a distribution's version, empty when it is not there."""
-    of, (_, artifact, delta) = installed or _installed, _delta()
+    of, (_, artifact, delta) = installed or _find_version, _split_coordinates()
     databricks, pyspark, pandas, fits = of("databricks-connect"), of("pyspark"), of("pandas"), artifact.split("_")[1]
     install = 'pip install "wherry[spark]"'
     if databricks and pyspark:
         found = f"databricks-connect {databricks} and pyspark {pyspark} overwrite each other's files"
-        return _problem("Spark", found, "Uninstall both, then install the one that you need.")
+        return _make_problem("Spark", found, "Uninstall both, then install only the package that you need.")
     if databricks:
-        return Check(name="Spark", state="ok", found=f"databricks-connect {databricks}")
+        return DoctorCheck(name="Spark", state="ok", found=f"databricks-connect {databricks}")
     if not pyspark:
-        return _problem("Spark", "pyspark is not installed", install)
+        return _make_problem("Spark", "pyspark is not installed", install)
     if not f"{pyspark}.".startswith(f"{fits}."):
-        return _problem("Spark", f"pyspark {pyspark} is there, but Delta {delta} needs Spark {fits}", install)
+        return _make_problem("Spark", f"pyspark {pyspark} is installed, but Delta {delta} needs Spark {fits}", install)
     if of("delta-spark") not in ("", delta):
-        return _problem("Spark", f"delta-spark {of('delta-spark')} is there, but Delta {delta} is started", install)
+        return _make_problem(
+            "Spark", f"delta-spark {of('delta-spark')} is installed, but Delta {delta} is started", install
+        )
     if pandas and int(pandas.split(".")[0]) > 2:
-        return _problem("Spark", f"pandas {pandas} is there, but pyspark {pyspark} needs 2", 'pip install "pandas<3"')
-    return Check(name="Spark", state="ok", found=f"pyspark {pyspark}, Delta {delta}")
+        return _make_problem(
+            "Spark", f"pandas {pandas} is installed, but pyspark {pyspark} needs pandas 2", 'pip install "pandas<3"'
+        )
+    return DoctorCheck(name="Spark", state="ok", found=f"pyspark {pyspark}, Delta {delta}")
 
 
-def java() -> Check:
+def check_java_version() -> DoctorCheck:
     """The Java that Spark would start."""
     from origins.errors import WherryError
-    from runners.session import check_java
+    from runners.spark.start import check_java
 
     try:
-        return Check(name="Java", state="ok", found=check_java())
+        return DoctorCheck(name="Java", state="ok", found=check_java())
     except WherryError as error:
-        return _problem("Java", error.message, error.hint)
+        return _make_problem("Java", error.message, error.hint)
     except OSError as error:
-        return _problem("Java", f"java cannot be started: {error}", "Set JAVA_HOME to a Java 17 or 21.")
+        return _make_problem("Java", f"java cannot be started: {error}", "Set JAVA_HOME to a Java 17 or 21.")
 
 
-def jars(unreachable: Callable[[str], str] | None = None) -> Check:
+def check_jars(unreachable: Callable[[str], str] | None = None) -> DoctorCheck:
     """Delta's JARs: fetched already, or to be had. `unreachable` says why an address cannot be read, or nothing."""
-    group, artifact, version = _delta()
+    group, artifact, version = _split_coordinates()
     jar = f"{artifact}-{version}.jar"
     fetched = Path.home() / ".ivy2.5.2" / "jars"
     if (fetched / f"{group}_{jar}").exists():
-        return Check(name="JARs", state="ok", found=f"Delta {version} is in {fetched}")
+        return DoctorCheck(name="JARs", state="ok", found=f"Delta {version} is in {fetched}")
     repository = os.environ.get("DEFAULT_ARTIFACT_REPOSITORY") or "https://repo1.maven.org/maven2/"
     address = f"{repository.rstrip('/')}/{group.replace('.', '/')}/{artifact}/{version}/{jar}"
-    why = (unreachable or _unreachable)(address)
+    why = (unreachable or _try_address)(address)
     if why:
         found = f"Delta {version} is not in {fetched}, and {address} cannot be read: {why}"
-        advice = f"Name a mirror in DEFAULT_ARTIFACT_REPOSITORY, or bring {fetched.parent} from a machine that has it."
-        return _problem("JARs", found, advice)
-    return Check(name="JARs", state="ok", found="not here yet; the first start of Spark fetches them")
+        advice = f"Name a mirror in DEFAULT_ARTIFACT_REPOSITORY, or copy {fetched.parent} from a machine that has it."
+        return _make_problem("JARs", found, advice)
+    return DoctorCheck(name="JARs", state="ok", found="not here yet; Spark downloads them at its first start")
 
 
-def writable(state: Path) -> Check:
+def check_writable(state: Path) -> DoctorCheck:
     """The place of the state: it can be written, and of two writers of one name one is told so."""
     there = next(folder for folder in (state, *state.absolute().parents) if folder.exists())
     try:
@@ -129,30 +136,30 @@ def writable(state: Path) -> Check:
             os.link(first, Path(name, "second"))
     except OSError as error:
         advice = "Set `state:` to a directory on a disk that can be written and has hard links."
-        return _problem("State", f"{there} will not do: {error.strerror or error}", advice)
-    return Check(name="State", state="ok", found=f"{state} can be written")
+        return _make_problem("State", f"{there} cannot hold the state: {error.strerror or error}", advice)
+    return DoctorCheck(name="State", state="ok", found=f"{state} can be written")
 
 
-def _problem(name: str, found: str, advice: str) -> Check:
-    return Check(name=name, state="problem", found=found, advice=advice)
+def _make_problem(name: str, found: str, advice: str) -> DoctorCheck:
+    return DoctorCheck(name=name, state="problem", found=found, advice=advice)
 
 
-def _delta() -> tuple[str, str, str]:
+def _split_coordinates() -> tuple[str, str, str]:
     """Group, artifact and version of Delta's JAR."""
-    from runners.session import DELTA
+    from runners.spark.start import DELTA
 
     group, artifact, version = DELTA.split(":")
     return group, artifact, version
 
 
-def _installed(distribution: str) -> str:
+def _find_version(distribution: str) -> str:
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return ""
 
 
-def _unreachable(address: str) -> str:
+def _try_address(address: str) -> str:
     try:
         with urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=5):  # noqa: S310
             return ""

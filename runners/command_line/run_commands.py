@@ -8,26 +8,51 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from runners.command_line.given import InOrder, as_json, looked_at, variables_given, with_definition, with_variables
+from runners.command_line.help_sections import SELECTION, command, group, option
+from runners.command_line.options import (
+    as_json,
+    find_definition,
+    list_secrets_to_mask,
+    load_for_reading,
+    merge_variables,
+    split_words,
+    with_definition,
+    with_definition_and,
+    with_values,
+)
 
 if TYPE_CHECKING:
     from origins.batch import JSON
     from runners.pipeline import Pipeline
 
 
-@click.group(cls=InOrder)
+@group(default="list")
 def runs() -> None:
-    """Show which runs there were, and how each went."""
+    """List the runs of a pipeline, or show one.
+
+    `wherry runs orders.yaml` means `wherry runs list orders.yaml`.
+    """
 
 
 @runs.command("list")
 @with_definition
-@click.option(
-    "--status", type=click.Choice(["running", "succeeded", "failed", "stopped", "killed"]), help="Only those."
+@option(
+    "--status",
+    section=SELECTION,
+    type=click.Choice(["running", "succeeded", "failed", "stopped", "killed"]),
+    metavar="STATUS",
+    help="Show running, succeeded, failed, stopped or killed.",
 )
-@click.option("--since", metavar="TIME", help="Only those that began then or later, as 2026-01-31T06:00 (UTC).")
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="The newest so many.")
-@click.option("--archived", is_flag=True, help="Also those that are older than run.history.")
+@option("--since", section=SELECTION, metavar="TIME", help="Show runs since 2026-01-31T06:00 (UTC).")
+@option(
+    "--limit",
+    section=SELECTION,
+    type=click.IntRange(min=1),
+    default=20,
+    metavar="N",
+    help="Show the newest N; default: 20.",
+)
+@option("--archived", section=SELECTION, is_flag=True, help="Show runs older than run.history too.")
 @as_json
 def list_runs(status: str | None, since: str | None, limit: int, archived: bool, json: bool, **given: Any) -> None:
     """List the newest runs.
@@ -41,69 +66,78 @@ def list_runs(status: str | None, since: str | None, limit: int, archived: bool,
     try:
         moment = datetime.fromisoformat(since) if since else None
     except ValueError as error:
-        said = f"expected a time such as 2026-01-31T06:00, got {since!r}"
-        raise click.BadParameter(said, param_hint="--since") from error
+        message = f"expected a time such as 2026-01-31T06:00, got {since!r}"
+        raise click.BadParameter(message, param_hint="--since") from error
     began = moment.replace(tzinfo=moment.tzinfo or timezone.utc).astimezone(timezone.utc) if moment else None
-    found = looked_at(**given).runs(status=status or "", since=began, limit=limit, archived=archived)
-    click.echo(printing.as_json(found) if json else printing.runs(found))
+    found = load_for_reading(**given).runs(status=status or "", since=began, limit=limit, archived=archived)
+    click.echo(printing.as_json({"runs": found}) if json else printing.format_runs(found))
 
 
 @runs.command("show")
-@with_definition
+@with_definition_and("run")
 @click.argument("run", default="")
 @as_json
 def show_run(run: str, json: bool, **given: Any) -> None:
-    """Show the last run, or one by its name or by how that begins.
+    """Show the last run, or the one whose name begins like this.
 
     For example:  wherry runs show orders.yaml 3f9a
     """
     from runners.command_line import printing
 
-    found = _one(looked_at(**given), run, given["file"])
-    click.echo(printing.as_json(found) if json else printing.one_run(found))
+    found = _find_run(load_for_reading(**given), run, given["file"])
+    click.echo(printing.as_json(found) if json else printing.format_run(found))
 
 
-@click.command()
+@command()
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @click.argument("run", default="")
-@with_variables
-@click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a field for this once.")
-@click.option("--to", "place", type=click.Path(path_type=Path), help="The file; by default NAME-RUN.html, here.")
-@click.option(
-    "--index",
-    "directory",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Of all definitions in DIR: pages of their newest runs, and an index; --to is the folder (reports).",
+@option("--to", "place", type=click.Path(path_type=Path), metavar="PLACE", help="Write here; default: NAME-RUN.html.")
+@option(
+    "--index", "directory", type=click.Path(path_type=Path), metavar="DIR", help="Report on all definitions in DIR."
 )
+@with_values
+@as_json
 @click.pass_context
 def report(
-    ctx: click.Context, /, file: Path | None, run: str, place: Path | None, directory: Path | None, **given: Any
+    ctx: click.Context,
+    /,
+    file: Path | None,
+    run: str,
+    place: Path | None,
+    directory: Path | None,
+    json: bool,
+    **given: Any,
 ) -> None:
     """Write one HTML file about a run.
 
     For example:  wherry report orders.yaml 3f9a --to report.html
 
-    RUN is the name of a run, or how it begins; by default the last one. The file needs nothing else, no network either.
+    RUN is the name of a run or its first letters, by default the last run. The page needs no network. With --index,
+    PLACE is a folder, by default reports; it gets an index and a page for each of the newest runs.
     """
-    from runners.reports.reports import Reports
+    from runners.command_line import printing
+    from runners.reports.write_html import ReportWriter
 
-    if (file is None) == (directory is None):
+    file, run = split_words(file, run)
+    if file is not None and directory is not None:
         raise click.UsageError("Name a definition, or with --index a directory of them.", ctx)
     if directory is not None:
-        variables = variables_given(given["variables"], given["variable_file"])
-        click.echo(str(Reports(place or Path("reports")).of_directory(directory, variables)))
-        return
-    pipeline = looked_at(file=file, **given)
-    click.echo(str(Reports(place).of_run(pipeline, _one(pipeline, run, file))))
+        variables = merge_variables(given["variables"], given["variable_file"])
+        secrets = list_secrets_to_mask()
+        page = ReportWriter(place or Path("reports")).write_directory(directory, variables, secrets.update)
+    else:
+        file = file or find_definition()
+        pipeline = load_for_reading(file=file, **given)
+        page = ReportWriter(place).write_run(pipeline, _find_run(pipeline, run, file))
+    click.echo(printing.as_json({"file": str(page)}) if json else str(page))
 
 
-def _one(pipeline: Pipeline, run: str, file: object) -> Mapping[str, JSON]:
+def _find_run(pipeline: Pipeline, run: str, file: object) -> Mapping[str, JSON]:
     """The run whose name begins so; the last one for no name at all."""
-    from runners.errors import Refusal
+    from runners.model.errors import Refusal
 
     found = pipeline.runs(run=run, limit=2 if run else 1, report=True)
     if len(found) != 1:
-        said = f"Several runs begin with {run!r}" if found else f"There is no run {run!r}" if run else "Nothing ran yet"
-        raise Refusal(f"{said}.", hint=f"Which there are:  wherry runs list {file}")
+        message = f"Several runs begin with {run!r}" if found else f"There is no run {run!r}" if run else "No run yet"
+        raise Refusal(f"{message}.", hint=f"See all runs:  wherry runs list {file}")
     return found[0]

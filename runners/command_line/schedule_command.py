@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import signal
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
@@ -11,34 +13,73 @@ from typing import TYPE_CHECKING
 
 import click
 
-from runners.command_line.exits import FAILED, STOPPED, WRONG
-from runners.command_line.given import as_json, variables_given, with_variables
+from runners.command_line.help_sections import EXPERTS, command, option
+from runners.command_line.options import (
+    FAILED,
+    STOPPED,
+    WRONG,
+    as_json,
+    list_secrets_to_mask,
+    merge_variables,
+    with_log_format,
+    with_variables,
+)
 
 if TYPE_CHECKING:
     from runners.definitions.definition import Definition
-    from runners.events import Listener
     from runners.listeners.metrics import Metrics
+    from runners.model.events import Listener
     from runners.schedules.scheduler import Scheduler
+
+_FILES = {"cron": "crontab", "systemd": "systemd.service", "airflow": "airflow_dag.py"}
+
+
+def render_example(example: str, directory: Path) -> str:
+    """The example for the definitions of this directory."""
+    from importlib.resources import files
+
+    text = (files("runners") / "examples" / _FILES[example]).read_text(encoding="utf-8")
+    return text.replace("DIRECTORY", str(directory.absolute())).replace("WHERRY", find_command())
+
+
+def find_command() -> str:
+    """The path of `wherry` on this machine: cron and systemd look for it in few places."""
+    beside = Path(sys.executable).with_name("wherry")
+    return str(beside) if beside.exists() else shutil.which("wherry") or "wherry"
+
 
 EXAMPLES = ("cron", "systemd", "airflow")
 
 
-@click.command()
+@command()
 @click.argument("directory", type=click.Path(path_type=Path))
+@option("--plan", "only_plan", is_flag=True, help="Show the schedule; start nothing.")
+@option("--pause", metavar="NAME", help="Start no new run of this pipeline.")
+@option("--resume", metavar="NAME", help="Schedule this pipeline again.")
+@option("--reason", default="by hand", metavar="TEXT", help="Say why it is paused.")
+@option(
+    "--example",
+    type=click.Choice(EXAMPLES),
+    metavar="NAME",
+    help="Print a setup for cron, systemd or airflow.",
+)
 @with_variables
-@click.option("--at-once", type=click.IntRange(min=1), metavar="N", help="So many pipelines at a time; default: cores.")
-@click.option(
-    "--metrics-port", type=click.IntRange(0, 65535), metavar="PORT", help="Serve figures for Prometheus there."
+@option("--at-once", section=EXPERTS, type=click.IntRange(min=1), metavar="N", help="Run N pipelines at a time.")
+@option(
+    "--metrics-port",
+    section=EXPERTS,
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Serve figures to Prometheus.",
 )
-@click.option("--metrics-host", default="127.0.0.1", show_default=True, metavar="HOST", help="At which address.")
-@click.option(
-    "--log-format", type=click.Choice(["text", "json"]), default="text", help="How standard error is written."
+@option(
+    "--metrics-host",
+    section=EXPERTS,
+    default="127.0.0.1",
+    metavar="HOST",
+    help="Serve them at this address; default: 127.0.0.1.",
 )
-@click.option("--plan", "only_plan", is_flag=True, help="Print what would run when, and start nothing.")
-@click.option("--pause", metavar="NAME", help="Let nothing of this pipeline begin; what runs ends.")
-@click.option("--resume", metavar="NAME", help="Let it begin again.")
-@click.option("--reason", default="by hand", metavar="TEXT", help="Why it is paused; it is shown.")
-@click.option("--example", type=click.Choice(EXAMPLES), help="Print how cron, systemd or Airflow starts what is there.")
+@with_log_format
 @as_json
 def schedule(
     directory: Path,
@@ -56,38 +97,44 @@ def schedule(
     example: str | None,
     json: bool,
 ) -> int:
-    """Run the pipelines of a directory when they are due.
+    """Run the pipelines of a folder when they are due.
 
     For example:  wherry schedule pipelines
 
-    All of them share one Spark. Files that come, change, break or go are noticed. The first SIGTERM or SIGINT lets
-    batches in flight finish; a second one cancels them. Exit codes: 0 it was asked to end, 1 Spark is gone, 2 there
-    is no such directory, 3 a second signal cancelled what ran. --plan ends with 2 if a definition is broken.
+    All of them share one Spark. The scheduler notices files that come, change, break or go. The first SIGTERM or
+    SIGINT lets batches in flight finish; a second one cancels them, and the next run recovers them first. Exit codes:
+    0 asked to end, 1 Spark is gone, 2 no such folder, 3 cancelled by a second signal. --plan ends with 2 if a
+    definition is broken.
     """
-    from runners.clock import Clock
     from runners.command_line import printing
-    from runners.schedules.schedule_examples import text_of
+    from runners.definitions.definition import folder_of
+    from runners.model.clock import Clock
     from runners.schedules.schedule_plan import pause as put_mark
     from runners.schedules.schedule_plan import plan
-    from runners.schedules.scheduling import folder_of
 
-    values, now = variables_given(variables, variable_file), Clock().now()
+    values, now = merge_variables(variables, variable_file), Clock().now()
     if example is not None:
-        click.echo(text_of(example, directory), nl=False)
+        text = render_example(example, directory)
+        click.echo(printing.as_json({"example": text}) if json else text.removesuffix("\n"))
         return 0
-    folder = folder_of(directory, variables=values, needs_secrets=False)
-    for name, why in ((pause, reason), (resume, None)):
-        if name is not None:
-            put_mark(folder, name, why, now)
-            click.echo(f"{name} is {'scheduled again' if why is None else f'paused: {why}'}.")
+    folder = folder_of(directory, variables=values, needs_secrets=False, tell_secrets=list_secrets_to_mask().update)
+    marked = {name: why for name, why in ((pause, reason), (resume, None)) if name is not None}
+    for name, why in marked.items():
+        put_mark(folder, name, why, now)
+        click.echo(f"{name} is {'scheduled again' if why is None else f'paused: {why}'}.", err=json)
     if only_plan:
         facts = plan(folder, now)
         click.echo(printing.as_json(facts) if json else printing.schedule_plan(facts))
         return WRONG if facts["broken"] else 0
-    if pause or resume:
+    if marked:
+        if json:
+            click.echo(printing.as_json({"paused": marked}))
         return 0
-    with _served(metrics_host, metrics_port) as metrics:
-        return _run(directory, values, secret_file, at_once, metrics, log_format)
+    with _serve_metrics(metrics_host, metrics_port) as metrics:
+        status = _run(directory, values, secret_file, at_once, metrics, log_format)
+    if json:
+        click.echo(printing.as_json({"status": status}))
+    return {"stopped": 0, "cancelled": STOPPED, "failed": FAILED}[status]
 
 
 def _run(
@@ -97,41 +144,47 @@ def _run(
     at_once: int | None,
     metrics: Metrics,
     log_format: str,
-) -> int:
+) -> str:
+    """Run until it is asked to end: `stopped`, `cancelled` by a second signal, or `failed`."""
     from rich.console import Console
 
-    from runners.clock import Clock
-    from runners.definitions.parameters import variables_in
-    from runners.listeners.log_lines import LogLines, complain, speak
-    from runners.schedules.schedule_log import ScheduleLog
-    from runners.schedules.schedule_screen import Screen
+    from runners.definitions.parameters import read_variables
+    from runners.listeners.log_lines import LogLines, complain, configure_logs
+    from runners.model.clock import Clock
+    from runners.schedules.schedule_screen import ScheduleLog, ScheduleScreen
     from runners.schedules.scheduling import scheduler_of
 
-    secrets, as_json = variables_in(secret_file) if secret_file else {}, log_format == "json"
-    speak(log_format)
+    secrets, as_json = read_variables(secret_file) if secret_file else {}, log_format == "json"
+    configure_logs(log_format)
 
     def hears(definition: Definition) -> Sequence[Listener]:
         name, hidden = definition.pipeline.name, definition.pipeline.secrets
         return [metrics.of(name), *([LogLines("json", secrets=hidden, pipeline=name)] if as_json else [])]
 
-    scheduler = scheduler_of(directory, variables=values, secrets=secrets, at_once=at_once, hears=hears)
-    screen = Screen(scheduler.next, clock=Clock(), console=Console(stderr=True, quiet=as_json))
+    scheduler = scheduler_of(
+        directory,
+        variables=values,
+        secrets=secrets,
+        at_once=at_once,
+        hears=hears,
+        tell_secrets=list_secrets_to_mask().update,
+    )
+    screen = ScheduleScreen(scheduler.find_next, clock=Clock(), console=Console(stderr=True, quiet=as_json))
     scheduler.listeners = [metrics, ScheduleLog() if as_json else screen]
-    with _signals_stop(scheduler) as signals, contextlib.nullcontext() if as_json else screen:
+    with _stop_on_signals(scheduler) as signals, contextlib.nullcontext() if as_json else screen:
         metrics.ready = True
         scheduler.run()
     if scheduler.error:
-        complain(f"Spark is gone: {scheduler.error}")
-        return FAILED
-    return STOPPED if len(signals) > 1 else 0
+        complain(f"Spark has ended: {scheduler.error}")
+        return "failed"
+    return "cancelled" if len(signals) > 1 else "stopped"
 
 
 @contextlib.contextmanager
-def _served(host: str, port: int | None) -> Iterator[Metrics]:
+def _serve_metrics(host: str, port: int | None) -> Iterator[Metrics]:
     """The figures, served where a port is named. A port that is taken is found out before anything is started."""
-    from runners.clock import Clock
-    from runners.listeners.metrics import Metrics
-    from runners.listeners.metrics_server import MetricsServer
+    from runners.listeners.metrics import Metrics, MetricsServer
+    from runners.model.clock import Clock
 
     metrics = Metrics(Clock())
     if port is None:
@@ -144,15 +197,15 @@ def _served(host: str, port: int | None) -> Iterator[Metrics]:
 
 
 @contextlib.contextmanager
-def _signals_stop(scheduler: Scheduler) -> Iterator[list[int]]:
+def _stop_on_signals(scheduler: Scheduler) -> Iterator[list[int]]:
     """While in here the first SIGINT or SIGTERM drains, and a second one cancels; gives those that came."""
     came: list[int] = []
 
-    def heard(number: int, frame: FrameType | None) -> None:
+    def stop_scheduler(number: int, frame: FrameType | None) -> None:
         came.append(number)
         scheduler.stop(f"signal {signal.Signals(number).name}", force=len(came) > 1)
 
-    before = {number: signal.signal(number, heard) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, stop_scheduler) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield came
     finally:

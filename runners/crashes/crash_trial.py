@@ -1,33 +1,169 @@
-"""Somebody's own pipeline, crashed and carried on, with a state, a dead letter queue and destinations of its own.
+"""A user's pipeline, crashed and continued, with a state, a DLQ and destinations of its own.
 
 `python -m runners.crashes.crash_trial FILE FOLDER POINT PLAN` is the process that dies.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from destinations.delta import Delta
+from destinations.delta.delta import Delta
 from destinations.destination import LANE, Destination
 from destinations.discard import Discard
 from destinations.files import Files
-from origins.crash_points import watched
-from origins.files import Files as FilesRead
+from origins.crash_points import watch_points
+from origins.files.files import Files as FilesRead
 from origins.origin import Origin
-from runners.audits.finding import Audit
-from runners.crashes.crashing import Crash, taken_by_another
-from runners.errors import Refusal
-from runners.events import BatchPlanned, Event
-from runners.line import named
+from runners.model.entry import Entry
+from runners.model.errors import Refusal
+from runners.model.events import BatchPlanned, BatchRests, Event, RunStopping
+from runners.operations.audit_finding import Audit
 from runners.pipeline import Pipeline
+from runners.state.journal import Journal
+from runners.state.location import StateLocation
+from runners.state.process_locks import identify_host
+from runners.ways.stage_chain import name_destinations
+from stages.bisection import FAILS
 
 if TYPE_CHECKING:
-    from runners.report import Report
+    from pyspark.sql import SparkSession
+
+    from runners.model.run_report import Report
+
+
+SOON = 0.15
+"""How many seconds after Spark was given a write it is in the midst of it."""
+ENOUGH = 60.0
+"""After so many seconds one destination waits no more for another."""
+EVENTS = {RunStopping: "draining", BatchRests: "resting"}
+"""The points that are heard as events."""
+
+
+class CrashRaised(Exception):
+    """What is raised at a point, in the place of a death."""
+
+
+def die() -> NoReturn:
+    """End this process as `kill -9` would."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("the process survived its own kill")
+
+
+@dataclass
+class CrashInjector:
+    """Watches the points, and ends what is being done at one of them; is a listener too."""
+
+    point: str
+    end: Callable[[], NoReturn] | None = die
+    """What ends the process; None raises."""
+    plan: int = 1
+    """It happens to the how-manieth batch that this process plans, or later; 0: to what an earlier one left open."""
+    steal: Callable[[], None] = lambda: None
+    """Takes the pipeline as another owner would."""
+    happened: bool = False
+    """Whether the point was reached."""
+    _plans: int = 0
+    _begun: list[str] = field(default_factory=list)
+    """The destinations whose writes have begun."""
+    _wrote: threading.Event = field(default_factory=threading.Event)
+    _pending: bool = False
+
+    def hear(self, event: Event) -> None:
+        """As a listener."""
+        self(EVENTS.get(type(event), ""), "", None)
+
+    def __call__(self, point: str, of: str, rows: Any) -> Any:
+        """As a watcher of the points."""
+        self._plans += point == "after-plan"
+        if self._plans < self.plan - (self.point == "before-plan"):
+            return rows
+        provoke = {
+            "in-write": self._in_write,
+            "between-writes": self._between_writes,
+            "draining": self._end_while_draining,
+            "resting": self._end_while_resting,
+            "lost-lease": self._lose_lease,
+        }.get(self.point)
+        if provoke is not None:
+            return provoke(point, of, rows)
+        if point == self.point:
+            self._end()
+        return rows
+
+    def _end(self) -> None:
+        self.happened = True
+        if self.end is not None:
+            self.end()
+        raise CrashRaised(f"at {self.point}")
+
+    def _in_write(self, point: str, of: str, rows: Any) -> Any:
+        if self._pending and point == "after-write":
+            self._end()
+        if point != "in-write":
+            return rows
+        if rows is None:
+            self._end()
+        self.happened = True
+        if self.end is None:
+            return rows.where(f"isnotnull(raise_error('{FAILS}{CrashRaised.__name__} at {self.point}'))")
+        self._pending = True
+        threading.Timer(SOON, self.end).start()
+        return rows
+
+    def _between_writes(self, point: str, of: str, rows: Any) -> Any:
+        if point == "after-write":
+            self._wrote.set()
+        if point == "before-write" and of not in self._begun:
+            self._begun.append(of)
+            if len(self._begun) > 1 and self._wrote.wait(ENOUGH):
+                self._end()
+        return rows
+
+    def _end_while_draining(self, point: str, of: str, rows: Any) -> Any:
+        if point == "after-plan" and not self.happened:
+            self.happened = True
+            os.kill(os.getpid(), signal.SIGTERM)
+        if point == "draining" and self.happened:
+            self._end()
+        return rows
+
+    def _end_while_resting(self, point: str, of: str, rows: Any) -> Any:
+        if point == "before-write":
+            raise ConnectionError("a server is down")
+        if point == "resting":
+            self._end()
+        return rows
+
+    def _lose_lease(self, point: str, of: str, rows: Any) -> Any:
+        if point == "before-write" and not self.happened:
+            self.happened = True
+            self.steal()
+            if self.end is not None:
+                self.end()
+        return rows
+
+
+def take_by_another(pipeline: Pipeline, spark: SparkSession | None) -> None:
+    """Record another owner, as one would that took the pipeline over and then died."""
+    place = StateLocation.of(pipeline)
+    journal = Journal(place.open_ledger(spark if place.needs_spark else None))
+    body = {**identify_host(), "pipeline": pipeline.name, "run": "another", "jvm": None, "ownership": "on"}
+    taken = Entry(
+        kind="acquire",
+        epoch=journal.state.epoch + 1,
+        owner="another",
+        body={**body, "lock": None, "lease": 60.0, "take_over": "", "replay": None, "ruling": {}, "finish": False},
+    )
+    journal.ledger.append([taken], after=journal.state.seq)
+
 
 BATCHES = 3
 """After so many batches a run stops: what comes later is carried no differently."""
@@ -43,24 +179,24 @@ class CrashTrial:
     file: Path
     folder: Path
 
-    def pipeline(self) -> Pipeline:
+    def make_pipeline(self) -> Pipeline:
         """The pipeline, which writes into the folder alone."""
-        return apart(Pipeline.load(self.file), self.folder)
+        return redirect_pipeline(Pipeline.load(self.file), self.folder)
 
     def crash(self, point: str) -> bool:
         """Carry in a process of its own, which dies at the point; whether it came there. Raises `Refusal` when it
         cannot be carried."""
-        self.pipeline()  # a definition that is wrong says so here
-        if point in LATER and not self._died(LATER[point], plan=1):
+        self.make_pipeline()  # a definition that is wrong says so here
+        if point in LATER and not self._run_until_death(LATER[point], plan=1):
             return False
-        return self._died(point, plan=0 if point in LATER else 1)
+        return self._run_until_death(point, plan=0 if point in LATER else 1)
 
     def finish(self) -> tuple[Report, Audit]:
         """Go on where it died, and look."""
-        pipeline = self.pipeline()
+        pipeline = self.make_pipeline()
         return run(pipeline, None), pipeline.audit()
 
-    def _died(self, point: str, *, plan: int) -> bool:
+    def _run_until_death(self, point: str, *, plan: int) -> bool:
         command = [
             sys.executable,
             "-m",
@@ -73,21 +209,21 @@ class CrashTrial:
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
         if ended.returncode not in (0, KILLED):
             raise Refusal(
-                f"{self.file} cannot be carried, even without a crash:\n{ended.stderr.strip()[-2000:]}",
-                hint="Mend what it says, and try it by  wherry run  first.",
+                f"The pipeline of {self.file} fails, even without a crash:\n{ended.stderr.strip()[-2000:]}",
+                hint="Correct the error, and try  wherry run  first.",
             )
         return ended.returncode == KILLED
 
 
-def apart(pipeline: Pipeline, folder: Path) -> Pipeline:
-    """The same pipeline, but all that it writes lies in the folder, and nobody is told of it."""
-    given = named(pipeline.destinations)
-    destinations = [_apart(each, folder / name) for name, each in given.items()]
+def redirect_pipeline(pipeline: Pipeline, folder: Path) -> Pipeline:
+    """The same pipeline, but it writes into the folder only, and calls no hooks."""
+    given = name_destinations(pipeline.destinations)
+    destinations = [_redirect_destination(each, folder / name) for name, each in given.items()]
     dead = pipeline.dlq.destination
     return replace(
         pipeline,
-        origin=pipeline.origin and _quiet(pipeline.origin),
-        origins=[_quiet(each) for each in pipeline.origins],
+        origin=pipeline.origin and _silence_origin(pipeline.origin),
+        origins=[_silence_origin(each) for each in pipeline.origins],
         destinations=[replace(each, name=name) for name, each in zip(given, destinations, strict=True)],
         dlq=replace(
             pipeline.dlq, window=0, threshold=1, limits={}, destination=dead if isinstance(dead, Discard) else None
@@ -98,7 +234,7 @@ def apart(pipeline: Pipeline, folder: Path) -> Pipeline:
     )
 
 
-def _apart(destination: Destination, place: Path) -> Destination:
+def _redirect_destination(destination: Destination, place: Path) -> Destination:
     """One of the same kind in this place; a table to which rows are added, where the kind is not one of tables or
     folders."""
     place = place / LANE if destination.by_lane and LANE not in place.name else place
@@ -109,19 +245,19 @@ def _apart(destination: Destination, place: Path) -> Destination:
     return Delta(path=str(place), stages=destination.stages)
 
 
-def _quiet(origin: Origin) -> Origin:
+def _silence_origin(origin: Origin) -> Origin:
     """One that is not told what was carried, and so keeps it."""
     if isinstance(origin, FilesRead):
         return replace(origin, after="keep", move_to=None)
     if origin.listens:
         raise Refusal(
-            f"The origin {origin.place} does something when rows were carried, and a trial must change nothing there.",
-            hint="Try a copy of the definition that reads files or a table.",
+            f"The origin {origin.place} changes its files after a batch, and a crash test must change nothing there.",
+            hint="Test a copy of the definition that reads other files or a table.",
         )
     return origin
 
 
-def run(pipeline: Pipeline, crash: Crash | None) -> Report:
+def run(pipeline: Pipeline, crash: CrashInjector | None) -> Report:
     """Carry a few batches."""
     planned = 0
 
@@ -137,9 +273,9 @@ def run(pipeline: Pipeline, crash: Crash | None) -> Report:
 def main(words: Sequence[str]) -> None:
     """Carry, and die at the point."""
     file, folder, point, plan = words
-    pipeline = CrashTrial(Path(file), Path(folder)).pipeline()
-    crash = Crash(point, plan=int(plan), steal=lambda: taken_by_another(pipeline, None))
-    with watched(crash):
+    pipeline = CrashTrial(Path(file), Path(folder)).make_pipeline()
+    crash = CrashInjector(point, plan=int(plan), steal=lambda: take_by_another(pipeline, None))
+    with watch_points(crash):
         run(pipeline, crash)
 
 

@@ -17,8 +17,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="kill the pipeline of this definition at every point, in a temporary folder, and see that nothing is lost "
-        "and nothing twice",
+        help="kill the pipeline of this definition at every point, in a temporary folder, and check that no row is "
+        "lost or there twice",
     )
 
 
@@ -33,10 +33,10 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     """A definition that was named."""
     files = [Path(file).absolute() for file in parent.config.getoption("--wherry-crash")]
-    return Definition.from_parent(parent, path=file_path) if file_path in files else None
+    return DefinitionFile.from_parent(parent, path=file_path) if file_path in files else None
 
 
-class Definition(pytest.File):
+class DefinitionFile(pytest.File):
     """A definition, and the points at which its runs die."""
 
     def collect(self) -> Iterator[pytest.Item]:
@@ -58,7 +58,7 @@ class CrashPoint(pytest.Item):
         with tempfile.TemporaryDirectory(prefix="wherry-crash-") as folder:
             trial = CrashTrial(self.path, Path(folder))
             if not trial.crash(self.name):
-                pytest.skip(f"its batches never come to this point: {POINTS[self.name]}")
+                pytest.skip(f"its batches never reach this point: {POINTS[self.name]}")
             report, audit = trial.finish()
         assert report.balanced is not False, report
         assert audit.balanced is True, "\n".join(problem.message for problem in audit.problems)

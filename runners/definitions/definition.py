@@ -1,39 +1,48 @@
-"""A definition: a pipeline as it is written in a file, resolved whole, with what the ledger keeps of it."""
+"""A definition: a pipeline as a file, or a folder of files, holds it; resolved whole, and written back."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import hashlib
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from origins.given_path import GivenPath
-from runners.definitions.checks import completed, problems_of
-from runners.definitions.document import LARGEST, Node, Scalar, decoded, parse
-from runners.definitions.kinds import Kinds, ours
-from runners.definitions.known import remember_secrets
-from runners.definitions.parameters import Parameters, overridden
+from destinations.destination import Destination
+from destinations.dlq import Dlq
+from origins.batch import JSON
+from origins.errors import WherryError
+from origins.origin import Origin
+from origins.paths import GivenPath
+from origins.secret import SECRET
+from runners.definitions.checks import complete_pipeline, list_problems
+from runners.definitions.document import LARGEST, Node, Scalar, decode_text, parse
+from runners.definitions.kinds import CONTRACTS, Kinds, find_kind, get_our_kinds, list_options
+from runners.definitions.parameters import Parameters, override_value
 from runners.definitions.problems import DefinitionError, Problem
-from runners.definitions.reading import Reader
-from runners.definitions.scalars import WRONG
-from runners.definitions.secrets import secrets_of, without
-from runners.definitions.writing import written
-from runners.pipeline import Pipeline
+from runners.definitions.yaml_reader import WRONG, DefinitionReader
+from runners.model.errors import Refusal
+from runners.model.hook import Hook
+from runners.model.masking import without
+from runners.model.spec import PipelineSpec
+from stages.stage import Stage
 
-__all__ = ["Definition", "DefinitionError", "Problem", "load", "of"]
+__all__ = ["Definition", "DefinitionError", "Problem", "definition_of", "load"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Definition:
     """A pipeline that can be carried out, and its text."""
 
-    pipeline: Pipeline
+    pipeline: PipelineSpec
     path: Path | None
-    """The file; None for one that was made in Python."""
+    """The file; None for a pipeline made in Python."""
     text: str
     """The resolved definition as JSON, as the ledger keeps it: secrets stand in it as their references."""
     hash: str
@@ -49,20 +58,22 @@ def load(
     secrets: Mapping[str, str] | None = None,
     needs_secrets: bool = True,
     kinds: Kinds | None = None,
+    tell_secrets: Callable[[Mapping[str, str]], None] = lambda _: None,
 ) -> Definition:
     """The definition in a file. Raises DefinitionError with all that is wrong with it.
 
     `variables` are put in for `${NAME}` and win over the `environment` (default: the process's). `${secret:NAME}` is
     looked for in `secrets` and then in the environment, `${secret:scope/key}` in `secrets` and then on Databricks, and
     nowhere else. `overrides` are values by their paths, such as `dlq.window`. What only looks at a state needs no
-    secrets: with `needs_secrets=False` those that are missing stay references.
+    secrets: with `needs_secrets=False` those that are missing stay references. `tell_secrets` gets the secrets with
+    their references before anything is made of them.
     """
     file = Path(path)
-    node = parse(_text(file), file.name)
+    node = parse(_read_text(file), file.name)
     problems: list[Problem] = []
     for place, value in (overrides or {}).items():
         try:
-            node = overridden(node, place, value)
+            node = override_value(node, place, value)
         except ValueError as error:
             problems.append(Problem(path="", message=f"--set {place}={value}: {error}"))
     parameters = Parameters(
@@ -73,61 +84,82 @@ def load(
         problems=problems,
     )
     node = parameters.put_in(node)
-    reader = Reader(directory=file.absolute().parent, kinds=kinds or ours(), problems=problems)
-    remember_secrets(parameters.secrets)
-    pipeline = reader.pipeline(node)
+    reader = DefinitionReader(directory=file.absolute().parent, kinds=kinds or get_our_kinds(), problems=problems)
+    tell_secrets(parameters.secrets)
+    pipeline = reader.read_pipeline(node)
     if pipeline is not WRONG:
-        pipeline = completed(dataclasses.replace(pipeline, secrets=parameters.secrets), kinds)
-        problems.extend(_placed(problem, reader.places) for problem in problems_of(pipeline))
+        pipeline = complete_pipeline(dataclasses.replace(pipeline, secrets=parameters.secrets), kinds)
+        problems.extend(_locate_problem(problem, reader.places) for problem in list_problems(pipeline))
     if problems:
-        raise DefinitionError(file.name, [_told(problem, parameters.secrets) for problem in _in_order(problems)])
-    return _definition(pipeline, file, reader.directory, kinds)
+        problems.sort(key=lambda problem: (problem.line or 0, problem.column or 0))
+        raise DefinitionError(
+            file.name,
+            [_mask_problem(problem, parameters.secrets) for problem in problems],
+        )
+    return _make_definition(pipeline, file, reader.directory, kinds)
 
 
-def of(pipeline: Pipeline, *, directory: str | Path | None = None, kinds: Kinds | None = None) -> Definition:
-    """The definition of a pipeline that was made in Python; its state lies beneath `directory` (default: this one)."""
-    pipeline = completed(pipeline, kinds)
-    pipeline = dataclasses.replace(pipeline, secrets=secrets_of(pipeline))
-    remember_secrets(pipeline.secrets)
-    problems = [_told(problem, pipeline.secrets) for problem in problems_of(pipeline)]
+def definition_of(
+    pipeline: PipelineSpec, *, directory: str | Path | None = None, kinds: Kinds | None = None
+) -> Definition:
+    """The definition of a pipeline made in Python; its state is below `directory` (default: this one)."""
+    pipeline = complete_pipeline(pipeline, kinds)
+    pipeline = dataclasses.replace(pipeline, secrets=list_secrets(pipeline))
+    problems = [_mask_problem(problem, pipeline.secrets) for problem in list_problems(pipeline)]
     if problems:
         raise DefinitionError(f"Pipeline {pipeline.name!r}", problems)
-    return _definition(pipeline, None, Path(directory or "."), kinds)
+    return _make_definition(pipeline, None, Path(directory or "."), kinds)
 
 
-def _definition(pipeline: Pipeline, path: Path | None, directory: Path, kinds: Kinds | None) -> Definition:
+def list_secrets(pipeline: PipelineSpec) -> Mapping[str, str]:
+    """The secrets that a pipeline has, each with its reference: those that its definition took from outside, and, in
+    one that was made in Python, the values of options that are secret."""
+    ends: list[Origin | Destination] = [*pipeline.given_origins, *pipeline.destinations]
+    ends += [pipeline.dlq.destination] if pipeline.dlq.destination else []
+    components: list[Origin | Destination | Stage | Hook] = [*ends, *pipeline.stages, *pipeline.hooks]
+    components += [stage for end in ends for stage in end.stages]
+    given = {
+        str(getattr(each, option.name) or ""): f"${{secret:{option.name}}}"
+        for each in components
+        for option in list_options(type(each)).values()
+        if option.secret
+    }
+    return {**{secret: reference for secret, reference in given.items() if secret}, **pipeline.secrets}
+
+
+def _make_definition(pipeline: PipelineSpec, path: Path | None, directory: Path, kinds: Kinds | None) -> Definition:
     state = f".wherry/{pipeline.name}" if pipeline.state is None else pipeline.state
     if isinstance(state, str) and not os.path.isabs(state):
         state = GivenPath(str(directory.absolute() / state), state)
     pipeline = dataclasses.replace(pipeline, state=state)
-    text = json.dumps(written(pipeline, kinds), ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(to_definition(pipeline, kinds), ensure_ascii=False, separators=(",", ":"))
     return Definition(pipeline=pipeline, path=path, text=text, hash=hashlib.sha256(text.encode()).hexdigest()[:16])
 
 
-def _text(file: Path) -> str:
+def _read_text(file: Path) -> str:
     try:
         with file.open("rb") as opened:
-            return decoded(opened.read(LARGEST + 1), file.name)
+            return decode_text(opened.read(LARGEST + 1), file.name)
     except FileNotFoundError as error:
-        hint = _there_is(file.parent, file.name)
+        hint = _suggest_file(file.parent, file.name)
         raise DefinitionError(str(file), [Problem(path="", message="there is no such file")], hint=hint) from error
     except IsADirectoryError as error:
-        said = "this is a folder; name the definition in it"
-        hint = _there_is(file, f"{file.absolute().name}.yaml")
-        raise DefinitionError(str(file), [Problem(path="", message=said)], hint=hint) from error
+        message = "expected a file, got a folder; name a definition in it"
+        hint = _suggest_file(file, f"{file.absolute().name}.yaml")
+        raise DefinitionError(str(file), [Problem(path="", message=message)], hint=hint) from error
     except OSError as error:
         raise DefinitionError(str(file), [Problem(path="", message=f"cannot be read: {error.strerror}")]) from error
 
 
-def _there_is(folder: Path, name: str) -> str:
+def _suggest_file(folder: Path, name: str) -> str:
     """Which definition of the folder may be meant by the name."""
     there = folder.iterdir() if folder.is_dir() else ()
     known = sorted(each.name for each in there if each.suffix in (".yaml", ".yml"))
     near = difflib.get_close_matches(name, known, n=1) or known[:1]
-    return f"There is {folder / near[0]}." if near else "`wherry demo` makes one to start from."
+    return f"Did you mean {folder / near[0]}?" if near else "`wherry demo` creates a first definition."
 
 
-def _placed(problem: Problem, places: Mapping[str, Node]) -> Problem:
+def _locate_problem(problem: Problem, places: Mapping[str, Node]) -> Problem:
     """The problem with the line of the nearest thing that stands in the document."""
     path = problem.path
     while path not in places and path:
@@ -136,9 +168,170 @@ def _placed(problem: Problem, places: Mapping[str, Node]) -> Problem:
     return dataclasses.replace(problem, line=node.line, column=node.column)
 
 
-def _in_order(problems: list[Problem]) -> list[Problem]:
-    return sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0))
-
-
-def _told(problem: Problem, secrets: Mapping[str, str]) -> Problem:
+def _mask_problem(problem: Problem, secrets: Mapping[str, str]) -> Problem:
     return dataclasses.replace(problem, message=without(secrets, problem.message))
+
+
+def to_definition(value: Any, kinds: Kinds | None = None) -> JSON:
+    """The value as a definition has it, without what is as it is by default; a function as `module:name`, a secret as
+    its reference, and a path as it was given."""
+    if isinstance(value, SECRET):
+        return value.reference
+    if isinstance(value, GivenPath):
+        return value.given
+    if isinstance(value, tuple(CONTRACTS.values())):
+        contract = next(contract for contract in CONTRACTS.values() if isinstance(value, contract))
+        given = _list_given(value, kinds)
+        beside = {name: given.pop(name) for name in list_options(contract) if name in given}
+        kind = find_kind(value, kinds)
+        if beside.get("name") == kind:
+            del beside["name"]
+        main = [option.name for option in list_options(type(value)).values() if option.main]
+        return {kind: given[main[0]] if main and list(given) == main else given, **beside}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _list_given(value, kinds)
+    if isinstance(value, Mapping):
+        return {str(key): to_definition(inner, kinds) for key, inner in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [to_definition(item, kinds) for item in value]
+    return value if isinstance(value, str | int | float | bool | None) else _name_of(value)
+
+
+def _list_given(value: Any, kinds: Kinds | None) -> dict[str, JSON]:
+    options = list_options(type(value))
+    values = {name: getattr(value, name) for name in options}
+    given = {name: to_definition(inner, kinds) for name, inner in values.items() if inner != options[name].default}
+    for name in given:
+        if options[name].secret and not isinstance(values[name], SECRET):
+            given[name] = f"${{secret:{name}}}"
+    if isinstance(value, PipelineSpec) and "run_options" in given:
+        given["run"] = given.pop("run_options")
+    if isinstance(value, Dlq) and value.destination is not None:
+        kind, options = next(iter(given.pop("destination").items()))
+        given[kind] = options
+    return given
+
+
+def _name_of(value: object) -> str:
+    module, name = getattr(value, "__module__", ""), getattr(value, "__qualname__", "")
+    return f"{module}:{name}" if module and name else type(value).__qualname__
+
+
+Found = Mapping[str, "Definition | str"]
+"""The definitions by the names of their files; in place of a broken one what is wrong with it."""
+Stamp = tuple[int, int, int]
+_UNSEEN: Stamp = (0, 0, 0)
+"""Of a file that is there and cannot be looked at; to read it says why."""
+
+_PART = re.compile(rb"^[\"']?(?:origins?|destinations)[\"']?[ \t]*:", re.MULTILINE)
+"""The keys at the top of a definition that no other YAML file beside it has."""
+
+
+def list_definitions(folder: Path) -> Sequence[Path]:
+    """The files of a folder that are definitions, broken ones included, by their names. Variables, secrets and bundles
+    are none. Raises `Refusal` where the folder cannot be listed."""
+    with _refuse_unreadable(folder):
+        return [file for file in _list_files(folder) if _is_definition(file)]
+
+
+def _list_files(folder: Path) -> Sequence[Path]:
+    return [each for each in sorted(folder.iterdir()) if each.suffix in (".yaml", ".yml") and each.name[0] != "."]
+
+
+@contextlib.contextmanager
+def _refuse_unreadable(folder: Path) -> Iterator[None]:
+    """Raises `Refusal` where the folder is not there, or cannot be listed."""
+    if not folder.is_dir():
+        raise Refusal(f"There is no directory {folder}.", hint="Name the directory with the definitions.")
+    try:
+        yield
+    except OSError as error:
+        raise Refusal(
+            f"The directory {folder} cannot be listed: {error.strerror}.", hint="Give this user the right to."
+        ) from error
+
+
+def _is_definition(file: Path) -> bool:
+    try:
+        return file.is_file() and _PART.search(file.read_bytes()) is not None
+    except OSError:
+        return True  # to read it says why it cannot be read
+
+
+@dataclass(kw_only=True)
+class DefinitionsFolder:
+    """The definitions of a directory as they are now. A file that is still being written is waited for."""
+
+    path: Path
+    load: Callable[[Path], Definition]
+    _stamps: dict[str, Stamp] = field(default_factory=dict)
+    """Size and time of each file as it was read."""
+    _found: dict[str, Definition | str] = field(default_factory=dict)
+    _unsettled: dict[str, Stamp] = field(default_factory=dict)
+
+    def open(self) -> Found:
+        """The definitions in the folder. Raises `Refusal` where the folder cannot be read."""
+        with _refuse_unreadable(self.path):
+            self._unsettled = self._list_stamps()
+        self.find_changes()
+        return dict(self._found)
+
+    def find_changes(self) -> Found | None:
+        """All definitions, if something changed since the last call; else None.
+
+        What differs is told once it is the same at two looks. A directory that cannot be read has not changed.
+        """
+        try:
+            stamps = self._list_stamps()
+        except OSError:
+            return None
+        settled = {file for file, stamp in stamps.items() if self._unsettled.get(file) == stamp}
+        new = sorted(file for file in settled if self._stamps.get(file) != stamps[file])
+        gone = [file for file in self._stamps if file not in stamps]
+        self._unsettled = stamps
+        for file in gone:
+            del self._stamps[file], self._found[file]
+        for file in new:
+            self._stamps[file] = stamps[file]
+            self._found[file] = self.read(file)
+        return dict(self._found) if new or gone else None
+
+    def read(self, file: str) -> Definition | str:
+        """The definition in a file as it is now, or what is wrong with it. To open a named pipe may take for ever."""
+        try:
+            if (self.path / file).exists() and not (self.path / file).is_file():
+                return f"{file}: expected a regular file; rename or move what has this name"
+            return self.load(self.path / file)
+        except WherryError as error:
+            return str(error)
+        except Exception as error:  # noqa: BLE001 -- code of the user's own that a definition names
+            return f"{file}: {type(error).__name__}: {error}"
+
+    def _list_stamps(self) -> dict[str, Stamp]:
+        stamps = {}
+        for file in _list_files(self.path):
+            try:
+                status = file.stat()
+            except FileNotFoundError:
+                continue
+            except OSError:
+                stamps[file.name] = _UNSEEN
+                continue
+            stamps[file.name] = (status.st_mtime_ns, status.st_size, status.st_ino)
+        return stamps
+
+
+def folder_of(
+    directory: str | Path,
+    *,
+    variables: Mapping[str, str] | None = None,
+    secrets: Mapping[str, str] | None = None,
+    needs_secrets: bool = True,
+    tell_secrets: Callable[[Mapping[str, str]], None] = lambda _: None,
+) -> DefinitionsFolder:
+    """The definitions of a directory, with these values put in for `${NAME}` and `${secret:NAME}`."""
+
+    def read(file: Path) -> Definition:
+        return load(file, variables=variables, secrets=secrets, needs_secrets=needs_secrets, tell_secrets=tell_secrets)
+
+    return DefinitionsFolder(path=Path(directory), load=read)

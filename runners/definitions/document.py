@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 from origins.secret import make_secret
-from runners.definitions.problems import DefinitionError, Problem, shortened
+from runners.definitions.problems import DefinitionError, Problem
+from runners.model.text import shorten
 
 if TYPE_CHECKING:
     from ruamel.yaml.events import AliasEvent, Event
@@ -26,13 +27,13 @@ DEEPEST = 50
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Placed:
+class _Located:
     line: int | None = None
     column: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Scalar(_Placed):
+class Scalar(_Located):
     """One value that has nothing inside."""
 
     text: str
@@ -51,21 +52,21 @@ class Scalar(_Placed):
     @property
     def content(self) -> str | int | float | bool | None:
         """The value that YAML 1.2 gives to the text; a secret is text or a number, and knows its reference."""
-        typed = _typed(self.text) if self.plain else self.text
+        typed = _type_text(self.text) if self.plain else self.text
         if self.shown is None:
             return typed
         return make_secret(self.text if typed is None or isinstance(typed, bool) else typed, self.shown)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Items(_Placed):
+class Items(_Located):
     """A list."""
 
     items: Sequence[Node]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Fields(_Placed):
+class Fields(_Located):
     """A mapping; its keys are text, as they are written."""
 
     fields: Mapping[str, Node]
@@ -78,10 +79,10 @@ Node: TypeAlias = "Scalar | Items | Fields"
 
 def parse(text: str, name: str) -> Node:
     """The one document of the text. Raises DefinitionError with line and column, `name` being the file's."""
-    return _Document(text, name).node
+    return _TreeBuilder(text, name).node
 
 
-def decoded(content: bytes, name: str) -> str:
+def decode_text(content: bytes, name: str) -> str:
     """The text of a definition file. Raises DefinitionError for what is too large or not UTF-8."""
     if len(content) > LARGEST:
         raise DefinitionError(name, [Problem(path="", message=f"expected at most 1 MiB, got {len(content)} bytes")])
@@ -93,19 +94,19 @@ def decoded(content: bytes, name: str) -> str:
         raise DefinitionError(name, [Problem(path="", message=message, line=line)]) from error
 
 
-def whole(text: str) -> bool:
+def is_writable_text(text: str) -> bool:
     """Whether the text can be written as UTF-8: it has no half of a surrogate pair."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def plain(node: Node) -> Any:
+def to_plain(node: Node) -> Any:
     """The tree as values."""
     if isinstance(node, Fields):
-        return {key: plain(value) for key, value in node.fields.items()}
-    return [plain(item) for item in node.items] if isinstance(node, Items) else node.content
+        return {key: to_plain(value) for key, value in node.fields.items()}
+    return [to_plain(item) for item in node.items] if isinstance(node, Items) else node.content
 
 
-class _Document:
+class _TreeBuilder:
     """Builds the tree from the parser's events, and stops before it grows past its bounds."""
 
     def __init__(self, text: str, name: str) -> None:
@@ -114,12 +115,12 @@ class _Document:
         self._problems: list[Problem] = []
         self._anchors: dict[str, tuple[Node, int] | None] = {}
         self._size = 0
-        self._events = self._parsed()
-        self.node = self._document()
+        self._events = self._parse_events()
+        self.node = self._build_document()
         if self._problems:
             raise DefinitionError(name, self._problems)
 
-    def _parsed(self) -> Iterator[Event]:
+    def _parse_events(self) -> Iterator[Event]:
         from ruamel.yaml import YAML
         from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
@@ -127,140 +128,144 @@ class _Document:
             yield from YAML(typ="safe", pure=True).parse(self._text)
         except MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
-            said = " ".join(part for part in (error.context, error.problem) if part)
-            raise self._not_yaml(said, mark.line + 1, mark.column + 1) from error
+            message = " ".join(part for part in (error.context, error.problem) if part)
+            raise self._make_yaml_error(message, mark.line + 1, mark.column + 1) from error
         except (YAMLError, ValueError, OverflowError) as error:
-            raise self._not_yaml(str(error).splitlines()[0], None, None) from error
+            raise self._make_yaml_error(str(error).splitlines()[0], None, None) from error
 
-    def _not_yaml(self, said: str, line: int | None, column: int | None) -> DefinitionError:
+    def _make_yaml_error(self, said: str, line: int | None, column: int | None) -> DefinitionError:
         where = f" (line {line}, column {column})" if line else ""
         problem = Problem(path="", message=f"this is not YAML{where}: {said}", line=line, column=column)
         written = self._text.splitlines()[line - 1 : line] if line else []
         hint = ""
         if written and "${" in written[0]:
-            hint = 'Between brackets and braces a parameter stands in quotes: "${NAME}".'
+            hint = 'Quote a parameter between brackets or braces: "${NAME}".'
         elif "mapping values are not allowed" in said:
-            hint = "Text with a colon and a space in it stands in quotes; nested options stand further to the right."
+            hint = "Quote text with a colon and a space; indent nested options further."
         elif "'\\t'" in said:
-            hint = "YAML is indented by spaces, not by tabs."
+            hint = "Indent with spaces, not with tabs."
         elif "cannot start any token" in said:
-            hint = "Text that begins with one of @ ` % | > stands in quotes."
+            hint = "Quote text that begins with one of @ ` % | >."
         return DefinitionError(self._name, [problem], hint=hint)
 
-    def _document(self) -> Node:
+    def _build_document(self) -> Node:
         from ruamel.yaml import events
 
         next(self._events)
         if not isinstance(next(self._events), events.DocumentStartEvent):
             raise DefinitionError(self._name, [Problem(path="", message="the definition is empty")])
-        node = self._node(next(self._events), "", 0)
+        node = self._build_node(next(self._events), "", 0)
         next(self._events)
         after = next(self._events)
         if isinstance(after, events.DocumentStartEvent):
             self._add(after, "", "expected one YAML document, found a second one; remove the line of three dashes")
         return node
 
-    def _node(self, event: Event, path: str, depth: int) -> Node:
+    def _build_node(self, event: Event, path: str, depth: int) -> Node:
         from ruamel.yaml import events
 
         if isinstance(event, events.AliasEvent):
-            return self._alias(event, path)
+            return self._resolve_alias(event, path)
         assert isinstance(event, events.ScalarEvent | events.CollectionStartEvent)
         before = self._size
         self._grow(event, path, 1)
         if depth > DEEPEST:
-            raise self._stop(event, "", f"expected at most {DEEPEST} levels, one inside the other")
+            raise self._stop(event, "", f"expected at most {DEEPEST} nested levels")
         if event.tag is not None:
             tag = str(event.tag).replace("tag:yaml.org,2002:", "!!")
-            self._add(event, path, f"a definition has no tags, found {shortened(tag)}; remove it")
-        if isinstance(event, events.ScalarEvent) and not whole(event.value):
-            raise self._stop(event, path, f"expected whole characters, got half of one: {shortened(event.value)}")
+            self._add(event, path, f"expected no tags, got {shorten(tag)}; remove it")
+        if isinstance(event, events.ScalarEvent) and not is_writable_text(event.value):
+            raise self._stop(
+                event, path, f"expected whole characters, got half of a surrogate pair: {shorten(event.value)}"
+            )
         if event.anchor is not None:
             self._anchors[event.anchor] = None
         node: Node
         if isinstance(event, events.ScalarEvent):
-            node = Scalar(text=event.value, plain=event.style is None, **_place(event))
+            node = Scalar(text=event.value, plain=event.style is None, **_locate(event))
         elif isinstance(event, events.SequenceStartEvent):
-            node = self._items(event, path, depth)
+            node = self._build_items(event, path, depth)
         else:
-            node = self._fields(event, path, depth)
+            node = self._build_fields(event, path, depth)
         if event.anchor is not None:
             self._anchors[event.anchor] = (node, self._size - before)
         return node
 
-    def _items(self, event: Event, path: str, depth: int) -> Items:
+    def _build_items(self, event: Event, path: str, depth: int) -> Items:
         from ruamel.yaml import events
 
         items: list[Node] = []
         while not isinstance(inner := next(self._events), events.SequenceEndEvent):
-            items.append(self._node(inner, f"{path}[{len(items)}]", depth + 1))
-        return Items(items=items, **_place(event))
+            items.append(self._build_node(inner, f"{path}[{len(items)}]", depth + 1))
+        return Items(items=items, **_locate(event))
 
-    def _fields(self, event: Event, path: str, depth: int) -> Fields:
+    def _build_fields(self, event: Event, path: str, depth: int) -> Fields:
         from ruamel.yaml import events
 
         fields: dict[str, Node] = {}
         keys: dict[str, Scalar] = {}
         merged: list[Fields] = []
         while not isinstance(inner := next(self._events), events.MappingEndEvent):
-            key = self._node(inner, path, depth + 1)
+            key = self._build_node(inner, path, depth + 1)
             name = key.text if isinstance(key, Scalar) else ""
-            below = below_key(path, name)
-            value = self._node(next(self._events), below, depth + 1)
+            below = join_key(path, name)
+            value = self._build_node(next(self._events), below, depth + 1)
             if not isinstance(key, Scalar) or not name:
                 self._add(inner, path, "expected a name before the colon")
             elif name == "<<" and key.plain:
-                merged.extend(self._merged(inner, below, value))
+                merged.extend(self._list_merged(inner, below, value))
             elif name in keys:
-                self._add(inner, below, f"stands twice, first in line {keys[name].line}; one must go")
+                self._add(inner, below, f"is there twice, first in line {keys[name].line}; remove one of them")
             else:
                 fields[name], keys[name] = value, key
         for other in merged:
             fields.update({name: value for name, value in other.fields.items() if name not in fields})
             keys.update({name: key for name, key in other.keys.items() if name not in keys})
-        return Fields(fields=fields, keys=keys, **_place(event))
+        return Fields(fields=fields, keys=keys, **_locate(event))
 
-    def _merged(self, event: Event, path: str, value: Node) -> list[Fields]:
+    def _list_merged(self, event: Event, path: str, value: Node) -> list[Fields]:
         given = value.items if isinstance(value, Items) else [value]
         mappings = [one for one in given if isinstance(one, Fields)]
         if len(mappings) < len(given):
-            self._add(event, path, "expected the alias of a mapping, or a list of such")
+            self._add(event, path, "expected the alias of a mapping, or a list of such aliases")
         return mappings
 
-    def _alias(self, event: AliasEvent, path: str) -> Node:
+    def _resolve_alias(self, event: AliasEvent, path: str) -> Node:
         if event.anchor not in self._anchors:
-            raise self._stop(event, path, f"no anchor &{event.anchor} stands before this alias")
+            raise self._stop(event, path, f"the anchor &{event.anchor} of this alias is missing; define it above")
         known = self._anchors[event.anchor]
         if known is None:
-            raise self._stop(event, path, f"the alias *{event.anchor} stands inside of what it stands for")
+            raise self._stop(event, path, f"the alias *{event.anchor} is inside of its own anchor")
         self._grow(event, path, known[1])
         return known[0]
 
     def _grow(self, event: Event, path: str, by: int) -> None:
         self._size += by
         if self._size > MOST:
-            raise self._stop(event, path, f"the definition holds more than {MOST:,} values once its aliases are put in")
+            raise self._stop(
+                event, path, f"the definition has more than {MOST:,} values after its aliases are replaced"
+            )
 
     def _add(self, event: Event, path: str, message: str) -> None:
-        self._problems.append(Problem(path=path, message=message, **_place(event)))
+        self._problems.append(Problem(path=path, message=message, **_locate(event)))
 
     def _stop(self, event: Event, path: str, message: str) -> DefinitionError:
         self._add(event, path, message)
         return DefinitionError(self._name, self._problems)
 
 
-def below_key(path: str, key: str) -> str:
+def join_key(path: str, key: str) -> str:
     """The path of what stands under a key."""
-    shown = key if _SIMPLE.fullmatch(key) else shortened(key)
+    shown = key if _SIMPLE.fullmatch(key) else shorten(key)
     return f"{path}.{shown}" if path else shown
 
 
-class _Place(TypedDict):
+class _Location(TypedDict):
     line: int
     column: int
 
 
-def _place(event: Event) -> _Place:
+def _locate(event: Event) -> _Location:
     return {"line": event.start_mark.line + 1, "column": event.start_mark.column + 1}
 
 
@@ -271,7 +276,7 @@ _INT = re.compile(r"[-+]?[0-9]{1,100}|0o[0-7]{1,100}|0x[0-9a-fA-F]{1,100}", re.A
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]{1,100}|[0-9]{1,100}(?:\.[0-9]{0,100})?)(?:[eE][-+]?[0-9]{1,3})?", re.ASCII)
 
 
-def _typed(text: str) -> str | int | float | bool | None:
+def _type_text(text: str) -> str | int | float | bool | None:
     """YAML 1.2's core schema, less its infinities and what is no number: those are text."""
     if text in _NULL:
         return None

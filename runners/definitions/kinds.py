@@ -1,29 +1,50 @@
-"""The kinds of origins, stages and destinations: found by name when they are used, described from their dataclasses."""
+"""The kinds of origins, stages and destinations, found by name, and their options, as their dataclasses declare
+them."""
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import functools
 import importlib
+import inspect
+import itertools
 import re
-from collections.abc import Mapping
+import sys
+import textwrap
+import types
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 import destinations
 import origins
 import stages
 from destinations.destination import Destination
+from origins.batch import JSON
 from origins.errors import WherryError
+from origins.functions import FunctionMissing, check_function, load_function
 from origins.origin import Origin
-from runners.definitions.options import Option, docs_of, options_of, summary_of, words
 from stages.stage import Stage
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
 
 Role: TypeAlias = Literal["origin", "stage", "destination"]
 Component: TypeAlias = "Origin | Stage | Destination"
 
 CONTRACTS: Mapping[Role, type[Component]] = {"origin": Origin, "stage": Stage, "destination": Destination}
 """The fields of a contract stand beside a kind, those of the kind inside."""
+
+GROUPS: Mapping[Role, str] = {
+    "origin": "wherry.origins",
+    "stage": "wherry.stages",
+    "destination": "wherry.destinations",
+}
+"""The entry points by which an installed package adds kinds; each names a class as `module:Class`."""
+_CLASS = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
 class KindMissing(WherryError):
@@ -40,29 +61,86 @@ class Kinds:
     stages: Mapping[str, str | type[Stage]]
     destinations: Mapping[str, str | type[Destination]]
 
-    def of(self, role: Role) -> Mapping[str, str | type[Any]]:
+    def get_kinds(self, role: Role) -> Mapping[str, str | type[Any]]:
         """The kinds of a role."""
         return {"origin": self.origins, "stage": self.stages, "destination": self.destinations}[role]
 
-    def resolve(self, role: Role, kind: str) -> type[Any]:
-        """The class of a kind. Raises `KindMissing` when what it needs is not installed."""
-        found = self.of(role)[kind]
-        if isinstance(found, type):
-            return found
-        module, _, name = found.partition(":")
+    def resolve(self, role: Role, kind: str, *, folder: Path | None = None) -> type[Any]:
+        """The class of a kind: one of these, one of an installed package, or `module:Class`.
+
+        The module may be a file in the folder. Raises `KindMissing` when the class cannot be used.
+        """
+        known = self.get_kinds(role).get(kind)
+        if isinstance(known, type):
+            return known
+        if known is None:
+            return _load(role, kind, folder)
+        module, _, name = known.partition(":")
         try:
             resolved: type[Any] = getattr(importlib.import_module(module), name)
         except ImportError as error:
             raise KindMissing(f"the {role} '{kind}' cannot be used here: {error}") from error
         return resolved
 
-    def roles(self, kind: str) -> list[Role]:
+    def is_known(self, role: Role, name: str) -> bool:
+        """Whether a name means a kind of this role; other packages are asked only where it is none of these."""
+        return name in self.get_kinds(role) or is_class_reference(name) or name in list_installed(role)
+
+    def list_names(self, role: Role) -> list[str]:
+        """The kinds of a role, with those of other packages behind."""
+        return list(dict.fromkeys([*self.get_kinds(role), *list_installed(role)]))
+
+    def list_roles(self, name: str) -> list[Role]:
         """What a name is a kind of."""
-        return [role for role in CONTRACTS if kind in self.of(role)]
+        return [role for role in CONTRACTS if name in self.get_kinds(role) or name in list_installed(role)]
+
+
+def is_class_reference(name: str) -> bool:
+    """Whether a kind is written as `module:Class`."""
+    return _CLASS.fullmatch(name) is not None
+
+
+def list_installed(role: Role) -> Mapping[str, Sequence[EntryPoint]]:
+    """The kinds that installed packages add, by name; a name that several packages add has several."""
+    from importlib.metadata import entry_points
+
+    found: dict[str, list[EntryPoint]] = {}
+    for each in entry_points(group=GROUPS[role]):
+        found.setdefault(each.name, []).append(each)
+    return found
+
+
+def _load(role: Role, kind: str, folder: Path | None) -> type[Any]:
+    """The class that another package brings, checked."""
+    said, target = f"the {role} '{kind}'", f"{folder}/{kind}" if folder else kind
+    if not is_class_reference(kind):
+        points = list_installed(role)[kind]
+        packages = " and ".join(sorted({_name_package(each) for each in points}))
+        said, target = f"{said} of {packages}", points[0].value
+        if len({each.value for each in points}) > 1:
+            raise KindMissing(f"{said}: expected one package with this name; write `module:Class` instead")
+    contract = CONTRACTS[role]
+    wanted = f"expected a subclass of {role}s.{contract.__name__}"
+    try:
+        check_function("its entry point", target)
+        found: Any = load_function(target)
+    except (FunctionMissing, ValueError) as error:
+        raise KindMissing(f"{said} cannot be used here; {wanted}, got: {error}") from error
+    if not isinstance(found, type) or not issubclass(found, contract):
+        roles = [other for other, each in CONTRACTS.items() if isinstance(found, type) and issubclass(found, each)]
+        got = f"{roles[0]} {found.__name__}" if roles else f"{type(found).__name__} {getattr(found, '__name__', '')}"
+        raise KindMissing(f"{said}: {wanted}, got the {got.replace('type ', 'class ').strip()}")
+    if missing := sorted(getattr(found, "__abstractmethods__", ())):
+        raise KindMissing(f"{said}: {wanted} with all abstract members; {found.__name__} lacks {', '.join(missing)}")
+    return found
+
+
+def _name_package(point: EntryPoint) -> str:
+    return f"{point.dist.name} {point.dist.version}" if point.dist else "an unknown package"
 
 
 @functools.cache
-def ours() -> Kinds:
+def get_our_kinds() -> Kinds:
     """The kinds that Wherry brings."""
     return Kinds(origins.KINDS, stages.KINDS, destinations.KINDS)
 
@@ -73,10 +151,12 @@ class Kind:
 
     role: Role
     name: str
+    source: str
+    """The package that brings it, with its version; of ours `wherry`."""
     summary: str
-    options: tuple[Described, ...]
+    options: tuple[DescribedOption, ...]
     """What stands inside of the kind."""
-    beside: tuple[Described, ...]
+    beside: tuple[DescribedOption, ...]
     """What stands beside it."""
     promises: Mapping[str, str]
     """What holds for it, in words, by a word each."""
@@ -87,7 +167,7 @@ class Kind:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Described:
+class DescribedOption:
     """An option as `wherry kinds` shows it."""
 
     name: str
@@ -98,44 +178,73 @@ class Described:
     text: str
 
 
-def described(role: Role, kind: str, kinds: Kinds | None = None) -> Kind:
-    """A kind with its options, defaults and promises."""
-    component = (kinds or ours()).resolve(role, kind)
-    docs = docs_of(component)
-    contract = options_of(CONTRACTS[role])
-    options = [_described(option, docs.get(option.name, "")) for option in options_of(component).values()]
+def describe_kind(role: Role, kind: str, kinds: Kinds | None = None) -> Kind:
+    """A kind with its options, defaults and promises. Raises `KindMissing` for one that cannot be used."""
+    kinds = kinds or get_our_kinds()
+    component = kinds.resolve(role, kind)
+    docs = read_docs(component)
+    contract = list_options(CONTRACTS[role])
+    options = [_describe_option(option, docs.get(option.name, "")) for option in list_options(component).values()]
     return Kind(
         role=role,
         name=kind,
-        summary=summary_of(component),
+        source=_find_source(role, kind, kinds),
+        summary=read_summary(component),
         options=tuple(option for option in options if option.name not in contract),
         beside=tuple(option for option in options if option.name in contract),
-        promises=_promises(component),
+        promises=_list_promises(component),
     )
 
 
-def every(kinds: Kinds | None = None) -> list[Kind]:
-    """All kinds, described: origins, stages, destinations."""
-    kinds = kinds or ours()
-    return [described(role, kind, kinds) for role in CONTRACTS for kind in kinds.of(role)]
+def list_kinds() -> list[Kind]:
+    """All kinds, described: origins, stages, destinations; the summary of one that cannot be used says why."""
+    kinds = get_our_kinds()
+    return [_describe_or_explain(role, kind, kinds) for role in CONTRACTS for kind in kinds.list_names(role)]
 
 
-def kind_of(component: object, kinds: Kinds | None = None) -> str:
+def find_kind(component: object, kinds: Kinds | None = None) -> str:
     """The kind of a component: its name in a definition, or its class's name as one would be written."""
-    kinds = kinds or ours()
-    own = f"{type(component).__module__}:{type(component).__qualname__}"
+    kinds = kinds or get_our_kinds()
+    cls: type[Any] = type(component)
     for role in CONTRACTS:
-        for name, found in kinds.of(role).items():
-            if found in (own, type(component)):
+        for name, found in kinds.get_kinds(role).items():
+            if found in (f"{cls.__module__}:{cls.__qualname__}", cls):
                 return name
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(component).__name__).lower()
+    return _name_of(cls)  # type: ignore[arg-type]  # a class can be hashed
 
 
-def _described(option: Option, text: str) -> Described:
+@functools.cache
+def _name_of(cls: type[Any]) -> str:
+    """The name by which an installed package adds a class, or else the class's own as one would be written."""
+    for role, contract in CONTRACTS.items():
+        for name, points in list_installed(role).items() if issubclass(cls, contract) else ():
+            targets = (each.value.partition(":") for each in points)
+            if any(getattr(sys.modules.get(module), attribute, None) is cls for module, _, attribute in targets):
+                return name
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
+
+
+def _find_source(role: Role, kind: str, kinds: Kinds) -> str:
+    if kind in kinds.get_kinds(role):
+        return "wherry"
+    return kind.partition(":")[0] if is_class_reference(kind) else _name_package(list_installed(role)[kind][0])
+
+
+def _describe_or_explain(role: Role, kind: str, kinds: Kinds) -> Kind:
+    try:
+        return describe_kind(role, kind, kinds)
+    except KindMissing as error:
+        source = _find_source(role, kind, kinds)
+        return Kind(role=role, name=kind, source=source, summary=error.message, options=(), beside=(), promises={})
+
+
+def _describe_option(option: Option, text: str) -> DescribedOption:
     default = None if option.required else option.default
-    return Described(
+    return DescribedOption(
         name=option.name,
-        type=f"{words(option.annotation)}, like {option.like}" if option.like else words(option.annotation),
+        type=f"{describe_type(option.annotation)}, like {option.like}"
+        if option.like
+        else describe_type(option.annotation),
         required=option.required,
         default=dataclasses.asdict(default) if dataclasses.is_dataclass(default) else default,  # type: ignore[arg-type]
         main=option.main,
@@ -143,11 +252,148 @@ def _described(option: Option, text: str) -> Described:
     )
 
 
-def _promises(component: type[Any]) -> dict[str, str]:
+def _list_promises(component: type[Any]) -> dict[str, str]:
     if issubclass(component, Destination):
         return {"guarantee": component.guarantee}
     if issubclass(component, Origin):
         binds = ", ".join(sorted(component.binds)) or "none"
-        again = "the same rows" if component.repeatable else "perhaps other rows, so that every batch is prepared"
+        again = "the same rows" if component.repeatable else "perhaps other rows, so Wherry prepares every batch"
         return {"a batch is limited by": binds, "read twice it gives": again}
     return {}
+
+
+_HOLDS = {"stage": Sequence[Stage]}
+"""What options hold that are declared upstream of their type, by `field(metadata={"holds": "stage"})`."""
+
+REQUIRED = dataclasses.MISSING
+"""The default of an option that has none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """One option: a field of a dataclass."""
+
+    name: str
+    annotation: Any
+    default: Any
+    """`REQUIRED` when it must be given."""
+    main: bool
+    """Whether a component takes this option as its whole value."""
+    path: bool | Literal["pattern"]
+    """Whether it is a path, or one with wildcards; declared by `field(metadata={"path": True})`."""
+    like: str
+    """How a value is written, as an example; declared by `field(metadata={"like": "10s"})`."""
+    secret: bool = False
+    """Whether its value is neither shown nor stored; declared by `field(metadata={"secret": True})`."""
+
+    @property
+    def required(self) -> bool:
+        """Whether it must be given."""
+        return self.default is REQUIRED
+
+
+def list_options(component: type) -> Mapping[str, Option]:
+    """The options of a dataclass by name, in the order of its fields.
+
+    A field with `metadata={"hidden": True}` is none.
+    """
+    fields = [field for field in dataclasses.fields(component) if field.init and not field.metadata.get("hidden")]
+    positional = [field.name for field in fields if not field.kw_only]
+    hints = get_type_hints(component)
+    return {
+        field.name: Option(
+            name=field.name,
+            annotation=_HOLDS[field.metadata["holds"]] if "holds" in field.metadata else hints[field.name],
+            default=_get_default(field),
+            main=positional == [field.name],
+            path=field.metadata.get("path", False),
+            like=str(field.metadata.get("like", "")),
+            secret=field.metadata.get("secret", False),
+        )
+        for field in fields
+    }
+
+
+def list_alternatives(annotation: Any) -> tuple[Any, ...]:
+    """The types of a union; the one type of anything else."""
+    return get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+
+
+def has_shape(annotation: Any, shape: type) -> bool:
+    """Whether the annotation is a generic of this class, as `Mapping[str, str]` is of `Mapping`."""
+    origin = get_origin(annotation)
+    return isinstance(origin, type) and issubclass(origin, shape)
+
+
+def describe_type(annotation: Any) -> str:
+    """What an option takes, as a person would say it."""
+    said = [_describe_alternative(one) for one in list_alternatives(annotation) if one is not type(None)]
+    return " or ".join(dict.fromkeys(word for word in said if word)) or "nothing"
+
+
+def read_docs(component: type) -> Mapping[str, str]:
+    """The sentences that stand beneath the fields of a dataclass, by field; its own win over inherited ones."""
+    docs: dict[str, str] = {}
+    for one in reversed(component.__mro__):
+        if dataclasses.is_dataclass(one):
+            docs.update(_read_docs_in_source(one))
+    return docs
+
+
+def read_summary(component: type) -> str:
+    """The first sentence of the docstring."""
+    paragraph = (inspect.getdoc(component) or "").split("\n\n")[0].replace("\n", " ")
+    sentence, stop, _ = paragraph.partition(". ")
+    return sentence + "." if stop else sentence
+
+
+def _get_default(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
+
+
+def _describe_alternative(annotation: Any) -> str:
+    if get_origin(annotation) is Literal:
+        return " or ".join(repr(value) for value in get_args(annotation))
+    if has_shape(annotation, Sequence):
+        return "a list"
+    if has_shape(annotation, Mapping) or dataclasses.is_dataclass(annotation):
+        return "a mapping"
+    return _WORDS.get(annotation, "")
+
+
+_WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", JSON: "anything"}
+
+
+@functools.cache
+def _read_docs_in_source(component: type) -> Mapping[str, str]:
+    docs = {}
+    for field, below in itertools.pairwise(_get_class_body(component)):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(below, ast.Expr):
+            said = below.value.value if isinstance(below.value, ast.Constant) else None
+            if isinstance(said, str):
+                docs[field.target.id] = " ".join(said.split())
+    return docs
+
+
+def _get_class_body(component: type) -> list[ast.stmt]:
+    """What stands in a class; nothing where there is no source."""
+    known = _parse_classes(component.__module__)
+    if component.__qualname__ in known:
+        return known[component.__qualname__]
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(component)))
+    except (OSError, TypeError):
+        return []
+    return tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
+
+
+@functools.cache
+def _parse_classes(module: str) -> Mapping[str, list[ast.stmt]]:
+    """The classes at the top of a module, by their names: a module is read much quicker than each class of it alone."""
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except (KeyError, OSError, TypeError):
+        return {}
+    return {one.name: one.body for one in tree.body if isinstance(one, ast.ClassDef)}

@@ -4,13 +4,62 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeAlias
 
-from runners.definitions.document import LARGEST, Fields, Items, Node, Scalar, below_key, decoded, parse, whole
-from runners.definitions.problems import DefinitionError, Problem, nearest, shortened
-from runners.definitions.scopes import AskScope, ask_databricks
+from runners.definitions.document import (
+    LARGEST,
+    Fields,
+    Items,
+    Node,
+    Scalar,
+    decode_text,
+    is_writable_text,
+    join_key,
+    parse,
+)
+from runners.definitions.problems import DefinitionError, Problem, suggest_nearest
+from runners.model.text import shorten, summarise_error
+
+AskScope: TypeAlias = Callable[[str, str], str]
+"""The secret under a key of a scope. Raises `LookupError` that says why there is none."""
+
+
+def ask_databricks(scope: str, key: str) -> str:
+    """The secret under a key of a scope. Raises `LookupError` that says why there is none."""
+    dbutils = next(_find_dbutils(), None)
+    if dbutils is None:
+        raise LookupError("Databricks is not available here")
+    try:
+        return str(dbutils.secrets.get(scope=scope, key=key))
+    except Exception as error:  # whatever Databricks raises, it has no common type
+        raise LookupError(f"Databricks says: {summarise_error(error)}") from error
+
+
+def _find_dbutils() -> Iterator[Any]:
+    """Every `dbutils` that there is: a notebook's own, the cluster's, and that of the SDK where it is installed."""
+    own = getattr(sys.modules.get("__main__"), "dbutils", None)
+    if own is not None:
+        yield own
+    try:
+        from pyspark.dbutils import DBUtils  # type: ignore[import-not-found,unused-ignore]
+        from pyspark.sql import SparkSession
+
+        spark = SparkSession.getActiveSession()
+        if spark is not None:
+            yield DBUtils(spark)
+    except ImportError:
+        pass
+    try:
+        from databricks.sdk.runtime import dbutils  # type: ignore[import-not-found,unused-ignore]
+
+        yield dbutils
+    except (ImportError, ValueError):  # the SDK says by ValueError that nobody has signed in
+        pass
+
 
 _REFERENCE = re.compile(
     r"(?P<escaped>\$\$\{)"
@@ -30,7 +79,7 @@ class Parameters:
     given_secrets: Mapping[str, str] = field(default_factory=dict)
     """Secrets that were given for this call; they win over the environment, and `${NAME}` does not find them."""
     ask_scope: AskScope = ask_databricks
-    """Who is asked for the secrets of a Databricks scope."""
+    """Where the secrets of a Databricks scope come from."""
     needs_secrets: bool = True
     """Whether a secret that is missing is a problem; else its reference stays in its place."""
     problems: list[Problem] = field(default_factory=list)
@@ -40,34 +89,34 @@ class Parameters:
     def put_in(self, node: Node, path: str = "") -> Node:
         """The tree with all references resolved, in values that have nothing inside and nowhere else."""
         if isinstance(node, Fields):
-            inside = {key: self.put_in(value, below_key(path, key)) for key, value in node.fields.items()}
+            inside = {key: self.put_in(value, join_key(path, key)) for key, value in node.fields.items()}
             return dataclasses.replace(node, fields=inside)
         if isinstance(node, Items):
             return dataclasses.replace(
                 node, items=[self.put_in(item, f"{path}[{at}]") for at, item in enumerate(node.items)]
             )
-        return self._scalar(node, path) if "${" in node.text else node
+        return self._fill_scalar(node, path) if "${" in node.text else node
 
-    def _scalar(self, node: Scalar, path: str) -> Scalar:
+    def _fill_scalar(self, node: Scalar, path: str) -> Scalar:
         asked = [found for found in _REFERENCE.finditer(node.text) if not found.group("escaped")]
-        text = _REFERENCE.sub(lambda found: self._value(found, node, path), node.text)
+        text = _REFERENCE.sub(lambda found: self._find_value(found, node, path), node.text)
         shown = node.text if any(found.group("secret") for found in asked) else None
-        if not whole(text):
-            self._problem(
-                node, path, f"expected text in UTF-8, got other bytes in a parameter of {shortened(node.text)}"
+        if not is_writable_text(text):
+            self._add_problem(
+                node, path, f"expected text in UTF-8, got other bytes in a parameter of {shorten(node.text)}"
             )
         return dataclasses.replace(node, text=text, shown=shown, loose=node.loose or bool(asked))
 
-    def _value(self, found: re.Match[str], node: Scalar, path: str) -> str:
+    def _find_value(self, found: re.Match[str], node: Scalar, path: str) -> str:
         name, default = found.group("name"), found.group("default")
         if found.group("escaped"):
             return "${"
         if found.group("broken"):
             forms = "${NAME}, ${NAME:-default}, ${secret:NAME} or ${secret:scope/key}"
-            said = f"expected {forms}, got {shortened(found.group())}"
-            self._problem(node, path, f"{said}; where these characters themselves are meant, write $${{")
+            message = f"expected {forms}, got {shorten(found.group())}"
+            self._add_problem(node, path, f"{message}; for these characters themselves, write $${{")
         elif found.group("secret"):
-            return self._secret(found.group("secret"), found, node, path)
+            return self._find_secret(found.group("secret"), found, node, path)
         elif name in self.variables:
             return self.variables[name]
         elif self.environment.get(name) or (name in self.environment and default is None):
@@ -75,50 +124,54 @@ class Parameters:
         elif default is not None:
             return default[2:]
         else:
-            self._problem(node, path, f"the parameter {name} is missing{self._way_on(name)}")
+            self._add_problem(node, path, f"the parameter {name} is missing{self._suggest_remedy(name)}")
         return found.group()
 
-    def _secret(self, name: str, found: re.Match[str], node: Scalar, path: str) -> str:
+    def _find_secret(self, name: str, found: re.Match[str], node: Scalar, path: str) -> str:
         if found.group("default"):
-            self._problem(node, path, f"a secret has no default, got {shortened(found.group())}")
+            self._add_problem(node, path, f"expected a secret without a default, got {shorten(found.group())}")
         elif name in self.given_secrets or name in self.environment:
-            return self._kept(self.given_secrets[name] if name in self.given_secrets else self.environment[name], found)
+            return self._keep_secret(
+                self.given_secrets[name] if name in self.given_secrets else self.environment[name], found
+            )
         elif "/" in name and self.needs_secrets:
-            return self._scoped(name, found, node, path)
+            return self._ask_scope(name, found, node, path)
         elif self.needs_secrets:
-            self._problem(
-                node, path, f"the secret {name} is missing; set it in the environment, or give it by --secrets FILE"
+            self._add_problem(
+                node, path, f"the secret {name} is missing; set it in the environment, or use --secrets FILE"
             )
         return found.group()
 
-    def _scoped(self, name: str, found: re.Match[str], node: Scalar, path: str) -> str:
+    def _ask_scope(self, name: str, found: re.Match[str], node: Scalar, path: str) -> str:
         scope, _, key = name.partition("/")
         try:
-            return self._kept(self.ask_scope(scope, key), found)
+            return self._keep_secret(self.ask_scope(scope, key), found)
         except LookupError as error:
-            why = error.args[0] if error.args else "it is not there"
-            said = f"the secret {key} of the scope {scope} is missing: {why}; or give '{name}' by --secrets FILE"
-            self._problem(node, path, said)
+            why = error.args[0] if error.args else "the scope has no such key"
+            message = (
+                f"the secret {key} of the scope {scope} is missing: {why}; or add '{name}' to a file for --secrets FILE"
+            )
+            self._add_problem(node, path, message)
             return found.group()
 
-    def _kept(self, secret: str, found: re.Match[str]) -> str:
+    def _keep_secret(self, secret: str, found: re.Match[str]) -> str:
         if secret:
             self.secrets[secret] = found.group()
         return secret
 
-    def _way_on(self, name: str) -> str:
-        near = nearest(name, self.variables) if self.variables else ""
-        return f"; {near}" if near.startswith("did") else f"; give it by --var {name}=… or in the environment"
+    def _suggest_remedy(self, name: str) -> str:
+        near = suggest_nearest(name, self.variables) if self.variables else ""
+        return f"; {near}" if near.startswith("did") else f"; set it with --var {name}=… or in the environment"
 
-    def _problem(self, node: Scalar, path: str, message: str) -> None:
+    def _add_problem(self, node: Scalar, path: str, message: str) -> None:
         self.problems.append(Problem(path=path, message=message, line=node.line, column=node.column))
 
 
-def variables_in(file: Path) -> Mapping[str, str]:
+def read_variables(file: Path) -> Mapping[str, str]:
     """The variables in a YAML file: a mapping of names to values. Raises DefinitionError for any other."""
     try:
         with file.open("rb") as opened:
-            node = parse(decoded(opened.read(LARGEST + 1), file.name), file.name)
+            node = parse(decode_text(opened.read(LARGEST + 1), file.name), file.name)
     except OSError as error:
         raise DefinitionError(str(file), [Problem(path="", message=f"cannot be read: {error.strerror}")]) from error
     if not isinstance(node, Fields):
@@ -133,22 +186,22 @@ def variables_in(file: Path) -> Mapping[str, str]:
     return {name: value.text for name, value in node.fields.items() if isinstance(value, Scalar)}
 
 
-def overridden(node: Node, path: str, value: str) -> Node:
+def override_value(node: Node, path: str, value: str) -> Node:
     """The tree with one value in another place, made where nothing stands yet. Raises ValueError that says why not."""
-    return _set(node, _keys(path), "", value)
+    return _set_value(node, _split_path(path), "", value)
 
 
 _PART = r"""(?:'[^']+'|"[^"]+"|[^.\['"]+)"""
 _PATH = re.compile(rf"{_PART}(?:\.{_PART}|\[\d+\])*")
 
 
-def _keys(path: str) -> list[str]:
+def _split_path(path: str) -> list[str]:
     if not _PATH.fullmatch(path):
-        raise ValueError(f"expected a path such as dlq.window or stages[0].filter, got {shortened(path)}")
+        raise ValueError(f"expected a path such as dlq.window or stages[0].filter, got {shorten(path)}")
     return [part.strip("[]'\"") for part in re.findall(rf"{_PART}|\[\d+\]", path)]
 
 
-def _set(node: Node | None, keys: list[str], path: str, value: str) -> Node:
+def _set_value(node: Node | None, keys: list[str], path: str, value: str) -> Node:
     if not keys:
         if isinstance(node, Fields | Items):
             raise ValueError(f"{path} is a {'mapping' if isinstance(node, Fields) else 'list'}; name one value inside")
@@ -158,12 +211,12 @@ def _set(node: Node | None, keys: list[str], path: str, value: str) -> Node:
         if at >= len(node.items):
             raise ValueError(f"{path} is a list of {len(node.items)}, counted from 0; it has no '{keys[0]}'")
         items = list(node.items)
-        items[at] = _set(items[at], keys[1:], f"{path}[{at}]", value)
+        items[at] = _set_value(items[at], keys[1:], f"{path}[{at}]", value)
         return dataclasses.replace(node, items=items)
     if isinstance(node, Scalar) and not (node.plain and node.content is None):
-        raise ValueError(f"{path} has nothing inside, so that '{keys[0]}' cannot be set")
+        raise ValueError(f"{path} has no options inside, so '{keys[0]}' cannot be set")
     fields = dict(node.fields) if isinstance(node, Fields) else {}
     taken = next((n for n in range(len(keys), 0, -1) if ".".join(keys[:n]) in fields), 1)
     key = ".".join(keys[:taken])
-    fields[key] = _set(fields.get(key), keys[taken:], below_key(path, key), value)
+    fields[key] = _set_value(fields.get(key), keys[taken:], join_key(path, key), value)
     return dataclasses.replace(node, fields=fields) if isinstance(node, Fields) else Fields(fields=fields)

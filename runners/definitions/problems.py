@@ -34,10 +34,10 @@ class DefinitionError(WherryError):
     def __init__(self, name: str, problems: Sequence[Problem], *, hint: str = "") -> None:
         self.problems = tuple(problems)
         count = f"{len(problems)} problems" if len(problems) > 1 else "1 problem"
-        super().__init__("\n".join([f"{name}: {count}", *_listed(problems)]), hint=hint)
+        super().__init__("\n".join([f"{name}: {count}", *_format_problems(problems)]), hint=hint)
 
 
-def _listed(problems: Sequence[Problem]) -> list[str]:
+def _format_problems(problems: Sequence[Problem]) -> list[str]:
     lines = [f"line {problem.line}" if problem.line else "" for problem in problems[:_SHOWN]]
     width = max(map(len, lines), default=0)
     gap = "  " if width else ""
@@ -45,7 +45,7 @@ def _listed(problems: Sequence[Problem]) -> list[str]:
     return [*listed, f"  and {len(problems) - _SHOWN} more"] if len(problems) > _SHOWN else listed
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def suggest_nearest(name: str, known: Iterable[str]) -> str:
     """The ending of a sentence about an unknown name: the nearest one, or all of them."""
     names = list(known)
     by_lower_case = {one.lower(): one for one in names}
@@ -55,8 +55,3 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if len(names) == 1:
         return f"expected '{names[0]}'"
     return f"expected one of {', '.join(names)}" if names else "none is expected here"
-
-
-def shortened(text: str, most: int = 60) -> str:
-    """What was given, as it is quoted in a message: on one line, and not for ever."""
-    return repr(text if len(text) <= most else text[: most - 1] + "…")

@@ -1,1 +1,1 @@
-"""Who hears of a run and tells somebody: log lines, figures, hooks. Nobody waits for them."""
+"""Listeners of a run: log lines, figures, hooks. Nobody waits for them."""

@@ -1,4 +1,4 @@
-"""What a run has to say, as lines of standard error: text for people, or JSON for programs."""
+"""A run's log lines: text for people, or JSON for programs."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from datetime import datetime, timezone
 import click
 
 from origins.batch import JSON
-from runners.clock import Clock
-from runners.definitions.secrets import without
-from runners.events import BatchSettled, Event, Noticed, RunEnded, RunStarted, RunStopping
 from runners.listeners.standard_error import begin_json_stream, end_json_stream
-from runners.printable import escape_controls
+from runners.model.clock import Clock
+from runners.model.events import BatchSettled, Event, Noticed, RunEnded, RunStarted, RunStopping
+from runners.model.masking import without
+from runners.model.text import escape_controls
 
 log = logging.getLogger("wherry")
 SELDOM = 10.0
-"""So many seconds lie between two lines of progress at least."""
+"""The least seconds between two lines of progress."""
 
 
 class JsonLines(logging.Formatter):
@@ -28,12 +28,12 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds")
-        said = {"at": at, "level": record.levelname.lower(), "message": record.getMessage()}
-        return json.dumps({**said, **getattr(record, "facts", {})}, ensure_ascii=False, default=str)
+        fields = {"at": at, "level": record.levelname.lower(), "message": record.getMessage()}
+        return json.dumps({**fields, **getattr(record, "facts", {})}, ensure_ascii=False, default=str)
 
 
-def speak(log_format: str) -> None:
-    """From now on log lines are `text` or `json`, and with `json` whatever else is said on standard error."""
+def configure_logs(log_format: str) -> None:
+    """From now on log lines are `text` or `json`, and with `json` all of standard error."""
     for handler in log.handlers:
         handler.setFormatter(JsonLines() if log_format == "json" else None)
     end_json_stream()
@@ -42,7 +42,7 @@ def speak(log_format: str) -> None:
 
 
 def complain(message: str, **facts: JSON) -> None:
-    """Say on standard error why something ended, in the form in which all else is said there."""
+    """Print on standard error why something ended, in the form of the log lines."""
     if any(isinstance(handler.formatter, JsonLines) for handler in log.handlers):
         log.error(message, extra={"facts": facts})
     else:
@@ -59,12 +59,15 @@ class LogLines:
         secrets: Mapping[str, str] | None = None,
         clock: Clock | None = None,
         pipeline: str = "",
+        shown: set[str] | None = None,
     ) -> None:
         self.json = log_format == "json"
         self.secrets = secrets or {}
         self.clock = clock or Clock()
         self.pipeline, self.run = pipeline, ""
         """What stands in every line, as soon as it is known."""
+        self.shown = set() if shown is None else shown
+        """The notices that a person has already seen. Text lines show each once, and add it here."""
         self.batches = self.rows = self.nacked = 0
         self._said = self.clock.elapsed()
 
@@ -76,26 +79,35 @@ class LogLines:
         if isinstance(event, RunStarted):
             self.pipeline, self.run = event.pipeline, event.run
         event = _mask_event(event, self.secrets)
-        said = self._line(event)
-        if said:
+        line = self._format_line(event)
+        if line:
             whose = {"pipeline": self.pipeline, "run": self.run}
-            facts = {**_facts(event), **{name: value for name, value in whose.items() if value}}
-            log.info("%s", said, extra={"facts": facts})
+            facts = {**_make_facts(event), **{name: value for name, value in whose.items() if value}}
+            log.info("%s", line, extra={"facts": facts})
 
-    def _line(self, event: Event) -> str:
+    def _format_line(self, event: Event) -> str:
         if isinstance(event, RunStarted):
             return f"{event.pipeline}: run {event.run} begins"
         if isinstance(event, Noticed):
-            return f"{event.origin}: {event.message}"
+            return self._format_notice(event)
         if isinstance(event, RunStopping):
-            return f"stopping: {told(event)}"
+            return f"stopping: {describe_stop(event)}"
         if self.json:
-            return _name(event)
+            return _name_event(event)
         if isinstance(event, BatchSettled) and self.clock.elapsed() - self._said >= SELDOM:
             self._said = self.clock.elapsed()
             batches = "1 batch" if self.batches == 1 else f"{self.batches:,} batches"
             return f"{batches}, {self.rows:,} {'row' if self.rows == 1 else 'rows'}, {self.nacked:,} refused so far"
         return ""
+
+    def _format_notice(self, event: Noticed) -> str:
+        line = f"{event.origin}: {event.message}"
+        if self.json:
+            return line
+        if self.shown & {line, event.message}:
+            return ""
+        self.shown.add(line)
+        return line
 
 
 def _mask_event(event: Event, secrets: Mapping[str, str]) -> Event:
@@ -107,13 +119,13 @@ def _mask_event(event: Event, secrets: Mapping[str, str]) -> Event:
     return event
 
 
-def told(stopping: RunStopping) -> str:
+def describe_stop(stopping: RunStopping) -> str:
     """Why a run stops; where that is a signal, also what a second one does."""
-    return stopping.reason + ("; once more cancels what is in flight" if stopping.reason.startswith("signal ") else "")
+    return stopping.reason + ("; a second signal cancels open batches" if stopping.reason.startswith("signal ") else "")
 
 
-def _facts(event: Event) -> Mapping[str, JSON]:
-    facts: dict[str, JSON] = {"event": _name(event)}
+def _make_facts(event: Event) -> Mapping[str, JSON]:
+    facts: dict[str, JSON] = {"event": _name_event(event)}
     if isinstance(event, RunStarted):
         facts.update(pipeline=event.pipeline, run=event.run)
     elif isinstance(event, RunStopping | RunEnded):
@@ -130,6 +142,6 @@ def _facts(event: Event) -> Mapping[str, JSON]:
     return facts
 
 
-def _name(event: Event) -> str:
+def _name_event(event: Event) -> str:
     """`BatchSettled` is `batch_settled`."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(event).__name__).lower()

@@ -1,14 +1,16 @@
-"""Figures of runs as Prometheus reads them, from events alone; nobody waits for whoever reads them."""
+"""Figures of runs as Prometheus reads them, from events alone; readers delay no run."""
 
 from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from runners.clock import Clock
-from runners.events import (
+from runners.model.clock import Clock
+from runners.model.errors import Refusal
+from runners.model.events import (
     BatchCancelled,
     BatchPlanned,
     BatchRests,
@@ -18,32 +20,35 @@ from runners.events import (
     Listener,
     Noticed,
 )
-from runners.schedules.schedule_events import Began, Broken, Draining, Ended, LeftOut, Mended, ScheduleEvent
+from runners.model.schedule_events import Began, Broken, Draining, Ended, LeftOut, Mended, ScheduleEvent
 
 METRICS: Mapping[str, tuple[str, str]] = {
-    "wherry_batches_total": ("counter", "Batches that every destination has."),
-    "wherry_batches_in_flight": ("gauge", "Batches that are planned and not finished."),
-    "wherry_batches_retried_total": ("counter", "How often a batch was put aside to be tried again."),
-    "wherry_batches_cancelled_total": ("counter", "Batches that delivered nothing, whose rows are planned again."),
-    "wherry_batch_seconds_total": ("counter", "Where the batches' time went."),
+    "wherry_batches_total": ("counter", "Batches that were settled at every destination."),
+    "wherry_batches_in_flight": ("gauge", "Batches that are planned and not yet settled."),
+    "wherry_batches_retried_total": ("counter", "How often a batch failed and was scheduled for a retry."),
+    "wherry_batches_cancelled_total": ("counter", "Batches that were cancelled before they delivered anything."),
+    "wherry_batch_seconds_total": ("counter", "Seconds that batches spent in each phase."),
     "wherry_rows_read_total": ("counter", "Rows that were read."),
     "wherry_rows_delivered_total": ("counter", "Rows that a destination took."),
     "wherry_rows_filtered_total": ("counter", "Rows that were filtered on the way to a destination."),
-    "wherry_rows_refused_total": ("counter", "Rows that were refused, by the stage that did."),
+    "wherry_rows_refused_total": ("counter", "Rows that were refused, by stage."),
     "wherry_rows_discarded_total": ("counter", "Refused rows that were thrown away on purpose."),
-    "wherry_dlq_rows_total": ("counter", "Rows that went to the dead letter queue."),
-    "wherry_dlq_bytes_total": ("counter", "Bytes that the dead letter queue says it wrote."),
-    "wherry_dlq_seconds_total": ("counter", "Seconds for which the dead letter queue outlasted its neighbours."),
-    "wherry_unbalanced_batches_total": ("counter", "Batches whose counts do not add up, or could not be had."),
-    "wherry_notices_total": ("counter", "What a person should know of an origin and its stages."),
-    "wherry_runs_total": ("counter", "Runs that have ended, by how."),
+    "wherry_dlq_rows_total": ("counter", "Rows that went to the DLQ."),
+    "wherry_dlq_bytes_total": ("counter", "Bytes that were written to the DLQ."),
+    "wherry_dlq_seconds_total": (
+        "counter",
+        "Seconds by which the DLQ took longer than the destinations.",
+    ),
+    "wherry_unbalanced_batches_total": ("counter", "Batches whose row counts do not add up or are unknown."),
+    "wherry_notices_total": ("counter", "Notices about origins and stages."),
+    "wherry_runs_total": ("counter", "Runs that ended, by status."),
     "wherry_run_seconds_total": ("counter", "Seconds that runs took."),
     "wherry_run_under_way": ("gauge", "1 while a run is under way."),
-    "wherry_last_run_timestamp_seconds": ("gauge", "When the last run ended in this way."),
-    "wherry_runs_left_out_total": ("counter", "Runs that were due and did not take place."),
-    "wherry_definitions_broken": ("gauge", "Files of the directory that are broken."),
+    "wherry_last_run_timestamp_seconds": ("gauge", "When the last run with this status ended."),
+    "wherry_runs_left_out_total": ("counter", "Runs that were due and were skipped."),
+    "wherry_definitions_broken": ("gauge", "Definitions in the folder that cannot be used."),
 }
-"""Every metric with its type and what it says."""
+"""The type and the meaning of every metric."""
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -64,29 +69,29 @@ class Metrics:
 
         def listener(event: Event) -> None:
             with self._lock:
-                self._heard(pipeline, event)
+                self._note_event(pipeline, event)
 
         return listener
 
     def __call__(self, event: ScheduleEvent) -> None:
         """Listens to a scheduler."""
         with self._lock:
-            self._scheduled(event)
+            self._note_scheduled(event)
 
     def text(self) -> str:
         """All figures, as Prometheus reads them."""
         with self._lock:
             figures = {name: dict(self._figures.get(name, {})) for name in METRICS}
-        return "".join(line for name, values in figures.items() for line in _lines(name, values))
+        return "".join(line for name, values in figures.items() for line in _format_lines(name, values))
 
     def readiness(self) -> tuple[int, str]:
-        """As HTTP answers who asks whether runs begin."""
-        return (200, "ready\n") if self.ready else (503, "not ready: it is being started, or ends\n")
+        """The answer over HTTP to the question whether runs begin."""
+        return (200, "ready\n") if self.ready else (503, "not ready: the scheduler is starting or stopping\n")
 
-    def _heard(self, pipeline: str, event: Event) -> None:
+    def _note_event(self, pipeline: str, event: Event) -> None:
         if isinstance(event, BatchSettled):
             if not event.owed:
-                self._settled(pipeline, event)
+                self._note_settled(pipeline, event)
         elif isinstance(event, BatchPlanned | BatchResumed):
             self._add("wherry_batches_in_flight", 1, pipeline=pipeline)
         elif isinstance(event, BatchCancelled):
@@ -97,7 +102,7 @@ class Metrics:
         elif isinstance(event, Noticed):
             self._add("wherry_notices_total", 1, pipeline=pipeline)
 
-    def _settled(self, pipeline: str, event: BatchSettled) -> None:
+    def _note_settled(self, pipeline: str, event: BatchSettled) -> None:
         counts, lane = event.counts, event.batch.lane
         self._add("wherry_batches_in_flight", -1, pipeline=pipeline)
         self._add("wherry_batches_total", 1, pipeline=pipeline, lane=lane)
@@ -119,7 +124,7 @@ class Metrics:
         for phase, seconds in event.seconds.items():
             self._add("wherry_batch_seconds_total", seconds, pipeline=pipeline, phase=phase)
 
-    def _scheduled(self, event: ScheduleEvent) -> None:
+    def _note_scheduled(self, event: ScheduleEvent) -> None:
         if isinstance(event, Began):
             self._set("wherry_run_under_way", 1, pipeline=event.name)
         elif isinstance(event, Ended):
@@ -144,17 +149,76 @@ class Metrics:
         self._figures[name][tuple(labels.items())] = value
 
 
-def _lines(name: str, values: Mapping[Labels, float]) -> Iterator[str]:
+def _format_lines(name: str, values: Mapping[Labels, float]) -> Iterator[str]:
     kind, said = METRICS[name]
     yield f"# HELP {name} {said}\n# TYPE {name} {kind}\n"
     for labels, value in sorted(values.items()):
-        inside = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels)
-        yield f"{name}{{{inside}}} {_number(value)}\n" if inside else f"{name} {_number(value)}\n"
+        inside = ",".join(f'{label}="{_escape(text)}"' for label, text in labels)
+        yield f"{name}{{{inside}}} {_format_number(value)}\n" if inside else f"{name} {_format_number(value)}\n"
 
 
-def _escaped(text: Any) -> str:
+def _escape(text: Any) -> str:
     return str(text).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     return str(int(value)) if value == int(value) else repr(round(value, 6))
+
+
+Answer = tuple[int, str]
+"""A status of HTTP, and the text that goes with it."""
+SLOWEST = 10.0
+"""After so many seconds of silence a connection is closed."""
+
+
+class MetricsServer:
+    """Serves the pages while it is entered; each request makes a new page."""
+
+    def __init__(self, pages: Mapping[str, Callable[[], Answer]], *, host: str, port: int) -> None:
+        """Takes the port. Raises `Refusal` where it cannot be had."""
+        try:
+            self._server = _Server((host, port), _make_handler(pages))
+        except (OSError, OverflowError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            raise Refusal(
+                f"Metrics cannot be served at {host}:{port}: {why}.",
+                hint="Choose another port with --metrics-port, or end the program that uses this port.",
+            ) from error
+        self.port = int(self._server.server_address[1])
+        """The port that it has, where 0 asked for any."""
+
+    def __enter__(self) -> MetricsServer:
+        threading.Thread(target=self._server.serve_forever, name="wherry-metrics", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def handle_error(self, *_: object) -> None:
+        """Somebody who hangs up is no news."""
+
+
+def _make_handler(pages: Mapping[str, Callable[[], Answer]]) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = SLOWEST
+
+        def do_GET(self) -> None:
+            make = pages.get(self.path.partition("?")[0])
+            status, said = make() if make else (404, f"There are: {', '.join(pages)}\n")
+            body = said.encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Being asked is no news."""
+
+    return Handler

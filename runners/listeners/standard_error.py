@@ -14,8 +14,8 @@ from typing import TextIO
 
 import click
 
-from runners.listeners.scribe import Scribe
-from runners.printable import escape_controls, escape_line
+from runners.model.text import escape_controls, escape_line
+from runners.state.background_writer import BackgroundWriter
 
 ROOM, PATIENCE = 10_000, 5.0
 """So many log lines wait to be written at most, and so many seconds a command that ends waits for them."""
@@ -29,7 +29,7 @@ class Lines(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
-        self._scribe = Scribe(_written, room=ROOM)
+        self._scribe = BackgroundWriter(_write_lines, room=ROOM)
         self._lost = 0
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -39,10 +39,10 @@ class Lines(logging.Handler):
         """Wait a little for those that are still being written, and say how many were not."""
         if self._scribe.flush(PATIENCE) and self._scribe.dropped > self._lost:
             lost, self._lost = self._scribe.dropped - self._lost, self._scribe.dropped
-            _written([f"{lost:,} log lines were not written: standard error was read too slowly"])
+            _write_lines([f"{lost:,} log lines were not written: the reader of standard error is too slow"])
 
 
-def _written(lines: Sequence[str]) -> None:
+def _write_lines(lines: Sequence[str]) -> None:
     with contextlib.suppress(OSError):
         click.echo("\n".join(lines), err=True)
 
@@ -76,7 +76,7 @@ class JsonStream(io.TextIOBase):
         self.stream.flush()
 
     def close(self) -> None:
-        """It is somebody else's to close."""
+        """Another owner closes it."""
 
     def fileno(self) -> int:
         return self.stream.fileno()
@@ -104,8 +104,8 @@ def _split_objects(text: str) -> Sequence[str]:
     if not lines:
         return []
     at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-    said = {"at": at, "level": "warning", "message": "\n".join(lines)}
-    return [escape_controls(json.dumps(said, ensure_ascii=False))]
+    line = {"at": at, "level": "warning", "message": "\n".join(lines)}
+    return [escape_controls(json.dumps(line, ensure_ascii=False))]
 
 
 def _is_object(line: str) -> bool:

@@ -2,21 +2,61 @@
 
 from __future__ import annotations
 
+import html
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from origins.batch import JSON
-from runners.reports.report_flow import flow, spent, timeline
-from runners.reports.report_html import document, fragment, state, table, text
-from runners.reports.report_quality import quality
+from runners.model.run_report import Report
+from runners.model.text import escape_controls, format_batches, format_percent
+
+_WIDTH, _HEIGHT, _EDGE = 160, 28, 3
+
+
+def render_quality(report: Mapping[str, JSON], trends: Sequence[Mapping[str, JSON]] = ()) -> Iterator[str]:
+    """How the rules of the run's suites fared, with how they did before; nothing where there are none."""
+    asked = report.get("quality") or ()
+    if not asked:
+        return
+    before = {(each["stage"], each["rule"]): each["runs"] for each in trends}
+    rows = [
+        [
+            each["stage"],
+            each["rule"],
+            format_percent(each),
+            each["failed"],
+            each["batches"],
+            render_plot(each["rule"], before.get((each["stage"], each["rule"]), ())),
+        ]
+        for each in asked
+    ]
+    head = ["stage", "rule", "passed", "batches that failed it", "batches", "run by run"]
+    yield f"<h2>Quality</h2>{render_table(head, rows, called='Quality by rule')}"
+
+
+def render_plot(rule: str, runs: Sequence[Mapping[str, JSON]]) -> Markup:
+    """The shares that passed from run to run, as a line from 0 to 100%; nothing where there are not two."""
+    shares = [each["share"] for each in runs if each["share"] is not None]
+    if len(shares) < 2:
+        return Markup("")
+    step = (_WIDTH - 2 * _EDGE) / (len(shares) - 1)
+    heights = [_EDGE + (1 - share) * (_HEIGHT - 2 * _EDGE) for share in shares]
+    points = " ".join(f"{_EDGE + at * step:.1f},{height:.1f}" for at, height in enumerate(heights))
+    message = f"{rule}: {', '.join(format_percent({'share': share}) for share in shares)}"
+    return Markup(
+        f'<svg role="img" aria-label="{escape_text(message)}" width="{_WIDTH}" height="{_HEIGHT}" '
+        f'viewBox="0 0 {_WIDTH} {_HEIGHT}"><title>{escape_text(message)}</title>'
+        f'<polyline points="{points}" fill="none" stroke="currentColor" stroke-width="2"/></svg>'
+    )
+
 
 MOST_SAMPLES = 20
 """The refused rows that a report shows."""
-_UNDER_WAY = "It has not ended: nothing is known of its rows yet."
-_UNKNOWN = "Its process ended without a word, so it reported nothing of its rows."
+_UNDER_WAY = "The run has not ended: its row counts are not known yet."
+_UNKNOWN = "The run's process was killed, so its row counts are not known."
 
 
-def page(
+def render_page(
     run: Mapping[str, JSON],
     definition: JSON = None,
     samples: Sequence[Mapping[str, JSON]] = (),
@@ -24,44 +64,54 @@ def page(
 ) -> str:
     """The page of a run as the run history has it, with the definition that it ran where that is still known, some of
     its refused rows, masked already, and how its rules fared from run to run."""
-    return document(f"{run['pipeline']} {run['run'][:8]}", "".join(_sections(run, definition, samples, trends)))
+    return make_document(
+        f"{run['pipeline']} {run['run'][:8]}", "".join(_render_sections(run, definition, samples, trends))
+    )
 
 
-def cell(run: Mapping[str, JSON], definition: JSON = None, samples: Sequence[Mapping[str, JSON]] = ()) -> str:
+def render_cell(run: Mapping[str, JSON], definition: JSON = None, samples: Sequence[Mapping[str, JSON]] = ()) -> str:
     """The same as a notebook shows it."""
-    return fragment("".join(_sections(run, definition, samples, ())))
+    return make_fragment("".join(_render_sections(run, definition, samples, ())))
 
 
-def _sections(
+def render_report_cell(
+    report: Report, *, definition_hash: str = "", definition: JSON = None, samples: Sequence[Mapping[str, JSON]] = ()
+) -> str:
+    """What a notebook shows of a run that has just ended."""
+    facts = {**report.json(), "timeline": report.timeline}
+    return render_cell({**facts, "report": facts, "definition": definition_hash}, definition, samples)
+
+
+def _render_sections(
     run: Mapping[str, JSON],
     definition: JSON,
     samples: Sequence[Mapping[str, JSON]],
     trends: Sequence[Mapping[str, JSON]],
 ) -> Iterator[str]:
     report: Mapping[str, JSON] = run["report"] or {}
-    yield f"<h1>{text(run['pipeline'])}: {state(run['status'])}</h1>"
-    yield f'<p class="dim">{text(_when(run))}</p>'
-    yield from _error(report)
+    yield f"<h1>{escape_text(run['pipeline'])}: {render_state(run['status'])}</h1>"
+    yield f'<p class="dim">{escape_text(_describe_times(run))}</p>'
+    yield from _render_error(report)
     if not report:
         yield f"<p>{_UNKNOWN if run['status'] == 'killed' else _UNDER_WAY}</p>"
     elif report["batches"] or report["read"]:
-        yield from flow(report)
+        yield from render_flow(report)
         yield from _balance(report)
-        yield from _destinations(report)
-        yield from spent(report)
-        yield from timeline(report.get("timeline") or {}, len(report["lanes"]))
+        yield from _render_destinations(report)
+        yield from render_time_spent(report)
+        yield from render_timeline(report.get("timeline") or {}, len(report["lanes"]))
     else:
-        yield "<p>No batch was carried.</p>"
+        yield "<p>No batch was processed.</p>"
         yield from _balance(report) if report["balanced"] is not True else ()
-    yield from quality(report, trends)
-    yield from _samples(samples)
-    yield from _stages(report)
-    yield from _lanes(report)
-    yield from _notices(report)
-    yield from _definition(run, definition)
+    yield from render_quality(report, trends)
+    yield from _render_samples(samples)
+    yield from _render_stages(report)
+    yield from _render_lanes(report)
+    yield from _render_notices(report)
+    yield from _render_definition(run, definition)
 
 
-def _when(run: Mapping[str, JSON]) -> str:
+def _describe_times(run: Mapping[str, JSON]) -> str:
     took = "" if run["seconds"] is None else f", {run['seconds']:,.1f} s"
     why = f", {run['reason']}" if run["reason"] else ""
     began = f", began {str(run['started_at'])[:19].replace('T', ' ')} UTC" if run.get("started_at") else ""
@@ -69,35 +119,39 @@ def _when(run: Mapping[str, JSON]) -> str:
     return f"Run {run['run']}{began}{took}{why}{host}"
 
 
-def _error(report: Mapping[str, JSON]) -> Iterator[str]:
+def _render_error(report: Mapping[str, JSON]) -> Iterator[str]:
     error, kept = report.get("error"), report.get("snapshot")
     if error:
         where = ", ".join(f"{name} {error[name]}" for name in ("stage", "lane") if error.get(name))
-        yield f'<h2 class="failed">Why it failed</h2><p class="dim">{text(error["code"])} {text(where)}</p>'
-        yield f'<pre class="failed">{text(error["message"])}</pre>'
-        yield f"<pre>{text(error['hint'])}</pre>" if error.get("hint") else ""
+        yield (
+            f'<h2 class="failed">Why it failed</h2><p class="dim">{escape_text(error["code"])} {escape_text(where)}</p>'
+        )
+        yield f'<pre class="failed">{escape_text(error["message"])}</pre>'
+        yield f"<pre>{escape_text(error['hint'])}</pre>" if error.get("hint") else ""
     if kept and kept["rows"]:
         rows = "\n".join(json.dumps(row, ensure_ascii=False) for row in kept["rows"])
-        said = f"Rows of batch {kept['number']} of lane {kept['lane']}"
-        yield f"<details><summary>{text(said)}</summary><pre>{text(rows)}</pre></details>"
+        message = f"Rows of batch {kept['number']} of lane {kept['lane']}"
+        yield f"<details><summary>{escape_text(message)}</summary><pre>{escape_text(rows)}</pre></details>"
 
 
 def _balance(report: Mapping[str, JSON]) -> Iterator[str]:
     balanced = report["balanced"]
-    said = {True: "All counts balance.", False: "The counts do not balance."}
+    sentences = {True: "All counts balance.", False: "The counts do not balance."}
     bad = "" if balanced is True else ' class="failed"'
-    yield f"<p{bad}>{said.get(balanced, 'Some rows could not be counted.')}</p>"
+    yield f"<p{bad}>{sentences.get(balanced, 'Some rows could not be counted.')}</p>"
 
 
-def _destinations(report: Mapping[str, JSON]) -> Iterator[str]:
+def _render_destinations(report: Mapping[str, JSON]) -> Iterator[str]:
     rows = [
         [name, to.get("read", report["read"]), to["filtered"], to["nacked"], to["delivered"], to["owed"]]
         for name, to in report["destinations"].items()
     ]
-    yield table(["to", "read", "filtered", "refused", "delivered", "batches owed"], rows, called="Rows by destination")
+    yield render_table(
+        ["to", "read", "filtered", "refused", "delivered", "batches owed"], rows, called="Rows by destination"
+    )
 
 
-def _samples(samples: Sequence[Mapping[str, JSON]]) -> Iterator[str]:
+def _render_samples(samples: Sequence[Mapping[str, JSON]]) -> Iterator[str]:
     if samples:
         rows = [
             [
@@ -109,36 +163,268 @@ def _samples(samples: Sequence[Mapping[str, JSON]]) -> Iterator[str]:
             for each in samples[:MOST_SAMPLES]
         ]
         more = f'<p class="dim">and {len(samples) - MOST_SAMPLES:,} more</p>' if len(samples) > MOST_SAMPLES else ""
-        yield f"<h2>Refused rows</h2>{table(['by', 'why', 'row', 'where'], rows, called='Refused rows')}{more}"
+        yield f"<h2>Refused rows</h2>{render_table(['by', 'why', 'row', 'where'], rows, called='Refused rows')}{more}"
 
 
-def _stages(report: Mapping[str, JSON]) -> Iterator[str]:
+def _render_stages(report: Mapping[str, JSON]) -> Iterator[str]:
     stages = [
         [each["stage"], each["in"], each["filtered"], each["nacked"], each["out"]] for each in report.get("stages", ())
     ]
     if stages:
-        yield f"<h2>Stages</h2>{table(['stage', 'in', 'filtered', 'refused', 'out'], stages)}"
+        yield f"<h2>Stages</h2>{render_table(['stage', 'in', 'filtered', 'refused', 'out'], stages)}"
 
 
-def _lanes(report: Mapping[str, JSON]) -> Iterator[str]:
+def _render_lanes(report: Mapping[str, JSON]) -> Iterator[str]:
     lanes = [
         [name, lane["batches"], json.dumps(lane["offset"], ensure_ascii=False)[:200]]
         for name, lane in report.get("lanes", {}).items()
     ]
     if lanes:
-        yield f"<h2>Lanes</h2>{table(['lane', 'batches', 'offset'], lanes)}"
+        yield f"<h2>Lanes</h2>{render_table(['lane', 'batches', 'offset'], lanes)}"
 
 
-def _notices(report: Mapping[str, JSON]) -> Iterator[str]:
+def _render_notices(report: Mapping[str, JSON]) -> Iterator[str]:
     notices = [[each] for each in report.get("notices", ())]
     if notices:
-        yield f"<h2>Noticed</h2>{table(['what a person should know'], notices)}"
+        yield f"<h2>Notices</h2>{render_table(['notice'], notices)}"
 
 
-def _definition(run: Mapping[str, JSON], definition: JSON) -> Iterator[str]:
+def _render_definition(run: Mapping[str, JSON], definition: JSON) -> Iterator[str]:
     if definition is not None:
-        said = text(json.dumps(definition, ensure_ascii=False, indent=2))
-        summary = f"<summary>all of it ({text(run['definition'])})</summary>"
+        said = escape_text(json.dumps(definition, ensure_ascii=False, indent=2))
+        summary = f"<summary>all of it ({escape_text(run['definition'])})</summary>"
         yield f"<h2>Definition</h2><details>{summary}<pre>{said}</pre></details>"
     elif run.get("definition"):
-        yield f'<p class="dim">Definition {text(run["definition"])}; the pipeline runs another one by now.</p>'
+        yield f'<p class="dim">Definition {escape_text(run["definition"])}; the pipeline has a newer definition.</p>'
+
+
+SHOWN = 12
+"""The stages and destinations that are drawn at most; tables have more."""
+
+
+def render_flow(report: Mapping[str, JSON]) -> Iterator[str]:
+    """Read → filtered, refused by cause, taken → each destination."""
+    destinations, stages = report["destinations"], report["stages"]
+    several = destinations if len(destinations) > 1 else {}
+    own = {name: sum(each["filtered"] for each in stages if _is_of(each, several, name)) for name in destinations}
+    first = next(iter(destinations), "")
+    filtered = {each["stage"]: each["filtered"] for each in stages if not any(_is_of(each, several, n) for n in own)}
+    refused = {each["stage"]: each["nacked"] for each in stages}
+    parted = sum(each.get("read", report["read"]) for each in destinations.values()) == report["read"]
+    lost = report["filtered"] - (sum(own.values()) if parted else own[first] if first else 0)
+    taken = report["read"] + report["changed"] - report["nacked"] - lost
+    middle = [
+        *_render_causes("", "filtered", filtered, lost),
+        *_render_causes("bad", "refused", refused, report["nacked"]),
+        *(
+            [_render_box("", report["changed"], "more or fewer rows, by stages that change them")]
+            if report["changed"]
+            else []
+        ),
+        _render_box("good", taken, "taken"),
+    ]
+    ends = [_render_destination(name, each, own[name]) for name, each in list(destinations.items())[:SHOWN]]
+    yield "<h2>Where the rows went</h2>"
+    yield '<div class="flow" role="group" aria-label="Where the rows went">'
+    yield f"<div>{_render_box('', report['read'], 'read')}</div>{_ARROW}<div>{''.join(middle)}</div>{_ARROW}"
+    yield f"<div>{''.join(ends)}</div></div>"
+
+
+def _render_causes(kind: str, said: str, stages: Mapping[str, int], whole: int) -> Iterator[str]:
+    """A box for each stage, and one for what no stage says of itself."""
+    named = {name: rows for name, rows in stages.items() if rows}
+    for name, rows in list(named.items())[:SHOWN]:
+        yield _render_box(kind, rows, f"{said} by {name}")
+    rest = whole - sum(list(named.values())[:SHOWN])
+    if rest > 0:
+        yield _render_box(kind, rest, f"{said} otherwise" if named else said)
+
+
+def _is_of(stage: Mapping[str, JSON], several: Mapping[str, JSON], destination: str) -> bool:
+    """Whether the stage is a destination's own; where there is but one, its stages are everybody's."""
+    return bool(several) and stage["stage"].startswith(f"{destination}/")
+
+
+_ARROW = '<div class="to" aria-hidden="true"><span>→</span></div>'
+
+
+def _render_box(kind: str, rows: int, said: str) -> str:
+    return f'<div class="box {kind}"><b>{rows:,}</b>{escape_text(said)}</div>'
+
+
+def _render_destination(name: str, counts: Mapping[str, JSON], filtered: int) -> str:
+    lost = f"; {filtered:,} filtered on the way" if filtered else ""
+    owed = f"; {format_batches(counts['owed'])} still owed" if counts["owed"] else ""
+    return _render_box("bad" if counts["owed"] else "good", counts["delivered"], f"delivered to {name}{lost}{owed}")
+
+
+def render_time_spent(report: Mapping[str, JSON]) -> Iterator[str]:
+    """The batches' time in parts of the whole, in colours and in words."""
+    parts = {name: seconds for name, seconds in report.get("spent", {}).items() if seconds and name in PHASES}
+    if sum(parts.values()):
+        said = ", ".join(f"{PHASES[name][0]} {seconds:,.1f} s" for name, seconds in parts.items())
+        yield "<h2>Time in batches</h2>"
+        yield f'<div class="bar" role="img" aria-label="{escape_text(said)}">{_render_phases(parts)}</div>'
+        keys = [
+            f'<span class="key"><i style="background:{PHASES[name][1]}"></i>{PHASES[name][0]} {seconds:,.1f} s</span>'
+            for name, seconds in parts.items()
+        ]
+        yield f"<p>{' '.join(keys)}</p>"
+
+
+def render_timeline(lanes: Mapping[str, Sequence[Mapping[str, JSON]]], lanes_in_all: int) -> Iterator[str]:
+    """A line for each lane, from the beginning of the run to its end: when batches were carried, and on what."""
+    whole = max((part["end"] for parts in lanes.values() for part in parts), default=0)
+    if not whole:
+        return
+    yield "<h2>Work of each lane over time</h2>"
+    for name, parts in lanes.items():
+        batches = sum(part["batches"] for part in parts)
+        busy = sum(sum(part["spent"].values()) for part in parts)
+        label = f"lane {name}: {format_batches(batches)}, {busy:,.1f} s of work"
+        drawn = "".join(_render_part(part, whole) for part in parts)
+        yield f'<div class="lane"><span title="{escape_text(label)}">{escape_text(name)}</span>'
+        yield f'<div class="track" role="img" aria-label="{escape_text(label)}">{drawn}</div></div>'
+    yield f'<div class="lane"><span></span><div class="ends"><span>0 s</span><span>{whole:,.1f} s</span></div></div>'
+    if lanes_in_all > len(lanes):
+        yield f'<p class="dim">and {lanes_in_all - len(lanes):,} more lanes</p>'
+
+
+def _render_part(part: Mapping[str, JSON], whole: float) -> str:
+    left, width = 100 * part["start"] / whole, 100 * (part["end"] - part["start"]) / whole
+    return f'<span style="left:{left:.2f}%;width:{width:.2f}%">{_render_phases(part["spent"])}</span>'
+
+
+def _render_phases(parts: Mapping[str, float]) -> str:
+    whole = sum(parts.values())
+    return "".join(
+        f'<span style="width:{100 * seconds / whole:.2f}%;background:{PHASES[name][1]}"></span>'
+        for name, seconds in parts.items()
+        if name in PHASES and seconds
+    )
+
+
+PHASES = {
+    "plan": ("planning", "#7a6ff0"),
+    "read": ("reading", "#2f86d1"),
+    "write": ("writing", "#1f9d6b"),
+    "dlq": ("refused rows", "#d1652f"),
+    "ledger": ("ledger", "#9a8a2f"),
+    "rest": ("resting", "#8a8f98"),
+}
+"""What time is spent on: in words, and its colour."""
+
+STYLE = """
+.wherry{color-scheme:light dark;--ink:#1c1e21;--paper:#fff;--dim:#5c6470;--line:#d5d9df;--box:#f4f6f8;--good:#1f7a4d;
+--bad:#b3261e;--none:#6b7280;font:16px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);
+max-width:64rem;margin:0 auto;padding:1rem;box-sizing:border-box}
+@media(prefers-color-scheme:dark){.wherry{--ink:#e6e8eb;--paper:#15171a;--dim:#9aa3af;--line:#343a42;--box:#1e2227;
+--good:#5ccf95;--bad:#ff8a80;--none:#a3aab5}html:has(>body>main.wherry){background:#15171a}}
+body:has(>main.wherry){margin:0}
+.wherry h1{font-size:1.5rem;line-height:1.25;margin:.2rem 0;overflow-wrap:anywhere}
+.wherry h2{font-size:1.1rem;margin:2rem 0 .6rem}
+.wherry p{margin:.5rem 0;overflow-wrap:anywhere}
+.wherry .succeeded{color:var(--good)}.wherry .failed,.wherry .killed{color:var(--bad)}.wherry .dim{color:var(--dim)}
+.wherry a{color:inherit}
+.wherry .wide{overflow-x:auto}
+.wherry table{border-collapse:collapse;width:100%;font-size:.95rem}
+.wherry th,.wherry td{text-align:left;padding:.3rem .8rem .3rem 0;border-bottom:1px solid var(--line);
+vertical-align:top;background:none;color:inherit}
+.wherry th{color:var(--dim);font-weight:600;white-space:nowrap}
+.wherry td{max-width:32rem;overflow-wrap:break-word}
+.wherry td.n,.wherry th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
+.wherry pre{overflow-x:auto;white-space:pre-wrap;overflow-wrap:anywhere;border-left:3px solid var(--line);
+padding:.1rem 0 .1rem .8rem;margin:.5rem 0;background:none;color:inherit;font:14px/1.45 ui-monospace,monospace}
+.wherry pre.failed{border-color:var(--bad)}
+.wherry summary{cursor:pointer;padding:.4rem 0}
+.wherry .flow{display:flex;align-items:stretch;gap:.5rem}
+.wherry .flow>div{flex:1;display:flex;flex-direction:column;justify-content:center;gap:.5rem;min-width:0}
+.wherry .flow>.to{flex:none;color:var(--dim);font-size:1.3rem}
+.wherry .box{background:var(--box);border:1px solid var(--line);border-left:4px solid var(--none);border-radius:6px;
+padding:.5rem .7rem;overflow-wrap:anywhere}
+.wherry .box b{display:block;font-size:1.15rem;font-variant-numeric:tabular-nums}
+.wherry .box.good{border-left-color:var(--good)}.wherry .box.bad{border-left-color:var(--bad)}
+.wherry .bar{display:flex;height:1.2rem;border-radius:3px;overflow:hidden;background:var(--line)}
+.wherry .key{display:inline-block;margin-right:1rem;white-space:nowrap}
+.wherry .key i{display:inline-block;width:.8rem;height:.8rem;border-radius:2px;margin-right:.35rem}
+.wherry .lane{display:grid;grid-template-columns:minmax(4rem,9rem) 1fr;gap:.6rem;align-items:center;margin:.25rem 0}
+.wherry .lane>span{overflow:hidden;text-overflow:ellipsis;white-space:nowrap;font-size:.9rem}
+.wherry .track{position:relative;height:1.1rem;background:var(--box);border-radius:3px;overflow:hidden}
+.wherry .track>span{position:absolute;top:0;bottom:0;display:flex;min-width:2px}
+.wherry .ends{display:flex;justify-content:space-between;color:var(--dim);font-size:.85rem}
+.wherry :focus-visible{outline:2px solid currentColor;outline-offset:2px}
+@media(max-width:40rem){.wherry .flow{flex-direction:column}.wherry .flow>.to{text-align:center;line-height:1}
+.wherry .flow>.to span{display:inline-block;transform:rotate(90deg)}.wherry{padding:.8rem}
+.wherry .lane{grid-template-columns:5rem 1fr}}
+"""
+
+MOST_ROWS = 200
+"""The rows that a table shows at most."""
+STATES = ("succeeded", "failed", "stopped", "killed", "running")
+
+
+def make_document(title: str, content: str) -> str:
+    """A whole page. Its own policy forbids all but its style."""
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape_text(title)}</title><style>{STYLE}</style></head><body><main "
+        f'class="wherry">{content}</main></body>'
+        "</html>\n"
+    )
+
+
+def make_fragment(content: str) -> str:
+    """The same inside of another page, such as a notebook."""
+    return f'<style>{STYLE}</style><div class="wherry">{content}</div>'
+
+
+def escape_text(value: JSON) -> str:
+    """The value as text, with special characters escaped."""
+    return html.escape(escape_controls(str(value)))
+
+
+def render_state(status: str) -> str:
+    """How a run went, in its colour."""
+    kind = f' class="{status}"' if status in STATES else ""
+    return f"<span{kind}>{escape_text(status)}</span>"
+
+
+def render_table(head: Sequence[str], rows: Sequence[Sequence[JSON]], *, called: str = "") -> str:
+    """A table; columns of numbers stand right, and of many rows the first are shown. It can be scrolled by keyboard."""
+    numbers = [bool(rows) and all(_is_number(row[at]) for row in rows) for at in range(len(head))]
+    kind = [' class="n"' if number else "" for number in numbers]
+    heads = "".join(f'<th scope="col"{kind[at]}>{escape_text(name)}</th>' for at, name in enumerate(head))
+    lines = [
+        "<tr>" + "".join(f"<td{kind[at]}>{_render_cell(value)}</td>" for at, value in enumerate(row)) + "</tr>"
+        for row in rows[:MOST_ROWS]
+    ]
+    more = f'<p class="dim">and {len(rows) - MOST_ROWS:,} more</p>' if len(rows) > MOST_ROWS else ""
+    body = f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+    return (
+        f'<div class="wide" tabindex="0" role="region" aria-label="{escape_text(called or head[0])}">{body}</div>{more}'
+    )
+
+
+class Markup(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+def link(place: str, said: str) -> Markup:
+    """A link to a page in the same folder."""
+    return Markup(f'<a href="{escape_text(place)}">{escape_text(said)}</a>')
+
+
+def _is_number(value: JSON) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _render_cell(value: JSON) -> str:
+    if isinstance(value, Markup):
+        return value
+    if value is None:
+        return ""
+    return f"{value:,}" if _is_number(value) else escape_text(value)

@@ -1,23 +1,24 @@
-"""What a scheduler would do with a directory, said without starting anything."""
+"""The definitions of a directory taken together, and what a scheduler would do with them, without starting anything."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
 from origins.batch import JSON
-from runners.definitions.problems import nearest
-from runners.errors import Refusal
-from runners.schedules.definitions_folder import DefinitionsFolder
-from runners.schedules.marks import FolderMarks, Mark, Marks, MemoryMarks
-from runners.schedules.roster import Roster
-from runners.schedules.schedule_words import due_times, when
+from runners.definitions.definition import Definition, DefinitionsFolder, Found
+from runners.definitions.problems import suggest_nearest
+from runners.model.errors import Refusal
+from runners.model.spec import ScheduleOptions
+from runners.model.timetable import describe_times, list_due_times
+from runners.schedules.run_marks import FolderMarks, MemoryMarks, RunMark, RunMarks
 
 
-def marks_of(directory: Path) -> Marks:
+def open_marks(directory: Path) -> RunMarks:
     """The marks that schedulers of this directory share. Raises `Refusal` where they cannot be written."""
-    return FolderMarks(_marks(directory))
+    return FolderMarks(_marks_folder(directory))
 
 
 def plan(folder: DefinitionsFolder, now: datetime) -> dict[str, JSON]:
@@ -27,19 +28,19 @@ def plan(folder: DefinitionsFolder, now: datetime) -> dict[str, JSON]:
 
     Raises `Refusal` where there is no directory.
     """
-    roster = Roster.of(folder.open())
-    marks = marks_of(folder.path) if _marks(folder.path).exists() else MemoryMarks()
+    roster = ScheduleCatalog.of(folder.open())
+    marks = open_marks(folder.path) if _marks_folder(folder.path).exists() else MemoryMarks()
     scheduled: list[Mapping[str, JSON]] = []
     for name, definition in sorted(roster.scheduled.items()):
         options = definition.pipeline.schedule
         assert options is not None
-        paused = (marks.of(name) or Mark(served=now)).paused
-        due = [] if paused is not None else due_times(options, now, 3)
+        paused = (marks.get(name) or RunMark(served=now)).paused
+        due = [] if paused is not None else list_due_times(options, now, 3)
         scheduled.append(
             {
                 "pipeline": name,
                 "file": definition.path.name if definition.path else None,
-                "when": when(options),
+                "when": describe_times(options),
                 "next": [moment.isoformat() for moment in due],
                 "paused": paused,
             }
@@ -53,14 +54,70 @@ def pause(folder: DefinitionsFolder, name: str, why: str | None, now: datetime) 
 
     Raises `Refusal` for a name that is not scheduled there.
     """
-    roster = Roster.of(folder.open())
+    roster = ScheduleCatalog.of(folder.open())
     if name not in roster.scheduled:
         raise Refusal(
-            f"No pipeline '{name}' is scheduled in {folder.path}; {nearest(name, roster.scheduled)}",
-            hint=f"What there is:  wherry schedule {folder.path} --plan",
+            f"No pipeline '{name}' is scheduled in {folder.path}; {suggest_nearest(name, roster.scheduled)}",
+            hint=f"See the schedule:  wherry schedule {folder.path} --plan",
         )
-    marks_of(folder.path).pause(name, why, now)
+    open_marks(folder.path).pause(name, why, now)
 
 
-def _marks(directory: Path) -> Path:
+def _marks_folder(directory: Path) -> Path:
     return directory / ".wherry" / "schedule"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleCatalog:
+    """What can be scheduled, and what cannot."""
+
+    scheduled: Mapping[str, Definition] = field(default_factory=dict)
+    """By the names of the pipelines."""
+    by_hand: Mapping[str, str] = field(default_factory=dict)
+    """The files of definitions without a schedule, by the names of the pipelines."""
+    broken: Mapping[str, str] = field(default_factory=dict)
+    """What is wrong, by file."""
+
+    @staticmethod
+    def of(found: Found) -> ScheduleCatalog:
+        """Of these files: two pipelines of one name, and an `after` that leads nowhere or in a circle, are broken."""
+        broken = {file: each for file, each in found.items() if isinstance(each, str)}
+        whole = {file: each for file, each in sorted(found.items()) if not isinstance(each, str)}
+        first: dict[str, str] = {}
+        for file, each in whole.items():
+            name = each.pipeline.name
+            if name in first:
+                broken[file] = f"{name} is the name of the pipeline in {first[name]} already"
+            first.setdefault(name, file)
+        schedules = {name: whole[file].pipeline.schedule for name, file in first.items()}
+        for name, file in first.items():
+            wrong = _explain_wait(name, schedules)
+            if wrong:
+                broken[file] = f"schedule.after: {wrong}"
+        good = {name: whole[file] for name, file in first.items() if file not in broken}
+        return ScheduleCatalog(
+            scheduled={name: each for name, each in good.items() if each.pipeline.schedule is not None},
+            by_hand={name: first[name] for name, each in good.items() if each.pipeline.schedule is None},
+            broken=broken,
+        )
+
+
+def _explain_wait(name: str, schedules: Mapping[str, ScheduleOptions | None]) -> str:
+    """Why the pipeline would wait for ever; nothing if it does not."""
+    way = [name]
+    while (schedule := schedules[way[-1]]) is not None and (other := schedule.after) is not None:
+        if other in way:
+            return f"it waits for itself: {' → '.join([*way, other])}" if other == name else ""
+        if schedules.get(other) is None:
+            return _explain_missing(other, name, schedules) if len(way) == 1 else ""
+        way.append(other)
+    return ""
+
+
+def _explain_missing(other: str, name: str, schedules: Mapping[str, ScheduleOptions | None]) -> str:
+    if other in schedules:
+        return f"{other} has no schedule, so it never runs here"
+    known = [each for each in schedules if each != name]
+    return (
+        f"there is no pipeline '{other}' here; {suggest_nearest(other, known)}" if known else f"'{other}' is not here"
+    )

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import logging
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -13,9 +16,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from runners.clock import Clock
-from runners.printable import escape_line
-from runners.schedules.schedule_events import (
+from origins.batch import JSON
+from runners.model.clock import Clock
+from runners.model.schedule_events import (
     Began,
     Broken,
     Draining,
@@ -26,10 +29,11 @@ from runners.schedules.schedule_events import (
     ScheduleEvent,
     Unscheduled,
 )
+from runners.model.text import escape_line
 
 
 @dataclass
-class Row:
+class ScreenRow:
     """What is shown of a pipeline."""
 
     scheduled: bool = True
@@ -45,20 +49,20 @@ class Row:
 
 
 @dataclass
-class Board:
+class ScheduleBoard:
     """What is known of all pipelines, from events alone."""
 
     clock: Clock
-    rows: dict[str, Row] = field(default_factory=dict)
+    rows: dict[str, ScreenRow] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
     draining: str = ""
 
     def __call__(self, event: ScheduleEvent) -> None:
         if isinstance(event, Scheduled):
-            row = self.rows.setdefault(event.name, Row())
+            row = self.rows.setdefault(event.name, ScreenRow())
             row.scheduled, row.why = True, ""
         elif isinstance(event, Unscheduled):
-            row = self.rows.setdefault(event.name, Row())
+            row = self.rows.setdefault(event.name, ScreenRow())
             row.scheduled, row.why = False, event.why
         elif isinstance(event, Broken):
             self.broken[event.file] = event.message
@@ -74,45 +78,45 @@ class Board:
             self.draining = event.reason
 
 
-def lines_of(event: ScheduleEvent) -> list[str]:
+def format_event(event: ScheduleEvent) -> list[str]:
     """An event as lines of a log."""
     if isinstance(event, Scheduled):
         return [f"{event.name} is scheduled ({event.file})"]
     if isinstance(event, Unscheduled):
-        return [f"{event.name} is not scheduled any more: {event.why}"]
+        return [f"{event.name} is no longer scheduled: {event.why}"]
     if isinstance(event, Broken):
         return [f"{event.file} is left out:", *event.message.splitlines()]
     if isinstance(event, Mended):
-        return [f"{event.file} is not broken any more"]
+        return [f"{event.file} is valid again"]
     if isinstance(event, Began):
-        return [f"{event.name} began (due {_clock_time(event.due)})"]
+        return [f"{event.name} began (due {_format_clock_time(event.due)})"]
     if isinstance(event, Ended):
         said, *more = event.message.splitlines() or [""]
         how = "did not begin" if event.status == "owned" else f"{event.status} after {event.seconds:,.1f} s"
         return [f"{event.name} {how}: {said}", *(f"  {line}" for line in more)]
     if isinstance(event, LeftOut):
-        first, count = _clock_time(event.due[0]), len(event.due)
+        first, count = _format_clock_time(event.due[0]), len(event.due)
         runs = f"the run of {first} is" if count == 1 else f"{count:,} runs since {first} are"
         return [f"{event.name}: {runs} left out, for {event.why}"]
-    return [f"{event.reason}: nothing begins any more, what runs finishes its batches in flight"]
+    return [f"{event.reason}: no run begins any more; open batches are finished"]
 
 
-class Screen:
+class ScheduleScreen:
     """A listener that draws what runs, what comes next and what failed; on anything but a terminal it writes lines."""
 
     def __init__(self, next_of: Callable[[str], datetime | None], *, clock: Clock, console: Console) -> None:
-        self.board = Board(clock)
+        self.board = ScheduleBoard(clock)
         self._next_of = next_of
         self._clock = clock
         self._console = console
-        self._live = Live(get_renderable=self.drawn, console=console, refresh_per_second=2, transient=True)
+        self._live = Live(get_renderable=self.draw_all, console=console, refresh_per_second=2, transient=True)
 
     def __call__(self, event: ScheduleEvent) -> None:
         self.board(event)
-        if self._console.is_terminal and not _lasting(event):
+        if self._console.is_terminal and not _is_lasting(event):
             return
         stamp = self._clock.now().strftime("%Y-%m-%d %H:%M:%S")
-        lines = [escape_line(f"{stamp}  {line}") for line in lines_of(event)]
+        lines = [escape_line(f"{stamp}  {line}") for line in format_event(event)]
         if self._console.is_terminal:
             self._console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
             return
@@ -120,18 +124,18 @@ class Screen:
             self._console.file.write("".join(f"{line}\n" for line in lines))
             self._console.file.flush()
 
-    def drawn(self) -> RenderableType:
+    def draw_all(self) -> RenderableType:
         """What runs, then what comes in the order in which it comes, then what does not."""
         board, now = self.board, self._clock.now()
         table = Table("pipeline", "now", "next (UTC)", "last run", expand=False, box=None, padding=(0, 2, 0, 0))
-        for name, row in sorted(dict(board.rows).items(), key=lambda each: self._place(*each)):
-            table.add_row(Text(name), *self._cells(name, row, now))
-        known = [f"{file} is broken: {_beside(file, said)}" for file, said in list(board.broken.items())]
-        broken = [Text(_first(each), "red") for each in known]
-        drain = [Text(f"{board.draining}: waiting for what runs", "yellow")] if board.draining else []
+        for name, row in sorted(dict(board.rows).items(), key=lambda each: self._sort_key(*each)):
+            table.add_row(Text(name), *self._format_cells(name, row, now))
+        known = [f"{file} is broken: {said.removeprefix(f'{file}: ')}" for file, said in list(board.broken.items())]
+        broken = [Text(_first_line(each), "red") for each in known]
+        drain = [Text(f"{board.draining}: waiting for open runs", "yellow")] if board.draining else []
         return Group(table, *broken, *drain)
 
-    def __enter__(self) -> Screen:
+    def __enter__(self) -> ScheduleScreen:
         if self._console.is_terminal:
             self._live.start()
         return self
@@ -141,46 +145,58 @@ class Screen:
     ) -> None:
         self._live.stop()
 
-    def _place(self, name: str, row: Row) -> tuple[int, str, str]:
+    def _sort_key(self, name: str, row: ScreenRow) -> tuple[int, str, str]:
         due = self._next_of(name)
         return (0 if row.since else 1 if row.scheduled else 2, due.isoformat() if due else "~", name)
 
-    def _cells(self, name: str, row: Row, now: datetime) -> list[Text]:
+    def _format_cells(self, name: str, row: ScreenRow, now: datetime) -> list[Text]:
         due = self._next_of(name)
         if row.since is not None:
             doing = Text(f"runs, {(now - row.since).total_seconds():,.0f} s", "green")
         else:
             doing = Text("" if row.scheduled else escape_line(row.why), "yellow")
-        comes = Text(_soon(due, now) if due and row.scheduled and not self.board.draining else "")
-        return [doing, comes, _last(row)]
+        comes = Text(_format_due(due, now) if due and row.scheduled and not self.board.draining else "")
+        return [doing, comes, _format_last(row)]
 
 
-def _last(row: Row) -> Text:
+def _format_last(row: ScreenRow) -> Text:
     if row.last is None or row.at is None:
         return Text("")
     often = f" ({row.failed} in a row)" if row.failed > 1 else ""
-    said = f"{row.last.status} at {_clock_time(row.at)}{often}: {_first(row.last.message)}"
-    return Text(said, "red" if row.last.status == "failed" else "")
+    message = f"{row.last.status} at {_format_clock_time(row.at)}{often}: {_first_line(row.last.message)}"
+    return Text(message, "red" if row.last.status == "failed" else "")
 
 
-def _lasting(event: ScheduleEvent) -> bool:
+def _is_lasting(event: ScheduleEvent) -> bool:
     """Whether it stays above the table: what a person has to know who looks later."""
     return isinstance(event, Broken | Unscheduled | LeftOut) or (isinstance(event, Ended) and event.status == "failed")
 
 
-def _first(message: str) -> str:
+def _first_line(message: str) -> str:
     return escape_line((message.splitlines() or [""])[0])
 
 
-def _beside(file: str, said: str) -> str:
-    """What is said of a file, without its name at the beginning."""
-    return said.removeprefix(f"{file}: ")
-
-
-def _soon(due: datetime, now: datetime) -> str:
+def _format_due(due: datetime, now: datetime) -> str:
     """By the weekday where that says which day."""
-    return _clock_time(due) if due - now < timedelta(days=6) else due.strftime("%Y-%m-%d %H:%M:%S")
+    return _format_clock_time(due) if due - now < timedelta(days=6) else due.strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _clock_time(moment: datetime) -> str:
+def _format_clock_time(moment: datetime) -> str:
     return moment.strftime("%a %H:%M:%S")
+
+
+log = logging.getLogger("wherry")
+
+
+class ScheduleLog:
+    """A listener that says every event of a scheduler in a line with its facts."""
+
+    def __call__(self, event: ScheduleEvent) -> None:
+        facts: dict[str, JSON] = {"event": re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(event).__name__).lower()}
+        for each in dataclasses.fields(event):
+            if each.name not in ("report", "message"):
+                facts["pipeline" if each.name == "name" else each.name] = getattr(event, each.name)
+        if isinstance(event, Ended) and event.report is not None:
+            facts["run"] = event.report.run
+        level = logging.ERROR if isinstance(event, Ended) and event.status == "failed" else logging.INFO
+        log.log(level, "%s", "\n".join(format_event(event)), extra={"facts": facts})

@@ -5,30 +5,94 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from runners.definitions.definition import Definition, load
-from runners.events import Listener
-from runners.schedules.carriers import CarrierThreads
-from runners.schedules.definitions_folder import DefinitionsFolder
-from runners.schedules.roster import Roster
-from runners.schedules.schedule_plan import marks_of
-from runners.schedules.scheduled_run import carrying, session_for
-from runners.schedules.scheduler import Scheduler
+from origins.errors import WherryError
+from runners.definitions.definition import Definition, folder_of
+from runners.model.errors import Owned, Refusal
+from runners.model.events import Listener
+from runners.model.masking import without
+from runners.model.run_report import Report
+from runners.model.text import summarise_error
+from runners.running.run import PipelineRun
+from runners.schedules.schedule_plan import ScheduleCatalog, open_marks
+from runners.schedules.scheduler import Carry, RunOutcome, RunThreads, Scheduler, Stop
+from runners.spark.session import is_alive, is_given, obtain
+from runners.spark.session_pool import tag_work
+from runners.state.location import check_lasting
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HOOKS_WAIT = 1.0
+"""So many seconds a run waits for its hooks at its end: they go on being told when it is over, and other runs begin."""
 
 
-def folder_of(
-    directory: str | Path,
-    *,
-    variables: Mapping[str, str] | None = None,
-    secrets: Mapping[str, str] | None = None,
-    needs_secrets: bool = True,
-) -> DefinitionsFolder:
-    """The definitions of a directory, with these values put in for `${NAME}` and `${secret:NAME}`."""
+def open_session(definitions: Sequence[Definition]) -> SparkSession:
+    """The Spark for all of these, with the settings of each if we start it. Raises `Refusal` where two disagree."""
+    conf: dict[str, str] = {}
+    said: dict[str, str] = {}
+    for definition in definitions:
+        name, wanted = definition.pipeline.name, definition.pipeline.spark
+        for key, value in wanted.conf.items():
+            if conf.setdefault(key, value) != value:
+                raise Refusal(
+                    f"{said[key]} and {name} share one Spark, but they set {key} to {conf[key]} and {value}.",
+                    hint="Set one value in both, or schedule them in two directories.",
+                )
+            said.setdefault(key, name)
+    packages = dict.fromkeys(each for definition in definitions for each in definition.pipeline.spark.packages)
+    starts = not is_given()
+    spark = obtain(conf, tuple(packages))
+    if starts:
+        for definition in definitions:
+            check_lasting(definition.pipeline, spark)
+    return spark
 
-    def read(file: Path) -> Definition:
-        return load(file, variables=variables, secrets=secrets, needs_secrets=needs_secrets)
 
-    return DefinitionsFolder(path=Path(directory), load=read)
+def make_carry(spark: SparkSession, hears: Callable[[Definition], Sequence[Listener]] = lambda _: ()) -> Carry:
+    """Carries definitions on this Spark; `hears` gives the listeners of each run."""
+
+    def carry(definition: Definition, stoppable: Callable[[Stop], None]) -> RunOutcome:
+        pipeline = definition.pipeline
+        run = PipelineRun(
+            pipeline=pipeline,
+            text=definition.text,
+            hash=definition.hash,
+            spark=spark,
+            pool=pipeline.name,
+            listeners=hears(definition),
+            hooks_wait=HOOKS_WAIT,
+        )
+        stoppable(lambda reason, force: run.stop(reason, force=force))
+        try:
+            with tag_work(spark, f"wherry-{run.id}", pipeline.name):
+                carried = _summarise_report(run.carry())
+        except Owned as error:
+            carried = RunOutcome(name=pipeline.name, status="owned", message=error.message)
+        except Exception as error:  # noqa: BLE001 -- the edge of the run: the others go on
+            said = str(error) if isinstance(error, WherryError) else f"{type(error).__name__}: {summarise_error(error)}"
+            carried = RunOutcome(name=pipeline.name, status="failed", message=said)
+        message = without(pipeline.secrets, carried.message)
+        gone = carried.status == "failed" and not is_alive(spark)
+        return RunOutcome(
+            name=carried.name, status=carried.status, message=message, report=carried.report, spark_is_gone=gone
+        )
+
+    return carry
+
+
+def _summarise_report(report: Report) -> RunOutcome:
+    if report.error is not None:
+        message = str(report.error)
+    else:
+        batches = "1 batch" if report.batches == 1 else f"{report.batches:,} batches"
+        refused = f", {report.nacked:,} refused" if report.nacked else ""
+        rows = f"{batches}, {report.read:,} {'row' if report.read == 1 else 'rows'} read{refused}"
+        message = rows if report.batches else "no new rows"
+        if report.status == "stopped":
+            message = f"{message}; {report.reason}"
+    return RunOutcome(name=report.pipeline, status=report.status, message=message, report=report)
 
 
 def scheduler_of(
@@ -38,14 +102,16 @@ def scheduler_of(
     secrets: Mapping[str, str] | None = None,
     at_once: int | None = None,
     hears: Callable[[Definition], Sequence[Listener]] = lambda _: (),
+    tell_secrets: Callable[[Mapping[str, str]], None] = lambda _: None,
 ) -> Scheduler:
     """A scheduler of this directory, whose `run` goes on until its `stop` is called, from another thread.
 
     `at_once` is how many pipelines run at a time (default: the cores), and `hears` who listens to the runs of each.
+    `tell_secrets` gets the secrets of each definition that is read.
     Raises `Refusal` where there is no directory, or its definitions cannot share one Spark.
     """
-    folder = folder_of(directory, variables=variables, secrets=secrets)
-    roster = Roster.of(folder.open())
-    marks = marks_of(folder.path)
-    carriers = CarrierThreads(carrying(session_for(list(roster.scheduled.values())), hears))
+    folder = folder_of(directory, variables=variables, secrets=secrets, tell_secrets=tell_secrets)
+    roster = ScheduleCatalog.of(folder.open())
+    marks = open_marks(folder.path)
+    carriers = RunThreads(make_carry(open_session(list(roster.scheduled.values())), hears))
     return Scheduler(folder=folder, marks=marks, carriers=carriers, at_once=at_once or os.cpu_count() or 1)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from runners.definitions.definition import load
-from runners.events import BatchSettled, Event, Listener
+from runners.model.events import BatchSettled, Event, Listener
+from runners.pipeline import Pipeline
 
 Heard = Callable[[BatchSettled], None]
 
@@ -31,7 +31,7 @@ def carried(file: Path, batches: int, heard: Heard | None = None, *, told: Seque
             if heard is not None:
                 heard(event)
 
-    report = load(file).pipeline.run(listeners=[listen, *told])
+    report = Pipeline.load(file).run(listeners=[listen, *told])
     times[-1] = time.perf_counter()
     if report.batches != batches or not report.balanced:
         raise RuntimeError(f"expected {batches} batches that balance, the run says {report}")

@@ -76,9 +76,10 @@ def in_turns(ways: Mapping[str, Way], place: Path, turns: int, *, warm: Mapping[
 
 def session(conf: Mapping[str, str] | None = None) -> SparkSession:
     """The one session of all ways, as Wherry starts it."""
-    from runners.session import own, start
+    from runners.spark.session import make_own_session
+    from runners.spark.start import start
 
-    return own(start(conf or {}))
+    return make_own_session(start(conf or {}))
 
 
 def _folder(place: Path, name: str) -> Path:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from origins.batch import JSON
-from stages import gx
-from stages.expectation import expectation
+from stages.expect import gx
+from stages.expect.expectation import parse_expectation
 from tests.benchmarks.carried import carried, define
 from tests.benchmarks.case import Bar, Case, Taken, Way, in_turns, session
 from tests.benchmarks.landing import AMOUNT, SCHEMA, land_parquet
@@ -73,9 +73,9 @@ def _carried(where: Path, turn: int, rows: Path, stages: Sequence[JSON]) -> Iter
 
 def _theirs(spark: SparkSession, frame: DataFrame) -> Iterator[float]:
     began = time.perf_counter()
-    made = [gx.made(expectation(name, options)).configuration for name, options in RULES.items()]
-    with gx.quiet():
-        results = gx.validator(frame).graph_validate(
+    made = [gx.make_expectation(parse_expectation(name, options)).configuration for name, options in RULES.items()]
+    with gx.silence_logs():
+        results = gx.make_validator(frame).graph_validate(
             configurations=made, runtime_configuration={"result_format": "SUMMARY", "catch_exceptions": False}
         )
     yield time.perf_counter() - began

@@ -10,16 +10,16 @@ from contextlib import ExitStack
 from pathlib import Path
 from unittest import mock
 
-from origins import csv_rows, file_rows
 from origins.batch import Limits
-from origins.files import Files
-from origins.listing import place_of
+from origins.files import Files, csv_rows
+from origins.files import formats as file_rows
+from origins.files.listing import parse_pattern
 from origins.origin import Progress
-from runners.definitions.definition import load
+from runners.pipeline import Pipeline
 from tests.benchmarks.carried import carried, define
 from tests.benchmarks.case import Bar, Case, Taken, Way, in_turns, session
 from tests.benchmarks.landing import SCHEMA, land
-from tests.origins.test_files import batch
+from tests.origins.files.test_files import batch
 
 MANY, FILES, LINES = 100_000, 2_000, 1_000_000
 SYSTEM, OURS = "os.scandir with stat", "a listing in order"
@@ -50,7 +50,9 @@ def listing(place: Path, turns: int) -> Taken:
         return spent
 
     nobody = mock.Mock()  # Spark is not asked for folders of this machine
-    return in_turns({SYSTEM: way(system), OURS: way(lambda: place_of(str(folder)).files(nobody))}, place, turns)
+    return in_turns(
+        {SYSTEM: way(system), OURS: way(lambda: parse_pattern(str(folder)).list_files(nobody))}, place, turns
+    )
 
 
 def nothing(place: Path, turns: int) -> Taken:
@@ -63,11 +65,11 @@ def nothing(place: Path, turns: int) -> Taken:
     )
     land(place / "landing", FILES, 1)
     list(carried(definition, 1))
-    load(definition).pipeline.run()
+    Pipeline.load(definition).run()
     taken = []
     for _ in range(turns):
         began = time.perf_counter()
-        load(definition).pipeline.run()
+        Pipeline.load(definition).run()
         taken.append(time.perf_counter() - began)
     return {RUN: taken}
 
@@ -96,7 +98,7 @@ def scans(place: Path, turns: int) -> Taken:
             with ExitStack() as seen:
                 for where, name in _LOOKS if clean else ():
                     seen.enter_context(mock.patch.object(where, name, return_value=True))
-                files.fetch(spark, plan).write.format("noop").mode("overwrite").save()
+                files.fetch(spark, [plan]).frame().write.format("noop").mode("overwrite").save()
             yield time.perf_counter() - began
 
         return way

@@ -6,9 +6,9 @@ import os
 import threading
 from pathlib import Path
 
-from runners.definitions.definition import load
-from runners.events import BatchSettled, Event, RunStarted
-from runners.session import jvm_process
+from runners.model.events import BatchSettled, Event, RunStarted
+from runners.pipeline import Pipeline
+from runners.spark.session import find_jvm_process
 from tests.benchmarks.carried import define
 from tests.benchmarks.case import Bar, Case, Taken, session
 from tests.benchmarks.landing import SCHEMA, land
@@ -28,7 +28,7 @@ def spent(*processes: int) -> float:
 def idle(place: Path, turns: int) -> Taken:
     """The share of one core that Python and the JVM take together, and how many Spark jobs are started."""
     spark = session()
-    jvm = jvm_process(spark)
+    jvm = find_jvm_process(spark)
     assert jvm is not None
     definition = define(
         place,
@@ -36,7 +36,7 @@ def idle(place: Path, turns: int) -> Taken:
         "destinations: [delta: {path: tables/orders}]\n",
     )
     land(place / "landing", FILES, 1)
-    pipeline, carried = load(definition).pipeline, threading.Event()
+    pipeline, carried = Pipeline.load(definition), threading.Event()
     groups: list[str | None] = [None]
 
     def listen(event: Event) -> None:

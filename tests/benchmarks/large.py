@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runners.events import BatchSettled
-from runners.session import jvm_process
+from runners.model.events import BatchSettled
+from runners.spark.session import find_jvm_process
 from tests.benchmarks import peers
 from tests.benchmarks.carried import carried, define
 from tests.benchmarks.case import Bar, Case, Taken, Way, in_turns, session
@@ -104,7 +104,7 @@ def _by_hand(spark: SparkSession, place: Path, files: list[Path]) -> float:
 def _memory(spark: SparkSession) -> float:
     """MiB that Python holds, and the JVM behind a collection."""
     gc.collect()
-    process = jvm_process(spark)
+    process = find_jvm_process(spark)
     subprocess.run(["jcmd", str(process), "GC.run"], check=True, capture_output=True)
     told = subprocess.run(["jstat", "-gc", str(process)], check=True, capture_output=True, text=True).stdout
     names, figures = (line.split() for line in told.splitlines()[:2])

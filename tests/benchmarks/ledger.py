@@ -11,16 +11,17 @@ import sys
 import time
 from pathlib import Path
 
-from runners.journal import COMPACT_EVERY
-from runners.ledgers.delta_ledger import DeltaLedger
-from runners.ledgers.entry import Entry, Settled
+from runners.model.counts import SettledCounts
+from runners.model.entry import Entry, Settled, SpanBody
+from runners.state.delta_ledger import DeltaLedger
+from runners.state.journal import COMPACT_EVERY
 from tests.benchmarks.case import Bar, Case, Taken
 
 BATCHES = 100_000
 OPENING = """
 import sys, time
 begun = time.perf_counter()
-from runners.ledgers.delta_ledger import DeltaLedger
+from runners.state.delta_ledger import DeltaLedger
 imported = time.perf_counter()
 ledger = DeltaLedger(sys.argv[1])
 entries = ledger.read()
@@ -28,13 +29,17 @@ opened = time.perf_counter()
 batches = sum(1 for _ in ledger.history())
 print(imported - begun, opened - imported, time.perf_counter() - opened, len(entries), batches)
 """
-SPAN = {
+SPAN: SpanBody = {
     "start": {"file": 99_999},
     "end": {"file": 100_000},
     "parts": [{"path": "landing/orders/part-100000.json", "size": 123_456, "time": "2026-11-21T06:00:00.000Z"}],
     "label": "landing/orders/part-100000.json",
 }
-COUNTS = {"read": 1000, "nacked": 0, "branches": {"orders": {"expected": 1000, "filtered": 0, "changed": 0}}}
+COUNTS: SettledCounts = {
+    "read": 1000,
+    "nacked": 0,
+    "branches": {"orders": {"expected": 1000, "filtered": 0, "changed": 0}},
+}
 
 
 def many(place: Path, turns: int) -> Taken:

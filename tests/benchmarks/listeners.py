@@ -17,11 +17,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from runners.clock import Clock
 from runners.command_line.progress_bar import ProgressBar
-from runners.events import Listener
 from runners.listeners.log_lines import JsonLines, LogLines
 from runners.listeners.metrics import Metrics
+from runners.model.clock import Clock
+from runners.model.events import Listener
 from tests.benchmarks.carried import carried, define
 from tests.benchmarks.case import Bar, Case, Taken, in_turns, session
 from tests.benchmarks.landing import SCHEMA, land

@@ -42,7 +42,7 @@ def into_many(place: Path, turns: int) -> Taken:
         "id", "1L AS at", "concat('A', id, '@x.com') AS email", "cast(id % 1000 AS decimal(10,2)) AS amount"
     )
     for table in (hand, ours):
-        table.open(spark, rows.schema)
+        table.open().ensure_place(spark, rows.schema)
         rows.write.format("delta").mode("append").save(table.place)
     definition = define(
         place,

@@ -14,22 +14,23 @@ from tests.benchmarks.small import orders
 BARE, AGAIN, MORE = "a bare session", "restart to the first new batch", "more than a bare session"
 SESSION = """
 import sys
-from runners.session import own, start
-own(start({})).range(1).collect()
+from runners.spark.session import make_own_session
+from runners.spark.start import start
+make_own_session(start({})).range(1).collect()
 print("up", flush=True)
 sys.stdin.read()
 """
 RUN = """
 import sys
-from runners.definitions.definition import load
-from runners.events import BatchPlanned, BatchSettled
+from runners.model.events import BatchPlanned, BatchSettled
+from runners.pipeline import Pipeline
 planned = set()
 def listen(event):
     if isinstance(event, BatchPlanned):
         planned.add(event.batch.plan)
     if isinstance(event, BatchSettled) and event.batch.plan in planned:
         print("settled", flush=True)
-load(sys.argv[1]).pipeline.run(listeners=[listen])
+Pipeline.load(sys.argv[1]).run(listeners=[listen])
 """
 
 

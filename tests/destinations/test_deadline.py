@@ -15,12 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
-from destinations.conformance import label
-from destinations.deadline import Deadline, Late
+from destinations.conformance import make_label
 from destinations.delta import Delta
-from destinations.delta_table import Table
-from destinations.destination import Written
+from destinations.delta.delta import OpenDelta
+from destinations.delta.table import TargetTable
+from destinations.destination import Deadline, Late, Written
+from origins.batch_rows import FrameRows
+from tests.spark_errors import spark_error, user_raised
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,7 +40,7 @@ class Asked:
 def until_of(deadline: Deadline) -> float:
     """The moment that a frame is given, in seconds."""
     rows: Any = Asked()
-    with deadline.upon(rows):
+    with deadline.guard_rows(rows):
         found = re.search(r"< (-?\d+)L", rows.condition)
     assert found is not None
     return int(found[1]) / 1_000_000
@@ -66,36 +69,40 @@ def test_what_is_committed_without_spark_looks_at_the_clock_itself() -> None:
     deadline = Deadline(left=lambda: left[0])
     deadline.check()
     left[0] = 0.0
-    with pytest.raises(Late, match="lease was over"):
+    with pytest.raises(Late, match="lease ended"):
         deadline.check()
 
 
 def test_only_its_own_mark_is_taken_for_a_late_write() -> None:
     """A row that says the same words is a row, and an error that quotes the plan is about something else."""
     rows: Any = Asked()
-    with pytest.raises(ValueError, match="wherry-late-1"), Deadline(left=lambda: 1.0).upon(rows):
-        raise ValueError("[USER_RAISED_EXCEPTION] wherry-late-1")
-    with pytest.raises(ValueError, match="no such column"), Deadline(left=lambda: 1.0).upon(rows):
-        raise ValueError(f"no such column: Filter {rows.condition}")
+    with pytest.raises(SparkConnectGrpcException, match="wherry-late-1"), Deadline(left=lambda: 1.0).guard_rows(rows):
+        raise user_raised("wherry-late-1")
+    with pytest.raises(SparkConnectGrpcException, match="UNRESOLVED"), Deadline(left=lambda: 1.0).guard_rows(rows):
+        raise spark_error("UNRESOLVED_COLUMN", f"no such column: Filter {rows.condition}")
+    with pytest.raises(Late), Deadline(left=lambda: 1.0).guard_rows(rows):
+        raise user_raised(re.findall(r"wherry-late-\w+", str(rows.condition))[0])
 
 
 @pytest.fixture
-def table(spark: SparkSession, tmp_path: Path) -> Delta:
+def table(spark: SparkSession, tmp_path: Path) -> OpenDelta:
     """A table of one column, with a row."""
-    table = Delta(path=str(tmp_path / "orders"))
-    table.open(spark, spark.range(1).schema)
-    table.write(spark, spark.range(1), [label(number=1)])
+    table = Delta(path=str(tmp_path / "orders")).open()
+    table.ensure_place(spark, spark.range(1).schema)
+    table.write(spark, FrameRows(spark.range(1)), [make_label(number=1)])
     return table
 
 
-def write(spark: SparkSession, table: Delta, deadline: Deadline, *, few: bool = False, rows: int = 3) -> Written:
+def write(spark: SparkSession, table: OpenDelta, deadline: Deadline, *, few: bool = False, rows: int = 3) -> Written:
     """Write so many rows until then."""
-    return table.write(spark, spark.range(rows), [replace(label(number=2, few=few), deadline=deadline)])
+    return table.write(
+        spark, FrameRows(spark.range(rows), 0 if few else None), [replace(make_label(number=2), deadline=deadline)]
+    )
 
 
-def ids(spark: SparkSession, table: Delta) -> list[int]:
+def ids(spark: SparkSession, table: OpenDelta) -> list[int]:
     """What lies in the table."""
-    return sorted(row[0] for row in spark.read.format("delta").load(table.place).collect())
+    return sorted(row[0] for row in spark.read.format("delta").load(table.destination.place).collect())
 
 
 @pytest.mark.spark
@@ -105,23 +112,25 @@ def ids(spark: SparkSession, table: Delta) -> list[int]:
     [{}, {"mode": "merge", "keys": ["id"]}, {"mode": "replace"}],
     ids=["append", "merge", "replace"],
 )
-def test_a_write_in_time_lands_and_a_late_one_raises(spark: SparkSession, table: Delta, how: dict[str, Any]) -> None:
+def test_a_write_in_time_lands_and_a_late_one_raises(
+    spark: SparkSession, table: OpenDelta, how: dict[str, Any]
+) -> None:
     """In every mode; a late one leaves the table as it is."""
-    other = replace(table, **how)
-    first = replace(label(number=2).batch, first=True)
+    other = replace(table.destination, **how).open()
+    first = replace(make_label(number=2).batch, first=True)
     for left, found in ((-1.0, [0]), (60.0, [0, 1, 2])):
-        late = replace(label(), batch=first, deadline=Deadline(left=lambda left=left: left))  # type: ignore[misc]
+        late = replace(make_label(), batch=first, deadline=Deadline(left=lambda left=left: left))  # type: ignore[misc]
         rows = spark.range(0 if how else 1, 3)
         if left < 0:
             with pytest.raises(Late):
-                other.write(spark, rows, [late])
+                other.write(spark, FrameRows(rows), [late])
         else:
-            assert other.write(spark, rows, [late]).version is not None
+            assert other.write(spark, FrameRows(rows), [late]).version is not None
         assert ids(spark, table) == found
 
 
 @pytest.mark.spark
-def test_the_short_way_looks_right_before_its_commit(spark: SparkSession, table: Delta) -> None:
+def test_the_short_way_looks_right_before_its_commit(spark: SparkSession, table: OpenDelta) -> None:
     """The lease is over once the rows are fetched; nothing lands, on this way or on the other."""
     with pytest.raises(Late):
         write(spark, table, Deadline(left=lambda: 0.0), few=True)
@@ -134,11 +143,11 @@ def test_the_short_way_looks_right_before_its_commit(spark: SparkSession, table:
 def test_while_there_is_time_nothing_of_it_is_left_in_what_is_run(spark: SparkSession) -> None:
     """The plan is the one without a deadline; once it is over it raises."""
     rows = spark.range(3).selectExpr("id * 2 as id")
-    with Deadline(left=lambda: 60.0).upon(rows) as timed:
+    with Deadline(left=lambda: 60.0).guard_rows(rows) as timed:
         assert plan_of(timed) == plan_of(rows)
-    with Deadline(left=lambda: 0.0).upon(rows) as late:
+    with Deadline(left=lambda: 0.0).guard_rows(rows) as late:
         assert plan_of(late) != plan_of(rows)
-    with pytest.raises(Late), Deadline(left=lambda: 0.0).upon(rows) as late:
+    with pytest.raises(Late), Deadline(left=lambda: 0.0).guard_rows(rows) as late:
         late.collect()
 
 
@@ -164,7 +173,7 @@ def test_the_time_is_taken_once_delta_has_looked_at_the_table(spark: SparkSessio
         spark.sql(f"CREATE DATABASE look LOCATION '{tmp_path}'")
         name = "look.orders"
     spark.sql(f"CREATE TABLE {name} (id bigint, at bigint) USING delta")
-    table = Table.find(spark, name)
+    table = TargetTable.find(spark, name)
     assert table is not None
     described = time.time()
     rows = spark.range(3).selectExpr("id", "unix_micros(current_timestamp()) as at")

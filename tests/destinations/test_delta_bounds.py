@@ -16,24 +16,27 @@ import pytest
 from deltalake import DeltaTable, Schema
 from pyarrow import parquet
 
-from destinations.delta_adopted import COLUMNS, Adoptable, bring, told_of, write
-from destinations.delta_append import Head, append
+from destinations.delta.adopt import COLUMNS, AdoptableFiles, bring, describe_files, write
+from destinations.delta.direct_commit import LogHead, append
+from origins.delta_actions import FieldBody, NestedBody
 
 
-def describe(**kinds: Any) -> dict[str, Any]:
+def describe(**kinds: Any) -> NestedBody:
     """Columns of these types, as Delta describes them."""
-    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds.items()]
+    fields: list[FieldBody] = [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds.items()
+    ]
     return {"type": "struct", "fields": fields}
 
 
-def columns(kind: str) -> dict[str, Any]:
+def columns(kind: str) -> NestedBody:
     """Those of a table with one column."""
     return describe(v=kind)
 
 
-def read_noted(file: Path, fields: dict[str, Any]) -> dict[str, Any]:
+def read_noted(file: Path, fields: NestedBody) -> dict[str, Any]:
     """The statistics that a log has of a file; a number in them is the text that stands there."""
-    (told,) = told_of({file.name: file}, fields)
+    (told,) = describe_files({file.name: file}, fields)
     found: dict[str, Any] = json.loads(str(told["stats"]), parse_float=str, parse_int=str)
     return found
 
@@ -199,7 +202,9 @@ def test_a_long_text_is_found_by_a_reader_that_passes_over_files(tmp_path: Path)
     DeltaTable.create(str(folder), Schema.from_json(json.dumps(columns("string"))))
     table = pa.table({"v": [long, "a"]})
     write([table], table.schema, "{}", folder / "rows.parquet")
-    append(folder, Head.of(folder), told_of({"rows.parquet": folder / "rows.parquet"}, columns("string")), "tag")
+    append(
+        folder, LogHead.of(folder), describe_files({"rows.parquet": folder / "rows.parquet"}, columns("string")), "tag"
+    )
     assert DeltaTable(str(folder)).to_pyarrow_table(filters=[("v", "=", long)]).num_rows == 1
 
 
@@ -209,8 +214,8 @@ def test_a_file_is_found_whatever_its_name_is(tmp_path: Path) -> None:
     DeltaTable.create(str(folder), Schema.from_json(json.dumps(columns("long"))))
     rows = pa.table({"v": [1]})
     write([rows], rows.schema, "{}", folder / name)
-    files = told_of({name: folder / name}, columns("long"))
-    append(folder, Head.of(folder), files, "tag")
+    files = describe_files({name: folder / name}, columns("long"))
+    append(folder, LogHead.of(folder), files, "tag")
     assert files[0]["path"] == "part%2050%2525%3D%C3%A9%23%3F.parquet"
     assert DeltaTable(str(folder)).to_pyarrow_table()["v"].to_pylist() == [1]
 
@@ -230,9 +235,9 @@ def test_files_with_days_of_another_calendar_are_not_taken_over(tmp_path: Path, 
     parquet.write_table(pa.table({"v": [date(1500, 1, 1)]}, plain), tmp_path / "plain.parquet")
     legacy = plain.with_metadata({**(plain.metadata or {}), word: ""})
     parquet.write_table(pa.table({"v": [date(1500, 1, 1)]}, legacy), tmp_path / "legacy.parquet")
-    assert Adoptable.of([tmp_path / "plain.parquet"]) is not None
-    assert Adoptable.of([tmp_path / "legacy.parquet"]) is None
-    assert Adoptable.of([tmp_path / "plain.parquet", tmp_path / "legacy.parquet"]) is None
+    assert AdoptableFiles.of([tmp_path / "plain.parquet"]) is not None
+    assert AdoptableFiles.of([tmp_path / "legacy.parquet"]) is None
+    assert AdoptableFiles.of([tmp_path / "plain.parquet", tmp_path / "legacy.parquet"]) is None
 
 
 def test_files_that_were_prepared_long_ago_outlive_a_vacuum(tmp_path: Path) -> None:
@@ -244,6 +249,8 @@ def test_files_that_were_prepared_long_ago_outlive_a_vacuum(tmp_path: Path) -> N
     os.utime(prepared, (time.time() - 800_000,) * 2)
     early = DeltaTable(str(folder))
     bring({"part.parquet": prepared}, folder)
-    append(folder, Head.of(folder), told_of({"part.parquet": folder / "part.parquet"}, columns("long")), "tag")
+    append(
+        folder, LogHead.of(folder), describe_files({"part.parquet": folder / "part.parquet"}, columns("long")), "tag"
+    )
     early.vacuum(retention_hours=168, dry_run=False, full=True)
     assert DeltaTable(str(folder)).to_pyarrow_table()["v"].to_pylist() == [1]

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from destinations import delta_table
-from destinations.conformance import RememberingConformance, Row, label, paused_write
+from destinations.conformance import RememberingConformance, Row, make_label, start_paused_write
 from destinations.delta import Delta
+from destinations.delta import table as delta_table
+from destinations.delta.delta import OpenDelta
 from destinations.destination import DestinationError, Label, Misfit, Unsure, Written
+from origins.batch_rows import FrameRows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,11 +34,11 @@ class TestReplace(RememberingConformance):
 
 
 @pytest.fixture
-def orders(spark: SparkSession, tmp_path: Path) -> Delta:
+def orders(spark: SparkSession, tmp_path: Path) -> OpenDelta:
     """A table of one column, with the rows of an earlier run: 0 to 9."""
-    table = Delta(path=str(tmp_path / "orders"), mode="replace")
-    table.open(spark, spark.range(1).schema)
-    table.write(spark, spark.range(10), [label()])
+    table = Delta(path=str(tmp_path / "orders"), mode="replace").open()
+    table.ensure_place(spark, spark.range(1).schema)
+    table.write(spark, FrameRows(spark.range(10)), [make_label()])
     return table
 
 
@@ -44,48 +46,48 @@ class TestTheFirstBatch:
     @pytest.mark.connect
     @pytest.mark.parametrize("through_spark", [False, True])
     def test_its_rows_are_all_that_is_there_until_more_come(
-        self, spark: SparkSession, orders: Delta, monkeypatch: pytest.MonkeyPatch, through_spark: bool
+        self, spark: SparkSession, orders: OpenDelta, monkeypatch: pytest.MonkeyPatch, through_spark: bool
     ) -> None:
         """In one commit that carries the label; those of the second batch are added."""
-        local = delta_table._local
-        monkeypatch.setattr(delta_table, "_local", lambda *table: None if through_spark else local(*table))
-        identity = orders.open(spark, spark.range(1).schema)
-        mine, next_one = first(), label(number=2)
-        written = orders.write(spark, spark.range(20, 22), [mine])
+        local = delta_table._find_local_log
+        monkeypatch.setattr(delta_table, "_find_local_log", lambda *table: None if through_spark else local(*table))
+        identity = orders.ensure_place(spark, spark.range(1).schema)
+        mine, next_one = first(), make_label(number=2)
+        written = orders.write(spark, FrameRows(spark.range(20, 22)), [mine])
         assert (written.rows, written.version) == (2, identity.version + 1)
         assert orders.find(spark, mine, identity) == written
-        assert orders.write(spark, spark.range(22, 23), [next_one]).rows == 1
+        assert orders.write(spark, FrameRows(spark.range(22, 23)), [next_one]).rows == 1
         assert ids(spark, orders) == [20, 21, 22]
         assert orders.find(spark, mine, identity) == written
 
-    def test_one_without_rows_empties_the_table_and_is_found(self, spark: SparkSession, orders: Delta) -> None:
+    def test_one_without_rows_empties_the_table_and_is_found(self, spark: SparkSession, orders: OpenDelta) -> None:
         """There is a commit, with a label and 0 rows; a table that is empty already needs none."""
-        identity = orders.open(spark, spark.range(1).schema)
+        identity = orders.ensure_place(spark, spark.range(1).schema)
         mine, again = first(), first()
-        written = orders.write(spark, spark.range(0), [mine])
+        written = orders.write(spark, FrameRows(spark.range(0)), [mine])
         assert written.rows == 0
         assert orders.find(spark, mine, identity) == written
         assert ids(spark, orders) == []
-        assert orders.write(spark, spark.range(0), [again]) == Written(rows=0)
+        assert orders.write(spark, FrameRows(spark.range(0)), [again]) == Written(rows=0)
         assert orders.find(spark, again, identity) is None
 
-    def test_what_an_earlier_run_brought_is_undone_by_it(self, spark: SparkSession, orders: Delta) -> None:
+    def test_what_an_earlier_run_brought_is_undone_by_it(self, spark: SparkSession, orders: OpenDelta) -> None:
         """A label behind which a run replaced the rows proves nothing any more."""
-        identity = orders.open(spark, spark.range(1).schema)
-        before = label(number=7)
-        orders.write(spark, spark.range(1), [before])
-        orders.write(spark, spark.range(2), [first()])
-        with pytest.raises(Unsure, match="version 2 has it, and then came WRITE, version 3"):
+        identity = orders.ensure_place(spark, spark.range(1).schema)
+        before = make_label(number=7)
+        orders.write(spark, FrameRows(spark.range(1)), [before])
+        orders.write(spark, FrameRows(spark.range(2)), [first()])
+        with pytest.raises(Unsure, match="version 2 has it, but a later version undid that: WRITE, version 3"):
             orders.find(spark, before, identity)
 
     def test_a_fence_fails_it_as_it_fails_any_write(self, spark: SparkSession, tmp_path: Path) -> None:
         """What it would have replaced stays."""
-        table = Delta(path=str(tmp_path / "t"), mode="replace")
+        table = Delta(path=str(tmp_path / "t"), mode="replace").open()
         rows = spark.createDataFrame([(1, "a")], "id bigint, text string")
-        identity = table.open(spark, rows.schema)
-        table.write(spark, rows, [label()])
+        identity = table.ensure_place(spark, rows.schema)
+        table.write(spark, FrameRows(rows), [make_label()])
         late = first()
-        with paused_write(spark, table, late) as (write, let_go):
+        with start_paused_write(spark, table, late) as (write, let_go):
             table.fence(spark, "token")
             let_go()
             assert "DELTA_METADATA_CHANGED" in str(write.exception())
@@ -98,29 +100,33 @@ class TestWhere:
         """Partitions of the same name are left alone, however the session overwrites partitions."""
         table = Delta(
             path=str(tmp_path / "t"), mode="replace", where="day = 1 and id is not null", partition_by=["day"]
-        )
+        ).open()
         rows = spark.createDataFrame([(1, 1), (2, 1), (None, 1), (3, 2)], "id bigint, day int")
-        table.open(spark, rows.schema)
-        table.write(spark, rows, [label()])
+        table.ensure_place(spark, rows.schema)
+        table.write(spark, FrameRows(rows), [make_label()])
         spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
-        identity, mine, empty = table.open(spark, rows.schema), first(), first()
-        written = table.write(spark, rows.where("id = 1"), [mine])
+        identity, mine, empty = table.ensure_place(spark, rows.schema), first(), first()
+        written = table.write(spark, FrameRows(rows.where("id = 1")), [mine])
         assert written.rows == 1
         assert table.find(spark, mine, identity) == written
-        assert sorted(map(tuple, spark.table(table.sql_name).collect()), key=str) == [(1, 1), (3, 2), (None, 1)]
-        written = table.write(spark, rows.where("id = 9"), [empty])
+        assert sorted(map(tuple, spark.table(table.destination.sql_name).collect()), key=str) == [
+            (1, 1),
+            (3, 2),
+            (None, 1),
+        ]
+        written = table.write(spark, FrameRows(rows.where("id = 9")), [empty])
         assert (written.rows, written.version) == (0, identity.version + 2)
         assert table.find(spark, empty, identity) == written
-        assert sorted(map(tuple, spark.table(table.sql_name).collect()), key=str) == [(3, 2), (None, 1)]
-        with pytest.raises(Unsure, match="then came WRITE"):
+        assert sorted(map(tuple, spark.table(table.destination.sql_name).collect()), key=str) == [(3, 2), (None, 1)]
+        with pytest.raises(Unsure, match="but a later version undid that: WRITE"):
             table.find(spark, mine, identity)
 
     def test_a_condition_that_cannot_be_asked_is_told_at_once(self, spark: SparkSession, tmp_path: Path) -> None:
         """Before a table is made."""
-        table = Delta(path=str(tmp_path / "t"), mode="replace", where="dya = 1")
+        table = Delta(path=str(tmp_path / "t"), mode="replace", where="dya = 1").open()
         with pytest.raises(Misfit, match=r"where: \[UNRESOLVED_COLUMN"):
-            table.open(spark, spark.range(1).schema)
-        assert not Path(table.place).exists()
+            table.ensure_place(spark, spark.range(1).schema)
+        assert not Path(table.destination.place).exists()
 
 
 class TestLayout:
@@ -128,40 +134,42 @@ class TestLayout:
     def test_a_table_is_made_as_it_is_told(self, spark: SparkSession, tmp_path: Path) -> None:
         """Partitioned or clustered, with a comment; one that is there keeps its own."""
         rows = spark.createDataFrame([], "`a b` int, `c``d` int, e int").schema
-        parted = Delta(path=str(tmp_path / "p"), partition_by=["C`D", "_batch"], comment="it's", stamp="_batch")
-        parted.open(spark, rows)
-        Delta(path=parted.path, cluster_by=["e"], comment="other").open(spark, rows)
-        clustered = Delta(path=str(tmp_path / "c"), cluster_by=["a b"])
-        clustered.open(spark, rows)
+        parted = Delta(path=str(tmp_path / "p"), partition_by=["C`D", "_batch"], comment="it's", stamp="_batch").open()
+        parted.ensure_place(spark, rows)
+        Delta(path=parted.destination.path, cluster_by=["e"], comment="other").open().ensure_place(spark, rows)
+        clustered = Delta(path=str(tmp_path / "c"), cluster_by=["a b"]).open()
+        clustered.ensure_place(spark, rows)
         assert detail(spark, parted) == (["c`d", "_batch"], [], "it's")
         assert detail(spark, clustered) == ([], ["`a b`"], None)
 
     def test_a_stamp_says_which_batch_brought_a_row(self, spark: SparkSession, tmp_path: Path) -> None:
         """Lane and number, also where the table demands something of it; rows of several batches have none."""
-        table = Delta(path=str(tmp_path / "t"), stamp="_batch")
-        spark.sql(f"CREATE TABLE {table.sql_name} (id bigint, _batch string NOT NULL) USING delta")
-        spark.sql(f"ALTER TABLE {table.sql_name} ADD CONSTRAINT a CHECK (_batch like '%/%')")
-        table.open(spark, spark.range(1).schema)
+        table = Delta(path=str(tmp_path / "t"), stamp="_batch").open()
+        spark.sql(f"CREATE TABLE {table.destination.sql_name} (id bigint, _batch string NOT NULL) USING delta")
+        spark.sql(f"ALTER TABLE {table.destination.sql_name} ADD CONSTRAINT a CHECK (_batch like '%/%')")
+        table.ensure_place(spark, spark.range(1).schema)
         assert table.demands(spark, spark.range(1).schema) == []
-        table.write(spark, spark.range(1), [label(lane="it's", number=7)])
-        assert spark.table(table.sql_name).collect() == [(0, "it's/7")]
+        table.write(spark, FrameRows(spark.range(1)), [make_label(lane="it's", number=7)])
+        assert spark.table(table.destination.sql_name).collect() == [(0, "it's/7")]
         with pytest.raises(DestinationError, match="A stamp names one batch"):
-            table.write(spark, spark.range(1), [label(), label()])
+            table.write(spark, FrameRows(spark.range(1)), [make_label(), make_label()])
 
 
 def first() -> Label:
     """The label of a run's first batch."""
-    planned = label()
+    planned = make_label()
     return dataclasses.replace(planned, batch=dataclasses.replace(planned.batch, first=True))
 
 
-def ids(spark: SparkSession, table: Delta) -> list[int]:
+def ids(spark: SparkSession, table: OpenDelta) -> list[int]:
     """The ids in the table, in order."""
-    return sorted(row["id"] for row in spark.table(table.sql_name).collect())
+    return sorted(row["id"] for row in spark.table(table.destination.sql_name).collect())
 
 
-def detail(spark: SparkSession, table: Delta) -> tuple[list[str], list[str], str | None]:
+def detail(spark: SparkSession, table: OpenDelta) -> tuple[list[str], list[str], str | None]:
     """How the table is partitioned and clustered, and its comment."""
     columns = ("partitionColumns", "clusteringColumns", "description")
-    ((partitions, clusters, comment),) = spark.sql(f"DESCRIBE DETAIL {table.sql_name}").select(*columns).collect()
+    ((partitions, clusters, comment),) = (
+        spark.sql(f"DESCRIBE DETAIL {table.destination.sql_name}").select(*columns).collect()
+    )
     return partitions, clusters, comment

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from destinations.conformance import DestinationConformance, label
+from destinations.conformance import DestinationConformance, make_label
 from destinations.discard import Discard
+from origins.batch_rows import FrameRows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,4 +24,4 @@ class TestDiscard(DestinationConformance):
 
 def test_rows_are_counted(spark: SparkSession) -> None:
     """Throwing away is no reason not to know how many."""
-    assert Discard().write(spark, spark.range(12), [label()]).rows == 12
+    assert Discard().write(spark, FrameRows(spark.range(12)), [make_label()]).rows == 12

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from destinations.conformance import DestinationConformance, label
+from destinations.conformance import DestinationConformance, make_label
 from destinations.log import Log
+from origins.batch_rows import FrameRows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +35,7 @@ def test_a_row_is_a_line_of_json(spark: SparkSession, heard: pytest.LogCaptureFi
     """Line breaks and control characters inside a value do not break the line, and NULL is seen."""
     row = {"text": 'a\nb\r"\u2028\0', "n": 1, "nothing": None, "nested": {"x.y": [1, None]}}
     schema = "text string, n int, nothing string, nested struct<`x.y`: array<int>>"
-    Log().write(spark, spark.createDataFrame([tuple(row.values())], schema), [label()])
+    Log().write(spark, FrameRows(spark.createDataFrame([tuple(row.values())], schema)), [make_label()])
     (line,) = heard.messages
     assert len(line.split("\n")) == 1
     assert json.loads(line) == row
@@ -44,7 +45,7 @@ def test_a_row_is_a_line_of_json(spark: SparkSession, heard: pytest.LogCaptureFi
 @pytest.mark.parametrize("level", ["debug", "info", "warning", "error"])
 def test_the_level_is_the_definitions(spark: SparkSession, heard: pytest.LogCaptureFixture, level: Any) -> None:
     """Nacked rows can be made as loud as one likes."""
-    Log(level=level).write(spark, spark.range(1), [label()])
+    Log(level=level).write(spark, FrameRows(spark.range(1)), [make_label()])
     assert [(name, logging.getLevelName(number).lower()) for name, number, _ in heard.record_tuples] == [
         ("wherry.rows", level)
     ]
@@ -52,15 +53,15 @@ def test_the_level_is_the_definitions(spark: SparkSession, heard: pytest.LogCapt
 
 def test_many_rows_are_counted_and_not_all_logged(spark: SparkSession, heard: pytest.LogCaptureFixture) -> None:
     """A log is no table: after the limit it says how many more there were, and the count is exact."""
-    written = Log(limit=2).write(spark, spark.range(7), [label(number=412, lane="3")])
+    written = Log(limit=2).write(spark, FrameRows(spark.range(7)), [make_label(number=412, lane="3")])
     assert written.rows == 7
     assert len(heard.messages) == 3
-    assert heard.messages[2] == "5 more rows of batch 412 of lane 3 are not shown"
+    assert heard.messages[2] == "5 more rows of batch 412 of lane 3 are not logged"
 
 
 def test_as_many_rows_as_the_limit_are_all_logged(spark: SparkSession, heard: pytest.LogCaptureFixture) -> None:
     """Nothing is said of rows that are not there."""
-    assert Log(limit=2).write(spark, spark.range(2), [label()]).rows == 2
+    assert Log(limit=2).write(spark, FrameRows(spark.range(2)), [make_label()]).rows == 2
     assert sorted(heard.messages) == ['{"id":0}', '{"id":1}']
 
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from destinations.conformance import RememberingConformance, Row, label
+from destinations.conformance import RememberingConformance, Row, make_label
 from destinations.memory import Memory
+from origins.batch_rows import FrameRows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,21 +29,21 @@ class TestMemory(RememberingConformance):
 def test_rows_stand_in_the_order_of_the_writes(spark: SparkSession) -> None:
     """A test can say what came first."""
     memory = Memory()
-    memory.write(spark, spark.range(5, 6), [label()])
-    memory.write(spark, spark.range(3, 4), [label()])
+    memory.write(spark, FrameRows(spark.range(5, 6)), [make_label()])
+    memory.write(spark, FrameRows(spark.range(3, 4)), [make_label()])
     assert memory.rows == [{"id": 5}, {"id": 3}]
 
 
 def test_each_instance_holds_its_own(spark: SparkSession) -> None:
     """Two destinations of one pipeline do not share rows."""
     one, other = Memory(name="one"), Memory(name="other")
-    one.write(spark, spark.range(1), [label()])
+    one.write(spark, FrameRows(spark.range(1)), [make_label()])
     assert other.rows == []
 
 
 def test_what_is_given_out_is_a_copy(spark: SparkSession) -> None:
     """A test that changes the list changes nothing in the destination."""
     memory = Memory()
-    memory.write(spark, spark.range(1), [label()])
+    memory.write(spark, FrameRows(spark.range(1)), [make_label()])
     memory.rows.clear()
     assert memory.rows == [{"id": 0}]

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from destinations.conformance import DestinationConformance, Row, label
+from destinations.conformance import DestinationConformance, Row, make_label
 from destinations.destination import DestinationError, Label
 from destinations.python import Python
+from origins.batch_rows import FrameRows
 from origins.functions import FunctionMissing
 from runners.definitions.definition import load
 from tests.scenarios.conftest import ORDERS
@@ -46,8 +47,8 @@ class TestPython(DestinationConformance):
 @pytest.mark.parametrize("said", [-1, "7", 1.5, True, [3]])
 def test_what_is_no_number_of_rows_is_an_error(said: Any) -> None:
     """The equation is not made of what could be anything."""
-    with pytest.raises(DestinationError, match="expected how many rows it has written, or nothing"):
-        Python(lambda rows, label: said).write(None, None, [label()])  # type: ignore[arg-type]
+    with pytest.raises(DestinationError, match="expected the number of rows that it has written, or nothing"):
+        Python(lambda rows, label: said).write(None, FrameRows(None), [make_label()])  # type: ignore[arg-type]
 
 
 class Mute(Exception):
@@ -73,7 +74,7 @@ def test_whatever_a_function_raises_is_the_destinations_error(error: BaseExcepti
         raise error
 
     with pytest.raises(DestinationError, match=f"given batch .*{says}"):
-        Python(write).write(None, None, [label()])  # type: ignore[arg-type]
+        Python(write).write(None, FrameRows(None), [make_label()])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +82,7 @@ def test_whatever_a_function_raises_is_the_destinations_error(error: BaseExcepti
     [
         ("load:write", "there is no file"),
         ("json:nothing", "the module 'json' has no 'nothing'"),
-        ("json:__doc__", "is no function, but a str"),
+        ("json:__doc__", "is not a function; it is a str"),
         ("broken:write", r"its module raises ZeroDivisionError: division by zero"),
         ("leaving:write", r"its module raises SystemExit: 3"),
         ("lacking:write", "its module needs 'no_such_module', which is not installed"),
@@ -95,12 +96,12 @@ def test_a_function_that_cannot_be_had_is_told_before_a_row_is_read(tmp_path: Pa
     (tmp_path / "lacking.py").write_text("import no_such_module")
     (tmp_path / "typing_error.py").write_text("def write(:")
     with pytest.raises(FunctionMissing, match=told):
-        Python(f"{tmp_path}/{text}").open(None, None)  # type: ignore[arg-type]
+        Python(f"{tmp_path}/{text}").open().ensure_place(None, None)  # type: ignore[arg-type]
 
 
 def test_an_installed_function_is_found(tmp_path: Path) -> None:
     """Where no file beside the definition has its name."""
-    assert Python(f"{tmp_path}/os.path:join").open(None, None).place == "os.path:join"  # type: ignore[arg-type]
+    assert Python(f"{tmp_path}/os.path:join").open().ensure_place(None, None).place == "os.path:join"  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("text", ["load", "load:", ":write", "load:write()", "a b:c", "load.py:write:x", ""])

@@ -24,10 +24,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from origins import look
-from origins.files import Files
-from origins.json_here import rows_of
-from origins.json_plain import all_plain, none_changes
+from origins.files import Files, scan_small
+from origins.files.json_in_process import all_plain, none_changes, parse_rows
 from origins.nack import REFUSED
 from tests.origins.test_on_change import both_ways, decided, planned
 
@@ -100,7 +98,7 @@ DOUBLED = {
     rb'{"note": "a", "n\u006fte": "b"}': "note",
 }
 BAD = [*VALUES, *NO_TEXT, *DOUBLED]
-TWICE = "an object has this key more than once, and only one value can be kept: "
+TWICE = "an object has this key more than once, but only one value can be kept: "
 
 
 def files(folder: Path, lines: list[bytes], **options: Any) -> Files:
@@ -111,7 +109,7 @@ def files(folder: Path, lines: list[bytes], **options: Any) -> Files:
 def refused(spark: SparkSession, origin: Files) -> tuple[set[str], dict[str, str]]:
     """What is refused of it when it is read straight, and row by row, there with what is said."""
     plan = planned(spark, origin)
-    straight = {row[REFUSED].raw for row in origin.fetch(spark, plan).collect() if row[REFUSED]}
+    straight = {row[REFUSED].raw for row in origin.fetch(spark, [plan]).frame().collect() if row[REFUSED]}
     rows = [row[REFUSED] for row in decided(spark, plan, origin) if row[REFUSED]]
     return {alike(raw) for raw in straight if raw}, {alike(row.raw): row.message for row in rows}
 
@@ -134,7 +132,7 @@ def test_a_value_that_json_would_change_is_refused_either_way(
 ) -> None:
     """And what is written as it is read is not, though it looks alike."""
     if not looked_at:
-        monkeypatch.setattr(look, "MODERATE", 0)
+        monkeypatch.setattr(scan_small, "MODERATE", 0)
     straight, why = refused(spark, files(tmp_path, [*KEPT, *BAD]))
     assert why.keys() == {shown(line) for line in BAD}
     assert why.keys() - {shown(NARROW)} <= straight <= why.keys()
@@ -142,7 +140,7 @@ def test_a_value_that_json_would_change_is_refused_either_way(
     for line, said in VALUES.items():
         assert said in why[shown(line)]
     for line in NO_TEXT:
-        assert "some bytes are no text" in why[shown(line)], line
+        assert "some bytes are not valid UTF-8" in why[shown(line)], line
     for line, key in DOUBLED.items():
         assert f"{TWICE}{key}" in why[shown(line)]
 
@@ -154,7 +152,7 @@ def test_what_looks_like_a_changed_value_is_read(
 ) -> None:
     """With the value that stands there; a small look at the file shows what Spark would have to look for."""
     if not looked_at:
-        monkeypatch.setattr(look, "MODERATE", 0)
+        monkeypatch.setattr(scan_small, "MODERATE", 0)
     rows = both_ways(spark, files(tmp_path, list(KEPT)))
     for row, expected in zip(rows, KEPT.values(), strict=True):
         found = row.asDict(recursive=True)
@@ -205,7 +203,7 @@ def test_a_whole_file_with_a_changed_value_is_refused(
     origin = Files(path=str(tmp_path), format="json", schema=SCHEMA, options={"multiLine": True})
     for looked_at in (True, False):
         if not looked_at:
-            monkeypatch.setattr(look, "MODERATE", 0)
+            monkeypatch.setattr(scan_small, "MODERATE", 0)
         straight, why = refused(spark, origin)
         assert len(straight) == len(why) == len(bad)
         assert {message.partition(":")[0] for message in why.values()} == {f"{index}.json" for index in range(len(bad))}
@@ -219,7 +217,7 @@ def test_no_look_without_spark_takes_a_changed_value_for_clean(tmp_path: Path, l
     assert line == NARROW or not all_plain(seen, ALIKE, extra=False, missing=False)
     assert line == NARROW or not none_changes(seen, ALIKE, doubled=True, whole_file=False)
     here = ALIKE if b'"f"' in line else FLAT
-    assert rows_of(line, here, extra=False, missing=False, zone=lambda: "UTC") is None
+    assert parse_rows(line, here, extra=False, missing=False, zone=lambda: "UTC") is None
 
 
 PLAIN = [
@@ -279,7 +277,7 @@ def test_a_value_that_csv_would_change_is_refused_either_way(
     schema, options = "x double, f float, d date, n int, note string", {"multiLine": multi_line}
     csv = {"path": str(tmp_path), "format": "csv", "schema": schema, "options": options}
     plan = planned(spark, Files(**csv))  # type: ignore[arg-type]
-    straight = Files(**csv).fetch(spark, plan)  # type: ignore[arg-type]
+    straight = Files(**csv).fetch(spark, [plan]).frame()  # type: ignore[arg-type]
     assert straight.where(f"{REFUSED} is not null").count() == len(CSV_BAD)
     rows = decided(spark, plan, Files(**csv))  # type: ignore[arg-type]
     assert [row.note for row in rows if not row[REFUSED]] == list("abcde")
@@ -303,7 +301,7 @@ def test_bytes_that_are_no_text_in_the_encoding_of_a_csv_file_are_refused(
     (tmp_path / "a.csv").write_bytes(b"id,note\n1,a\n2,x" + bad + b"\n")
     origin = Files(path=str(tmp_path), format="csv", schema="id int, note string", options={"encoding": encoding})
     plan = planned(spark, origin)
-    assert any(row[REFUSED] for row in origin.fetch(spark, plan).collect())
+    assert any(row[REFUSED] for row in origin.fetch(spark, [plan]).frame().collect())
     assert [row[REFUSED] is None for row in decided(spark, plan, origin)] == [True, False]
 
 

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from origins import file_backlog
-from origins.batch import JSON, Limits
-from origins.file_backlog import Waiting
+from origins.batch import JSON, Json, Limits
 from origins.files import Files
-from origins.listing import File
+from origins.files import listing as file_backlog
+from origins.files.listing import File, FileBacklog, read_parts
 from origins.origin import Backlog, Progress
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ def land(folder: Path, *names: str, age: int = 0) -> None:
         os.utime(folder / name, (1_000 + age + index, 1_000 + age + index))
 
 
-def waiting(folder: Path, **options: JSON) -> Waiting:
+def waiting(folder: Path, **options: JSON) -> FileBacklog:
     """What waits in the folder, of which nothing was carried."""
     return Files(path=str(folder), format="text", **options).survey(NO_SPARK, Progress())
 
@@ -38,7 +37,7 @@ def waiting(folder: Path, **options: JSON) -> Waiting:
 def names(backlog: Backlog, start: JSON, limits: Limits | None = None) -> list[str]:
     """The files of the next batch."""
     span = backlog.take("0", start, limits or Limits())
-    return [name for name, _, _ in span.parts] if span else []
+    return [name for name, _, _ in read_parts(span.parts)] if span else []
 
 
 def test_what_was_handed_out_is_not_handed_out_again(tmp_path: Path) -> None:
@@ -125,7 +124,7 @@ def test_a_file_that_is_younger_than_min_age_waits(tmp_path: Path) -> None:
     aged(tmp_path, "of_the_future", -100)
     first = waiting(tmp_path, min_age="1m")
     assert (names(first, None), first.behind("0", None)) == (["old"], "1 file, 1 bytes")
-    assert first.notices == ["2 files may still be written, by min_age, and will be read later"]
+    assert first.notices == ["2 files younger than min_age will be read later"]
     end = first.take("0", None, Limits()).end  # type: ignore[union-attr]
     aged(tmp_path, "young", 70)
     second = first.again(NO_SPARK, {"0": end})
@@ -148,16 +147,16 @@ def test_what_cannot_be_read_as_a_file_is_told_and_the_rest_is_read(tmp_path: Pa
     first = waiting(tmp_path)
     assert names(first, None) == ["good.json", "good\n.json"]
     assert sorted(first.notices) == [
-        r"'a\udcff.json' is no text in UTF-8, so Spark cannot open the file",
-        r"'b\n.json' is a named pipe, and only regular files are read",
-        "c.json cannot be looked at: Too many levels of symbolic links",
+        r"'a\udcff.json' has a name that is not UTF-8, so Spark cannot open the file",
+        r"'b\n.json' is a named pipe; Wherry reads only regular files",
+        "c.json cannot be read: Too many levels of symbolic links",
     ]
     assert sorted(first.again(NO_SPARK, {}).notices) == sorted(first.notices)
 
 
 def test_planning_does_not_grow_with_what_was_carried(tmp_path: Path) -> None:
     """100,000 files were carried, as many wait, and a batch of them is planned in a moment."""
-    parts = [[f"carried-{number:06}", 1, number] for number in range(100_000)]
+    parts: list[Json] = [[f"carried-{number:06}", 1, number] for number in range(100_000)]
     land(tmp_path, "first")
     files = Files(path=str(tmp_path), format="text")
     backlog = files.survey(NO_SPARK, Progress(parts=parts))
@@ -178,13 +177,13 @@ def test_what_changed_after_it_was_carried_is_told(tmp_path: Path) -> None:
     """By size or by time; what is as it was, and what is gone, is not."""
     land(tmp_path, "a", "b", "c", "d")
     origin = Files(path=str(tmp_path), format="text")
-    parts = [[file.name, file.size, file.modified] for file in waiting(tmp_path).files]
-    assert origin.changed(parts) == {}
+    parts: list[Json] = [[file.name, file.size, file.modified] for file in waiting(tmp_path).files]
+    assert origin.find_changed(parts) == {}
     (tmp_path / "b").write_text("longer than it was")
     os.utime(tmp_path / "c", (90_000, 90_000))
     (tmp_path / "d").unlink()
-    assert origin.changed(parts) == {
+    assert origin.find_changed(parts) == {
         "b": "it had 10 bytes and now has 18",
-        "c": "it was written at 1970-01-01 00:16:42.000 UTC and again at 1970-01-02 01:00:00.000 UTC, or copied then; "
-        "its size is the same",
+        "c": "it was written at 1970-01-01 00:16:42.000 UTC, and written again or copied at "
+        "1970-01-02 01:00:00.000 UTC; its size is the same",
     }

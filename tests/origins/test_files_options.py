@@ -31,8 +31,8 @@ from origins.files import Files
             {"after": "move", "move_to": "s3a://b/done"},
             "move_to: expected a folder of this machine, got 's3a://b/done'",
         ),
-        ({"options": {"mode": "DROPMALFORMED"}}, "options: 'mode' is not for you to set; a line that cannot be read"),
-        ({"options": {"ignoreCorruptFiles": True}}, "options: 'ignoreCorruptFiles' is not for you to set; it loses"),
+        ({"options": {"mode": "DROPMALFORMED"}}, "options: 'mode' cannot be set; a line that cannot be read"),
+        ({"options": {"ignoreCorruptFiles": True}}, "options: 'ignoreCorruptFiles' cannot be set; it loses"),
         ({"options": {"multi_line": True}}, "options: unknown option 'multi_line'; did you mean 'multiLine'?"),
         ({"options": {"encoding": "cp1252"}}, "options: encoding: expected one of UTF-8, UTF8, US-ASCII, ISO-8859-1,"),
         (

@@ -25,8 +25,8 @@ def orders(spark: SparkSession, origin: Generate) -> DataFrame:
     time = datetime(2026, 1, 1, tzinfo=timezone.utc)
     return origin.fetch(
         spark,
-        Batch(pipeline="p", run="r", origin="o", lane="0", number=1, plan="x", span=span, schema=schema, time=time),
-    )
+        [Batch(pipeline="p", run="r", origin="o", lane="0", number=1, plan="x", span=span, schema=schema, time=time)],
+    ).frame()
 
 
 @pytest.mark.parametrize(

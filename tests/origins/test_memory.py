@@ -104,5 +104,5 @@ def test_lanes_are_given_by_scripts() -> None:
 def test_a_key_that_the_schema_has_not_is_an_error(spark: SparkSession) -> None:
     """It would be lost in silence."""
     memory = scripted({"id": 1}, {"ID": 2, "extra": 3})
-    with pytest.raises(OriginError, match="has 'extra', which its schema has not"):
+    with pytest.raises(OriginError, match="has 'extra', which its schema does not have"):
         memory.columns(spark, memory.survey(spark, Progress()))

@@ -16,13 +16,12 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from origins import look
 from origins.batch import Batch, Limits
 from origins.errors import OriginError
-from origins.files import Files
+from origins.files import Files, scan_small
 from origins.nack import REFUSED
 from origins.origin import PLACE, Progress
-from tests.origins.test_files import batch
+from tests.origins.files.test_files import batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -39,7 +38,7 @@ def planned(spark: SparkSession, files: Files) -> Batch:
     span, schema = backlog.take("0", None, Limits()), files.columns(spark, backlog)
     assert span is not None
     assert schema is not None
-    return batch(span, files.completed(schema))
+    return batch(span, files.complete_schema(schema))
 
 
 def in_order(frame: DataFrame) -> list[Row]:
@@ -108,12 +107,15 @@ def test_nothing_of_an_odd_file_is_lost(
 ) -> None:
     """Its lines are rows or refused as they were found, in order; also where Spark has to look at them."""
     if not looked_at:
-        monkeypatch.setattr(look, "MODERATE", 0)
+        monkeypatch.setattr(scan_small, "MODERATE", 0)
     content, options, expected = ODD[kind][what]
     (tmp_path / "odd").write_bytes(content)
     files = Files(path=str(tmp_path), format=kind, schema=SCHEMA, options=options)
     plan = planned(spark, files)
-    decided, straight = in_order(files.fetch(spark, plan, places=True)), files.fetch(spark, plan).collect()
+    decided, straight = (
+        in_order(files.fetch(spark, [plan], places=True).frame()),
+        files.fetch(spark, [plan]).frame().collect(),
+    )
     assert told(decided) == expected
     assert {row[PLACE].part for row in decided} <= {"odd"}
     assert all(row[REFUSED].message.startswith("odd: ") for row in decided if row[REFUSED])
@@ -133,13 +135,13 @@ def test_packed_files_are_read_whole_or_not_at_all(
     file = tmp_path / f"x.{kind}{ending}"
     file.write_bytes(pack(content))
     files = Files(path=str(tmp_path), format=kind, schema=SCHEMA)
-    assert told(in_order(files.fetch(spark, planned(spark, files), places=True))) == [
+    assert told(in_order(files.fetch(spark, [planned(spark, files)], places=True).frame())) == [
         (1, "a"),
         content.splitlines()[-1].decode(),
     ]
     file.write_bytes(pack(content)[: len(pack(content)) // 2])
     with pytest.raises(Exception, match=re.escape(file.name)):
-        files.fetch(spark, planned(spark, files), places=True).collect()
+        files.fetch(spark, [planned(spark, files)], places=True).frame().collect()
 
 
 @pytest.mark.parametrize(
@@ -147,7 +149,7 @@ def test_packed_files_are_read_whole_or_not_at_all(
     [
         ("id;note\n1;a\n", r"has no column id, note. Its header is: id;note"),
         (",".join(f"c{number}" for number in range(10_000)) + "\n", "has no column id, note"),
-        ("id,gr\u00fcn\n".encode("latin-1"), "header of .*odd.csv is no text in UTF-8"),
+        ("id,gr\u00fcn\n".encode("latin-1"), "header of .*odd.csv is not text in UTF-8"),
     ],
 )
 def test_a_header_that_is_read_wrongly_is_an_error(
@@ -157,7 +159,7 @@ def test_a_header_that_is_read_wrongly_is_an_error(
     (tmp_path / "odd.csv").write_bytes(content if isinstance(content, bytes) else content.encode())
     files = Files(path=str(tmp_path), format="csv", schema=SCHEMA)
     with pytest.raises(OriginError, match=says):
-        files.fetch(spark, planned(spark, files))
+        files.fetch(spark, [planned(spark, files)]).frame()
 
 
 def test_parquet_files_are_read_by_the_names_of_their_columns(spark: SparkSession, tmp_path: Path) -> None:
@@ -168,7 +170,7 @@ def test_parquet_files_are_read_by_the_names_of_their_columns(spark: SparkSessio
     parquet.write_table(pa.Table.from_pylist([{"id": 3, "note": None}], schema=required), tmp_path / "c")
     parquet.write_table(pa.table({"id": pa.array([], pa.int32()), "note": pa.array([], pa.string())}), tmp_path / "d")
     files = Files(path=str(tmp_path), format="parquet", schema="id long, note string")
-    rows = files.fetch(spark, planned(spark, files)).collect()
+    rows = files.fetch(spark, [planned(spark, files)]).frame().collect()
     assert sorted((row.id, row.note) for row in rows) == [(1, "a"), (2, "b"), (3, None)]
 
 
@@ -178,7 +180,7 @@ def test_a_parquet_file_with_another_type_fails_by_its_name(spark: SparkSession,
     spark.sql(f"select cast(1 as {kind}) as id, 'a' as note").write.parquet(f"{tmp_path}/x")
     files = Files(path=f"{tmp_path}/x", format="parquet", schema=SCHEMA)
     with pytest.raises(Exception, match=r"part-.*parquet"):
-        files.fetch(spark, planned(spark, files)).collect()
+        files.fetch(spark, [planned(spark, files)]).frame().collect()
 
 
 FRAGMENTS = [
@@ -223,7 +225,7 @@ def test_every_line_of_anything_is_a_row_or_refused(
 ) -> None:
     """Once, in its place, with its file and its raw content; and no file with a refused line is taken for clean."""
     if not looked_at:
-        monkeypatch.setattr(look, "MODERATE", 0)
+        monkeypatch.setattr(scan_small, "MODERATE", 0)
         spark.conf.set("spark.sql.files.maxPartitionBytes", "700")
         spark.conf.set("spark.sql.files.openCostInBytes", "1")
     chance = random.Random(f"{kind} {looked_at}")
@@ -232,7 +234,10 @@ def test_every_line_of_anything_is_a_row_or_refused(
         (tmp_path / name).write_bytes(content)
     files = Files(path=str(tmp_path), format=kind, schema=SCHEMA, metadata=["file_name"])
     plan = planned(spark, files)
-    decided, straight = in_order(files.fetch(spark, plan, places=True)), files.fetch(spark, plan).collect()
+    decided, straight = (
+        in_order(files.fetch(spark, [plan], places=True).frame()),
+        files.fetch(spark, [plan]).frame().collect(),
+    )
     for name, content in contents.items():
         rows = [row for row in decided if row[PLACE].part == name]
         lines = lines_of(kind, content)

@@ -11,13 +11,12 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from origins import look
 from origins.batch import Batch, Limits
-from origins.changes import STOPS, SchemaChanged
-from origins.files import Files
+from origins.files import Files, scan_small
+from origins.files.changes import STOPS, SchemaChanged
 from origins.nack import REFUSED
 from origins.origin import PLACE, Progress
-from tests.origins.test_files import batch
+from tests.origins.files.test_files import batch
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -46,12 +45,12 @@ def planned(spark: SparkSession, files: Files) -> Batch:
     span, schema = backlog.take("0", None, Limits()), files.columns(spark, backlog)
     assert span is not None
     assert schema is not None
-    return batch(span, files.completed(files.evolved(spark, backlog, schema, None)))
+    return batch(span, files.complete_schema(files.evolve_schema(spark, backlog, schema, None)))
 
 
 def decided(spark: SparkSession, plan: Batch, files: Files) -> list[Row]:
     """Row by row, in order."""
-    frame = files.fetch(spark, plan, places=True)
+    frame = files.fetch(spark, [plan], places=True).frame()
     return frame.orderBy(f"{PLACE}.part", f"{PLACE}.block", f"{PLACE}.row").drop(PLACE).collect()
 
 
@@ -69,7 +68,7 @@ def both_ways(spark: SparkSession, files: Files) -> list[Row]:
     """The rows as they are decided; read straight they are the same, or one is refused."""
     plan = planned(spark, files)
     rows = decided(spark, plan, files)
-    straight = [told(row) for row in files.fetch(spark, plan).collect()]
+    straight = [told(row) for row in files.fetch(spark, [plan]).frame().collect()]
     refuses = [any(isinstance(each, str) for each in way) for way in (straight, map(told, rows))]
     assert refuses[0] == refuses[1]
     if not refuses[0]:
@@ -137,7 +136,7 @@ SAID = {
     "inside": "the schema has no s.y",
     "wider": "column id: '3000000000' is not an int",
     "other": "column id: 'six' is not an int",
-    "case": "Note is written otherwise than the column, and keys are matched exactly; there is no note",
+    "case": "Note is spelled differently from the column, and keys must match exactly; there is no note",
 }
 
 
@@ -157,7 +156,7 @@ def test_a_line_stops_the_run_if_that_is_its_policy(spark: SparkSession, tmp_pat
     """Straight it is refused, and when it is decided the query raises with the file and what is wrong."""
     files = lines(tmp_path, ["fits", name], on_change={kind: "stop"})
     plan = planned(spark, files)
-    assert any(row[REFUSED] for row in files.fetch(spark, plan).collect())
+    assert any(row[REFUSED] for row in files.fetch(spark, [plan]).frame().collect())
     with pytest.raises(Exception, match=f"{STOPS}a.json: "):
         decided(spark, plan, files)
 
@@ -166,7 +165,7 @@ def test_large_files_are_looked_through_as_small_ones_are(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By Spark, and with the same end; a file in which nothing is wrong is read as it is."""
-    monkeypatch.setattr(look, "MODERATE", 0)
+    monkeypatch.setattr(scan_small, "MODERATE", 0)
     for names in (["fits", "case"], ["fits", "extra", "inside"], ["fits", "fits"]):
         files = lines(tmp_path, names, on_change={"extra": "nack"})
         expected = {"fits": (1, "a", 1)}
@@ -178,7 +177,7 @@ def test_json_grows_by_keys_and_to_wider_numbers(spark: SparkSession, tmp_path: 
     files = lines(tmp_path, EVERY, on_change={"extra": "evolve", "wider": "evolve"})
     plan = planned(spark, files)
     rows = decided(spark, plan, files)
-    kinds = files.fetch(spark, plan).dtypes
+    kinds = files.fetch(spark, [plan]).frame().dtypes
     assert kinds[:4] == [
         ("id", "bigint"),
         ("note", "string"),
@@ -262,7 +261,7 @@ def test_the_objects_of_a_whole_file_are_rescued_one_by_one(
 ) -> None:
     """With `multiLine`; what is refused beside them is one object, or a file that is none and no array of them."""
     if not looked_at:
-        monkeypatch.setattr(look, "MODERATE", 0)
+        monkeypatch.setattr(scan_small, "MODERATE", 0)
     changes, expected = WHOLE[case]
     for name, content in IN_FILES.items():
         (tmp_path / name).write_text(content)
@@ -305,7 +304,7 @@ def test_a_decimal_that_is_too_fine_is_not_rounded(
 ) -> None:
     """It is refused or rescued as one that is too large is; zeros behind it make it no finer."""
     if not looked_at:
-        monkeypatch.setattr(look, "MODERATE", 0)
+        monkeypatch.setattr(scan_small, "MODERATE", 0)
     kind, options, content, raw = FINE[case]
     (tmp_path / "a").write_text(content)
     files = Files(
@@ -399,7 +398,7 @@ def test_rescued_lines_of_large_csv_come_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One with an open quote as well, also where nobody looks at files before."""
-    monkeypatch.setattr(look, "MODERATE", 0)
+    monkeypatch.setattr(scan_small, "MODERATE", 0)
     (tmp_path / "a.csv").write_text('id,note\n1,a\n2,"b\n')
     files = Files(path=str(tmp_path), format="csv", schema="id int, note string", on_change={"corrupt": "rescue"})
     assert [told(row) for row in both_ways(spark, files)] == [(1, "a"), (None, None, {"_line": '2,"b'})]

@@ -7,7 +7,7 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from pyarrow import parquet
 
 from origins.batch import JSON, Batch, Limits, Span
+from origins.batch_rows import FrameRows
 from origins.conformance import OriginConformance
 from origins.delta import Delta
 from origins.errors import OriginError
 from origins.files import Files
+from origins.files.listing import read_parts
 from origins.generate import Generate
 from origins.memory import Crash, End, Item, Memory
 from origins.origin import BATCH, PLACE, Backlog, Origin, Progress
@@ -112,7 +115,7 @@ class TestParquetFiles(OriginConformance):
 
 def lengthen(folder: Path, batch: Batch) -> None:
     """Put something behind the batch's first file."""
-    with (folder / batch.span.parts[0][0]).open("ab") as file:
+    with (folder / read_parts(batch.span.parts)[0][0]).open("ab") as file:
         file.write(b"\n")
 
 
@@ -201,9 +204,12 @@ class Numbers(Origin):
     """Four numbers, and one promise that is broken."""
 
     binds = frozenset({"rows"})
-    foresees = True
     fault: str
     there: list[int]
+    folder: Path
+
+    def may_give_several(self) -> bool:
+        return False
 
     def survey(self, spark: SparkSession, progress: Progress) -> Backlog:
         return NumbersWaiting(self.fault, resumed=bool(progress.offsets))
@@ -211,7 +217,19 @@ class Numbers(Origin):
     def columns(self, spark: SparkSession, backlog: Backlog) -> str:
         return json.dumps(SCHEMA).replace("long", "string" if self.fault == "another type" else "long")
 
-    def fetch(self, spark: SparkSession, batch: Batch, *, places: bool = False) -> DataFrame:
+    def joins(self, batches: Sequence[Batch]) -> bool:
+        return self.fault != "another answer each time"
+
+    def fetch(self, spark: SparkSession, batches: Sequence[Batch], *, places: bool = False) -> FrameRows:
+        last = len(batches) - 1
+        told = [at if self.fault != "mixes batches" else last - at for at in range(len(batches))]
+        frames = [self._fetch(spark, batch, places=places) for batch in batches]
+        each = [frame.selectExpr("*", f"{at} as {BATCH}") for frame, at in zip(frames, told, strict=True)]
+        if not last:
+            return NumbersRows(frames[0], fault=self.fault, file=self.folder / f"{next(COUNTER)}.parquet")
+        return FrameRows(functools.reduce(lambda above, below: above.union(below), each))
+
+    def _fetch(self, spark: SparkSession, batch: Batch, *, places: bool) -> DataFrame:
         start, end = _number(batch.span.start), _number(batch.span.end)
         numbers = self.there[start : None if self.fault == "grows" and end == 4 else end]
         if self.fault == "loses a row" and start == 2:
@@ -221,13 +239,6 @@ class Numbers(Origin):
         rows = [(number, self._place(index)) for index, number in enumerate(numbers)]
         frame = spark.createDataFrame(rows, f"id long, {PLACE} struct<part: string, block: long, row: long>")
         return frame if places else frame.drop(PLACE)
-
-    def fetch_several(self, spark: SparkSession, batches: Sequence[Batch]) -> DataFrame:
-        frames = [self.fetch(spark, batch, places=True).drop(PLACE) for batch in batches]
-        last = len(frames) - 1
-        told = [at if self.fault != "mixes batches" else last - at for at in range(len(frames))]
-        each = [frame.selectExpr("*", f"{at} as {BATCH}") for frame, at in zip(frames, told, strict=True)]
-        return functools.reduce(lambda above, below: above.union(below), each)
 
     def check(self, spark: SparkSession, batch: Batch) -> None:
         if self.there[0] == SPOILT and self.fault != "blind":
@@ -242,6 +253,37 @@ class Numbers(Origin):
             self.there.remove(0)
 
 
+FORMS = {"reads others here", "miscounts", "copies others"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumbersRows(FrameRows):
+    """The numbers of one batch in every form, one of which may be wrong; as a frame alone where another thing is."""
+
+    fault: str
+    file: Path
+
+    def table(self) -> pa.Table | None:
+        return self._table("reads others here")
+
+    def files(self) -> Mapping[str, Path] | None:
+        table = self._table("copies others")
+        if table is None:
+            return None
+        parquet.write_table(table, self.file)
+        return {"": self.file}
+
+    def count(self) -> int | None:
+        table = self._table("miscounts")
+        return None if table is None else table.num_rows
+
+    def _table(self, fault: str) -> pa.Table | None:
+        if self.fault and self.fault not in FORMS:
+            return None
+        numbers = [row["id"] for row in self.rows.collect()][self.fault == fault :]
+        return pa.table({"id": pa.array(numbers, pa.int64())})
+
+
 class NumbersWaiting(Backlog):
     """What waits of them."""
 
@@ -252,7 +294,8 @@ class NumbersWaiting(Backlog):
     def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
         begin = 0 if self.deaf or (self.fault == "no JSON" and isinstance(start, list)) else _number(start)
         self.deaf = False
-        end = min(4, begin + (limits.rows or 4) + (self.fault == "exceeds" and limits.rows == 2))
+        most = limits.rows or (3 if self.fault == "breaks up" else 4)
+        end = min(4, begin + most + (self.fault == "exceeds" and limits.rows == 2))
         label = str(next(COUNTER)) if self.fault == "restless" else ""
         return Span(start=start, end=(end,) if self.fault == "no JSON" else end, label=label) if end > begin else None
 
@@ -264,12 +307,13 @@ def _number(offset: JSON) -> int:
 class NumbersConformance(OriginConformance):
     """The suite over an origin with this fault."""
 
-    def __init__(self, fault: str) -> None:
+    def __init__(self, fault: str, folder: Path) -> None:
         self.fault = fault
         self.there = list(range(4))
+        self.folder = folder
 
     def origin(self) -> Origin:
-        return Numbers(fault=self.fault, there=self.there)
+        return Numbers(fault=self.fault, there=self.there, folder=self.folder)
 
     def more(self) -> None:
         self.there.append(99)
@@ -278,34 +322,42 @@ class NumbersConformance(OriginConformance):
         self.there[0] = SPOILT
 
 
+CHECKS = [name for name in dir(OriginConformance) if name.startswith("test_")]
+FAULTS = {
+    "loses a row": "test_batches_hold_every_row_once_whatever_their_limits",
+    "exceeds": "test_narrow_limits_make_at_least_three_batches_and_are_kept",
+    "breaks up": "test_all_that_waits_is_one_batch_where_that_is_promised",
+    "another answer each time": "test_a_batch_reads_the_same_again",
+    "mixes batches": "test_several_batches_at_once_are_the_same_batches",
+    "miscounts": "test_rows_that_it_has_counted_are_those_that_it_reads",
+    "reads others here": "test_rows_that_are_read_in_this_process_are_those_that_spark_reads",
+    "copies others": "test_files_that_are_copied_hold_the_rows_that_it_reads",
+    "no JSON": "test_a_batch_survives_the_ledger",
+    "restless": "test_planning_leaves_no_trace",
+    "deaf": "test_the_next_run_goes_on_behind_what_was_carried",
+    "grows": "test_a_planned_batch_does_not_grow",
+    "another type": "test_rows_have_the_columns_that_were_pinned",
+    "gaps": "test_every_row_has_a_place_of_its_own",
+    "another part": "test_every_row_has_a_place_of_its_own",
+    "backwards": "test_rows_stand_in_one_order_whatever_the_limits",
+    "blind": "test_a_batch_that_was_fetched_early_is_checked_in_time",
+    "hears once": "test_being_told_twice_is_being_told_once",
+}
+
+
 @pytest.mark.variant
-@pytest.mark.parametrize(
-    ("fault", "found_by"),
-    [
-        ("", None),
-        ("loses a row", "test_batches_hold_every_row_once_whatever_their_limits"),
-        ("exceeds", "test_narrow_limits_make_at_least_three_batches_and_are_kept"),
-        ("another answer each time", "test_a_batch_reads_the_same_again"),
-        ("mixes batches", "test_several_batches_at_once_are_the_same_batches"),
-        ("no JSON", "test_a_batch_survives_the_ledger"),
-        ("restless", "test_planning_leaves_no_trace"),
-        ("deaf", "test_the_next_run_goes_on_behind_what_was_carried"),
-        ("grows", "test_a_planned_batch_does_not_grow"),
-        ("another type", "test_rows_have_the_columns_that_were_pinned"),
-        ("gaps", "test_every_row_has_a_place_of_its_own"),
-        ("another part", "test_every_row_has_a_place_of_its_own"),
-        ("backwards", "test_rows_stand_in_one_order_whatever_the_limits"),
-        ("blind", "test_a_batch_that_was_fetched_early_is_checked_in_time"),
-        ("hears once", "test_being_told_twice_is_being_told_once"),
-    ],
-)
+@pytest.mark.parametrize(("fault", "found_by"), [("", None), *FAULTS.items()])
 def test_each_fault_is_found_by_the_one_check_that_is_for_it(
-    spark: SparkSession, fault: str, found_by: str | None
+    spark: SparkSession, tmp_path: Path, fault: str, found_by: str | None
 ) -> None:
     """And a sound origin passes them all."""
-    checks = [name for name in vars(OriginConformance) if name.startswith("test_")]
-    failed = [name for name in checks if _fails(getattr(NumbersConformance(fault), name), spark)]
-    assert failed == [name for name in checks if name == found_by]
+    failed = [name for name in CHECKS if _fails(getattr(NumbersConformance(fault, tmp_path), name), spark)]
+    assert failed == [name for name in CHECKS if name == found_by]
+
+
+def test_every_check_has_its_fault() -> None:
+    """No check is there that nothing fails."""
+    assert set(CHECKS) == set(FAULTS.values())
 
 
 def _fails(check: Callable[[SparkSession], None], spark: SparkSession) -> bool:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from origins.names import quoted
-from origins.payload import payload, restore
+from origins.nack import encode_payload, restore
+from origins.names import quote_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -138,7 +138,7 @@ def test_a_plain_row_is_plain_json(spark: SparkSession) -> None:
         "select 7 as id, 'sieben' as amount, 1.50 as price, timestamp'2026-01-02 03:04:05.000006' as at, "
         "array('a', null) as tags, map('k', 1) as m, cast(null as string) as email"
     )
-    text = frame.select(payload({name: F.col(name) for name in frame.columns}, frame.schema)).collect()[0][0]
+    text = frame.select(encode_payload({name: F.col(name) for name in frame.columns}, frame.schema)).collect()[0][0]
     assert text == (
         '{"id":7,"amount":"sieben","price":1.50,"at":"2026-01-02T03:04:05.000006Z",'
         '"tags":["a",null],"m":{"k":1},"email":null}'
@@ -159,6 +159,6 @@ def there_and_back(frame: DataFrame) -> DataFrame:
     """Each row as a struct, `before` and `after` its way through text."""
     from pyspark.sql import functions as F
 
-    columns = {name: frame[quoted(name)] for name in frame.columns}
-    text = payload(columns, frame.schema)
+    columns = {name: frame[quote_name(name)] for name in frame.columns}
+    text = encode_payload(columns, frame.schema)
     return frame.select(F.struct("*").alias("before"), restore(text, frame.schema).alias("after"))

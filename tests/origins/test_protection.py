@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
+from origins.batch import Json
 from origins.protection import Protection
 
 EMAIL = Protection(("email",))
 
 
 def nack(message: str, row: Any, **other: Any) -> dict[str, Any]:
-    return EMAIL.nack({"stage": "cast", "message": message, "row": row, **other})
+    return EMAIL.mask_nack({"stage": "cast", "message": message, "row": row, **other})
 
 
 @pytest.mark.parametrize(
@@ -31,36 +32,41 @@ def nack(message: str, row: Any, **other: Any) -> dict[str, Any]:
 )
 def test_a_protected_value_is_masked(value: Any, shown: Any) -> None:
     """Of a long text its first character is left; NULL is no value."""
-    assert EMAIL.row({"id": 7, "email": value}) == {"id": 7, "email": shown}
+    assert EMAIL.mask_row({"id": 7, "email": value}) == {"id": 7, "email": shown}
 
 
 def test_names_are_not_case_sensitive() -> None:
     """As everywhere in a definition."""
-    assert Protection(("Email",)).row({"eMAIL": "anna@x.com"}) == {"eMAIL": "a***"}
+    assert Protection(("Email",)).mask_row({"eMAIL": "anna@x.com"}) == {"eMAIL": "a***"}
 
 
 def test_without_protection_rows_and_messages_are_as_they_are() -> None:
     """Nothing is masked by the way."""
-    row = {"id": 7, "email": "anna@x.com"}
-    given = {"stage": "cast", "message": "column email: 'anna@x.com' is not a long", "row": row}
-    assert Protection().row(row) == row
-    assert Protection().nack(given) == given
-    assert Protection().words(ValueError("anna"), "ValueError: anna") == "ValueError: anna"
+    row: dict[str, Json] = {"id": 7, "email": "anna@x.com"}
+    given: dict[str, Json] = {"stage": "cast", "message": "column email: 'anna@x.com' is not a long", "row": row}
+    assert Protection().mask_row(row) == row
+    assert Protection().mask_nack(given) == given
+    assert Protection().mask_error(ValueError("anna"), "ValueError: anna") == "ValueError: anna"
 
 
 def test_a_value_that_another_column_repeats_is_masked_there_too() -> None:
     """In other letters, inside of other text or structures, and where only the row as it was read has it by name."""
-    row = {"copy": "ANNA@x.com", "text": "to anna@x.com, please", "deep": {"all": ["anna@x.com", 1]}, "id": 7}
-    shown = EMAIL.row(row, {"email": "anna@x.com"})
+    row: dict[str, Json] = {
+        "copy": "ANNA@x.com",
+        "text": "to anna@x.com, please",
+        "deep": {"all": ["anna@x.com", 1]},
+        "id": 7,
+    }
+    shown = EMAIL.mask_row(row, {"email": "anna@x.com"})
     assert shown == {"copy": "a***", "text": "to a***, please", "deep": {"all": ["a***", 1]}, "id": 7}
 
 
 def test_short_values_are_left_where_they_stand_in_other_columns() -> None:
     """An `id` of 7 is no reason to mask every 7; a longer number is masked as a whole, and inside of no other."""
     numbers = Protection(("id",))
-    assert numbers.row({"id": 7, "n": 7, "t": "7"}) == {"id": "***", "n": 7, "t": "7"}
-    row = {"id": 1234, "n": 1234, "t": "no 1234", "longer": 12345, "text": "12345"}
-    assert numbers.row(row) == {"id": "***", "n": "***", "t": "no ***", "longer": 12345, "text": "12345"}
+    assert numbers.mask_row({"id": 7, "n": 7, "t": "7"}) == {"id": "***", "n": 7, "t": "7"}
+    row: dict[str, Json] = {"id": 1234, "n": 1234, "t": "no 1234", "longer": 12345, "text": "12345"}
+    assert numbers.mask_row(row) == {"id": "***", "n": "***", "t": "no ***", "longer": 12345, "text": "12345"}
 
 
 @pytest.mark.parametrize(
@@ -99,11 +105,13 @@ def test_both_payloads_of_a_refused_row_are_masked() -> None:
 
 def test_nothing_is_shown_of_a_line_that_could_not_be_read() -> None:
     """Nobody knows what stands where in it."""
-    shown = EMAIL.nack({"stage": "origin", "message": "no JSON", "row": {"raw": '{"email": "anna'}, "original": None})
+    shown = EMAIL.mask_nack(
+        {"stage": "origin", "message": "no JSON", "row": {"raw": '{"email": "anna'}, "original": None}
+    )
     assert (shown["row"], shown["message"]) == ({"raw": "***"}, "no JSON")
 
 
-BUYER = {"id": 7, "buyer": {"email": "anna@x.com", "age": 5, "home": {"zip": "10115"}}}
+BUYER: Json = {"id": 7, "buyer": {"email": "anna@x.com", "age": 5, "home": {"zip": "10115"}}}
 
 
 @pytest.mark.parametrize(
@@ -117,21 +125,23 @@ BUYER = {"id": 7, "buyer": {"email": "anna@x.com", "age": 5, "home": {"zip": "10
 )
 def test_a_field_inside_of_a_column_is_protected_by_its_path(column: str, shown: Any) -> None:
     """With the names of the columns above it; a field of another place that is called the same is not meant."""
-    assert Protection((column,)).row(BUYER) == shown
+    assert Protection((column,)).mask_row(BUYER) == shown
 
 
 def test_a_field_is_protected_in_every_item_of_a_list() -> None:
     """And where its value stands in another column, or is what the whole column is said to be."""
     lines = Protection(("lines.note",))
-    row = {"lines": [{"note": "for anna", "n": 1}, {"note": None, "n": 2}], "copy": "sent for anna"}
-    said = {"stage": "cast", "message": "column lines.note: 'for anna' is not a date", "row": row}
+    row: dict[str, Json] = {"lines": [{"note": "for anna", "n": 1}, {"note": None, "n": 2}], "copy": "sent for anna"}
+    said: dict[str, Json] = {"stage": "cast", "message": "column lines.note: 'for anna' is not a date", "row": row}
     shown = {"lines": [{"note": "f***", "n": 1}, {"note": None, "n": 2}], "copy": "sent f***"}
-    assert lines.nack(said) == {**said, "message": "column lines.note: 'f***' is not a date", "row": shown}
+    assert lines.mask_nack(said) == {**said, "message": "column lines.note: 'f***' is not a date", "row": shown}
 
 
 def test_a_message_of_a_field_says_nothing_where_its_column_is_protected() -> None:
     """In whatever form it writes the value."""
-    said = Protection(("buyer",)).nack({"stage": "expect", "message": "column buyer.age: 5.0 is odd", "row": BUYER})
+    said = Protection(("buyer",)).mask_nack(
+        {"stage": "expect", "message": "column buyer.age: 5.0 is odd", "row": BUYER}
+    )
     assert said["message"] == "column buyer.age: ***"
 
 
@@ -147,8 +157,12 @@ def test_a_column_is_covered_by_what_is_above_it_or_in_it(column: str, covered: 
 @pytest.mark.parametrize(
     ("error", "said", "shown"),
     [
-        (ValueError("anna"), "ValueError: anna", "ValueError (what it says may hold a protected value: not shown)"),
-        (RuntimeError(""), "anna: no name", "RuntimeError (what it says may hold a protected value: not shown)"),
+        (
+            ValueError("anna"),
+            "ValueError: anna",
+            "ValueError (text hidden, may hold a protected value)",
+        ),
+        (RuntimeError(""), "anna: no name", "RuntimeError (text hidden, may hold a protected value)"),
         (OSError(28, "No space left on device"), "No space left on device", "No space left on device"),
         (
             RuntimeError(),
@@ -158,7 +172,7 @@ def test_a_column_is_covered_by_what_is_above_it_or_in_it(column: str, covered: 
         (
             RuntimeError(),
             "[USER_RAISED_EXCEPTION] anna",
-            "RuntimeError (what it says may hold a protected value: not shown)",
+            "RuntimeError (text hidden, may hold a protected value)",
         ),
         (
             RuntimeError(),
@@ -169,4 +183,4 @@ def test_a_column_is_covered_by_what_is_above_it_or_in_it(column: str, covered: 
 )
 def test_an_error_of_somebody_elses_says_no_value(error: Exception, said: str, shown: str) -> None:
     """Spark's keep what they are and lose what they quote; a function's keep their name."""
-    assert EMAIL.words(error, said) == shown
+    assert EMAIL.mask_error(error, said) == shown

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from origins.quantities import seconds, size
+from origins.quantities import parse_seconds, parse_size
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from origins.quantities import seconds, size
 )
 def test_a_duration_is_numbers_with_units(text: str, expected: float) -> None:
     """Units are ms, s, m, h, d and w, one after another."""
-    assert seconds(text) == expected
+    assert parse_seconds(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -27,13 +27,13 @@ def test_a_duration_is_numbers_with_units(text: str, expected: float) -> None:
 def test_what_is_no_duration_is_answered_with_examples(text: str) -> None:
     """No unit is guessed: `10` could be anything."""
     with pytest.raises(ValueError, match=r"expected (a duration such as 500ms|each unit once)"):
-        seconds(text)
+        parse_seconds(text)
 
 
 def test_a_duration_has_an_end() -> None:
     """What no clock can hold is refused where it is written."""
     with pytest.raises(ValueError, match="at most a thousand years"):
-        seconds("999999999d")
+        parse_seconds("999999999d")
 
 
 @pytest.mark.parametrize(
@@ -49,23 +49,23 @@ def test_a_duration_has_an_end() -> None:
 )
 def test_a_size_is_a_number_with_a_unit(text: str, expected: int) -> None:
     """kB counts in thousands and KiB in 1024s; the case of letters does not matter."""
-    assert size(text) == expected
+    assert parse_size(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "10", "MiB", "-1MB", "10 MB 3", "10Mb/s", "1e3B", "10 parsecs", "٣MB"])
 def test_what_is_no_size_is_answered_with_examples(text: str) -> None:
     """No unit is guessed."""
     with pytest.raises(ValueError, match="expected a size such as 500kB, 64MiB or 1GiB"):
-        size(text)
+        parse_size(text)
 
 
 def test_a_size_has_an_end() -> None:
     """What no disk can hold is refused where it is written."""
     with pytest.raises(ValueError, match="at most 1048576TiB"):
-        size("999999999TiB")
+        parse_size("999999999TiB")
 
 
-@pytest.mark.parametrize("parse", [seconds, size])
+@pytest.mark.parametrize("parse", [parse_seconds, parse_size])
 @given(text=st.text(max_size=20))
 def test_any_text_is_a_quantity_or_a_value_error(parse: Callable[[str], float], text: str) -> None:
     """Whatever is written, the answer is a number or a sentence."""

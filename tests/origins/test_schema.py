@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from origins.errors import OriginError
-from origins.schema import declared
+from origins.schema import parse_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +42,7 @@ WRITTEN = [
 def test_it_is_what_spark_understands(spark: SparkSession, text: str) -> None:
     """By name and type; in a table that is read every column may be NULL."""
     its = spark.createDataFrame([], text).schema
-    assert [(each.name, each.dataType, each.nullable) for each in declared(spark, text, "here")] == [
+    assert [(each.name, each.dataType, each.nullable) for each in parse_schema(spark, text, "here")] == [
         (each.name, each.dataType, True) for each in its
     ]
 
@@ -52,18 +52,18 @@ def test_it_is_what_spark_understands(spark: SparkSession, text: str) -> None:
 )
 def test_what_spark_does_not_understand_is_an_error(spark: SparkSession, text: str) -> None:
     """With an example of how it is written."""
-    with pytest.raises(OriginError, match="is not one"):
-        declared(spark, text, "here")
+    with pytest.raises(OriginError, match="is not valid"):
+        parse_schema(spark, text, "here")
 
 
 def test_plain_columns_are_understood_without_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """A session that has just begun takes a second to read its first."""
     monkeypatch.setattr(type(spark), "createDataFrame", None)
-    found = declared(spark, {"id": "long", "at": "timestamp"}, "here")
+    found = parse_schema(spark, {"id": "long", "at": "timestamp"}, "here")
     assert found == StructType.fromDDL("id long, at timestamp")
 
 
 def test_a_timestamp_is_what_the_session_says(spark: SparkSession) -> None:
     """One may be told that it has no zone."""
     spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
-    assert [each.dataType.simpleString() for each in declared(spark, "at timestamp", "here")] == ["timestamp_ntz"]
+    assert [each.dataType.simpleString() for each in parse_schema(spark, "at timestamp", "here")] == ["timestamp_ntz"]

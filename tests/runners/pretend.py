@@ -8,14 +8,12 @@ from datetime import datetime, timedelta, timezone, tzinfo
 from pathlib import Path
 from typing import Any
 
-from runners.clock import ManualClock
-from runners.definitions.definition import Definition, load
-from runners.schedules.carriers import Carried, Carriers
-from runners.schedules.definitions_folder import DefinitionsFolder
-from runners.schedules.marks import Marks, MemoryMarks
-from runners.schedules.schedule_events import ScheduleEvent
-from runners.schedules.scheduler import Scheduler
-from tests.runners.toys import TOYS
+from runners.definitions.definition import Definition, DefinitionsFolder, load
+from runners.model.schedule_events import ScheduleEvent
+from runners.schedules.run_marks import MemoryMarks, RunMarks
+from runners.schedules.scheduler import RunOutcome, RunWorkers, Scheduler
+from tests.manual_clock import ManualClock
+from tests.runners.engine.toys import TOYS
 
 BODY = "origin: {folder: {path: landing}}\ndestinations: [{table: {table: main.orders}}]\n"
 
@@ -35,13 +33,13 @@ class Ran:
 
 
 @dataclass
-class PretendCarriers(Carriers):
+class PretendCarriers(RunWorkers):
     """Runs that take their time, and no more."""
 
     clock: ManualClock
     takes: dict[str, float]
     """How many seconds the runs of a pipeline take; 2 unless said otherwise."""
-    ends: dict[str, Callable[[str], Carried]]
+    ends: dict[str, Callable[[str], RunOutcome]]
     """How the runs of a pipeline end; well, unless said otherwise."""
     owners: dict[str, object]
     """Who runs what, of all schedulers."""
@@ -61,12 +59,12 @@ class PretendCarriers(Carriers):
             self.under_way[name] = now
         self.most = max(self.most, len(self.under_way))
 
-    def wait(self, seconds: float) -> Sequence[Carried]:
+    def wait(self, seconds: float) -> Sequence[RunOutcome]:
         until = min([self.clock.now() + timedelta(seconds=seconds), *self.under_way.values()])
         self.clock.move(max((until - self.clock.now()).total_seconds(), 0.0))
         return self.finished()
 
-    def finished(self) -> Sequence[Carried]:
+    def finished(self) -> Sequence[RunOutcome]:
         """Those that have ended by now."""
         over = [name for name, until in self.under_way.items() if until <= self.clock.now()]
         for name in over:
@@ -79,11 +77,11 @@ class PretendCarriers(Carriers):
     def stop(self, reason: str, *, force: bool) -> None:
         self.stopped.append((reason, force))
 
-    def _carried(self, name: str) -> Carried:
+    def _carried(self, name: str) -> RunOutcome:
         if self.owners.get(name) is not self:
-            return Carried(name=name, status="owned", message=f"{name} is being run already.")
+            return RunOutcome(name=name, status="owned", message=f"{name} is being run already.")
         del self.owners[name]
-        return self.ends[name](name) if name in self.ends else Carried(name=name, status="succeeded", message="done")
+        return self.ends[name](name) if name in self.ends else RunOutcome(name=name, status="succeeded", message="done")
 
 
 class World:
@@ -92,9 +90,9 @@ class World:
     def __init__(self, folder: Path, start: str) -> None:
         self.folder = folder
         self.clock = ManualClock(time=utc(start))
-        self.marks: Marks = MemoryMarks()
+        self.marks: RunMarks = MemoryMarks()
         self.takes: dict[str, float] = {}
-        self.ends: dict[str, Callable[[str], Carried]] = {}
+        self.ends: dict[str, Callable[[str], RunOutcome]] = {}
         self.owners: dict[str, object] = {}
         self.heard: list[ScheduleEvent] = []
         self.carriers: list[PretendCarriers] = []
@@ -125,8 +123,8 @@ class World:
     def go(self, scheduler: Scheduler, until: str | float) -> None:
         """Let it run until then, a moment or in so many seconds."""
         end = utc(until) if isinstance(until, str) else self.clock.now() + timedelta(seconds=until)
-        finished: Sequence[Carried] = ()
-        while (patience := scheduler.turn(finished)) is not None and self.clock.now() < end:
+        finished: Sequence[RunOutcome] = ()
+        while (patience := scheduler.take_turn(finished)) is not None and self.clock.now() < end:
             left = (end - self.clock.now()).total_seconds()
             finished = scheduler.carriers.wait(min(patience, left))
 

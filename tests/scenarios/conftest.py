@@ -13,8 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from runners.definitions.definition import definition_of
+from runners.model.run_report import Report
 from runners.pipeline import Pipeline
-from runners.session import is_connect
+from runners.running.run import PipelineRun
+from runners.spark.session import is_connect
+from runners.ways.way import Thresholds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,6 +61,10 @@ class Place:
             self.define(text)
         changed = {name.replace("__", "."): value for name, value in overrides.items()}
         return Pipeline.load(self.folder / "pipeline.yaml", overrides=changed)
+
+    def carry(self, text: str | None = None, **limits: int) -> Report:
+        """What a run carries whose thresholds are these."""
+        return carry(self.load(text), **limits)
 
     def land(self, name: str, rows: Sequence[Mapping[str, Any] | str], *, folder: str = "landing") -> None:
         """A file of JSON lines; its age is its place in the order of names."""
@@ -106,6 +114,15 @@ class Place:
     def commits(self, table: str) -> int:
         """How many commits a table's log has."""
         return len(list((self.folder / table / "_delta_log").glob("*.json")))
+
+
+def carry(pipeline: Pipeline, **limits: int) -> Report:
+    """What a run of the pipeline carries whose thresholds are these."""
+    definition = definition_of(pipeline)
+    thresholds = Thresholds(**limits)
+    return PipelineRun(
+        pipeline=definition.pipeline, text=definition.text, hash=definition.hash, thresholds=thresholds
+    ).carry()
 
 
 @pytest.fixture

@@ -12,14 +12,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from destinations.delta_table import Table
+from destinations.delta.writers import DirectAppend
 from destinations.destination import Label
-from origins.crash_points import reached, watched
-from runners.crashes.crash_trial import LATER
-from runners.crashes.crashing import Crash, die, taken_by_another
-from runners.journal import Journal
+from origins.crash_points import reach, watch_points
+from runners.crashes.crash_trial import LATER, CrashInjector, die, take_by_another
 from runners.pipeline import Pipeline
-from runners.place import Place
+from runners.state.journal import Journal
+from runners.state.location import StateLocation
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -127,11 +126,11 @@ run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
         """The pipeline."""
         return Pipeline.load(self.folder / "pipeline.yaml")
 
-    def carry(self, spark: Spark, crash: Crash) -> dict[str, Any]:
+    def carry(self, spark: Spark, crash: CrashInjector) -> dict[str, Any]:
         """A run that crashes; how it ended, if this process lives on."""
         with self._in(spark) as session:
-            crash.steal = lambda: taken_by_another(self.load(), session)
-            with watched(crash):
+            crash.steal = lambda: take_by_another(self.load(), session)
+            with watch_points(crash):
                 report = self.load().run(check=False, listeners=[crash.hear])
         code = report.error and report.error.code
         return {"happened": crash.happened, "status": report.status, "code": code, "said": str(report.error)}
@@ -218,10 +217,10 @@ run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
 
     def _lacking(self, session: SparkSession) -> tuple[list[str], list[str]]:
         """What a destination lacks of what is settled although it owes nothing; and the plans that are open."""
-        place = Place.of(self.load())
+        place = StateLocation.of(self.load())
         if place.directory is not None and not (place.directory / "ledger").exists():
             return [], []
-        journal = Journal(place.ledger(session if place.needs_spark else None))
+        journal = Journal(place.open_ledger(session if place.needs_spark else None))
         planned = {entry.plan: entry.body for entry in journal.tail if entry.kind == "plan"}
         there = {name: set(self.there(name)) for name in self.cell.names}
         letters, lacking = set(self.letters()), []
@@ -238,13 +237,17 @@ run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
     def _in(self, spark: Spark) -> Iterator[SparkSession]:
         """A process in this folder, with a Spark."""
         os.environ[TAKEN] = str(self.folder / "taken")
-        os.chdir(self.folder)
+        before = Path.cwd()
+        os.chdir(self.folder)  # noqa: TID251  (a cell is a process of its own in the suite, and goes back elsewhere)
         session = spark.session(connect=self.cell.spark == "connect")
         if self.cell.ledger == "spark":
             self._remember(session)
         if self.cell.rows == "spark":
-            Table.append_here = lambda *_, **__: None  # type: ignore[method-assign]
-        yield session
+            DirectAppend.why_not = lambda *_: "a crash in here is one of Spark's"  # type: ignore[method-assign]
+        try:
+            yield session
+        finally:
+            os.chdir(before)  # noqa: TID251
 
     def _remember(self, session: SparkSession) -> None:
         """The catalog forgets its tables when its JVM dies, which one that lasts would not: name them again."""
@@ -258,7 +261,7 @@ run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
 def take(rows: DataFrame, label: Label) -> int:
     """A destination that remembers nothing: it adds a line to a file."""
     ids = [row["id"] for row in rows.collect()]
-    reached("in-write", label.destination)
+    reach("in-write", label.destination)
     with open(os.environ[TAKEN], "a", encoding="utf-8") as file:
         file.write(json.dumps([label.key, ids]) + "\n")
     return len(ids)
@@ -275,9 +278,9 @@ def crash(trial: Trial, spark: Spark, *, first: bool) -> None:
         die()
 
     end: Callable[[], Any] | None = {"kill": die, "kill all": all_of_it, "raise": None}[cell.how]
-    watcher = Crash("before-write" if cell.plan == 1 else LATER.get(cell.point, ""), plan=cell.plan)
+    watcher = CrashInjector("before-write" if cell.plan == 1 else LATER.get(cell.point, ""), plan=cell.plan)
     if not first:
-        watcher = Crash(cell.point, end=end, plan=0 if cell.point in LATER else cell.plan)
+        watcher = CrashInjector(cell.point, end=end, plan=0 if cell.point in LATER else cell.plan)
     said = trial.carry(spark, watcher)
     _note(trial, "carried", said)
     if cell.how == "raise" and not first:

@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from origins.crash_points import POINTS
-from runners.crashes.crash_trial import LATER
-from runners.crashes.crashing import Raised
+from runners.crashes.crash_trial import LATER, CrashRaised
 from tests.scenarios.crash_cell import Cell, Trial, crash, finish
 from tests.scenarios.kept import keep
 from tests.scenarios.shared_jvm import PROCESSES, Server
@@ -176,7 +175,7 @@ def _crashed(trial: Trial, server: Server) -> list[str]:
 def _raised(cell: Cell, carried: Mapping[str, Any]) -> list[str]:
     """What is wrong with how the run told of what was raised. Where lanes share a write, what landed is asked for, and
     the run goes on."""
-    told = carried["code"] == "FENCED" if cell.point == "lost-lease" else Raised.__name__ in carried["said"]
+    told = carried["code"] == "FENCED" if cell.point == "lost-lease" else CrashRaised.__name__ in carried["said"]
     asked = cell.lanes > 1 and cell.point in ("after-write", "after-writes") and carried["status"] == "succeeded"
     failed = carried["status"] == "failed" and told
     return [] if carried["happened"] and (failed or asked) else [f"the run said {carried}"]

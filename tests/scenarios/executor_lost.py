@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from destinations.delta import Delta
 from origins.files import Files
-from runners.events import BatchRests, Event
+from runners.model.events import BatchRests, Event
 from runners.pipeline import BatchOptions, Pipeline, RetryOptions, RunOptions
-from runners.session import start
+from runners.spark.start import start
 from stages.stage import Stage
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def main(folder: str) -> dict[str, Any]:
         stages=[Kill(marker=f"{folder}/killed", row=2)],
         destinations=[Delta(path=f"{folder}/tables/orders")],
         state=f"{folder}/state",
-        run_options=RunOptions(batch=BatchOptions(files=1), retry=RetryOptions(wait="10ms")),
+        run=RunOptions(batch=BatchOptions(files=1), retry=RetryOptions(wait="10ms")),
     ).run(listeners=[listen], check=False)
     ids = sorted(row["id"] for row in spark.read.format("delta").load(f"{folder}/tables/orders").collect())
     spark.stop()

@@ -12,15 +12,14 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from destinations.delta import Delta
-from destinations.destination import Label
-from runners.dlq.replaying import Replay
-from runners.events import Event
-from runners.line import Step
+from destinations.delta.delta import OpenDelta
+from runners.model.events import Event
+from runners.model.planned_batch import PlannedBatch
 from runners.pipeline import Pipeline
-from runners.plan import Plan
-from runners.runner import Runner
-from runners.sifting import Sieve
+from runners.running.replay import Replay
+from runners.ways.bisect_rows import RowErrorIsolator
+from runners.ways.stage_chain import PlacedStage
+from runners.ways.task_executor import TaskExecutor
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,8 +43,7 @@ def main(file: str, at: str, number: int, what: str = "") -> None:
         @wraps(write)
         def write_and_die(*args: Any) -> Any:
             written = write(*args)
-            first = args[3] if isinstance(args[3], Label) else args[3][0]
-            if at == "Written" and written is not None and first.batch.number == number:
+            if at == "Written" and args[3][0].batch.number == number:
                 die()
             return written
 
@@ -53,27 +51,27 @@ def main(file: str, at: str, number: int, what: str = "") -> None:
 
     tries = itertools.count(1)
 
-    def sifting(sifted: Callable[..., Any]) -> Callable[..., Any]:
+    def bisecting(bisect: Callable[..., Any]) -> Callable[..., Any]:
         """What decides a batch with such rows; of this one the third try to find them is the last."""
 
-        @wraps(sifted)
-        def sift(runner: Runner, spark: SparkSession, plan: Plan) -> Any:
-            attempt = Sieve._try
+        @wraps(bisect)
+        def bisect_or_die(runner: TaskExecutor, spark: SparkSession, plan: PlannedBatch) -> Any:
+            attempt = RowErrorIsolator._try
 
-            def try_or_die(sieve: Sieve, frame: DataFrame, steps: Sequence[Step], *, few: bool) -> None:
+            def try_or_die(
+                sieve: RowErrorIsolator, frame: DataFrame, steps: Sequence[PlacedStage], *, few: bool
+            ) -> None:
                 if at == "Sifted" and plan.batch.number == number and next(tries) == 3:
                     die()
                 attempt(sieve, frame, steps, few=few)
 
-            Sieve._try = try_or_die  # type: ignore[assignment,method-assign]
-            return sifted(runner, spark, plan)
+            RowErrorIsolator._try = try_or_die  # type: ignore[assignment,method-assign]
+            return bisect(runner, spark, plan)
 
-        return sift
+        return bisect_or_die
 
-    Runner._sifted = sifting(Runner._sifted)  # type: ignore[method-assign]
-    Delta.write = dying(Delta.write)  # type: ignore[method-assign]
-    Delta.write_here = dying(Delta.write_here)  # type: ignore[method-assign]
-    Delta.write_files = dying(Delta.write_files)  # type: ignore[method-assign]
+    TaskExecutor._bisect = bisecting(TaskExecutor._bisect)  # type: ignore[method-assign]
+    OpenDelta.write = dying(OpenDelta.write)  # type: ignore[method-assign]
     if what == "replay":
         pipeline.replay(Replay(reason="a test"), listeners=[listen])
     else:

@@ -26,11 +26,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runners.events import Event
+from runners.model.events import Event
+from runners.model.pipeline_state import PipelineState
 from runners.pipeline import Pipeline
-from runners.place import Place
-from runners.progress import fold_all
-from runners.state import State
+from runners.state.location import StateLocation
+from runners.state.progress import apply_entries
 from tests.scenarios.kept import keep
 
 DEFINITION = """
@@ -140,9 +140,9 @@ class Trial:
         """How many there are."""
         return len(list((self.folder / "landing").glob("*.json")))
 
-    def state(self) -> State:
+    def state(self) -> PipelineState:
         """What the ledger says."""
-        return fold_all(Place.of(Pipeline.load(self.file)).ledger(None).read())
+        return apply_entries(StateLocation.of(Pipeline.load(self.file)).open_ledger(None).read())
 
     def start(self, *words: str) -> Member:
         """One more process that runs it."""
@@ -200,13 +200,13 @@ class Trial:
         if not lanes:
             return None
         began, state = time.monotonic(), self.state()
-        opened = sum(state.lane(lane).open is not None for lane in lanes)
+        opened = sum(state.get_lane(lane).open is not None for lane in lanes)
         state = self.await_passed_on(lanes, name)
         takers = {state.held[lane].owner for lane in lanes if lane in state.held}
         took = round(time.monotonic() - began, 2)
         return Kill(last=last, lanes=lanes, open=opened, seconds=took, takers=len(takers))
 
-    def await_passed_on(self, lanes: Sequence[str], name: str) -> State:
+    def await_passed_on(self, lanes: Sequence[str], name: str) -> PipelineState:
         """Return once all these lanes of somebody are with others, or done."""
         until, state = time.monotonic() + PATIENCE, self.state()
         while not all(_passed_on(state, lane, name) for lane in lanes):
@@ -218,7 +218,8 @@ class Trial:
     @contextmanager
     def frozen(self, member: Member) -> Iterator[tuple[Sequence[str], str]]:
         """While in here its Python and its JVM stand still; its lanes then, and its name."""
-        jvm = next(each["jvm"]["pid"] for each in self.state().owners if each["pid"] == member.process.pid)
+        jvms = [each["jvm"] for each in self.state().owners if each["pid"] == member.process.pid]
+        jvm = next(jvm["pid"] for jvm in jvms if jvm)
         for process in (member.process.pid, jvm):
             os.kill(process, signal.SIGSTOP)
         try:
@@ -269,11 +270,11 @@ class Trial:
 
     def carriers(self) -> Counter[str]:
         """How many batches each owner settled, as far as the ledger has not put its entries together."""
-        entries = Place.of(Pipeline.load(self.file)).ledger(None).read()
+        entries = StateLocation.of(Pipeline.load(self.file)).open_ledger(None).read()
         return Counter(entry.owner for entry in entries if entry.kind == "settle")
 
 
-def _passed_on(state: State, lane: str, name: str) -> bool:
+def _passed_on(state: PipelineState, lane: str, name: str) -> bool:
     """Whether the lane is with somebody else, or done."""
     return lane in state.done or (lane in state.held and state.held[lane].owner != name)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from runners.errors import PipelineFailed
+from runners.model.run_report import PipelineFailed
 from tests.scenarios.cells import run
 from tests.serverless import lack_what_serverless_lacks
 

@@ -19,9 +19,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from runners.dlq.replaying import Replay
-from runners.events import Event
+from runners.model.events import Event
 from runners.pipeline import Pipeline
+from runners.running.replay import Replay
 from tests.scenarios.kept import keep
 
 DEFINITION = """

@@ -19,13 +19,13 @@ from pyspark.sql import SparkSession
 
 from destinations.delta import Delta
 from origins.files import Files
-from runners.events import BatchRests, Event
+from runners.model.events import BatchRests, Event
 from runners.pipeline import BatchOptions, Pipeline, RetryOptions, RunOptions
 from tests.scenarios.gate import Gate
 from tests.scenarios.shared_jvm import Server
 
 if TYPE_CHECKING:
-    from runners.report import Report
+    from runners.model.run_report import Report
 
 
 @contextmanager
@@ -46,7 +46,7 @@ def defined(folder: Path, gate: Gate) -> Pipeline:
         stages=[gate],
         destinations=[Delta(path=f"{folder}/tables/orders")],
         state=f"{folder}/state",
-        run_options=RunOptions(batch=BatchOptions(files=1), retry=RetryOptions(wait="10ms")),
+        run=RunOptions(batch=BatchOptions(files=1), retry=RetryOptions(wait="10ms")),
     )
 
 

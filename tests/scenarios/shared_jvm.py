@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 PROCESSES = multiprocessing.get_context("forkserver")
 """Each process is made from one that has imported what is needed, and done nothing."""
-PROCESSES.set_forkserver_preload(["pyspark.sql", "pyspark.sql.connect.session", "runners.run", "runners.preparing"])
+PROCESSES.set_forkserver_preload(
+    ["pyspark.sql", "pyspark.sql.connect.session", "runners.running.run", "runners.ways.deciding"]
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +40,7 @@ class Spark:
 
     @functools.cache  # noqa: B019  (there is one, and it lasts as long as the process)
     def session(self, *, connect: bool) -> SparkSession:
-        """A session of this process in it, the one that `runners.session.obtain` finds."""
+        """A session of this process in it, the one that `runners.spark.session.obtain` finds."""
         if connect:
             os.environ["SPARK_REMOTE"] = self.connect
             from pyspark.sql.connect.session import SparkSession as Remote
@@ -95,7 +97,7 @@ class Server:
 
 def main(folder: str, port: str) -> None:
     """Serve until nobody is there any more."""
-    from runners.session import start
+    from runners.spark.start import start
 
     spark = start(
         {

@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from runners.events import Event
+from runners.model.events import Event
 from runners.pipeline import Pipeline
 from tests.scenarios.kept import keep
 from tests.scenarios.shared_jvm import PROCESSES, Server, Spark

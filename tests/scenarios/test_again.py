@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from destinations.delta import Delta
-from runners.events import BatchRests, Event
+from destinations.delta.delta import OpenDelta
+from runners.model.events import BatchRests, Event
 from tests.scenarios.conftest import ORDERS, Place, order
 
 pytestmark = pytest.mark.spark
@@ -27,8 +27,8 @@ def fails(monkeypatch: pytest.MonkeyPatch) -> Fails:
         left = [times]
 
         def around(write: Callable[..., object]) -> Callable[..., object]:
-            def failing(self: Delta, *words: object) -> object:
-                away = self.place.endswith(table) and left[0] > 0
+            def failing(self: OpenDelta, *words: object) -> object:
+                away = self.destination.place.endswith(table) and left[0] > 0
                 left[0] -= away
                 if away and not behind:
                     raise ConnectionResetError(104, "Connection reset by peer")
@@ -39,9 +39,7 @@ def fails(monkeypatch: pytest.MonkeyPatch) -> Fails:
 
             return failing
 
-        monkeypatch.setattr(Delta, "write", around(Delta.write))
-        monkeypatch.setattr(Delta, "write_here", around(Delta.write_here))
-        monkeypatch.setattr(Delta, "write_files", around(Delta.write_files))
+        monkeypatch.setattr(OpenDelta, "write", around(OpenDelta.write))
 
     return fails
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from runners.backfill import Backfill
-from runners.errors import PipelineFailed
+from runners.model.run_report import PipelineFailed
+from runners.running.backfill import Backfill
 from tests.scenarios.conftest import Place
 
 pytestmark = [pytest.mark.spark, pytest.mark.connect]
@@ -86,7 +86,7 @@ def test_totals_over_all_layers_are_right_or_refused(place: Place) -> None:
     assert totals(place) == counted(place, "tables/silver") == [("Bronx", 4), ("Queens", 2)]
     again = place.load().backfill(Backfill(reason="once more"), check=False)
     assert again.error is not None
-    assert "a backfill carries every old batch by itself" in again.error.message
+    assert "a backfill processes each old batch alone" in again.error.message
 
 
 def test_totals_over_a_table_that_is_read_whole_are_right(place: Place) -> None:
@@ -104,7 +104,7 @@ def test_totals_that_are_appended_are_carried_and_told(place: Place) -> None:
     report = place.load(OF_LANDING.replace(", mode: replace", "")).run()
     assert (report.batches, len(totals(place))) == (3, 5)
     (notice,) = report.notices
-    assert notice.startswith("files: stage 'sql' has an aggregate, and sees one batch at a time")
+    assert notice.startswith("files: stage 'sql' has an aggregate and sees one batch at a time")
     assert "`batch: whole`" in notice
 
 

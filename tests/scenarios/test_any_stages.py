@@ -104,7 +104,7 @@ def test_every_row_ends_in_exactly_one_place(
         destinations=[Delta(path=str(place.folder / "tables/orders"))],
         dlq=Dlq(window=0),
         state=str(place.folder / ".wherry/orders"),
-        run_options=RunOptions(batch=BatchOptions(files=size)),
+        run=RunOptions(batch=BatchOptions(files=size)),
     )
     report = pipeline.run()
     assert place.ids("tables/orders") == expected["live"]

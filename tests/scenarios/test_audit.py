@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from destinations import delta_table
-from runners.errors import Owned, Refusal
-from runners.owners.ownership import StateLock
+from destinations.delta import table as delta_table
+from runners.model.errors import Owned, Refusal
+from runners.state.process_locks import StateLock
 from tests.scenarios.conftest import ORDERS, Place, order
 
 pytestmark = pytest.mark.spark
@@ -121,7 +121,7 @@ def test_rows_that_a_vacuum_took_need_a_person(place: Place) -> None:
     assert "cannot be put back" in done.failed[0]
     (problem,) = done.audit.problems
     assert "wherry backfill FILE --from 1 --to 1 --only orders" in problem.repair
-    from runners.backfill import Backfill
+    from runners.running.backfill import Backfill
 
     place.load().backfill(Backfill(start=1, end=1, only="orders", reason="as the audit says"))
     assert (codes(place), place.ids("tables/orders")) == ([], [10, 11, 20, 21])
@@ -132,7 +132,7 @@ def test_refused_rows_that_were_deleted_come_back(place: Place) -> None:
     place.land("3.json", [order(1, amount="x"), order(2, amount="y"), order(3, amount="z")])
     place.load(ORDERS).run()
     before = place.refused()
-    from runners.dlq.replay import Choice
+    from runners.running.replay import Choice
 
     place.load().discard_dead_letters(Choice(ids=(before[2]["id"],)), reason="known")
     place.spark.sql(f"DELETE FROM delta.`{place.folder}/.wherry/orders/dlq` WHERE position > 1").collect()
@@ -166,7 +166,7 @@ def test_a_repair_waits_for_nobody_and_needs_a_reason(place: Place) -> None:
     (problem,) = pipeline.audit().problems
     with pytest.raises(Refusal, match="needs a reason"):
         pipeline.repair(reason=" ")
-    with pytest.raises(Refusal, match="does not find NOTHING"):
+    with pytest.raises(Refusal, match="has no finding NOTHING"):
         pipeline.repair(reason="x", accept=["NOTHING"])
     lock = StateLock(place.folder / ".wherry/orders/lock")
     assert lock.acquire()
@@ -181,7 +181,7 @@ def test_a_repair_waits_for_nobody_and_needs_a_reason(place: Place) -> None:
 
 def test_a_table_that_only_spark_can_read(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its history is, and its rows come back through it as well."""
-    monkeypatch.setattr(delta_table, "_local", lambda *_: None)
+    monkeypatch.setattr(delta_table, "_find_local_log", lambda *_: None)
     schema = f"audited_{place.folder.name.replace('-', '_')}"
     place.spark.sql(f"CREATE SCHEMA {schema} LOCATION '{place.folder}/warehouse'")
     land(place, 1, 3)

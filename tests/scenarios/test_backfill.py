@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runners.backfill import Backfill
-from runners.events import BatchSettled, Event
+from runners.model.events import BatchSettled, Event
+from runners.running.backfill import Backfill
 from tests.scenarios.conftest import ORDERS, Place, order
 
 pytestmark = [pytest.mark.spark]

@@ -9,7 +9,7 @@ import shutil
 import pytest
 
 from origins.errors import WherryError
-from runners.report import Report, RunError
+from runners.model.run_report import Report, RunError
 from tests.scenarios.conftest import ORDERS, Place, order
 
 pytestmark = [pytest.mark.spark]

@@ -14,8 +14,8 @@ from deltalake import DeltaTable
 
 from runners.command_line import cli
 from runners.command_line.commands import wherry
-from runners.ledgers.delta_ledger import DeltaLedger
 from runners.pipeline import Pipeline
+from runners.state.delta_ledger import DeltaLedger
 from tests.scenarios.conftest import ORDERS, Place, order
 
 CANARY = "canary7f3a9"
@@ -96,7 +96,7 @@ def test_a_secret_is_neither_shown_nor_stored(shop: Path, capsys: pytest.Capture
     refused = DeltaTable(str(state / "dlq")).to_pyarrow_table().to_pylist()
     assert sorted(row["code"] for row in refused) == ["REQUIRE", "WHERE", "not_it"]
     assert all("${secret:KEY}" in row["message"] for row in refused)
-    assert "hooks[0] (webhook) was not told 2 times: it cannot be reached" in said
+    assert "hooks[0] (webhook) failed 2 times: it cannot be reached" in said
     asked = [["status"], ["dlq", "show"], ["dlq", "show", "--json"], ["offsets", "show", "--json"], ["validate"]]
     asked += [["runs", "list", "--json"], ["report", "--to", str(temporary / "report.html")]]
     for words in asked:

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from runners.errors import PipelineFailed
+from runners.model.run_report import PipelineFailed
 from tests.scenarios.conftest import ORDERS, Place, order
 
 pytestmark = [pytest.mark.spark, pytest.mark.connect]

@@ -70,9 +70,9 @@ def test_a_catalog_that_a_spark_of_ours_would_forget_is_refused(place: Place) ->
 
 
 @pytest.mark.long
-def test_a_catalog_of_this_machine_lasts_as_the_readme_says(place: Place) -> None:
+def test_a_catalog_of_this_machine_lasts_as_the_page_says(place: Place) -> None:
     """The settings there, with another folder; a second process finds what the first one left."""
-    said = (ROOT / "runners" / "README.md").read_text(encoding="utf-8")
+    said = (ROOT / "runners/docs/howto/catalog-state.md").read_text(encoding="utf-8")
     (settings,) = re.findall(r"```yaml\n(spark:\n  conf:\n.*?)```", said, re.DOTALL)
     place.land("a.json", [order(1), order(2)])
     place.define(SHOP + settings.replace("/srv/shop", str(place.folder)))

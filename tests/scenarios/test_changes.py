@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 
 from destinations.delta import Delta
+from destinations.delta.delta import OpenDelta
 from destinations.destination import DestinationError, Label, Written
-from runners.errors import PipelineFailed
-from runners.events import BatchPlanned, Event
-from runners.journal import Journal
+from origins.batch_rows import BatchRows
+from runners.model.events import BatchPlanned, Event
+from runners.model.run_report import PipelineFailed
 from runners.pipeline import Pipeline
-from runners.place import Place as State
-from runners.ruling import Ruling
+from runners.running.compatibility import OperatorOverrides
+from runners.state.journal import Journal
+from runners.state.location import StateLocation as State
 from tests.scenarios.conftest import ORDERS, Place, order
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark]
 
@@ -35,8 +37,16 @@ class Down(Delta):
 
     tried: list[int] = field(default_factory=list)
 
-    def write(self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label]) -> Written:
-        self.tried.append(1)
+    def open(self) -> OpenDown:
+        return OpenDown(self)
+
+
+class OpenDown(OpenDelta):
+    """It is open, and counts for all runs how often a write was tried."""
+
+    def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
+        assert isinstance(self.destination, Down)
+        self.destination.tried.append(1)
         raise DestinationError("the table is down")
 
 
@@ -44,7 +54,14 @@ class Down(Delta):
 class Dying(Delta):
     """A Delta table whose write lands, and the process dies before anybody hears of it."""
 
-    def write(self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label]) -> Written:
+    def open(self) -> OpenDying:
+        return OpenDying(self)
+
+
+class OpenDying(OpenDelta):
+    """It is open, and its first write is its last."""
+
+    def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
         super().write(spark, rows, labels)
         raise RuntimeError("the process is dying")
 
@@ -120,7 +137,7 @@ def test_a_destination_that_is_gone_is_waited_for_or_forgotten(place: Place) -> 
     refused = alone.run(check=False)
     assert refused.error is not None
     assert "waits for the destination 'other'" in refused.error.message
-    report = alone.run(ruling=Ruling(forget=("other",), reason="nobody reads it"))
+    report = alone.run(ruling=OperatorOverrides(forget=("other",), reason="nobody reads it"))
     assert (report.status, report.delivered, place.ids("tables/orders")) == ("succeeded", {"orders": 1}, [1])
 
 
@@ -155,10 +172,12 @@ def test_another_place_is_refused_until_told_what_lies_there(place: Place) -> No
     moved = place.load(ORDERS.replace("landing/", "moved/"))
     with pytest.raises(PipelineFailed, match="is now"):
         moved.run()
-    moved.run(ruling=Ruling(moved=("files",), reason="a new disk"))
+    moved.run(ruling=OperatorOverrides(moved=("files",), reason="a new disk"))
     assert place.ids("tables/orders") == [1, 2]
     place.land("a.json", [order(3)], folder="fresh")
-    place.load(ORDERS.replace("landing/", "fresh/")).run(ruling=Ruling(fresh=("files",), reason="another shop"))
+    place.load(ORDERS.replace("landing/", "fresh/")).run(
+        ruling=OperatorOverrides(fresh=("files",), reason="another shop")
+    )
     assert place.ids("tables/orders") == [1, 2, 3]
 
 
@@ -213,7 +232,7 @@ def test_a_destination_that_cannot_say_is_assumed_to_have_what_a_person_says(pla
         asked = pipeline.run(check=False)
         assert asked.error is not None
         assert "--assume" in asked.error.hint
-        pipeline.run(ruling=Ruling(assume=assume, reason="I looked"))
+        pipeline.run(ruling=OperatorOverrides(assume=assume, reason="I looked"))
         assert place.ids(f"tables/{assume}") == expected
         (place.folder / "landing/b.json").unlink()
 
@@ -231,7 +250,7 @@ def test_a_run_goes_by_the_definition_that_it_began_with(place: Place) -> None:
     pipeline = place.load(ORDERS)
     pipeline.run(listeners=[edited])
     assert sorted(row["email"] for row in place.rows("tables/orders")) == ["a1@x.com", "a2@x.com"]
-    kept = json.loads(Journal(State.of(pipeline).ledger(None)).state.opened["definition"])
+    kept = json.loads(Journal(State.of(pipeline).open_ledger(None)).state.opened["definition"])
     assert kept["stages"][-1] == {"with_columns": {"email": "lower(email)"}}
     assert kept["origin"]["files"]["path"] == "landing/*.json"
 

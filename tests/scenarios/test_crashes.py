@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,14 +50,9 @@ def server(tmp_path: Path) -> Iterator[Server]:
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.promise("CD-22", "CD-27")
-def test_after_a_crash_nothing_is_lost_and_nothing_twice(
-    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """At points that are chosen by a seed, which is printed and can be given as WHERRY_SEED."""
-    seed = int(os.environ.get("WHERRY_SEED") or random.SystemRandom().randrange(1 << 32))
+def test_after_a_crash_nothing_is_lost_and_nothing_twice(server: Server, tmp_path: Path, seed: int) -> None:
+    """At points that are chosen by `--seed`."""
     every = cells()
     chosen = random.Random(seed).sample(range(len(every)), SAMPLE)
-    with capsys.disabled():
-        print(f"\nWHERRY_SEED={seed}: cells {chosen}")  # noqa: T201
     ended = [run(number, every[number], tmp_path / str(number), server) for number in chosen]
     assert [each.wrong for each in ended] == [[]] * SAMPLE

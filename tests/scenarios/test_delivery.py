@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from destinations.delta import Delta
-from destinations.destination import Destination, Identity, Label, Written
+from destinations.delta.delta import OpenDelta
+from destinations.destination import Destination, Identity, Label, OpenDestination, Written
+from destinations.memory import Memory
+from origins.batch_rows import BatchRows
 from tests.scenarios.conftest import ORDERS, Place, order
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
 pytestmark = [pytest.mark.spark, pytest.mark.connect]
@@ -32,10 +35,21 @@ class Flaky(Destination):
     def place(self) -> str:
         return self.table.place
 
-    def open(self, spark: SparkSession, schema: StructType | None) -> Identity:
-        return self.table.open(spark, schema)
+    def open(self) -> OpenFlaky:
+        return OpenFlaky(table=self.table.open(), writes=self.writes)
 
-    def write(self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label]) -> Written:
+
+@dataclass
+class OpenFlaky(OpenDestination):
+    """The table as one run has it open; how often it was written is counted for all runs."""
+
+    table: OpenDelta
+    writes: list[int]
+
+    def ensure_place(self, spark: SparkSession, schema: StructType | None) -> Identity:
+        return self.table.ensure_place(spark, schema)
+
+    def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
         self.writes.append(1)
         if len(self.writes) == 1:
             raise RuntimeError("the table is down")
@@ -74,3 +88,62 @@ def test_after_any_the_offset_is_committed_and_the_other_is_owed(place: Place) -
     report = pipeline.run()
     assert report.status == "succeeded"
     assert (place.ids("tables/orders"), place.ids("tables/other")) == ([1], [1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Connected(Destination):
+    """Rows in memory, to which each run has a connection of its own."""
+
+    rows: Memory = field(default_factory=Memory)
+    connections: list[OpenConnected] = field(default_factory=list)
+    says: Exception | None = None
+    """What goes wrong when a connection is closed."""
+
+    @property
+    def place(self) -> str:
+        return "connected"
+
+    def open(self) -> OpenConnected:
+        self.connections.append(OpenConnected(self))
+        return self.connections[-1]
+
+
+class OpenConnected(OpenDestination):
+    """One connection."""
+
+    def __init__(self, destination: Connected) -> None:
+        self.destination = destination
+        self.closed = 0
+
+    def ensure_place(self, spark: SparkSession, schema: StructType | None) -> Identity:
+        return Identity(place=self.destination.place)
+
+    def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
+        assert not self.closed
+        return self.destination.rows.write(spark, rows, labels)
+
+    def close(self) -> None:
+        self.closed += 1
+        if self.destination.says is not None:
+            raise self.destination.says
+
+
+def test_each_run_opens_and_closes_its_own_connection(place: Place) -> None:
+    """Once, also where the run carries nothing."""
+    place.land("a.json", [order(1)])
+    connected = Connected(name="orders")
+    pipeline = replace(place.load(ORDERS), destinations=[connected])
+    pipeline.run()
+    pipeline.run()
+    assert [each.closed for each in connected.connections] == [1, 1]
+    assert [row["id"] for row in connected.rows.rows] == [1]
+
+
+def test_a_connection_that_cannot_be_closed_fails_the_run(place: Place) -> None:
+    """What was delivered stays so; the report says what went wrong."""
+    place.land("a.json", [order(1)])
+    connected = Connected(name="orders", says=ConnectionResetError("no answer"))
+    report = replace(place.load(ORDERS), destinations=[connected]).run(check=False)
+    assert report.error is not None
+    assert (report.status, report.delivered) == ("failed", {"orders": 1})
+    assert "no answer" in report.error.message

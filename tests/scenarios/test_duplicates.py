@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from runners.errors import PipelineFailed
+from runners.model.run_report import PipelineFailed
 from tests.scenarios.conftest import Place
 
 pytestmark = [pytest.mark.spark]
@@ -57,7 +57,7 @@ def test_a_table_that_is_not_there_stops_the_run(place: Place) -> None:
     """With its name; nothing is delivered, and once it is there the batch is carried."""
     place.land("a.json", [{"id": 1, "at": 1, "v": "a"}])
     pipeline = place.load(PIPELINE.format(name="orders", more=", sequence_by: at, against: {path: tables/other}"))
-    with pytest.raises(PipelineFailed, match=r"There is no Delta table .*tables/other"):
+    with pytest.raises(PipelineFailed, match=r"The Delta table .*tables/other was not found"):
         pipeline.run()
     assert place.rows("tables/orders") == []
     shutil.copytree(place.folder / "tables/orders", place.folder / "tables/other")

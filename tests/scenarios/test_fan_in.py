@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,16 +12,17 @@ import pytest
 from destinations.delta import Delta
 from destinations.dlq import Dlq
 from origins.batch import Batch
+from origins.batch_rows import FrameRows
 from origins.memory import Memory
-from runners.journal import Journal
 from runners.pipeline import Pipeline
-from runners.place import Place as State
+from runners.state.journal import Journal
+from runners.state.location import StateLocation as State
 from stages.require import Require
 from tests.scenarios.conftest import Place, order
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.connect]
 
@@ -66,10 +67,10 @@ def test_rows_of_all_origins_pass_their_own_stages_and_then_the_same(place: Plac
     refused = {(row["origin"], row["stage"]) for row in place.refused()}
     assert refused == {("shop", "cast"), ("till", "require")}
     assert place.load(TWO).status()["last_run"]["destinations"] == report.json()["destinations"]
-    carried = Journal(State.of(place.load(TWO)).ledger(None)).settled()
+    carried = Journal(State.of(place.load(TWO)).open_ledger(None)).list_settled()
     for each in (batch.counts for batch in carried):
         for name, branch in each["branches"].items():
-            assert each["read"] == each["delivered"][name] + branch["filtered"] + each["nacked"]
+            assert each["read"] == (each["delivered"][name] or 0) + branch["filtered"] + each["nacked"]
     assert sum(batch.counts["read"] for batch in carried) == 5
     place.land("b.json", [order(3)])
     assert (place.load(TWO).run().read, place.ids("tables/orders")) == (1, [1, 3, 7, 200])
@@ -91,17 +92,17 @@ class Watched(Memory):
 
     seen: str
 
-    def fetch(self, spark: SparkSession, batch: Batch, *, places: bool = False) -> DataFrame:
+    def fetch(self, spark: SparkSession, batches: Sequence[Batch], *, places: bool = False) -> FrameRows:
         seen = self.seen
 
-        def looked_at(batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
-            for each in batches:
+        def looked_at(pieces: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
+            for each in pieces:
                 with open(seen, "a", encoding="utf-8") as file:
                     file.writelines(f"{value}\n" for value in each.column("id").to_pylist())
                 yield each
 
-        frame = super().fetch(spark, batch, places=places)
-        return frame.mapInArrow(looked_at, frame.schema)
+        frame = super().fetch(spark, batches, places=places).frame()
+        return FrameRows(frame.mapInArrow(looked_at, frame.schema))
 
 
 @pytest.mark.promise("X9", "CD-12")

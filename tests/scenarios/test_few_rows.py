@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runners.store import Folders
+from runners.state.prepared_store import FolderStore
 from tests.scenarios.conftest import ORDERS, Place, order
 
 pytestmark = [pytest.mark.spark]
@@ -18,7 +18,7 @@ def test_every_table_gets_its_rows_from_memory(place: Place, monkeypatch: pytest
     def written(*_: object) -> None:
         raise AssertionError("Spark writes what was decided")
 
-    monkeypatch.setattr(Folders, "write", written)
+    monkeypatch.setattr(FolderStore, "write", written)
     place.land("a.json", [order(1), order(2), order(3, amount="x"), order(4, email=None), order(5)])
     place.land("b.json", [order(6)])
     report = place.load(TWO).run()

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from origins.crash_points import watched
-from runners import journal
-from runners.crashes.crashing import Crash
+from origins.crash_points import watch_points
+from runners.crashes.crash_trial import CrashInjector
+from runners.state import journal
 from tests.scenarios.conftest import ORDERS, Place, order
 
 pytestmark = pytest.mark.spark
@@ -76,8 +76,8 @@ def test_wherever_a_run_ends_no_file_is_lost_or_read_twice(place: Place, point: 
     """It ends in its second batch; the next one carries what is left, and every file is dealt with once."""
     for number, rows in enumerate(BAD_IN_SECOND):
         place.land(f"{number}.json", rows)
-    landing, crash = place.folder / "landing", Crash(point, end=None, plan=2)
-    with watched(crash):
+    landing, crash = place.folder / "landing", CrashInjector(point, end=None, plan=2)
+    with watch_points(crash):
         ended = place.load(MOVED.replace("after: move", f"after: {after}")).run(check=False, listeners=[crash.hear])
     assert (crash.happened, ended.status) == (True, "failed")
     gone = set() if after == "move" else {"0.json", "1.json"} if point == "after-committed" else {"0.json"}
@@ -92,13 +92,13 @@ def test_what_was_carried_is_loaded_once_a_run(place: Place, monkeypatch: pytest
     """However many batches it carries; what lies beside the ledger is large."""
     for number in range(3):
         place.land(f"{number}.json", [order(number)])
-    loads, load = list[object](), journal._remembered
+    loads, load = list[object](), journal._load_history
 
     def loading(*of: Any) -> Any:
         loads.append(of)
         return load(*of)
 
-    monkeypatch.setattr(journal, "_remembered", loading)
+    monkeypatch.setattr(journal, "_load_history", loading)
     report = place.load(ORDERS.replace("format: json,", "format: json, max_files: 1,")).run()
     assert (report.batches, len(loads)) == (3, 1)
 

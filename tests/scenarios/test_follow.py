@@ -12,7 +12,7 @@ import pytest
 
 from destinations.destination import Label
 from destinations.memory import Memory
-from runners.events import BatchSettled, Event, RunStarted
+from runners.model.events import BatchSettled, Event, RunStarted
 from runners.pipeline import Pipeline
 from tests.scenarios.conftest import ORDERS, Place, order
 
@@ -82,7 +82,7 @@ def test_a_file_that_changed_after_it_was_carried_is_reported_and_not_read_again
     place.load(ORDERS).run()
     place.land("a.json", [order(1), order(2)])
     report = place.load(ORDERS).run()
-    assert report.notices == ("files: a.json changed after it was carried; it is not read again",)
+    assert report.notices == ("files: a.json changed after it was processed; Wherry does not read it again",)
     assert place.ids("tables/orders") == [1]
 
 

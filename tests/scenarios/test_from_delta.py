@@ -12,9 +12,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from runners.errors import PipelineFailed
+from runners.model.run_report import PipelineFailed, Report
 from runners.pipeline import Pipeline
-from runners.report import Report
 from tests.scenarios.conftest import Place
 
 pytestmark = [pytest.mark.spark, pytest.mark.connect]
@@ -48,19 +47,19 @@ def test_what_is_added_after_the_first_run_is_carried_once(place: Place) -> None
     assert place.load().run().batches == 0
     append(place, 4)
     DeltaTable(str(place.folder / "in")).delete("id = 1")
-    with pytest.raises(PipelineFailed, match="changed or took away rows that were there before"):
+    with pytest.raises(PipelineFailed, match="changed or deleted existing rows"):
         place.load().run()
     assert place.ids("tables/copy") == [2, 3]
 
 
-SHOWN = (Path(__file__).parents[2] / "origins" / "README.md").read_text(encoding="utf-8")
+SHOWN = (Path(__file__).parents[2] / "origins/docs/delta.md").read_text(encoding="utf-8")
 SILVER, GOLD = re.findall(r"^```yaml\n(name: (?:silver|gold)\n.*?)^```$", SHOWN, re.DOTALL | re.MULTILINE)
 SMALL = GOLD.replace("\"_change_type = 'delete'\"", "\"_change_type = 'delete' OR amount % 5 = 0\"")
 
 
 @pytest.mark.long
 def test_gold_follows_every_update_and_delete_of_silver(place: Place) -> None:
-    """Ten runs of the README's two pipelines, one of them killed behind its write: after each gold is what it should
+    """Ten runs of the page's two pipelines, one of them killed behind its write: after each gold is what it should
     be, and every change is counted."""
     assert SMALL != GOLD
     place.define(SMALL)

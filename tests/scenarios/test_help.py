@@ -15,12 +15,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from runners.command_line.commands import wherry
-from runners.definitions import demo
+from runners.definitions import first_pipeline
 from runners.definitions.definition import load
-from runners.journal import Journal
-from runners.ledgers.entry import Entry
-from runners.owners.ownership import host_identity
-from runners.place import Place
+from runners.model.entry import Entry
+from runners.state.journal import Journal
+from runners.state.location import StateLocation
+from runners.state.process_locks import identify_host
 from tests.runners.command_line.test_cli import every_command
 
 DEFINITION = """
@@ -76,7 +76,11 @@ def typed(words: tuple[str, ...]) -> list[str]:
     """The example as somebody types it: with the name of a run that there was, sure of it, and only planned where it
     would go on for ever."""
     (example,) = examples(words)
-    run = json.loads(invoked(["runs", "list", "orders.yaml", "--json"]).stdout)[0]["run"][:8] if RUN in example else ""
+    run = (
+        json.loads(invoked(["runs", "list", "orders.yaml", "--json"]).stdout)["runs"][0]["run"][:8]
+        if RUN in example
+        else ""
+    )
     sure = ["--yes"] if any("--yes" in parameter.opts for parameter in command(words).params) else []
     planned = ["--plan"] if words == ("schedule",) else []
     return [*shlex.split(example.replace(RUN, run)), *sure, *planned]
@@ -85,21 +89,40 @@ def typed(words: tuple[str, ...]) -> list[str]:
 @pytest.mark.spark
 def test_all_examples_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: object) -> None:
     """In the order in which the commands are listed, but for one, one after the other."""
+    for words in list_in_order(tmp_path, monkeypatch):
+        invoked(typed(words))
+
+
+@pytest.mark.spark
+def test_each_command_prints_one_json_object_with_a_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: object
+) -> None:
+    """All examples once more, for a program."""
+    for words in list_in_order(tmp_path, monkeypatch):
+        document = json.loads(invoked([*typed(words), "--json"]).stdout)
+        assert document["version"] == 1, words
+        assert "error" not in document or document["error"] is None, words
+
+
+def list_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, ...]]:
+    """The commands, each at the moment when its example can be typed."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("runners.definitions.demo.make", functools.partial(demo.make, files=1, rows=50))
+    monkeypatch.setattr(
+        "runners.definitions.first_pipeline.make", functools.partial(first_pipeline.make, files=1, rows=50)
+    )
     (tmp_path / "orders.yaml").write_text(DEFINITION)
     (tmp_path / "pipelines").mkdir()
     (tmp_path / "pipelines" / "orders.yaml").write_text(f"{DEFINITION}schedule: {{every: 5m}}\n")
     for words in sorted(LEAVES, key=LOOKS_AT_WHAT_WAITS.__ne__):
         with being_run() if words == CHANGES_A_RUN else nullcontext():
-            invoked(typed(words))
+            yield words
 
 
 @contextmanager
 def being_run() -> Iterator[None]:
     """While in here the pipeline is, by what its ledger says, being run."""
-    journal = Journal(Place.of(load("orders.yaml").pipeline).ledger(None))
+    journal = Journal(StateLocation.of(load("orders.yaml").pipeline).open_ledger(None))
     before = journal.state.ended
-    journal.acquire({**host_identity(), "pipeline": "orders", "run": "r"})
+    journal.acquire({**identify_host(), "pipeline": "orders", "run": "r"})
     yield
     journal.record(Entry(kind="release", body=before or {}))

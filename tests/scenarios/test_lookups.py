@@ -7,8 +7,8 @@ import shutil
 
 import pytest
 
-from runners.errors import PipelineFailed
-from runners.events import BatchPlanned, Event
+from runners.model.events import BatchPlanned, Event
+from runners.model.run_report import PipelineFailed
 from tests.scenarios.conftest import Place
 
 pytestmark = [pytest.mark.spark]
@@ -93,7 +93,7 @@ def test_a_table_or_a_file_that_is_gone_stops_the_run(place: Place, countries: s
         place.land(f"{name}.json", [{"id": 1, "land": "DE"}])
         there = place.folder / "dims" / name
         shutil.move(there, place.folder / "away")
-        with pytest.raises(PipelineFailed, match=rf"There is no .* .*dims/{name}\."):
+        with pytest.raises(PipelineFailed, match=rf"The .* .*dims/{name} was not found\."):
             pipeline.run()
         shutil.move(place.folder / "away", there)
         assert pipeline.run().delivered == {"orders": 1}

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from runners.backfill import Backfill
-from runners.events import BatchDecided, Event
-from runners.report import Report
-from runners.ruling import Ruling
+from runners.model.events import BatchDecided, Event
+from runners.model.run_report import Report
+from runners.running.backfill import Backfill
+from runners.running.compatibility import OperatorOverrides
 from tests.scenarios.conftest import ORDERS, Place, order
 
 pytestmark = pytest.mark.spark
@@ -82,7 +82,7 @@ def test_rows_of_a_decided_batch_that_a_replaced_table_does_not_take_are_refused
     report = place.load().run(check=False)
     assert report.error is not None
     assert report.error.code == "UNSURE"
-    report = place.load().run(ruling=Ruling(assume="missing", fresh=("orders",), reason="it was made anew"))
+    report = place.load().run(ruling=OperatorOverrides(assume="missing", fresh=("orders",), reason="it was made anew"))
     assert (report.nacked, report.balanced, place.ids("tables/orders")) == (3, True, [1])
     assert told(place) == [(2, "NOT_NULL", "orders"), (3, "CAST", None), (4, "LENGTH", "orders")]
 
@@ -133,7 +133,7 @@ def test_a_constraint_that_is_met_when_another_destination_has_the_batch_stops_t
     assert (report.error.code, place.ids("tables/orders")) == ("REFUSED_LATE", [1, 3, 4])
     again = place.load().run(check=False)
     assert again.error is not None
-    assert "'copy' refuses rows of batch 1 of lane 0, of which orders" in again.error.message
+    assert "'copy' refuses rows of batch 1 of lane 0, but orders has rows of it already" in again.error.message
     demand(place, "alter table {table} drop constraint not_three", "copy")
     assert place.load().run().balanced is True
     assert (place.ids("tables/orders"), place.ids("tables/copy")) == ([1, 3, 4], [1, 3, 4])
@@ -146,7 +146,7 @@ def test_a_destination_that_refuses_a_batch_may_go_without_it(place: Place) -> N
     place.land("1.json", ROWS)
     place.land("2.json", [order(5)])
     place.load(TWO).run(listeners=[meanwhile(place, NOT_THREE, "copy")], check=False)
-    report = place.load().run(ruling=Ruling(forget=("copy",), reason="it may not have the third"))
+    report = place.load().run(ruling=OperatorOverrides(forget=("copy",), reason="it may not have the third"))
     assert (report.status, place.ids("tables/copy")) == ("succeeded", [5])
     place.load().backfill(Backfill(only="copy", lane="0", start=1, end=1, reason="the others"))
     assert (place.ids("tables/orders"), place.ids("tables/copy")) == ([1, 3, 4, 5], [1, 4, 5])

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from destinations.delta import Delta
-from origins.files import Files
+from destinations.delta.delta import OpenDelta
+from destinations.delta.table import TargetTable
+from destinations.destination import Written
+from origins.files.formats import FileRows
 from tests.scenarios.conftest import Place, order
 
 pytestmark = [pytest.mark.spark]
@@ -41,8 +44,8 @@ def test_their_rows_are_in_the_table_once(place: Place, monkeypatch: pytest.Monk
     """With the values that stand in the files; each batch is a commit, and is counted."""
     ids = landed(place, 3)
     with monkeypatch.context() as patched:
-        patched.setattr(Delta, "write", never)
-        patched.setattr(Files, "fetch", never)
+        patched.setattr(TargetTable, "append", never)
+        patched.setattr(FileRows, "read", never)
         report = place.load(ONE).run()
     assert (report.status, report.balanced, report.batches, report.read) == ("succeeded", True, 3, 6)
     assert report.delivered == {"orders": 6}
@@ -56,8 +59,8 @@ def test_lanes_that_are_ready_together_are_one_commit(place: Place, monkeypatch:
     """Each batch is counted by itself."""
     ids = landed(place, 12)
     with monkeypatch.context() as patched:
-        patched.setattr(Delta, "write", never)
-        patched.setattr(Files, "fetch", never)
+        patched.setattr(TargetTable, "append", never)
+        patched.setattr(FileRows, "read", never)
         report = place.load(PLAIN.replace("LANES", "4")).run()
     assert (report.balanced, report.batches, report.read) == (True, 12, 24)
     assert place.ids("tables/orders") == ids
@@ -105,12 +108,11 @@ def test_they_are_merged_and_stamped_like_others(place: Place, more: str) -> Non
 def test_what_the_table_counts_otherwise_stops_the_run(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row that was read and is not there is no guess."""
     landed(place, 2)
-    write = Delta.write_here
+    write = OpenDelta.write
 
-    def less(self: Delta, *given: object) -> object:
-        written = write(self, *given)  # type: ignore[arg-type]
-        return None if written is None else replace(written, rows=1)
+    def less(self: OpenDelta, *given: Any) -> Written:
+        return replace(write(self, *given), rows=1)
 
-    monkeypatch.setattr(Delta, "write_here", less)
+    monkeypatch.setattr(OpenDelta, "write", less)
     report = place.load(ONE).run(check=False)
     assert (report.status, report.balanced, report.batches) == ("failed", False, 1)

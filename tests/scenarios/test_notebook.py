@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runners.definitions.document import parse, plain
-from runners.definitions.init import begin
-from runners.errors import PipelineFailed
+from runners.definitions.document import parse, to_plain
+from runners.definitions.first_pipeline import begin
+from runners.model.run_report import PipelineFailed
 from tests.scenarios.cells import Widgets, cells, run
 from tests.scenarios.shared_jvm import Server
 
@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_the_job_gives_the_notebook_what_it_asks_for(tmp_path: Path) -> None:
     """The bundle's parameters are the notebook's widgets, and the notebook is the bundle's."""
     begin(tmp_path, "shop", example="databricks")
-    bundle = plain(parse((tmp_path / "databricks.yml").read_text(), "databricks.yml"))
+    bundle = to_plain(parse((tmp_path / "databricks.yml").read_text(), "databricks.yml"))
     (job,) = bundle["resources"]["jobs"].values()
     (task,) = job["tasks"]
     parameters = task["notebook_task"]["base_parameters"]

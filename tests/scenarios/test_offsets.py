@@ -7,8 +7,8 @@ import json
 import pytest
 
 from runners.command_line import cli
-from runners.errors import Refusal
-from runners.offsets import carry_out, plan_reset, plan_rewind, plan_set, show
+from runners.model.errors import Refusal
+from runners.operations.offsets import carry_out, plan_reset, plan_rewind, plan_set, show
 from tests.scenarios.conftest import ORDERS, Place, order
 
 pytestmark = [pytest.mark.spark]
@@ -109,10 +109,10 @@ def test_what_is_shown_for_each_kind_of_destination_is_what_happens(
     said = " ".join(capsys.readouterr().err.split())
     assert "0 2 2 " in said
     for name, what in {
-        "added": "gets the rows again; those that it has will be there twice",
-        "merged": "merges the rows again; each key keeps one row",
-        "replaced": "gets the rows again; those of the run's first batch take the place of what is there",
-        "out": "gets the rows again; those that it has will be there twice",
+        "added": "gets the rows again; rows that it has already will be there twice",
+        "merged": "merges the rows again; each key keeps the row",
+        "replaced": "gets the rows again; the run's first batch replaces the table",
+        "out": "gets the rows again; rows that it has already will be there twice",
         "function": "is given the rows again",
     }.items():
         assert f"{name} {what}" in said

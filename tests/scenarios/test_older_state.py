@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from runners.journal import Journal, settled_ever
-from runners.ledgers.delta_ledger import DeltaLedger
-from runners.ledgers.entry import FORMAT
+from runners.model.entry import FORMAT
 from runners.pipeline import Pipeline
+from runners.state.delta_ledger import DeltaLedger
+from runners.state.journal import Journal, list_settled_ever
 from tests.scenarios.conftest import Place, order
 
 OLDER = Path(__file__).with_name("older_state.tar.gz")
@@ -42,7 +42,8 @@ def test_an_older_ledger_is_read_as_if_it_were_ours(older: Path) -> None:
     """In the format of today, with all batches that it settled and the one that it left open."""
     journal = Journal(DeltaLedger(older / ".wherry/orders/ledger"))
     assert {entry.format for entry in journal.tail} == {FORMAT}
-    assert sorted(each.number for each in settled_ever(journal)) == [1, 2, 3, 4]
+    assert sorted(each.number for each in list_settled_ever(journal)) == [1, 2, 3, 4]
+    assert {each.counts.get("way") for each in list_settled_ever(journal)} == {None}
     assert [plan.batch.number for plan in journal.state.open_plans] == [5]
     assert list(journal.state.opened["origins"]) == ["files"]
 

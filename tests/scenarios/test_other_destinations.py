@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from destinations.python import Python
-from runners.errors import PipelineFailed
+from runners.model.run_report import PipelineFailed
 from runners.pipeline import Pipeline
 from tests.scenarios.conftest import ORDERS, Place, order
 

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from runners.clock import Clock, ManualClock
 from runners.command_line import cli
 from runners.definitions.definition import load
-from runners.errors import Fenced
-from runners.journal import Journal
-from runners.ledgers.entry import Entry
-from runners.owners.ownership import StateLock
-from runners.owners.tenure import Tenure
-from runners.place import Place as State
-from runners.report import Report
-from runners.run import Run
+from runners.model.clock import Clock
+from runners.model.entry import Entry
+from runners.model.errors import Fenced
+from runners.model.run_report import Report
+from runners.running.run import PipelineRun
+from runners.state.journal import Journal, Lease
+from runners.state.location import StateLocation as State
+from runners.state.process_locks import StateLock
+from tests.manual_clock import ManualClock
 from tests.scenarios.conftest import ORDERS, Place, order
 
 ELSEWHERE = {"host": "elsewhere", "boot": "b", "pid": 7, "started": "1", "jvm": None, "lock": "lock"}
@@ -43,7 +43,7 @@ class Later(Clock):
 
 def owned(file: Path) -> Journal:
     """An owner on another host, who has said something a moment ago."""
-    journal = Journal(State.of(load(file).pipeline).ledger(None), Tenure(ManualClock(), 60))
+    journal = Journal(State.of(load(file).pipeline).open_ledger(None), Lease(ManualClock(), 60))
     journal.acquire({"pipeline": "orders", **ELSEWHERE, "run": "r"})
     journal.renew(busy=True)
     return journal
@@ -51,7 +51,7 @@ def owned(file: Path) -> Journal:
 
 def entries(file: Path) -> list[Entry]:
     """What the ledger holds."""
-    return State.of(load(file).pipeline).ledger(None).read()
+    return State.of(load(file).pipeline).open_ledger(None).read()
 
 
 @pytest.mark.promise("CN-20")
@@ -65,7 +65,7 @@ def test_a_second_run_ends_with_4_and_says_who_has_it_since_when(
     assert cli.execute(["run", str(file)]) == 4
     said = capsys.readouterr().err
     assert journal.state.owner is not None
-    assert f"orders is run by another host: elsewhere, process 7, since {journal.state.owner['at']}" in said
+    assert f"orders is running on another host: elsewhere, process 7, since {journal.state.owner['at']}" in said
     assert "--take-over" in said
     assert cli.execute(["run", str(file), "--if-running", "skip"]) == 0
     assert len(entries(file)) == 2
@@ -91,7 +91,7 @@ def test_a_run_takes_over_after_the_lease_or_when_it_is_told_to(place: Place, to
     report, clock = run(file, ahead=0 if told else 3_600, take_over="the house burned down" if told else "")
     assert (report.status, place.ids("tables/orders")) == ("succeeded", [1])
     assert clock.waited == 0 if told else 30 < clock.waited <= 60  # of the lease, less what really passed meanwhile
-    with pytest.raises(Fenced, match="took this pipeline over, and has let it go"):
+    with pytest.raises(Fenced, match="took this pipeline over, and released it"):
         first.renew(busy=True)
 
 
@@ -126,7 +126,7 @@ def test_a_clean_run_makes_as_many_appends_as_without_a_lease(place: Place) -> N
 def run(file: Path, *, ahead: float, take_over: str = "") -> tuple[Report, Later]:
     """Run it so much later."""
     definition, clock = load(file), Later(ahead=ahead)
-    run = Run(
+    run = PipelineRun(
         pipeline=definition.pipeline,
         text=definition.text,
         hash=definition.hash,

@@ -15,19 +15,18 @@ import pytest
 from destinations.delta import Delta
 from destinations.dlq import Dlq
 from origins.generate import Generate
-from runners.errors import PipelineFailed
-from runners.events import BatchSettled
+from runners.model.events import BatchSettled
+from runners.model.run_report import PipelineFailed, Report
 from runners.pipeline import Pipeline, RetryOptions, RunOptions
-from runners.report import Report
-from stages.answer import keep, nack
 from stages.filter import Filter
 from stages.python import Handler
+from stages.python_call import keep, nack
 from stages.require import Require
 from stages.select import Select
 from stages.sql import Sql
 from stages.stage import Stage
 from stages.with_columns import WithColumns
-from tests.scenarios.conftest import ORDERS, Place, order
+from tests.scenarios.conftest import ORDERS, Place, carry, order
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,7 +36,7 @@ pytestmark = pytest.mark.spark
 ENRICH = """
 from pathlib import Path
 from typing import TypedDict
-from stages.answer import discard, keep, nack
+from stages.python_call import discard, keep, nack
 
 class Scored(TypedDict):
     score: float
@@ -59,17 +58,17 @@ PYTHON = ORDERS.replace(
 @pytest.fixture
 def tries(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How often each sieve computed rows to see whether they raise."""
-    from runners.sifting import Sieve
+    from runners.ways.bisect_rows import RowErrorIsolator
 
     made: list[Any] = []
-    describe = Sieve.describe
+    describe = RowErrorIsolator.describe
 
     def counted(self: Any, rows: Any) -> Any:
         described = describe(self, rows)
         made.append(self.tries)
         return described
 
-    monkeypatch.setattr(Sieve, "describe", counted)
+    monkeypatch.setattr(RowErrorIsolator, "describe", counted)
     return made
 
 
@@ -161,21 +160,25 @@ class Numbers:
     spark: SparkSession
 
     def carried(
-        self, stages: list[Stage], *, rows: int = 100, check: str = "true", more: Sequence[Delta] = ()
+        self, stages: list[Stage], *, rows: int = 100, check: str = "true", more: Sequence[Delta] = (), **limits: int
     ) -> Report:
         """A run; its batch is all of them."""
         path = str(self.folder / "out")
         self.spark.sql(f"create table delta.`{path}` (id bigint, x double) using delta")
         self.spark.sql(f"alter table delta.`{path}` add constraint lucky check ({check})")
-        return Pipeline(
+        pipeline = Pipeline(
             name="numbers",
             origin=Generate(rows=rows),
             stages=[Select(["id"]), *stages],
             destinations=[Delta(path=path), *more],
             dlq=Dlq(window=0),
             state=str(self.folder / "state"),
-            run_options=RunOptions(retry=RetryOptions(attempts=1, wait="1ms")),
-        ).run()
+            run=RunOptions(retry=RetryOptions(attempts=1, wait="1ms")),
+        )
+        report = carry(pipeline, **limits)
+        if report.status == "failed":
+            raise PipelineFailed(report)
+        return report
 
     def ids(self) -> list[int]:
         """What was delivered."""
@@ -346,7 +349,7 @@ def test_a_constraint_that_comes_while_a_run_goes_on_refuses_its_rows_alone(plac
 CELL = """
 import math
 from typing import TypedDict
-from stages.answer import keep, nack
+from stages.python_call import keep, nack
 
 LIMIT = 3
 
@@ -417,12 +420,11 @@ def test_a_row_is_refused_whatever_an_expression_raises(numbers: Numbers) -> Non
 
 
 def test_an_expression_that_raises_for_every_row_fails_the_batch_after_a_few(
-    numbers: Numbers, tries: list[int], monkeypatch: pytest.MonkeyPatch
+    numbers: Numbers, tries: list[int]
 ) -> None:
     """It is no row's fault then, and no row is refused."""
-    monkeypatch.setattr("runners.sifting.MOST", 3)
-    with pytest.raises(PipelineFailed, match="more than 3 rows of the batch make a stage raise, the last of them: "):
-        numbers.carried([Filter("string(id) rlike '('")], rows=1000)
+    with pytest.raises(PipelineFailed, match="more than 3 rows of the batch make a stage fail, the last with: "):
+        numbers.carried([Filter("string(id) rlike '('")], rows=1000, raising_rows=3)
     assert (numbers.ids(), tries) == ([], [])
 
 

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from runners.command_line.commands import wherry
-from runners.errors import StageError
-from runners.previews.preview import BatchPreview
+from runners.model.errors import StageError
+from runners.operations.preview import BatchPreview
 from tests.scenarios.conftest import ORDERS, Place, order
 
 pytestmark = pytest.mark.spark

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from runners.command_line import cli
-from runners.errors import PipelineFailed, Refusal
+from runners.model.errors import Refusal
+from runners.model.run_report import PipelineFailed
 from tests.scenarios.conftest import Place, order
 from tests.scenarios.test_canary import stored
 
@@ -119,7 +120,7 @@ def test_a_batch_that_breaks_keeps_its_first_rows(shop: Place, monkeypatch: pyte
     )
     report = shop.load(text).run(check=False)
     assert report.error is not None
-    assert "raised ValueError (what it says may hold a protected value: not shown)" in report.error.message
+    assert "raised ValueError (text hidden, may hold a protected value)" in report.error.message
     assert report.snapshot is not None
     kept = {each["id"]: each for each in report.snapshot["rows"] if "id" in each}
     assert kept[2] == {"id": 2, "email": "c***", "amount": "2.50"}
@@ -152,7 +153,7 @@ def test_a_field_inside_of_a_column_is_protected(place: Place, capsys: pytest.Ca
     assert cli.execute(["run", str(file)]) == 0
     capsys.readouterr()
     assert cli.execute(["dlq", "show", str(file), "--json"]) == 0
-    (shown,) = json.loads(capsys.readouterr().out)
+    (shown,) = json.loads(capsys.readouterr().out)["rows"]
     assert shown["row"]["buyer"] == {"email": "c***", "country": "DE"}
     with pytest.raises(PipelineFailed, match=r"no row has a column 'buyer.emial'.*did you mean 'buyer.email'"):
         place.load(text.replace("[Email]", "[buyer.emial]")).run()

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from runners.events import BatchRests, Event
+from runners.model.events import BatchRests, Event
 from runners.pipeline import Pipeline
-from runners.session import is_connect
+from runners.spark.session import is_connect
 from tests.scenarios.conftest import ORDERS, Place, order
 from tests.scenarios.gate import ENOUGH, Gate
 

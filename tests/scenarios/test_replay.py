@@ -10,9 +10,8 @@ import pytest
 
 from destinations.delta import Delta
 from origins.batch import Batch, Span
-from runners.dlq.dead_letter_rows import DeadLetterRows
-from runners.dlq.replay import Choice
-from runners.dlq.replaying import Replay
+from runners.running.dead_letter_rows import DeadLetterRows
+from runners.running.replay import Choice, Replay
 from tests.scenarios.conftest import ORDERS, Place, order
 
 pytestmark = pytest.mark.spark
@@ -119,7 +118,7 @@ def test_rows_come_in_the_order_of_the_span_with_the_columns_of_today(place: Pla
     ids = {row["original"]["id"]: row["id"] for row in place.load().dead_letters()}
     today = _schema()
     rows = DeadLetterRows(dlq=Delta(path=str(place.folder / ".wherry/orders/dlq")))
-    found = rows.fetch(place.spark, batch(ids[3], ids[2], schema=today), places=True).collect()
+    found = rows.fetch(place.spark, [batch(ids[3], ids[2], schema=today)], places=True).frame().collect()
     by_place = {row["_wherry_place"]["row"]: row.asDict(recursive=True) for row in found}
     assert {at: (row["ID"], row["amount"], row["note"]) for at, row in by_place.items()} == {
         0: (3, -3, None),
@@ -128,8 +127,8 @@ def test_rows_come_in_the_order_of_the_span_with_the_columns_of_today(place: Pla
     refused: dict[int, Any] = {at: row["_wherry_refused"] for at, row in by_place.items()}
     assert refused[0] is None
     assert refused[1]["message"] == "column amount: 'two' is not an int"
-    gone = rows.fetch(place.spark, batch(ids[2], "p/99", schema=today))
-    with pytest.raises(Exception, match="has this row no more: p/99"):
+    gone = rows.fetch(place.spark, [batch(ids[2], "p/99", schema=today)]).frame()
+    with pytest.raises(Exception, match="no longer has this row: p/99"):
         gone.collect()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,12 +18,9 @@ if TYPE_CHECKING:
 @pytest.mark.spark
 @pytest.mark.promise("CD-30")
 def test_refused_rows_are_delivered_once_though_the_process_is_killed_somewhere(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
-    """By dice with a seed, which is printed and can be given as WHERRY_SEED."""
-    seed = int(os.environ.get("WHERRY_SEED") or random.SystemRandom().randrange(1 << 32))
-    with capsys.disabled():
-        print(f"\nWHERRY_SEED={seed}")  # noqa: T201
+    """By dice that begin with `--seed`."""
     trial = Trial(tmp_path, rows=400, batch=100)
     trial.prepare()
     trial.kill(random.Random(seed))

@@ -10,18 +10,18 @@ import pyarrow
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from runners import run
-from runners.clock import Clock
-from runners.definitions.definition import of
-from runners.journal import Journal
-from runners.listeners import herald
-from runners.listeners.hook import Hook
+from runners.definitions.definition import definition_of
+from runners.listeners import hook_runner
 from runners.listeners.metrics import Metrics
-from runners.listeners.scribe import Scribe
-from runners.owners.ownership import host_identity
-from runners.place import Place as State
-from runners.reports import run_history
-from runners.reports.run_history import RunRow
+from runners.model.clock import Clock
+from runners.model.hook import Hook
+from runners.running import run
+from runners.state import run_history
+from runners.state.background_writer import BackgroundWriter
+from runners.state.journal import Journal
+from runners.state.location import StateLocation as State
+from runners.state.process_locks import identify_host
+from runners.state.run_history import RunRow
 from tests.runners.listeners.test_metrics import figures
 from tests.scenarios.conftest import ORDERS, Place, order
 
@@ -58,10 +58,10 @@ def test_a_history_and_a_hook_that_hang_hold_up_no_batch(place: Place, monkeypat
         hangs.wait(300)
         written.extend(rows)
 
-    scribe = Scribe(hang)
-    monkeypatch.setattr(run, "scribe_of", lambda *_: scribe)
+    scribe = BackgroundWriter(hang)
+    monkeypatch.setattr(run, "get_writer", lambda *_: scribe)
     monkeypatch.setattr(run_history, "PATIENCE", 0.0)
-    monkeypatch.setattr(herald, "PATIENCE", 0.0)
+    monkeypatch.setattr(hook_runner, "PATIENCE", 0.0)
     hooks = [Hook(on="start", python=lambda facts: hangs.wait(300))]
     for number in range(3):
         place.land(f"{number}.json", [order(number)])
@@ -76,10 +76,10 @@ def test_a_run_that_takes_over_records_that_the_one_before_was_killed(place: Pla
     """Any SQL reads it from the table: nobody has to compare it with the ledger."""
     place.land("1.json", [order(1)])
     pipeline = place.load(ORDERS)
-    state = State.of(of(pipeline).pipeline)
+    state = State.of(definition_of(pipeline).pipeline)
     state.make()
-    dead = {**host_identity(), "pipeline": "orders", "run": "gone", "lock": "lock", "jvm": None}
-    Journal(state.ledger(None)).acquire(dead)
+    dead = {**identify_host(), "pipeline": "orders", "run": "gone", "lock": "lock", "jvm": None}
+    Journal(state.open_ledger(None)).acquire(dead)
     report = pipeline.run()
     kept = pyarrow.table(
         QueryBuilder()

@@ -8,16 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from runners.clock import ManualClock
-from runners.definitions.definition import load
-from runners.owners.ownership import StateLock
-from runners.schedules.carriers import Carried, CarrierThreads
-from runners.schedules.definitions_folder import DefinitionsFolder
-from runners.schedules.marks import MemoryMarks
-from runners.schedules.schedule_events import Began, Ended, ScheduleEvent, ScheduleListener
-from runners.schedules.scheduled_run import carrying
-from runners.schedules.scheduler import Scheduler
-from runners.session import is_connect
+from runners.definitions.definition import DefinitionsFolder, load
+from runners.model.schedule_events import Began, Ended, ScheduleEvent, ScheduleListener
+from runners.schedules.run_marks import MemoryMarks
+from runners.schedules.scheduler import RunOutcome, RunThreads, Scheduler
+from runners.schedules.scheduling import make_carry
+from runners.spark.session import is_connect
+from runners.state.process_locks import StateLock
+from tests.manual_clock import ManualClock
 from tests.runners.pretend import moved
 from tests.scenarios.conftest import ORDERS, Place, order
 
@@ -51,20 +49,20 @@ def test_pipelines_run_when_they_are_due_and_one_that_fails_touches_no_other(
     scheduler = Scheduler(
         folder=DefinitionsFolder(path=place.folder, load=load),
         marks=MemoryMarks(),
-        carriers=CarrierThreads(carrying(place.spark)),
+        carriers=RunThreads(make_carry(place.spark)),
         at_once=5,
         clock=clock,
         listeners=[heard.append],
     )
     scheduler.open()
     clock.move(300)
-    scheduler.turn()
+    scheduler.take_turn()
     assert len(scheduler.agenda.running) == 4
     while scheduler.agenda.running:
-        finished: Sequence[Carried] = scheduler.carriers.wait(120)
+        finished: Sequence[RunOutcome] = scheduler.carriers.wait(120)
         assert finished
         clock.move(1)
-        scheduler.turn(finished)
+        scheduler.take_turn(finished)
     by_hand.release()
     ended = {event.name: event for event in heard if isinstance(event, Ended)}
     assert {name: event.status for name, event in ended.items()} == {
@@ -72,7 +70,7 @@ def test_pipelines_run_when_they_are_due_and_one_that_fails_touches_no_other(
     }  # fmt: skip
     assert ended["orders"].message == "2 batches, 3 rows read"
     assert "amont" in ended["fails"].message
-    assert ended["owned"].message == "owned is being run already, on this host. It is left out."
+    assert ended["owned"].message == "owned is running already on this host. The run is left out."
     assert [place.ids(f"tables/{name}") for name in ("orders", "copies", "behind")] == [[1, 2, 3]] * 3
     assert scheduler.error == ""
     if not is_connect(place.spark):
@@ -87,12 +85,12 @@ def test_a_run_that_is_stopped_with_its_scheduler_is_taken_up_by_the_next(place:
         place.land(f"{number:02}.json", [order(number)])
     define(place.folder, "orders", "{every: 1d}")
     marks, late = MemoryMarks(), datetime.now(timezone.utc) - timedelta(days=2)
-    marks.seen("orders", late)
+    marks.get_or_make("orders", late)
     first, second = (
         Scheduler(
             folder=DefinitionsFolder(path=place.folder, load=load),
             marks=marks,
-            carriers=CarrierThreads(carrying(place.spark)),
+            carriers=RunThreads(make_carry(place.spark)),
             at_once=1,
         )
         for _ in range(2)

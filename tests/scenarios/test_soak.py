@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 
@@ -15,13 +14,8 @@ from tests.scenarios.soak import Load
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.promise("CD-22")
-def test_a_load_that_is_killed_again_and_again_is_carried_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """By dice with a seed, which is printed and can be given as WHERRY_SEED."""
-    seed = int(os.environ.get("WHERRY_SEED") or random.SystemRandom().randrange(1 << 32))
-    with capsys.disabled():
-        print(f"\nWHERRY_SEED={seed}")  # noqa: T201
+def test_a_load_that_is_killed_again_and_again_is_carried_once(tmp_path: Path, seed: int) -> None:
+    """By dice that begin with `--seed`."""
     load, server = Load(tmp_path, rows=400, batches=20), Server(tmp_path / "jvm")
     load.prepare()
     try:

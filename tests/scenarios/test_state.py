@@ -13,10 +13,10 @@ import pyarrow
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from runners.events import BatchSettled, Event
+from runners.model.events import BatchSettled, Event
+from runners.model.run_report import Report
 from runners.pipeline import Pipeline
-from runners.report import Report
-from runners.ruling import Ruling
+from runners.running.compatibility import OperatorOverrides
 from tests.scenarios.conftest import ORDERS, Place, order
 from tests.scenarios.test_audit import cut
 from tests.small_disk import SmallDisk
@@ -54,11 +54,11 @@ def test_a_table_that_was_deleted_between_two_runs(place: Place) -> None:
     kept = aside(table, place)
     failed = carried(place, 3)
     assert (code(failed), failed.batches, table.exists()) == ("DESTINATION", 0, False)
-    assert "is gone, and this pipeline has delivered to it" in str(failed.error)
+    assert "is missing, and this pipeline has delivered to it" in str(failed.error)
     write_deltalake(table, pyarrow.table({"id": pyarrow.array([], pyarrow.int64())}))
     failed = carried(place)
     assert (code(failed), DeltaTable(table).version()) == ("DESTINATION", 0)
-    assert "is another one than before" in str(failed.error)
+    assert "was replaced, and this pipeline has delivered to it" in str(failed.error)
     shutil.rmtree(table)
     shutil.move(kept, table)
     assert carried(place).status == "succeeded"
@@ -72,7 +72,10 @@ def test_a_queue_that_was_deleted_between_two_runs(place: Place) -> None:
     kept = aside(state(place) / "dlq", place)
     failed = carried(place, 4)
     assert (code(failed), failed.batches, (state(place) / "dlq").exists()) == ("DESTINATION", 0, False)
-    assert place.load().run(ruling=Ruling(fresh=("dlq",), reason="nobody needs the old ones")).status == "succeeded"
+    assert (
+        place.load().run(ruling=OperatorOverrides(fresh=("dlq",), reason="nobody needs the old ones")).status
+        == "succeeded"
+    )
     assert [each.code for each in place.load().audit().problems] == ["DLQ_MISSING"]
     assert [row["original"]["id"] for row in place.load().dead_letters()] == [40]
     assert kept.exists()
@@ -85,7 +88,7 @@ def test_a_ledger_that_is_lost(place: Place) -> None:
     kept = aside(state(place), place)
     failed = carried(place, 5)
     assert (code(failed), place.ids("tables/orders")) == ("LEDGER", [1, 10])
-    assert "'orders' has batch 1 of lane 0 of this pipeline, and the ledger has planned none" in str(failed.error)
+    assert "'orders' has batch 1 of lane 0 of this pipeline, but the ledger has planned none" in str(failed.error)
     shutil.rmtree(state(place))
     shutil.move(kept, state(place))
     assert carried(place).status == "succeeded"
@@ -106,9 +109,9 @@ def test_an_open_batch_that_is_older_than_the_tables_history_is_not_guessed(plac
         (table / f"_delta_log/{version:020}.crc").unlink(missing_ok=True)
     asked = carried(place)
     assert code(asked) == "UNSURE"
-    assert "does not go on from version" in str(asked.error)
+    assert "no longer reaches back to version" in str(asked.error)
     assert "wherry run FILE --assume missing" in str(asked.error)
-    place.load().run(ruling=Ruling(assume="delivered", reason="I looked"))
+    place.load().run(ruling=OperatorOverrides(assume="delivered", reason="I looked"))
     assert place.ids("tables/orders") == [1, 3, 10, 30]
 
 
@@ -127,7 +130,7 @@ def test_a_disk_that_is_full_in_the_middle_of_a_run_and_then_read_only(place: Pl
     failed = place.load().run(check=False, listeners=[fill])
     assert (failed.status, failed.batches, code(failed)) == ("failed", 1, "CARRY")
     assert "No space left on device" in str(failed.error)
-    assert "Make room on the disk, then run again." in str(failed.error)
+    assert "Free disk space, then run again." in str(failed.error)
     small_disk.empty()
     small_disk.read_only()
     failed = carried(place)
@@ -146,13 +149,13 @@ def test_a_salt_is_the_one_of_before_until_another_one_is_meant(place: Place) ->
 
     def salted(name: str, salt: str, **ruling: Any) -> Report:
         place.land(name, [order(1)])
-        told = Ruling(**ruling, reason="a test") if ruling else None
+        told = OperatorOverrides(**ruling, reason="a test") if ruling else None
         return Pipeline.load(file, secrets={"SALT": salt}).run(check=False, ruling=told)
 
     assert salted("1.json", "hunter2hunter2").status == "succeeded"
     refused = salted("2.json", "hunter3hunter3")
     assert refused.error is not None
-    assert refused.error.message.startswith("The salt of the stage 'mask' is another than in the run before")
+    assert refused.error.message.startswith("The salt of the stage 'mask' has changed since the last run")
     assert len(place.rows("tables/orders")) == 1
     assert salted("3.json", "hunter2hunter2").delivered == {"orders": 2}
     assert salted("4.json", "hunter3hunter3", fresh=("mask.salt",)).delivered == {"orders": 1}
@@ -170,13 +173,13 @@ def test_a_project_that_is_copied_goes_on_in_both_places(place: Place, copy: Cal
     shutil.copytree(place.folder, there := place.folder.with_name(f"{place.folder.name} copied"), copy_function=copy)
     (there / "landing" / "3.json").write_text(json.dumps(order(3)))
     report = Pipeline.load(there / file.name).run()
-    copied = [notice for notice in report.notices if "cp -a keeps them" in notice]
+    copied = [notice for notice in report.notices if "`cp -a` keeps times" in notice]
     assert (report.delivered, len(copied)) == ({"orders": 1}, 1 if copy is shutil.copy else 0)
     assert Place(there, place.spark).ids("tables/orders") == [1, 2, 3, 10]
     assert Pipeline.load(there / file.name).run().read == 0
     found = Pipeline.load(there / file.name).audit()
     assert [each.code for each in found.problems] == ["ORIGIN_CHANGED"] * len(copied)
-    assert all("or copied then; its size is the same" in each.message for each in found.problems)
+    assert all("written again or copied at" in each.message for each in found.problems)
     assert carried(place, 4).delivered == {"orders": 1}
     assert place.ids("tables/orders") == [1, 2, 4, 10]
     assert place.load().audit().problems == []

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from runners.errors import Owned
-from runners.events import BatchPlanned, BatchSettled, Event, RunEnded
-from runners.listeners.herald import Herald
+from runners.listeners.hook_runner import HookRunner
+from runners.model.errors import Owned
+from runners.model.events import BatchPlanned, BatchSettled, Event, RunEnded
 from tests.scenarios.conftest import ORDERS, Place, order
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,7 +53,7 @@ def test_a_signal_behind_the_last_batch_stops_nothing(place: Place, monkeypatch:
     def waits(*_: object) -> None:
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(Herald, "ended", waits)
+    monkeypatch.setattr(HookRunner, "await_hooks", waits)
     four_files(place)
     report = place.load(ORDERS).run(listeners=[listen])
     assert (report.status, report.reason, report.batches) == ("succeeded", "nothing left to do", 4)

@@ -11,7 +11,8 @@ import pytest
 from pyspark.errors import AnalysisException
 
 from destinations.delta import Delta
-from runners.events import BatchSettled, Event
+from destinations.delta.table import TargetTable as DeltaTable
+from runners.model.events import BatchSettled, Event
 from tests.scenarios.conftest import ORDERS, Place, order
 
 pytestmark = [pytest.mark.spark]
@@ -46,7 +47,7 @@ def table(place: Place) -> str:
 
 @pytest.mark.parametrize(
     ("what", "said"),
-    [("drop", "is gone"), ("replace", "was replaced by another one")],
+    [("drop", "is missing"), ("replace", "was replaced by another table")],
 )
 def test_a_table_that_goes_away_fails_the_run_and_loses_nothing(two_files: Place, what: str, said: str) -> None:
     """The batch stays open, and what was settled is not written again."""
@@ -56,7 +57,8 @@ def test_a_table_that_goes_away_fails_the_run_and_loses_nothing(two_files: Place
         for file in sorted((place.folder / "tables/orders").rglob("*"), reverse=True):
             file.rmdir() if file.is_dir() else file.unlink()
         if what == "replace":
-            Delta(path=str(place.folder / "tables/orders")).open(place.spark, place.spark.sql("select 1L as id").schema)
+            other = Delta(path=str(place.folder / "tables/orders")).open()
+            other.ensure_place(place.spark, place.spark.sql("select 1L as id").schema)
 
     failed = place.load().run(check=False, listeners=[behind_the_first(act)])
     assert failed.error is not None
@@ -105,16 +107,16 @@ def test_a_table_that_is_altered_in_the_middle_of_a_batch(
     two_files: Place, monkeypatch: pytest.MonkeyPatch, change: str, status: str, code: str | None, ids: list[int]
 ) -> None:
     """The batch is described again and written, unless its rows do not fit any more."""
-    place, commit, told = two_files, Delta._commit, list[Exception]()
+    place, commit, told = two_files, DeltaTable.append, list[Exception]()
 
-    def altered(self: Delta, *words: Any) -> None:
+    def altered(self: DeltaTable, *words: Any) -> None:
         if not told:
             told.append(stale(place))
             place.spark.sql(f"alter table {table(place)} {change}")
             raise told[0]
         commit(self, *words)
 
-    monkeypatch.setattr(Delta, "_commit", altered)
+    monkeypatch.setattr(DeltaTable, "append", altered)
     mapped = ORDERS.replace("{path: tables/orders}", f"{{path: tables/orders, properties: {{{YAML_MAPPED}}}}}")
     report = place.load(mapped.replace("files: 1}", "files: 1}, retry: {wait: 10ms}")).run(check=False)
     assert (report.status, report.error and report.error.code, len(told)) == (status, code, 1)
@@ -158,6 +160,6 @@ def test_a_batch_that_another_process_replaced_fails_the_run_and_is_found_by_an_
     failed = place.load().run(check=False, listeners=[replace_newest])
     assert failed.error is not None
     assert (failed.status, failed.error.code, failed.error.lane) == ("failed", "OVERWRITTEN", "0")
-    assert f"version {number} of the table {log.parent}, which brought batch {number} of lane 0" in failed.error.message
+    assert f"version {number} of the table {log.parent}, which held batch {number} of lane 0" in failed.error.message
     problems = [(each.code, each.destination, each.number) for each in place.load().audit().problems]
     assert problems == [("NOT_DELIVERED", "orders", number)]

@@ -11,11 +11,11 @@ import pytest
 from click.testing import CliRunner
 from deltalake import write_deltalake
 
-from runners.backfill import Backfill
 from runners.command_line.commands import wherry
-from runners.dlq.replaying import Replay
-from runners.errors import PipelineFailed
-from runners.ruling import Ruling
+from runners.model.run_report import PipelineFailed
+from runners.running.backfill import Backfill
+from runners.running.compatibility import OperatorOverrides
+from runners.running.replay import Replay
 from tests.scenarios.conftest import Place
 
 pytestmark = [pytest.mark.spark, pytest.mark.connect]
@@ -98,7 +98,7 @@ def test_a_table_more_is_read_from_its_beginning(raw: Place) -> None:
     swapped = raw.load(MIRROR.replace("raw/people]", "raw/people, raw/staff]"))
     with pytest.raises(PipelineFailed, match="shops is gone and staff is new"):
         swapped.run()
-    assert swapped.run(ruling=Ruling(fresh=("staff",), reason="a new one")).delivered["staff"] == 1
+    assert swapped.run(ruling=OperatorOverrides(fresh=("staff",), reason="a new one")).delivered["staff"] == 1
 
 
 def test_tables_of_several_origins_have_these_before_their_names(raw: Place) -> None:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import pytest
 
 from destinations.delta import Delta
-from origins.batch import JSON, Batch
+from destinations.delta.delta import OpenDelta
+from origins.batch import JSON
 from origins.files import Files
-from runners import counting
-from runners.events import BatchSettled, Event
-from runners.report import Report
-from runners.verdicts import found
+from origins.files.formats import FileRows
+from runners.model.events import BatchSettled, Event
+from runners.model.run_report import Report
+from runners.ways import row_outcomes
+from runners.ways.row_outcomes import read_observation
 from tests.scenarios.conftest import ORDERS, Place, order
 
 if TYPE_CHECKING:
@@ -124,27 +126,28 @@ def test_a_line_that_is_no_row_parts_them(place: Place, land: Land) -> None:
 def test_lanes_count_together_as_they_do_alone(
     place: Place, land: Land, monkeypatch: pytest.MonkeyPatch, stages: str, fetched_alone: int
 ) -> None:
-    """Their rows come in one frame unless a stage looks beyond a row, or asks what differs between the batches."""
+    """They share a scan and a commit unless a stage looks beyond a row, or asks what differs between the batches: then
+    each goes by itself."""
     land(0, order(1), order(1, amount="9.00"), order(3, email=None))
     land(1, order(1), order(3))
     land(2, order(5, email=None), order(6))
-    fetched: list[str] = []
-    fetch = Files.fetch
+    scanned: list[int] = []
+    read = FileRows.read
 
-    def watched(self: Files, spark: SparkSession, batch: Batch, *, places: bool = False) -> DataFrame:
-        fetched.append(batch.lane)
-        return fetch(self, spark, batch, places=places)
+    def watched(self: FileRows, spark: SparkSession, names: Sequence[str], *words: Any, **more: Any) -> DataFrame:
+        scanned.append(len(names))
+        return read(self, spark, names, *words, **more)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Files, "fetch", watched)
+        patched.setattr(FileRows, "read", watched)
         _, together = counted(place, plain("together", stages))
     with monkeypatch.context() as patched:
         patched.setattr(Delta, "takes_several", False)
         _, alone = counted(place, plain("alone", stages))
-    assert (place.commits("together/orders"), place.commits("alone/orders")) == (2, 4)
+    assert (place.commits("together/orders"), place.commits("alone/orders")) == (4 if fetched_alone else 2, 4)
     assert together == alone
     assert content(place, "together/orders") == content(place, "alone/orders")
-    assert len(fetched) == fetched_alone
+    assert scanned.count(1) == fetched_alone
 
 
 @pytest.mark.parametrize("seen", [lambda rows: {}, lambda rows: {name: 2 * count for name, count in rows.items()}])
@@ -155,7 +158,7 @@ def test_what_was_not_seen_or_seen_twice_is_counted_for_each(
     land(0, order(1), order(2), order(3, email=None))
     land(1, order(4))
     land(2, order(5, email=None))
-    monkeypatch.setattr(counting, "found", lambda observation: seen(found(observation)))
+    monkeypatch.setattr(row_outcomes, "read_observation", lambda observation: seen(read_observation(observation)))
     _, counts = counted(place, LANES)
     assert {lane: (each["read"], each["delivered"], each["balanced"]) for lane, each in counts.items()} == {
         "0": (3, {"orders": 2}, True),
@@ -173,9 +176,9 @@ def test_those_that_a_killed_run_wrote_together_are_found_by_the_next(
     one commit and counts the rows of each. Where the stages are others by now it cannot, and the audit says so."""
     for lane in range(3):
         land(lane, order(lane * 10 + 1), order(lane * 10 + 2), order(lane * 10 + 3, email=None))
-    write = Delta.write
+    write = OpenDelta.write
 
-    def lost(self: Delta, *words: object) -> object:
+    def lost(self: OpenDelta, *words: object) -> object:
         write(self, *words)  # type: ignore[arg-type]
         raise RuntimeError("nobody was told")
 
@@ -183,8 +186,8 @@ def test_those_that_a_killed_run_wrote_together_are_found_by_the_next(
         raise RuntimeError("nobody answers")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Delta, "write", lost)
-        patched.setattr(Delta, "find", silent)
+        patched.setattr(OpenDelta, "write", lost)
+        patched.setattr(OpenDelta, "find", silent)
         failed = place.load(LANES).run(check=False)
     report = place.load(LANES.replace("email is not null", "id is not null") if changed else LANES).run()
     audit = place.load().audit()
@@ -202,13 +205,13 @@ def test_those_whose_write_goes_wrong_are_asked_each_for_itself(
     """The commit landed, and the error says nothing of the kind: each is found there, and the run ends well."""
     for lane in range(3):
         land(lane, order(lane))
-    write = Delta.write
+    write = OpenDelta.write
 
-    def lost(self: Delta, *words: object) -> object:
+    def lost(self: OpenDelta, *words: object) -> object:
         write(self, *words)  # type: ignore[arg-type]
         raise RuntimeError("nobody was told")
 
-    monkeypatch.setattr(Delta, "write", lost)
+    monkeypatch.setattr(OpenDelta, "write", lost)
     report = place.load(LANES).run()
     assert (report.status, report.batches, report.read) == ("succeeded", 3, 3)
     assert (place.ids("tables/orders"), place.commits("tables/orders")) == ([0, 1, 2], 2)
@@ -238,4 +241,4 @@ def test_a_file_that_is_gone_stops_only_its_own_lane(place: Place, land: Land, m
     report = place.load(LANES).run(check=False)
     assert (report.status, report.batches, place.ids("tables/orders")) == ("failed", 2, [0, 2])
     assert report.error is not None
-    assert "is gone" in report.error.message
+    assert "is gone since its batch was planned" in report.error.message

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,12 +18,9 @@ if TYPE_CHECKING:
 @pytest.mark.spark
 @pytest.mark.promise("CN-21")
 def test_a_run_that_was_frozen_and_lost_its_lease_lands_nothing_and_ends_as_fenced(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
-    """With real processes, at a moment that is chosen by a seed, which is printed and can be given as WHERRY_SEED."""
-    seed = int(os.environ.get("WHERRY_SEED") or random.SystemRandom().randrange(1 << 32))
+    """With real processes, at a moment that is chosen by `--seed`."""
     cell = random.Random(seed).randrange(len(CELLS))
-    with capsys.disabled():
-        print(f"\nWHERRY_SEED={seed}: {CELLS[cell]}")  # noqa: T201
     ended = Trial(tmp_path / "zombie", cell).run()
     assert ended.good, ended

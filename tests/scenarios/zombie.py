@@ -12,15 +12,18 @@ import re
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import deltalake
 
-from destinations.delta import Delta
-from destinations.delta_short import ShortWrite
-from destinations.delta_table import Table
-from runners.dispatcher import Dispatcher
+from destinations.delta.delta import OpenDelta
+from destinations.delta.direct_append import DirectWrite
+from destinations.delta.table import TargetTable
+from destinations.delta.writers import DirectAppend, PendingAppend
+from origins.batch_rows import FrameRows
+from runners.engine.dispatcher import Dispatcher
 from runners.pipeline import Pipeline
 
 HELD = 5
@@ -57,10 +60,10 @@ class Zombie:
 
     def arm(self) -> None:
         """Put everything in its way."""
-        self.around(Delta, "write", self.write)
-        self.around(Table, "append", self.append)
-        self.around(Table, "append_here", self.append_here)
-        self.around(ShortWrite, "commit", self.commit)
+        self.around(OpenDelta, "write", self.write)
+        self.around(TargetTable, "append", self.append)
+        self.around(DirectAppend, "write", self.append_directly)
+        self.around(DirectWrite, "commit", self.commit)
         self.around(deltalake, "write_deltalake", self.land)
         if self.frozen != "jvm":
             self.around(Dispatcher, "patience", lambda does, of: None if self.armed else does(of))
@@ -87,11 +90,12 @@ class Zombie:
         during = self.armed and self.moment in ("during", "commit")
         does(table, self.held_in_spark(rows) if during else rows, tag)
 
-    def append_here(self, does: Any, table: Any, spark: Any, rows: Any, *words: Any) -> Any:
+    def append_directly(self, does: Any, writer: Any, append: PendingAppend) -> Any:
         if self.way == "spark":
             return None
         during = self.armed and self.moment == "during"
-        return does(table, spark, self.held_in_spark(rows) if during else rows, *words)
+        held = FrameRows(self.held_in_spark(append.rows.frame()), 0) if during else append.rows
+        return does(writer, replace(append, rows=held))
 
     def commit(self, does: Any, *words: Any) -> None:
         if self.armed and self.moment == "before":

@@ -24,11 +24,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from runners.errors import Owned
-from runners.events import BatchCancelled, BatchSettled, Event
-from runners.journal import Journal
+from runners.model.errors import Owned
+from runners.model.events import BatchCancelled, BatchSettled, Event
 from runners.pipeline import Pipeline
-from runners.place import Place
+from runners.state.journal import Journal
+from runners.state.location import StateLocation
 from tests.scenarios.kept import keep
 
 DEFINITION = """
@@ -125,7 +125,7 @@ class Trial:
             taker = self._taken(taken)
             thawing.join()
             ended = json.loads(said.until("run "))
-        epochs = [(entry.kind, entry.epoch) for entry in Journal(self._place.ledger(None)).ledger.read()]
+        epochs = [(entry.kind, entry.epoch) for entry in Journal(self._place.open_ledger(None)).ledger.read()]
         late = [kind for at, (kind, epoch) in enumerate(epochs) if epoch < max(each for _, each in epochs[: at + 1])]
         return Ended(
             cell=self.cell,
@@ -167,7 +167,7 @@ class Trial:
 
     def _processes(self, zombie: subprocess.Popen[str]) -> list[int]:
         """Its Python and its JVM."""
-        entries = Journal(self._place.ledger(None)).ledger.read() if (self.folder / ".wherry").exists() else []
+        entries = Journal(self._place.open_ledger(None)).ledger.read() if (self.folder / ".wherry").exists() else []
         found = [entry.body["jvm"]["pid"] for entry in entries if entry.kind == "acquire"]
         return [zombie.pid, *found[:1]]
 
@@ -188,8 +188,8 @@ class Trial:
         return "refused"
 
     @property
-    def _place(self) -> Place:
-        return Place(directory=self.folder / ".wherry" / "orders", schema="", name="orders")
+    def _place(self) -> StateLocation:
+        return StateLocation(directory=self.folder / ".wherry" / "orders", schema="", name="orders")
 
     def _ids(self) -> list[int]:
         from deltalake import DeltaTable, QueryBuilder

@@ -9,17 +9,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from origins.batch import JSON
-from runners.errors import Fenced
-from runners.flight import Rules
-from runners.journal import Journal
-from runners.ledgers.entry import Entry, Settled
-from runners.ledgers.memory_ledger import MemoryLedger
-from runners.owners.company import Company
-from runners.owners.ownership import StateLock
-from runners.owners.taking import Taking
-from runners.progress import fold
-from runners.retry import FOR_EVER, Retry
-from runners.state import State
+from runners.engine.batch_machine import DeliveryRules
+from runners.engine.lane_coordination import LaneCoordination
+from runners.model.entry import Entry, Settled
+from runners.model.errors import Fenced
+from runners.model.pipeline_state import PipelineState
+from runners.model.spec import FOR_EVER, RetryPolicy
+from runners.state.journal import Journal
+from runners.state.process_locks import StateLock
+from runners.state.progress import apply_entry
+from runners.state.takeover import Takeover
+from tests.runners.state.ledger.memory_ledger import MemoryLedger
 from tests.simulation.owners import LEASE, PLACE, Owner, Owners
 from tests.simulation.world import Killed
 
@@ -33,14 +33,14 @@ class Watched(MemoryLedger):
 
     def __init__(self) -> None:
         super().__init__()
-        self.known = State()
+        self.known = PipelineState()
         self.moves = 0
         """How often a lane was given or taken."""
 
     def append(self, entries: Sequence[Entry], *, after: int) -> list[Entry]:
         landed = super().append(entries, after=after)
         for entry in landed:
-            before, self.known = self.known, fold(self.known, entry)
+            before, self.known = self.known, apply_entry(self.known, entry)
             self.moves += entry.kind in ("give", "take", "oust")
             assert not entry.lane or before.held[entry.lane].owner == entry.owner, "of a lane that is another's"
             assert entry.kind != "take" or not set(entry.body["lanes"]) & before.held.keys(), "taken from its owner"
@@ -48,7 +48,7 @@ class Watched(MemoryLedger):
 
     def compact(self, snapshot: Entry, settled: Sequence[Settled], *, after: int) -> Entry:
         landed = super().compact(snapshot, settled, after=after)
-        self.known = fold(self.known, landed)
+        self.known = apply_entry(self.known, landed)
         return landed
 
 
@@ -60,7 +60,7 @@ class Partner(Owner):
     def take(self, journal: Journal, who: dict[str, JSON]) -> None:
         lock = StateLock(PLACE.lock)
         how: dict[str, JSON] = {"assignment": self.world.assignment, "hash": HASH}
-        taking = Taking(pipeline="numbers", place=PLACE, lock=lock, clock=self.clock, **how)
+        taking = Takeover(pipeline="numbers", place=PLACE, lock=lock, clock=self.clock, **how)
         journal.acquire({"pipeline": "numbers", **who, **how}, may=taking.may)
 
     def recover(self) -> None:
@@ -74,7 +74,7 @@ class Partner(Owner):
             frees=self.world.assignment == "round_robin",
             bury=lambda owner: None,
         )
-        self.dispatcher.rules = Rules(dlq=self.world.dlq, delivery=self.dispatcher.rules.delivery)
+        self.dispatcher.rules = DeliveryRules(dlq=self.world.dlq, delivery=self.dispatcher.rules.delivery)
         self.finishing = False
         self.waits = True
         """Whether it has to wait until another one has opened the pipeline."""
@@ -84,12 +84,12 @@ class Partner(Owner):
             self._comes()
             return
         finished, self.crew.finished = self.crew.finished, []
-        if self.dispatcher.turn(finished):
+        if self.dispatcher.take_turn(finished):
             return
         if self.finishing and not self.dispatcher.stopping:
             self.finishing = False
-            self.dispatcher.company = None
-            self.company.rest()
+            self.dispatcher.planning.company = None
+            self.company.release_lanes()
             self._opens()
             return
         self.over = True
@@ -98,8 +98,8 @@ class Partner(Owner):
 
     def _comes(self) -> None:
         if not self.company.may_open:
-            self.company.look()
-            self.company.change()
+            self.company.hear_others()
+            self.company.change_lanes()
             return
         self.waits = False
         if not self.company.alone:
@@ -112,24 +112,24 @@ class Partner(Owner):
         self.opened = True
         body = {"pipeline": "numbers", "run": "", "hash": HASH}
         self.journal.record(Entry(kind="open", body=body))
-        self.dispatcher.source = self._source()
+        self.dispatcher.planning.source = self._source()
         self._begins()
 
     def _begins(self) -> None:
         self.company.begin()
-        self.dispatcher.company = self.company
+        self.dispatcher.planning.company = self.company
 
 
-class _Company(Company):
+class _Company(LaneCoordination):
     """One that can be made not to wait for a word of the others."""
 
     def __init__(self, partner: Partner, **how: Any) -> None:
         super().__init__(**how)
         self.partner = partner
 
-    def _silent(self, now: float) -> Iterator[str]:
+    def _list_silent(self, now: float) -> Iterator[str]:
         if self.partner.world.protections.lease:
-            yield from super()._silent(now)
+            yield from super()._list_silent(now)
         else:
             yield from (owner["owner"] for owner in self.journal.state.owners if owner["owner"] != self.view.me)
 
@@ -151,7 +151,7 @@ class Companies(Owners):
     def run(self) -> None:
         """Until everything is carried, and all who had lanes have ended."""
         for _ in range(40_000):
-            if all(self.ledger.known.lane(lane).offset == self.rows for lane in self.lanes):
+            if all(self.ledger.known.get_lane(lane).offset == self.rows for lane in self.lanes):
                 self._ends_well()
                 return
             self._goes_on()
@@ -197,7 +197,7 @@ class Companies(Owners):
     def _moves(self, owner: Owner) -> None:
         self.passes(self.rng.uniform(0, LEASE / 30))
         also = ("fenced", "TimeoutError")
-        owner.dispatcher.resting.retry = Retry(attempts=FOR_EVER, most=3, within=float("inf"), also=also)
+        owner.dispatcher.resting.retry = RetryPolicy(attempts=FOR_EVER, most=3, within=float("inf"), also=also)
         try:
             if owner.crew.work and self.rng.random() < 0.6:
                 owner.crew.step(self.rng.choice(sorted(owner.crew.work)))

@@ -9,20 +9,19 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-from destinations.deadline import Late
+from destinations.destination import Late
 from origins.batch import JSON
-from runners.clock import ManualClock
-from runners.errors import Fenced, Owned
-from runners.journal import Journal
-from runners.owners.ownership import StateLock
-from runners.owners.taking import Taking
-from runners.owners.tenure import Tenure
-from runners.place import Place
-from runners.retry import FOR_EVER, Retry
+from runners.model.errors import Fenced, Owned
+from runners.model.spec import FOR_EVER, RetryPolicy
+from runners.state.journal import Journal, Lease
+from runners.state.location import StateLocation
+from runners.state.process_locks import StateLock
+from runners.state.takeover import Takeover
+from tests.manual_clock import ManualClock
 from tests.simulation.world import Broken, Killed, Process, SharedLedger, Transaction, World
 
 LEASE = 10.0
-PLACE = Place(directory=Path("/nowhere"), schema="", name="numbers")
+PLACE = StateLocation(directory=Path("/nowhere"), schema="", name="numbers")
 
 
 class HostClock(ManualClock):
@@ -49,14 +48,14 @@ class Owner(Process):
         self.host = f"host-{len(world.clocks)}"
         self.clock = HostClock(world)
         world.clocks.append(self.clock)
-        self.tenure = Tenure(self.clock, LEASE)
+        self.tenure = Lease(self.clock, LEASE)
         journal = self.journal = Journal(SharedLedger(world, world.ledger), self.tenure)
         self.take(journal, {"host": self.host, "boot": "", "pid": 1, "started": "", "jvm": None})
 
     def take(self, journal: Journal, who: dict[str, JSON]) -> None:
         """Take the pipeline, once it may be taken."""
         world = self.world
-        taking = Taking(pipeline="numbers", place=PLACE, lock=StateLock(PLACE.lock), clock=self.clock)
+        taking = Takeover(pipeline="numbers", place=PLACE, lock=StateLock(PLACE.lock), clock=self.clock)
         if world.protections.lease:
             journal.acquire({"pipeline": "numbers", **who}, may=taking.may)
         else:
@@ -65,9 +64,9 @@ class Owner(Process):
     def begin(self, key: str, transaction: Transaction) -> Generator[None, None, None]:
         """The frame is made, the JVM looks at the table, and then at the clock; others may act in between."""
         world = self.world
-        if world.protections.deadline and self.tenure.left() <= 0:
+        if world.protections.deadline and self.tenure.seconds_left() <= 0:
             raise Broken("late")
-        until = world.now + self.tenure.left()
+        until = world.now + self.tenure.seconds_left()
         yield
 
         def in_time() -> bool:
@@ -184,7 +183,7 @@ class Owners(World):
         """One step of it; it may end with that."""
         if not self.waits:
             self.passes(self.rng.uniform(0, LEASE / 10))
-        owner.dispatcher.resting.retry = Retry(attempts=FOR_EVER, most=3, within=float("inf"))
+        owner.dispatcher.resting.retry = RetryPolicy(attempts=FOR_EVER, most=3, within=float("inf"))
         patience = owner.dispatcher.patience()
         due = patience is not None and patience <= 0
         try:

@@ -9,12 +9,11 @@ from typing import Any
 from destinations.dlq import DLQ
 from destinations.memory import Memory
 from origins.batch import Batch
-from runners.dlq.letters import decided
-from runners.dlq.replay import Letter, Queue, sort
-from runners.journal import Journal
-from runners.line import Line
-from runners.source import Feed, Source
-from runners.state import is_replay
+from runners.engine.batch_planner import BatchPlanner, OriginFeed
+from runners.model.pipeline_state import is_replay
+from runners.running.replay import Letter, ReplayBacklog, sort
+from runners.state.journal import Journal, list_decided
+from runners.ways.stage_chain import StageChain
 from tests.simulation.world import Process, World
 
 LANE = "dlq/numbers"
@@ -25,24 +24,24 @@ class Replaying(Process):
 
     world: AgainWorld
 
-    def _source(self) -> Source:
+    def _source(self) -> BatchPlanner:
         world = self.world
-        known = decided(self.journal) if world.remembers else ()
+        known = list_decided(self.journal) if world.remembers else ()
         letters = [
             Letter(id=key, origin="numbers", stage="rule", kind="k") for key in world.letters() if key not in known
         ]
         world.rng.shuffle(letters)
-        line = Line.of([], {name: Memory(name=name) for name in world.names})
+        line = StageChain.of([], {name: Memory(name=name) for name in world.names})
         found = sort(letters, {"numbers": line}, world.largest)
-        feed = Feed(
+        feed = OriginFeed(
             origin="numbers",
             lanes={LANE: LANE},
             schema="",
-            backlog=Queue(found.spans.get("numbers", ())),
-            destinations=lambda span: found.wanted[span.end],
+            backlog=ReplayBacklog(found.spans.get("numbers", ())),
+            destinations=lambda span: found.wanted[str(span.end)],
         )
         definition = str(self.definition)
-        return Source(pipeline="numbers", run="", definition=definition, destinations=world.names, feeds=[feed])
+        return BatchPlanner(pipeline="numbers", run="", definition=definition, destinations=world.names, feeds=[feed])
 
 
 class AgainWorld(World):
@@ -74,13 +73,13 @@ class AgainWorld(World):
         if not is_replay(batch.lane):
             return super().rows_of(batch)
         letters = self.letters()
-        return [letters[part] for part in batch.span.parts]
+        return [letters[str(part)] for part in batch.span.parts]
 
     def faults_found(self) -> set[str]:
         """What is wrong with the end: of every row one is delivered or waits, and not both."""
         if not self.again:
             return super().faults_found()
-        known = decided(Journal(self.ledger))
+        known = list_decided(Journal(self.ledger))
         waiting = Counter(row for key, row in self.letters().items() if key not in known)
         found = set()
         for name in self.names:

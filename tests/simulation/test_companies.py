@@ -20,7 +20,7 @@ SHAPES = st.fixed_dictionaries(
         "fickle": st.booleans(),
         "delivery": st.sampled_from(["after_all", "after_any"]),
         "hears": st.booleans(),
-        "foresees": st.booleans(),
+        "predictable": st.booleans(),
         "shares": st.booleans(),
         "faults": st.integers(0, 12),
     }

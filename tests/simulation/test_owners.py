@@ -19,7 +19,7 @@ SHAPES = st.fixed_dictionaries(
         "fickle": st.booleans(),
         "delivery": st.sampled_from(["after_all", "after_any"]),
         "hears": st.booleans(),
-        "foresees": st.booleans(),
+        "predictable": st.booleans(),
         "shares": st.booleans(),
         "replaces": st.booleans(),
         "faults": st.integers(0, 12),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runners.events import BatchCancelled, BatchDecided, BatchPlanned, BatchRests, BatchSettled
+from runners.model.events import BatchCancelled, BatchDecided, BatchPlanned, BatchRests, BatchSettled
 from tests.simulation.world import ALL, Protections, World
 
 SHAPES = st.fixed_dictionaries(
@@ -20,7 +20,7 @@ SHAPES = st.fixed_dictionaries(
         "fickle": st.booleans(),
         "delivery": st.sampled_from(["after_all", "after_any"]),
         "hears": st.booleans(),
-        "foresees": st.booleans(),
+        "predictable": st.booleans(),
         "shares": st.booleans(),
         "retries": st.booleans(),
         "follows": st.booleans(),

@@ -10,48 +10,49 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from destinations.destination import Written
 from destinations.dlq import DLQ, Dlq
 from origins.batch import JSON, Batch, Limits, Span
-from origins.origin import Backlog
-from runners.clock import ManualClock
-from runners.counts import Branch, Counts
-from runners.crew import Crew, Finished
-from runners.dispatcher import Dispatcher
-from runners.errors import Fenced, WindowTripped
-from runners.events import Event
-from runners.flight import Rules
-from runners.following import Following
-from runners.journal import Journal
-from runners.ledgers.entry import Entry, Settled
-from runners.ledgers.ledger import Ledger
-from runners.ledgers.memory_ledger import MemoryLedger
-from runners.outcome import (
-    Alone,
+from origins.origin import Backlog, read_count
+from runners.engine.batch_machine import DeliveryRules
+from runners.engine.batch_planner import BatchPlanner, OriginFeed
+from runners.engine.dispatcher import CarryingOptions, Dispatcher, ProgressCallbacks
+from runners.engine.planning import Follower
+from runners.engine.worker_pool import Finished, TaskWorkers
+from runners.model.counts import BranchCounts, Counts
+from runners.model.entry import Entry, Settled
+from runners.model.errors import Fenced, WindowTripped
+from runners.model.events import Event
+from runners.model.planned_batch import PlannedBatch
+from runners.model.spec import FOR_EVER, NEVER, RetryPolicy
+from runners.model.tasks import (
     Answers,
-    Ask,
-    Carry,
-    Check,
+    AskDestinations,
     Checked,
+    CheckRefusals,
     Counted,
+    Declined,
     Deliver,
     Explain,
     Explained,
     Failed,
+    GroupWritten,
     Landed,
     Outcome,
     Prepare,
     Prepared,
-    Refused,
-    Shared,
+    ShowEmptyBatch,
     Task,
-    Tick,
-    Together,
+    WriteGroup,
+    WriteStraight,
 )
-from runners.plan import Plan
-from runners.retry import FOR_EVER, NEVER, Retry
-from runners.source import Feed, Source
+from runners.state.journal import Journal
+from runners.state.ledger import Ledger
+from tests.manual_clock import ManualClock
+from tests.runners.state.ledger.memory_ledger import MemoryLedger
+from tests.spark_errors import spark_error
 
 Work = Generator[None, None, Outcome]
 
@@ -62,6 +63,10 @@ STALE = -1
 
 class Killed(BaseException):
     """SIGKILL: nothing of the process runs after it."""
+
+
+CONSTRAINT = ("DELTA_VIOLATE_CONSTRAINT_WITH_VALUES", "CHECK constraint", "23001")
+"""What Delta says of a row that breaks one."""
 
 
 class Broken(Exception):
@@ -196,7 +201,7 @@ class Numbers(Backlog):
         return Span(start=start, end=end, parts=(), label=f"{first + 1}..{end}", full=end - first == self.largest)
 
 
-class SteppedCrew(Crew):
+class SteppedCrew(TaskWorkers):
     """Runners whose every step is chosen by the test."""
 
     def __init__(self, size: int, process: Callable[[Task], Work]) -> None:
@@ -244,17 +249,21 @@ class Process:
             journal=self.journal,
             crew=self.crew,
             clock=self.clock,
-            retry=Retry(attempts=FOR_EVER, within=float("inf")) if world.retries else NEVER,
             dice=world.rng,
-            rules=Rules(
+            rules=DeliveryRules(
                 dlq=world.dlq,
                 delivery=world.delivery,  # type: ignore[arg-type]
                 replacing=frozenset(world.names if world.replaces else ()),
             ),
-            max_in_flight=world.max_in_flight,
-            committed={"numbers": world.told} if world.hears else {},
-            forget=world.forget,
-            listeners=[world.events.append],
+            options=CarryingOptions(
+                max_in_flight=world.max_in_flight,
+                retry=RetryPolicy(attempts=FOR_EVER, within=float("inf")) if world.retries else NEVER,
+            ),
+            callbacks=ProgressCallbacks(
+                committed={"numbers": world.told} if world.hears else {},
+                forget=world.forget,
+                listeners=[world.events.append],
+            ),
         )
         self.opened = False
         self.over = False
@@ -272,12 +281,12 @@ class Process:
     @property
     def idle(self) -> bool:
         """Whether no batch is on its way at this moment."""
-        return not self.dispatcher.flights
+        return not self.dispatcher.work.flights
 
     def turn(self) -> None:
         """One turn of the dispatcher, with all that has finished."""
         finished, self.crew.finished = self.crew.finished, []
-        going = self.dispatcher.turn(finished)
+        going = self.dispatcher.take_turn(finished)
         if going:
             return
         if self.opened or self.dispatcher.stopping:
@@ -285,15 +294,15 @@ class Process:
             return
         self.opened = True
         self.journal.record(Entry(kind="open", body={"pipeline": "numbers", "run": ""}))
-        self.dispatcher.source = self._source()
+        self.dispatcher.planning.source = self._source()
         if self.world.follows:
             again = lambda _source, _offsets: self._source()  # noqa: E731
-            self.dispatcher.following = Following(every=1, again=again, now=self.clock.elapsed())
+            self.dispatcher.planning.following = Follower(every=1, again=again, now=self.clock.elapsed())
         self.turn()
 
-    def _source(self) -> Source:
+    def _source(self) -> BatchPlanner:
         world = self.world
-        return Source(
+        return BatchPlanner(
             pipeline="numbers",
             run="",
             definition=str(self.definition),
@@ -301,14 +310,14 @@ class Process:
             wait=3,
             first_alone=world.replaces and world.protections.alone,
             feeds=[
-                Feed(
+                OriginFeed(
                     origin="numbers",
                     lanes={lane: lane for lane in world.lanes},
                     schema="",
                     backlog=Numbers(world.rng, world.arrived, world.largest),
                     straight=len(world.names) == 1 and not world.fickle,
-                    foresees=world.foresees,
                     shares=world.shares,
+                    predictable=world.predictable,
                 )
             ],
         )
@@ -322,26 +331,26 @@ class Process:
             return Failed(error=error)
         return outcome
 
-    def _carry(self, task: Task) -> Work:
-        assert not isinstance(task, Tick), "nobody asked for empty batches"
-        if isinstance(task, Together):
+    def _carry(self, task: Task) -> Work:  # noqa: C901, PLR0912 -- one branch for each fault
+        assert not isinstance(task, ShowEmptyBatch), "nobody asked for empty batches"
+        if isinstance(task, WriteGroup):
             outcome = yield from self._carry_together(task)
             return outcome
         world, batch = self.world, task.plan.batch
         rows = world.rows_of(batch)
-        if isinstance(task, Carry):
+        if isinstance(task, WriteStraight):
             good, bad = world.verdicts(rows, self.definition)
             if bad:
-                return Refused()
+                return Declined(reason="a row is refused", way="straight")
             written = yield from self._write(world.names[0], [batch], good)
-            counts = Counts(read=len(rows), branches={world.names[0]: Branch(expected=len(good))})
+            counts = Counts(read=len(rows), branches={world.names[0]: BranchCounts(expected=len(good))})
             return Landed(written={world.names[0]: written}, counts=counts)
         if isinstance(task, Prepare):
             good, bad = world.verdicts(rows, self.definition)
             path = f"{batch.plan}-{world.rng.random()}"
             yield
             world.prepared[path] = (good, bad)
-            branches = {name: Branch(expected=len(good)) for name in world.names}
+            branches = {name: BranchCounts(expected=len(good)) for name in world.names}
             counts = Counts(read=len(rows), nacked=len(bad), branches=branches)
             return Prepared(path=path, counts=counts, nacks=[rows.index(row) + 1 for row in bad])
         if isinstance(task, Deliver):
@@ -358,17 +367,17 @@ class Process:
                 )
                 try:
                     if name != DLQ and world.may_break():
-                        raise Broken("a row breaks a constraint SQLSTATE: 23001")
+                        raise Broken("a row breaks a constraint") from spark_error(*CONSTRAINT)
                     landed[name] = yield from self._write(name, [batch], rows)
                 except Broken as error:
                     failed[name] = error
             return Landed(written=landed, failed=failed)
-        if isinstance(task, Ask):
+        if isinstance(task, AskDestinations):
             found = yield from self._ask(task)
             return Answers(found=found)
         if isinstance(task, Explain):
             return Explained(nacks=[])
-        if isinstance(task, Check):
+        if isinstance(task, CheckRefusals):
             refuses = world.rng.random() < 0.5
             return Checked(
                 refusing=world.names[-1] if refuses else "", same=not (world.fickle and world.protections.same_again)
@@ -382,23 +391,23 @@ class Process:
         there = {row for commit in own for row in commit.rows}
         return [row for row in refused if row not in there]
 
-    def _carry_together(self, task: Together) -> Work:
+    def _carry_together(self, task: WriteGroup) -> Work:
         world, name = self.world, self.world.names[0]
         batches = [carry.plan.batch for carry in task.carries]
         read = [world.rows_of(batch) for batch in batches]
         if any(world.verdicts(rows, self.definition)[1] for rows in read):
-            return Alone()
+            return Declined(reason="a row is refused", way="grouped")
         try:
             yield from self._write(name, batches, [row for rows in read for row in rows])
         except Broken as error:
-            return Alone(error=error)
+            return Declined(reason="the write failed", way="grouped", error=error)
         landed = {}
         for batch, rows in zip(batches, read, strict=True):
-            counts = Counts(read=len(rows), branches={name: Branch(expected=len(rows))})
+            counts = Counts(read=len(rows), branches={name: BranchCounts(expected=len(rows))})
             landed[batch.lane] = Landed(written={name: Written(rows=len(rows))}, counts=counts)
-        return Shared(landed=landed)
+        return GroupWritten(landed=landed)
 
-    def _ask(self, task: Ask) -> Generator[None, None, Mapping[str, Written]]:
+    def _ask(self, task: AskDestinations) -> Generator[None, None, Mapping[str, Written]]:
         world, found = self.world, {}
         for name in task.names:
             if world.protections.fence and not task.ours:
@@ -455,7 +464,7 @@ class World:
         delivery: str = "after_all",
         dlq: Dlq | None = None,
         hears: bool = True,
-        foresees: bool = False,
+        predictable: bool = False,
         shares: bool = False,
         retries: bool = False,
         follows: bool = False,
@@ -475,8 +484,8 @@ class World:
         self.dlq = dlq or Dlq(window=0)
         self.hears = hears
         """Whether the origin wants to be told; if not, a batch's settle and the next plan are recorded at once."""
-        self.foresees = foresees
-        """Whether batches are planned, in case, while those before them are carried."""
+        self.predictable = predictable
+        """Whether a batch is described while the one before it is carried."""
         self.shares = shares and not replaces
         """Whether lanes that are ready at the same time are written together."""
         self.retries = retries
@@ -499,7 +508,7 @@ class World:
         self.tables[DLQ] = Table()
         self.prepared: dict[str, tuple[list[int], list[int]]] = {}
         self.orphans: list[Transaction] = []
-        self.heard: defaultdict[str, list[int]] = defaultdict(list)
+        self.heard: defaultdict[str, list[Any]] = defaultdict(list)
         self.tripped: list[WindowTripped] = []
         self.events: list[Event] = []
         """What listeners heard, of all processes."""
@@ -533,9 +542,9 @@ class World:
         """Whether this run ended well, and left nothing. What it saw before it was asked to stop it has carried."""
         if process.dispatcher.errors:
             return False
-        if process.dispatcher.following is not None:
-            assert not process.dispatcher.following.gathering, "rows were seen, and left"
-        return all(process.journal.state.lane(lane).offset == self.rows for lane in self.lanes)
+        if process.dispatcher.planning.following is not None:
+            assert not process.dispatcher.planning.following.gathering, "rows were seen, and left"
+        return all(process.journal.state.get_lane(lane).offset == self.rows for lane in self.lanes)
 
     def may_die(self) -> None:
         """The moments at which a process may be killed."""
@@ -552,7 +561,7 @@ class World:
     def rows_of(self, batch: Batch) -> list[int]:
         """The rows of a batch: the lane in the thousands."""
         lane = int(batch.lane) * 1_000
-        return [lane + row for row in range(int(batch.span.start or 0) + 1, batch.span.end + 1)]
+        return [lane + row for row in range(read_count(batch.span.start) + 1, read_count(batch.span.end) + 1)]
 
     def verdicts(self, rows: Sequence[int], definition: int) -> tuple[list[int], list[int]]:
         """The rows that pass and those that are refused; another definition refuses others."""
@@ -570,7 +579,7 @@ class World:
         ), "told before the offset was durable"
         self.heard[batch.lane].append(batch.span.end)
 
-    def forget(self, plan: Plan) -> None:
+    def forget(self, plan: PlannedBatch) -> None:
         """Remove what was prepared."""
         if plan.decision is not None:
             self.prepared.pop(plan.decision.path, None)

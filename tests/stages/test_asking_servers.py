@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from stages.answer import nack
-from stages.calling import ConnectionErrorInFunction
-from tests.stages.test_answering import answered, refused
+from stages.python_call import ConnectionErrorInFunction, nack
+from tests.stages.python.test_protocol import answered, refused
 
 
 class Server(ThreadingHTTPServer):
@@ -124,7 +123,7 @@ def test_a_row_that_is_not_answered_in_time_is_refused_and_the_others_go_on() ->
         return {"score": 1.0}
 
     found = answered(score, 8, timeout=0.5)
-    assert found[2] == ("nack", "RAISED", "f did not come back within 0.5 s")
+    assert found[2] == ("nack", "RAISED", "f did not return within 0.5 s")
     assert len(refused(found)) == 1
 
 

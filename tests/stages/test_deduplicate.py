@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from origins.origin import PLACE
-from stages.conformance import LABELS, StageConformance, begin, decided
+from stages.conformance import LABELS, StageConformance, begin, collect_decided
 from stages.deduplicate import Deduplicate
 from stages.filter import Filter
 from stages.pinned_table import PinnedTable, TableError
 from stages.require import Require
-from stages.rows import STATE, Marked, Straight
+from stages.rows import STATE, MarkedRows, StraightRows
 from stages.stage import Stage
 
 if TYPE_CHECKING:
@@ -54,14 +54,14 @@ class TestDeduplicateByArrival(StageConformance):
         return Deduplicate(keys=["id"])
 
 
-def straight(frame: DataFrame) -> Straight:
+def straight(frame: DataFrame) -> StraightRows:
     """The rows of a frame on the straight way."""
-    return Straight.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen)
+    return StraightRows.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen)
 
 
 def kept(stage: Stage, frame: DataFrame) -> list[list[str]]:
     """What the stage keeps of the frame, in both ways."""
-    marked, _, _ = decided(stage.apply(begin(frame).entering("it", 1)))  # type: ignore[arg-type]
+    marked, _, _ = collect_decided(stage.apply(begin(frame).enter("it", 1)))  # type: ignore[arg-type]
     rows = stage.apply(straight(frame)).frame.collect()
     return [sorted(map(str, marked)), sorted(map(str, rows))]
 
@@ -98,10 +98,10 @@ def test_minus_zero_and_nan_are_keys_like_others(spark: SparkSession) -> None:
     assert kept(Deduplicate(keys=["id"], sequence_by="at"), frame) == [expected, expected]
 
 
-def arrived(rows: Marked, *parts: str) -> Marked:
+def arrived(rows: MarkedRows, *parts: str) -> MarkedRows:
     """The last row of each id, the parts having been read in this order."""
     last: Any = Deduplicate(keys=["id"]).apply(replace(rows, parts=parts))
-    live: Marked = replace(last, frame=last.frame.where(f"{STATE} = 0"))
+    live: MarkedRows = replace(last, frame=last.frame.where(f"{STATE} = 0"))
     return live
 
 
@@ -110,7 +110,7 @@ def test_the_row_read_last_stays_whatever_its_file_is_called(spark: SparkSession
     places = [("z", 0, 1, 1), ("z", 0, 0, 2), ("a", 64, 0, 3), ("a", 0, 9, 4), ("z", 0, 2, 5)]
     frame = spark.createDataFrame(places, "part string, block bigint, row bigint, x int")
     frame = frame.selectExpr("x % 2 as id", "x", f"struct(part, block, row) as {PLACE}")
-    rows = Marked.begin(frame, ("id", "x"), LABELS, lambda rows: rows.frame).entering("it", 1)
+    rows = MarkedRows.begin(frame, ("id", "x"), LABELS, lambda rows: rows.frame).enter("it", 1)
     assert sorted(row.x for row in arrived(rows, "z", "a").frame.collect()) == [3, 4]
     assert sorted(row.x for row in arrived(rows, "a", "z").frame.collect()) == [2, 5]
 
@@ -128,7 +128,7 @@ def test_a_row_that_is_gone_keeps_nobody_out(spark: SparkSession) -> None:
             Deduplicate(keys=["id"], sequence_by=sequence_by),
         ]
         for step, stage in enumerate(stages, 1):
-            rows = stage.apply(rows.entering(f"stage {step}", step))
+            rows = stage.apply(rows.enter(f"stage {step}", step))
         states = {row["v"]: row[STATE] for row in rows.frame.collect()}
         assert (states.pop("filtered"), states.pop("refused")) == (1, -2)
         assert states == ({"x": 0, "y": 3} if sequence_by else {"x": 3, "y": 0})
@@ -137,18 +137,18 @@ def test_a_row_that_is_gone_keeps_nobody_out(spark: SparkSession) -> None:
 @pytest.mark.promise("CD-16")
 def test_a_bad_row_is_found_though_the_stage_would_have_left_it_out(spark: SparkSession) -> None:
     """It raises before any row competes."""
-    from stages.conformance import raises_the_mark
+    from stages.conformance import does_raise_mark
 
     frame = spark.sql("select * from values (1, 'sieben', 1), (1, '7', 2) as t(id, amount, at)")
-    rows: Any = Require("amount <> 'sieben'").apply(straight(frame).entering("rule", 1))
-    assert raises_the_mark(Deduplicate(keys=["id"], sequence_by="at").apply(rows.entering("it", 2)).frame)
+    rows: Any = Require("amount <> 'sieben'").apply(straight(frame).enter("rule", 1))
+    assert does_raise_mark(Deduplicate(keys=["id"], sequence_by="at").apply(rows.enter("it", 2)).frame)
 
 
 def test_rows_that_do_not_know_when_they_were_read_are_not_guessed_at(spark: SparkSession) -> None:
     """A stage that needs places is never computed without them."""
     stage = Deduplicate(keys=["id"])
     assert (stage.needs_places, stage.repeatable) == (True, True)
-    with pytest.raises(Exception, match="do not know when they were read"):
+    with pytest.raises(Exception, match="have no time at which they were read"):
         stage.apply(straight(spark.range(2))).frame.collect()
 
 
@@ -156,7 +156,7 @@ def test_it_takes_one_exchange_of_rows(spark: SparkSession, capsys: pytest.Captu
     """In both ways, whatever the order is."""
     schema = f"id int, at int, {PLACE} struct<part string, block bigint, row bigint>"
     frame = spark.createDataFrame([(1, 2, ("a", 0, 0))], schema)
-    marked = Marked.begin(frame, ("id", "at"), LABELS, lambda rows: rows.frame).entering("it", 1)
+    marked = MarkedRows.begin(frame, ("id", "at"), LABELS, lambda rows: rows.frame).enter("it", 1)
     by_sequence = Deduplicate(keys=["id"], sequence_by="at")
     for rows in (by_sequence.apply(straight(frame.drop(PLACE))), by_sequence.apply(marked), arrived(marked, "a", "b")):
         rows.frame.explain()
@@ -167,7 +167,10 @@ def test_it_takes_one_exchange_of_rows(spark: SparkSession, capsys: pytest.Captu
     ("stage", "says"),
     [
         (Deduplicate(keys=["idd"], sequence_by="at"), "there is no column 'idd'; did you mean 'id'?"),
-        (Deduplicate(keys=["tags"]), "column tags is map<string,int>, of which no two are the same; name another key"),
+        (
+            Deduplicate(keys=["tags"]),
+            "column tags is map<string,int>, and values of that type are never equal; choose another key",
+        ),
     ],
 )
 def test_a_key_that_is_none_is_an_error(spark: SparkSession, stage: Stage, says: str) -> None:
@@ -222,7 +225,7 @@ class TestDeduplicateAgainstATable(StageConformance):
 
     def test_what_is_there_is_left_out(self, spark: SparkSession) -> None:
         """Whole keys only."""
-        kept, _, filtered = decided(self._marked(spark, self.rows))
+        kept, _, filtered = collect_decided(self._run_marked(spark, self.rows))
         assert sorted(map(str, kept)) == [
             "Row(Id=1, K.2='y', at=2)",
             "Row(Id=4, K.2=None, at=1)",
@@ -238,7 +241,7 @@ def test_what_is_asked_is_the_version_that_was_pinned(spark: SparkSession, carri
     spark.sql("select 2L as id, 'y' as `k.2`").write.format("delta").mode("append").save(str(carried.path))
     frame = spark.range(1, 4)
     for pinned, left in ((pin, [2]), (stage.pin(spark), []), (None, [])):
-        rows = stage.apply(straight(frame).entering("it", 1, pin=pinned))
+        rows = stage.apply(straight(frame).enter("it", 1, pin=pinned))
         assert [row.id for row in rows.frame.collect()] == left
 
 
@@ -246,7 +249,7 @@ def test_a_table_that_is_not_there_stops_a_batch_and_no_analysis(spark: SparkSes
     """A destination may have yet to make it."""
     stage = Deduplicate(keys=["id"], sequence_by="id", against=PinnedTable(path=f"{tmp_path}/nowhere"))
     assert stage.apply(straight(spark.range(3))).names == ("id",)
-    with pytest.raises(TableError, match=r"There is no Delta table .*/nowhere"):
+    with pytest.raises(TableError, match=r"The Delta table .*/nowhere was not found"):
         stage.pin(spark)
 
 

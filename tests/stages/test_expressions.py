@@ -11,11 +11,11 @@ from stages.expressions import (
     check_names,
     check_row_expression,
     check_row_expressions,
-    columns_in,
+    is_repeatable_sql,
+    list_columns,
+    list_tables,
     put_for,
     put_in,
-    repeatable,
-    tables_in,
 )
 
 LABELS: dict[str, str | int | datetime] = {
@@ -102,7 +102,7 @@ def test_everything_else_stays_as_it_is(sql: str) -> None:
 )
 def test_whether_an_expression_gives_the_same_again(sql: str, same: bool) -> None:
     """A call that may change is found, and a column or a string of its name is none."""
-    assert repeatable(sql) is same
+    assert is_repeatable_sql(sql) is same
 
 
 @pytest.mark.parametrize(
@@ -124,17 +124,17 @@ def test_whether_an_expression_gives_the_same_again(sql: str, same: bool) -> Non
 )
 def test_the_tables_that_a_query_asks(sql: str, tables: set[str]) -> None:
     """All but those that it makes itself; strings and comments name none."""
-    assert tables_in(sql) == tables
+    assert list_tables(sql) == tables
 
 
 @pytest.mark.parametrize(
     ("value", "says"),
     [
-        (None, "filter: expected an expression, got nothing; if it is meant to be NULL, quote it: 'null'"),
+        (None, "filter: expected an expression, got nothing; for NULL, quote it: 'null'"),
         (True, "filter: expected an expression, got True; quote it if it is one"),
         (" ", "filter: expected an expression, got ' '; quote it if it is one"),
-        ("sum(x) over (partition by y) > 1", "filter: a window looks at more than the row; write it in the stage sql"),
-        ("x in (select 1)", "filter: a query looks at more than the row; write it in the stage sql"),
+        ("sum(x) over (partition by y) > 1", "filter: a window needs more than one row; write it in the stage sql"),
+        ("x in (select 1)", "filter: a query needs more than one row; write it in the stage sql"),
     ],
 )
 def test_what_is_no_expression_over_a_row_is_refused(value: object, says: str) -> None:
@@ -158,7 +158,7 @@ def test_words_that_only_look_so_pass(sql: str) -> None:
         ({"a": 1}, r"columns\.a: expected an expression, got 1"),
         ({1: "a"}, r"columns: expected the name of a column, got 1"),
         ({"_wherry_x": "a"}, r"columns: '_wherry_x' cannot be a column"),
-        ({"a": "1", "A": "2"}, r"columns: 'A' stands there twice"),
+        ({"a": "1", "A": "2"}, r"columns: 'A' is there twice"),
     ],
 )
 def test_what_is_no_mapping_of_expressions_is_refused(value: object, says: str) -> None:
@@ -183,7 +183,7 @@ def test_names_that_may_be_columns_pass() -> None:
 )
 def test_columns_are_told_from_fields_functions_and_text(sql: str, columns: list[str]) -> None:
     """In small letters, each once; a word of SQL may be a column too."""
-    assert columns_in(sql) == columns
+    assert list_columns(sql) == columns
 
 
 def test_other_expressions_are_put_in_the_place_of_columns() -> None:

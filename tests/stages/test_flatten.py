@@ -8,7 +8,7 @@ import pytest
 
 from stages.conformance import LABELS, StageConformance
 from stages.flatten import Flatten
-from stages.rows import Straight
+from stages.rows import StraightRows
 from stages.stage import Stage
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class TestFlatten(StageConformance):
 def test_fields_stand_where_their_struct_stood(spark: SparkSession, stage: Stage, row: dict[str, Any]) -> None:
     """In their order; arrays and maps stay, and so do the structs in them."""
     frame = spark.createDataFrame([(1, (2, ("x", [(3,)])), {"k": 4}, 5)], NESTED)
-    rows = stage.apply(Straight.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen))
+    rows = stage.apply(StraightRows.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen))
     [found] = rows.frame.collect()
     assert found.asDict(recursive=True) == row
     assert list(rows.names) == list(row)
@@ -62,23 +62,23 @@ def test_fields_stand_where_their_struct_stood(spark: SparkSession, stage: Stage
 def test_a_struct_without_fields_stays(spark: SparkSession) -> None:
     """Nothing vanishes."""
     frame = spark.sql("select from_json('{}', 'e struct<>').e as e, 1 as x")
-    rows = Flatten().apply(Straight.begin(frame, ("e", "x"), LABELS, lambda seen, _: seen))
+    rows = Flatten().apply(StraightRows.begin(frame, ("e", "x"), LABELS, lambda seen, _: seen))
     assert rows.names == ("e", "x")
 
 
 @pytest.mark.parametrize(
     ("stage", "says"),
     [
-        (Flatten(), "there would be two columns called S_A; rename one before, or take another separator"),
+        (Flatten(), "there would be two columns called S_A; rename one of them before, or choose another separator"),
         (Flatten(columns=["t"]), "there is no column 't'; there are: S_A, s, x"),
-        (Flatten(columns=["x"]), "column x is int, and no struct"),
+        (Flatten(columns=["x"]), "column x is int, not a struct"),
     ],
 )
 def test_what_cannot_be_flattened_is_an_error(spark: SparkSession, stage: Stage, says: str) -> None:
     """Found before there is a row."""
     frame = spark.sql("select 1 as `S_A`, named_struct('a', 2) as s, 3 as x")
     with pytest.raises(ValueError) as error:  # noqa: PT011 -- the message is compared below
-        stage.apply(Straight.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen))
+        stage.apply(StraightRows.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen))
     assert str(error.value) == says
 
 
@@ -86,7 +86,7 @@ def test_what_cannot_be_flattened_is_an_error(spark: SparkSession, stage: Stage,
     ("given", "says"),
     [
         ({"columns": "s"}, "columns: expected a list of names, got 's'"),
-        ({"columns": ["s", "S"]}, "columns: 'S' stands there twice"),
+        ({"columns": ["s", "S"]}, "columns: 'S' is there twice"),
         ({"separator": None}, "separator: expected text, got None"),
         ({"depth": 0}, "depth: expected at least 1, got 0"),
         ({"depth": "2"}, "depth: expected a whole number, got '2'"),

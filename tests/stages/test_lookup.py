@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
-from stages.conformance import LABELS, StageConformance, begin, decided
+from stages.conformance import LABELS, StageConformance, begin, collect_decided
 from stages.lookup import Lookup
 from stages.pinned_table import TableError
-from stages.rows import VERDICT, Straight
+from stages.rows import VERDICT, StraightRows
 from stages.stage import Stage
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ as t(`code.2`, version, name, since, facts)
 """
 
 
-def straight(frame: DataFrame) -> Straight:
+def straight(frame: DataFrame) -> StraightRows:
     """The rows of a frame on the straight way."""
-    return Straight.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen)
+    return StraightRows.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen)
 
 
 @pytest.fixture
@@ -73,8 +73,8 @@ class TestLookupThatNacks(StageConformance):
 
     def test_every_row_has_its_counterpart_or_a_reason(self, spark: SparkSession) -> None:
         """Once, however often the key is there."""
-        marked = self._marked(spark, self.rows)
-        kept, _, _ = decided(marked)
+        marked = self._run_marked(spark, self.rows)
+        kept, _, _ = collect_decided(marked)
         assert sorted((row["id"], row["country.name"]) for row in kept) == [
             (1, "Germany"),
             (2, "Frankreich"),
@@ -105,7 +105,7 @@ class TestLookupThatFilters(StageConformance):
 
     def test_what_is_not_there_counts_as_filtered(self, spark: SparkSession) -> None:
         """NULL is nowhere."""
-        kept, refused, filtered = decided(self._marked(spark, self.rows))
+        kept, refused, filtered = collect_decided(self._run_marked(spark, self.rows))
         assert (kept, refused, filtered) == ([("DE",)], [], 2)
 
 
@@ -126,7 +126,7 @@ class TestLookupInAFile(StageConformance):
 
     def test_what_is_not_there_has_nulls(self, spark: SparkSession) -> None:
         """And what is there is text."""
-        kept, _, _ = decided(self._marked(spark, self.rows))
+        kept, _, _ = collect_decided(self._run_marked(spark, self.rows))
         assert sorted((row["x"], row["Name"]) for row in kept) == [
             (1, 'Ger"many'),
             (2, 'Ger"many'),
@@ -160,11 +160,11 @@ def test_a_key_that_is_there_twice_fails_the_batch_that_asks_for_it(spark: Spark
     stage = Lookup(path=countries, on={"c": "code.2"}, columns=["name"])
     for begun in (straight, begin):
         rows: Any = begun(spark.sql("select explode(array('DE', 'CH', null)) as c"))
-        assert stage.apply(rows.entering("countries", 1)).frame.count() == 3
+        assert stage.apply(rows.enter("countries", 1)).frame.count() == 3
         rows = begun(spark.sql("select explode(array('DE', 'FR')) as c"))
         said = re.escape(f"stage 'countries': {countries} has several rows with code.2 = FR; make the key unique there")
         with pytest.raises(Exception, match=said):
-            stage.apply(rows.entering("countries", 1)).frame.collect()
+            stage.apply(rows.enter("countries", 1)).frame.collect()
 
 
 def test_what_is_looked_up_is_the_version_that_was_pinned(spark: SparkSession, countries: str) -> None:
@@ -173,7 +173,7 @@ def test_what_is_looked_up_is_the_version_that_was_pinned(spark: SparkSession, c
     pin = stage.pin(spark)
     spark.sql(f"update delta.`{countries}` set name = 'Deutschland' where name = 'Germany'").collect()
     for pinned, name in ((pin, "Germany"), (stage.pin(spark), "Deutschland"), (None, "Deutschland")):
-        rows = stage.apply(straight(spark.sql("select 'DE' as c")).entering("it", 1, pin=pinned))
+        rows = stage.apply(straight(spark.sql("select 'DE' as c")).enter("it", 1, pin=pinned))
         assert [row.name for row in rows.frame.collect()] == [name]
     assert stage.repeatable
     assert not Lookup(file="x.csv", on=["id"], columns=["x"]).repeatable
@@ -225,9 +225,9 @@ def test_what_is_gone_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
     rows = straight(spark.sql("select 1 as id"))
     table = Lookup(path=f"{tmp_path}/nowhere", on=["id"], columns=["x"])
     for ask in (lambda: table.apply(rows), lambda: table.pin(spark)):
-        with pytest.raises(TableError, match=r"There is no Delta table .*/nowhere\."):
+        with pytest.raises(TableError, match=r"The Delta table .*/nowhere was not found\."):
             ask()
-    with pytest.raises(TableError, match=r"There is no file .*/nowhere\.csv\."):
+    with pytest.raises(TableError, match=r"The file .*/nowhere\.csv was not found\."):
         Lookup(file=f"{tmp_path}/nowhere.csv", on=["id"], columns=["x"]).apply(rows)
 
 
@@ -240,7 +240,7 @@ def test_what_is_gone_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
         ({"columns": ["nmae"]}, "has no column 'nmae'; did you mean 'name'?"),
         (
             {"columns": {"ID": "name"}},
-            "there is a column 'id' already; take it under another name, such as columns: {other_ID: name}",
+            "the rows have a column 'id' already; give it another name, such as columns: {other_ID: name}",
         ),
     ],
 )
@@ -260,18 +260,21 @@ def test_columns_that_do_not_fit_are_an_error(
         ({"file": "x.csv"}, "path: expected one of path, table and file, got path and file"),
         ({"path": None, "table": "a b"}, "table: expected a name such as catalog.schema.table, got 'a b'"),
         ({"path": None, "file": "x.xml"}, "format: expected csv or json or parquet, got 'xml'"),
-        ({"format": "csv"}, "format: a Delta table says itself what it is; this belongs to a file"),
-        ({"path": None, "file": "x.csv", "options": {"mode": "x"}}, "options: 'mode' is not for you to set"),
-        ({"on": "id"}, "on: expected a list of columns, or a mapping from here to there, got 'id'"),
-        ({"on": []}, "on: expected a list of columns, or a mapping from here to there, got []"),
+        ({"format": "csv"}, "format: expected it with `file` only; a Delta table knows its own schema"),
+        ({"path": None, "file": "x.csv", "options": {"mode": "x"}}, "options: 'mode' cannot be set"),
+        ({"on": "id"}, "on: expected a list of columns, or a mapping from the rows' columns to the table's, got 'id'"),
+        ({"on": []}, "on: expected a list of columns, or a mapping from the rows' columns to the table's, got []"),
         ({"on": {"id": 5}}, "on: expected the name of a column, got 5"),
-        ({"columns": ["a", "A"]}, "columns: 'A' stands there twice"),
-        ({"columns": []}, "columns: expected columns to take, got none; without any, rows can be filtered or nacked"),
+        ({"columns": ["a", "A"]}, "columns: 'A' is there twice"),
+        (
+            {"columns": []},
+            "columns: expected columns to take, got none; without columns, set unmatched to filter or nack",
+        ),
         ({"unmatched": "drop"}, "unmatched: expected keep or filter or nack, got 'drop'"),
         ({"duplicates": "last"}, "duplicates: expected error or first, got 'last'"),
-        ({"duplicates": "first"}, "order_by: expected an expression, by which the first is told, got nothing"),
-        ({"order_by": "x"}, "order_by: belongs to duplicates: first, and a key that is there twice is an error here"),
-        ({"duplicates": "first", "order_by": ["(select 1)"]}, "order_by: a query looks at more than the row"),
+        ({"duplicates": "first"}, "order_by: expected an expression that orders the matches, got nothing"),
+        ({"order_by": "x"}, "order_by: expected it with duplicates: first only, got it with duplicates: error"),
+        ({"duplicates": "first", "order_by": ["(select 1)"]}, "order_by: a query needs more than one row"),
     ],
 )
 def test_what_lookup_cannot_be_given_is_refused(given: dict[str, Any], says: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from stages.conformance import LABELS, StageConformance, begin
 from stages.mask import Mask
-from stages.rows import Straight
+from stages.rows import StraightRows
 from stages.stage import Stage
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ class TestMaskOfEveryKind(StageConformance):
         return Mask(columns={**how, "card": {"keep_last": 4}, "t": {"truncate": 10}}, salt=SALT)
 
 
-def straight(frame: DataFrame) -> Straight:
+def straight(frame: DataFrame) -> StraightRows:
     """The rows of a frame on the straight way."""
-    return Straight.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen)
+    return StraightRows.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_the_salt_is_never_shown(spark: SparkSession, capsys: pytest.CaptureFixt
     frame = spark.sql("select 'x' as v, 0 as zero")
     both: list[Any] = [straight(frame), begin(frame)]
     for rows in both:
-        masked = stage.apply(rows.entering("it", 1))
+        masked = stage.apply(rows.enter("it", 1))
         masked.frame.explain(extended=True)
         for wrong in ("nowhere + 1", "sha2(v, 256) / zero"):
             with pytest.raises(PySparkException) as error:
@@ -104,11 +104,11 @@ def test_the_salt_is_never_shown(spark: SparkSession, capsys: pytest.CaptureFixt
         (Mask(columns={"emial": "redact"}), "there is no column 'emial'; did you mean 'email'?"),
         (
             Mask(columns={"s": "hash"}, salt="x"),
-            "column s is struct<x:int>, and no text; redact or erase it, or cast it before",
+            "column s is struct<x:int>, not text; redact or erase it, or cast it before",
         ),
         (
             Mask(columns={"b": {"truncate": 1}}),
-            "column b is binary, and no text; redact or erase it, or cast it before",
+            "column b is binary, not text; redact or erase it, or cast it before",
         ),
     ],
 )
@@ -122,8 +122,8 @@ def test_what_cannot_be_masked_is_an_error(spark: SparkSession, stage: Stage, sa
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"columns": {}}, "columns: expected a mapping from names to how they are masked, got {}"),
-        ({"columns": {"a": "redact", "A": "redact"}}, "columns: 'A' stands there twice"),
+        ({"columns": {}}, "columns: expected a mapping from columns to ways of masking, got {}"),
+        ({"columns": {"a": "redact", "A": "redact"}}, "columns: 'A' is there twice"),
         (
             {"columns": {"a": "hsah"}},
             "columns.a: expected hash, redact, erase, {keep_last: 4} or {truncate: 3}, got 'hsah'; did you mean 'hash'",
@@ -133,8 +133,8 @@ def test_what_cannot_be_masked_is_an_error(spark: SparkSession, stage: Stage, sa
             "columns.a: expected hash, redact, erase, {keep_last: 4} or {truncate: 3}, got 'keep'; did you mean",
         ),
         ({"columns": {"a": {"keep_last": 0}}}, "columns.a.keep_last: expected a whole number of at least 1, got 0"),
-        ({"columns": {"a": "hash"}}, "salt: expected a secret, with which a is hashed: ${secret:NAME}"),
-        ({"columns": {"a": "hash"}, "salt": ""}, "salt: expected a secret, with which a is hashed: ${secret:NAME}"),
+        ({"columns": {"a": "hash"}}, "salt: expected a secret to hash a with, such as ${secret:NAME}"),
+        ({"columns": {"a": "hash"}, "salt": ""}, "salt: expected a secret to hash a with, such as ${secret:NAME}"),
     ],
 )
 def test_what_mask_cannot_be_given_is_refused(given: dict[str, Any], says: str) -> None:

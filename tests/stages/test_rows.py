@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from origins.nack import REFUSED, reason
+from origins.nack import REFUSED, make_reason
 from stages.cast import Cast
-from stages.conformance import LABELS, begin, raises_the_mark
+from stages.conformance import LABELS, begin, does_raise_mark
 from stages.filter import Filter
 from stages.require import Require
 from stages.with_columns import WithColumns
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from stages.rows import Rows, Straight
+    from stages.rows import Rows, StraightRows
     from stages.stage import Stage
 
 pytestmark = pytest.mark.spark
 
 
-def straight(frame: DataFrame) -> Straight:
+def straight(frame: DataFrame) -> StraightRows:
     """The rows of a frame on the straight way."""
-    from stages.rows import Straight
+    from stages.rows import StraightRows
 
     names = tuple(name for name in frame.columns if name != REFUSED)
-    return Straight.begin(frame, names, LABELS, lambda seen, _: seen)
+    return StraightRows.begin(frame, names, LABELS, lambda seen, _: seen)
 
 
 def passing(rows: Rows, *stages: Stage) -> Rows:
     """The rows behind these stages."""
     for step, stage in enumerate(stages, 1):
-        rows = stage.apply(rows.entering(f"stage {step}", step))
+        rows = stage.apply(rows.enter(f"stage {step}", step))
     return rows
 
 
@@ -54,7 +54,7 @@ def orders(spark: SparkSession, tmp_path: Path) -> DataFrame:
 def test_no_later_filter_hides_a_bad_row(orders: DataFrame, condition: str) -> None:
     """It is not moved before the cast, not merged with it, and does not empty the plan: the bad row is found."""
     rows = passing(straight(orders), Cast({"amount": "decimal(10,2)"}), Filter(condition))
-    assert raises_the_mark(rows.frame)
+    assert does_raise_mark(rows.frame)
 
 
 def test_a_row_that_an_earlier_filter_took_is_not_refused(orders: DataFrame) -> None:
@@ -88,7 +88,7 @@ def test_what_is_tried_is_computed_once(spark: SparkSession) -> None:
     from pyspark.sql import functions as F
 
     for rows in (straight(spark.range(500)), begin(spark.range(500))):
-        why = F.when(F.col("_wherry_x") < 0.0, reason("NEGATIVE", F.lit("negative")))
+        why = F.when(F.col("_wherry_x") < 0.0, make_reason("NEGATIVE", F.lit("negative")))
         tried: Rows = rows.attempt({"_wherry_x": F.rand()}, why, {"id": "_wherry_x"})
         twice = tried.with_columns({"same": F.col("id") - F.col("id")})
         assert {row.same for row in twice.frame.collect()} == {0.0}
@@ -126,7 +126,7 @@ def test_a_row_that_the_origin_refused_is_never_alive(spark: SparkSession) -> No
         "select * from values (0, named_struct('code', 'PARSE', 'message', 'no row', 'raw', 'x\"')), (1, null) "
         "as t(id, _wherry_refused)"
     )
-    assert raises_the_mark(straight(frame).frame)
+    assert does_raise_mark(straight(frame).frame)
     rows: Any = begin(frame)
     rows = passing(rows, WithColumns({"y": "1 div id"}), Require("y > 5"))
     fates = {row["id"]: (row["_wherry_state"], row["_wherry_nack"]) for row in rows.frame.collect()}
@@ -152,4 +152,4 @@ def test_names_do_not_depend_on_the_case_of_letters(spark: SparkSession) -> None
 
     for rows in (straight(spark.sql("select 1 as Id")), begin(spark.sql("select 1 as Id"))):
         assert rows.with_columns({"ID": F.lit(2), "New": F.lit(3)}).names == ("Id", "New")
-        assert rows.spelled("iD") == "Id"
+        assert rows.spell_name("iD") == "Id"

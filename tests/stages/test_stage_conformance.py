@@ -105,10 +105,10 @@ class Halving(Stage):
     def apply(self, rows: Rows) -> Rows:
         from pyspark.sql import functions as F
 
-        from origins.nack import reason
-        from stages.rows import Straight
+        from origins.nack import make_reason
+        from stages.rows import StraightRows
 
-        straight, fault, x = isinstance(rows, Straight), self.fault, rows.column("x")
+        straight, fault, x = isinstance(rows, StraightRows), self.fault, rows.column("x")
         self.decided[0] += not straight
         by = 3 if (fault == "gives other rows" and straight) or (fault == "changes" and self.decided[0] > 1) else 2
         if fault == "starts a job":
@@ -124,7 +124,7 @@ class Halving(Stage):
         elif fault == "makes a row out of nothing" and straight:
             other = rows.frame.sparkSession.createDataFrame([(8,)], "x int")
             rows = replace(rows, frame=rows.frame.union(other.join(rows.frame.limit(1), F.lit(True), "left_anti")))
-        why = F.when(x == -1, reason("" if fault == "gives no code" else "BAD", F.lit("bad")))
+        why = F.when(x == -1, make_reason("" if fault == "gives no code" else "BAD", F.lit("bad")))
         return rows.refuse(why).filter(F.coalesce(x != -2, F.lit(True))).with_columns({"x": x / by})
 
 
@@ -143,28 +143,32 @@ class HalvingConformance(StageConformance):
         return Halving(fault=self.fault, decided=self.decided)
 
 
-@pytest.mark.parametrize(
-    ("fault", "found_by"),
-    [
-        ("", None),
-        ("gives other rows", "test_both_ways_keep_the_same_rows"),
-        ("lets bad rows pass", "test_a_straight_batch_raises_at_a_row_that_is_refused"),
-        ("drops rows", "test_every_row_is_kept_filtered_or_refused"),
-        ("looks at refused rows", "test_nothing_is_evaluated_on_a_row_that_is_gone"),
-        ("changes rows before it refuses them", "test_a_refused_row_is_kept_as_it_came"),
-        ("gives no code", "test_a_refused_row_is_kept_as_it_came"),
-        ("changes", "test_what_it_calls_repeatable_gives_the_same_again"),
-        ("starts a job", "test_it_starts_no_spark_job"),
-        ("makes a row out of nothing", "test_no_row_gives_no_row"),
-    ],
-)
+CHECKS = [name for name in dir(StageConformance) if name.startswith("test_")]
+FAULTS = {
+    "gives other rows": "test_both_ways_keep_the_same_rows",
+    "lets bad rows pass": "test_a_straight_batch_raises_at_a_row_that_is_refused",
+    "drops rows": "test_every_row_is_kept_filtered_or_refused",
+    "looks at refused rows": "test_nothing_is_evaluated_on_a_row_that_is_gone",
+    "changes rows before it refuses them": "test_a_refused_row_is_kept_as_it_came",
+    "gives no code": "test_a_refused_row_is_kept_as_it_came",
+    "changes": "test_what_it_calls_repeatable_gives_the_same_again",
+    "starts a job": "test_it_starts_no_spark_job",
+    "makes a row out of nothing": "test_no_row_gives_no_row",
+}
+
+
+@pytest.mark.parametrize(("fault", "found_by"), [("", None), *FAULTS.items()])
 def test_each_fault_is_found_by_the_one_check_that_is_for_it(
     spark: SparkSession, fault: str, found_by: str | None
 ) -> None:
     """And a sound stage passes them all."""
-    checks = [name for name in vars(StageConformance) if name.startswith("test_")]
-    failed = [name for name in checks if _fails(getattr(HalvingConformance(fault), name), spark)]
-    assert failed == [name for name in checks if name == found_by]
+    failed = [name for name in CHECKS if _fails(getattr(HalvingConformance(fault), name), spark)]
+    assert failed == [name for name in CHECKS if name == found_by]
+
+
+def test_every_check_has_its_fault() -> None:
+    """No check is there that nothing fails."""
+    assert set(CHECKS) == set(FAULTS.values())
 
 
 def _fails(check: Callable[[SparkSession], None], spark: SparkSession) -> bool:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from stages.cast import Cast
-from stages.conformance import StageConformance, begin, decided
+from stages.conformance import StageConformance, begin, collect_decided
 from stages.drop import Drop
-from stages.expressions import put_in, repeatable
+from stages.expressions import is_repeatable_sql, put_in
 from stages.filter import Filter
 from stages.rename import Rename
 from stages.require import Require
-from stages.rows import Straight
+from stages.rows import StraightRows
 from stages.select import Select
 from stages.sql import Sql
 from stages.stage import Stage
@@ -116,7 +116,7 @@ def test_a_cast_refuses_what_spark_would_change(spark: SparkSession) -> None:
     rows: list[tuple[Any, ...]] = [*TestCastOfWhatSparkWouldChange.rows, (" 1\n", None, None, None)]
     frame = spark.createDataFrame(rows, TestCastOfWhatSparkWouldChange.schema)
     stage = TestCastOfWhatSparkWouldChange().stage()
-    good, refused, _ = decided(stage.apply(begin(frame).entering("cast", 1)))  # type: ignore[arg-type]
+    good, refused, _ = collect_decided(stage.apply(begin(frame).enter("cast", 1)))  # type: ignore[arg-type]
     assert [row.a for row in good] == [float("inf"), 1.0]
     assert len(refused) == 5
 
@@ -148,8 +148,8 @@ class TestSql(StageConformance):
 def test_a_null_condition_refuses_in_require_and_filters_in_filter(spark: SparkSession) -> None:
     """Never both, never neither."""
     frame = spark.createDataFrame([(None,), (1,)], "a int")
-    required = decided(Require("a > 0").apply(begin(frame).entering("it", 1)))  # type: ignore[arg-type]
-    filtered = decided(Filter("a > 0").apply(begin(frame).entering("it", 1)))  # type: ignore[arg-type]
+    required = collect_decided(Require("a > 0").apply(begin(frame).enter("it", 1)))  # type: ignore[arg-type]
+    filtered = collect_decided(Filter("a > 0").apply(begin(frame).enter("it", 1)))  # type: ignore[arg-type]
     assert (len(required[0]), len(required[1]), required[2]) == (1, 1, 0)
     assert (len(filtered[0]), len(filtered[1]), filtered[2]) == (1, 0, 1)
 
@@ -157,7 +157,7 @@ def test_a_null_condition_refuses_in_require_and_filters_in_filter(spark: SparkS
 def test_a_cast_names_every_column_that_it_refuses(spark: SparkSession) -> None:
     """With the value and the type."""
     frame = spark.createDataFrame([("x", "y")], "a string, b string")
-    rows = Cast({"a": "int", "b": "date"}).apply(begin(frame).entering("cast", 1))
+    rows = Cast({"a": "int", "b": "date"}).apply(begin(frame).enter("cast", 1))
     (row,) = rows.frame.select("_wherry_nack.message").collect()
     assert row["message"] == "column a: 'x' is not an int; column b: 'y' is not a date"
 
@@ -165,7 +165,7 @@ def test_a_cast_names_every_column_that_it_refuses(spark: SparkSession) -> None:
 def test_a_cast_gives_the_type(spark: SparkSession) -> None:
     """Values arrive as what they were cast to."""
     frame = spark.createDataFrame([("1.50", "2026-01-02")], "a string, b string")
-    begun = Straight.begin(frame, ("a", "b"), {}, lambda seen, _: seen)
+    begun = StraightRows.begin(frame, ("a", "b"), {}, lambda seen, _: seen)
     (row,) = Cast({"a": "decimal(10,2)", "b": "date"}).apply(begun).frame.collect()
     assert (row["a"], row["b"]) == (Decimal("1.50"), dt.date(2026, 1, 2))
 
@@ -182,8 +182,8 @@ def test_a_plain_filter_is_not_moved_below_a_rule(spark: SparkSession, tmp_path:
 
         return seen.observe(Observation(), F.count(F.lit(1)).alias("rows"))
 
-    rows: Any = Straight.begin(frame, ("a", "b"), {}, observed)
-    rows = Filter("b is not null").apply(Require("a > 0").apply(rows.entering("rule", 1)).entering("filter", 2))
+    rows: Any = StraightRows.begin(frame, ("a", "b"), {}, observed)
+    rows = Filter("b is not null").apply(Require("a > 0").apply(rows.enter("rule", 1)).enter("filter", 2))
     with pytest.raises(Exception, match="WHERRY_REFUSED"):
         rows.frame.collect()
 
@@ -192,7 +192,7 @@ def test_thirty_stages_are_planned_in_no_time(spark: SparkSession) -> None:
     """A decided batch's plan grows with its stages and not with their powers."""
     rows: Any = begin(spark.createDataFrame([(1,)], "a bigint"))
     for step in range(30):
-        rows = rows.entering(f"s{step}", step + 1)
+        rows = rows.enter(f"s{step}", step + 1)
         rows = Require(f"a > -{step}").apply(WithColumns({"a": "a + 1"}).apply(rows))
     (row,) = rows.frame.collect()
     assert row["a"] == 31
@@ -217,4 +217,4 @@ def test_labels_are_put_in_where_a_value_stands(sql: str, expected: str) -> None
 @pytest.mark.parametrize(("sql", "same"), [("lower(a)", True), ("rand() > 0.5", False), ("'rand()'", True)])
 def test_an_expression_says_whether_it_can_be_asked_again(sql: str, same: bool) -> None:
     """A call of a function that changes makes a batch take the longer way."""
-    assert repeatable(sql) is same
+    assert is_repeatable_sql(sql) is same

@@ -27,23 +27,23 @@ if TYPE_CHECKING:
     ("make", "says"),
     [
         (lambda: WithColumns({"a": None}), "columns.a: expected an expression, got nothing"),  # type: ignore[dict-item]
-        (lambda: WithColumns({"a": "sum(x) over ()"}), "columns.a: a window looks at more than the row"),
+        (lambda: WithColumns({"a": "sum(x) over ()"}), "columns.a: a window needs more than one row"),
         (lambda: Select("id"), "columns: expected a list of columns, got 'id'"),
         (lambda: Select([]), "columns: expected a list of columns, got []"),
         (lambda: Select([1]), "columns[0]: expected an expression, got 1"),  # type: ignore[list-item]
         (lambda: Select(["id", "lower(x)"]), "columns: 'lower(x)' needs a name; write \"lower(x) as name\""),
-        (lambda: Select(["id", "x as ID"]), "columns: 'ID' stands there twice"),
-        (lambda: Select({"a": "1", "A": "2"}), "columns: 'A' stands there twice"),
+        (lambda: Select(["id", "x as ID"]), "columns: 'ID' is there twice"),
+        (lambda: Select({"a": "1", "A": "2"}), "columns: 'A' is there twice"),
         (lambda: Rename({}), "columns: expected a mapping from names to new names, got {}"),
         (lambda: Rename({"a": ""}), "columns: expected the name of a column, got ''"),
-        (lambda: Rename({"a": "x", "b": "X"}), "columns: 'X' stands there twice"),
+        (lambda: Rename({"a": "x", "b": "X"}), "columns: 'X' is there twice"),
         (lambda: Drop("id"), "columns: expected a list of names, got 'id'"),
-        (lambda: Drop(["a", "A"]), "columns: 'A' stands there twice"),
+        (lambda: Drop(["a", "A"]), "columns: 'A' is there twice"),
         (lambda: Cast({"a": 5}), "columns.a: expected an expression, got 5"),  # type: ignore[dict-item]
         (lambda: Require(None), "conditions: expected an expression, got nothing"),  # type: ignore[arg-type]
         (lambda: Require({"a": True}), "conditions.a: expected an expression, got True"),  # type: ignore[dict-item]
         (lambda: Filter(""), "condition: expected an expression, got ''"),
-        (lambda: Filter("exists (select 1)"), "condition: a query looks at more than the row"),
+        (lambda: Filter("exists (select 1)"), "condition: a query needs more than one row"),
         (lambda: Sql(None), "statement: expected an expression, got nothing"),  # type: ignore[arg-type]
     ],
 )
@@ -78,7 +78,7 @@ def test_a_stage_says_whether_it_is_repeatable(stage: Stage, same: bool) -> None
     [
         (Select(["Id", "emial"]), "there is no column 'emial'; did you mean 'email'?"),
         (Select({"x": "emial"}), "there is no column 'emial'; did you mean 'email'?"),
-        (Select(["*", "upper(email) as Email"]), "columns: 'Email' stands there twice"),
+        (Select(["*", "upper(email) as Email"]), "columns: 'Email' is there twice"),
         (Rename({"emial": "x"}), "there is no column 'emial'; did you mean 'email'?"),
         (Rename({"email": "ID"}), "there would be two columns called ID"),
         (Drop(["emial"]), "there is no column 'emial'; did you mean 'email'?"),
@@ -89,11 +89,11 @@ def test_a_stage_says_whether_it_is_repeatable(stage: Stage, same: bool) -> None
 )
 def test_a_column_that_is_not_there_is_an_error(spark: SparkSession, stage: Stage, says: str) -> None:
     """Nothing is left out in silence, and the nearest name is told."""
-    from stages.rows import Straight
+    from stages.rows import StraightRows
 
     frame = spark.sql("select 1 as id, 'x' as email, 2 as `a.b`")
     with pytest.raises(ValueError) as error:  # noqa: PT011 -- the message is compared below
-        stage.apply(Straight.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen))
+        stage.apply(StraightRows.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen))
     assert str(error.value).startswith(says)
 
 
@@ -113,9 +113,9 @@ def test_a_column_that_is_not_there_is_an_error(spark: SparkSession, stage: Stag
 )  # fmt: skip
 def test_columns_are_chosen_by_name(spark: SparkSession, stage: Stage, row: dict[str, object]) -> None:
     """Whatever the case of letters, and whatever stands in the name."""
-    from stages.rows import Straight
+    from stages.rows import StraightRows
 
     frame = spark.sql("select 1 as id, 'x' as email, 2 as `a.b`, named_struct('x y', 7) as s")
-    begun = Straight.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen)
+    begun = StraightRows.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen)
     [found] = stage.apply(begun).frame.collect()
     assert found.asDict() == row

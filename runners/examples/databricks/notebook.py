@@ -20,7 +20,7 @@ if given["wherry"]:
 
 # COMMAND ----------
 
-from runners.pipeline import Pipeline
+from runners import Pipeline
 
 variables = {"LANDING": given["landing"], "TABLE": given["table"], "STATE": given["state"]}
 pipeline = Pipeline.load("orders.yaml", variables={name: value for name, value in variables.items() if value})

@@ -10,8 +10,8 @@ import pytest
 from deltalake import DeltaTable
 
 from runners.command_line import cli
-from tests.runners.audits.evidence import Carried
-from tests.runners.test_looking import answer
+from tests.runners.engine.test_polling import answer
+from tests.runners.operations.audit.evidence import Carried
 
 DEFINITION = """
 name: orders
@@ -46,7 +46,7 @@ def test_a_person_reads_what_is_proved(carried: Carried, capsys: pytest.CaptureF
     out = capsys.readouterr().out
     assert out.startswith("orders balances: every row is where it should be.\n")
     assert "6 rows in 2 batches; 1 refused" in out
-    assert "proved from batch 1 of lane 0 on" in out
+    assert "checked since batch 1 of lane 0: commit, row count and every file" in out
 
 
 def test_a_person_reads_what_is_wrong_and_what_to_do(carried: Carried, capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,8 +58,8 @@ def test_a_person_reads_what_is_wrong_and_what_to_do(carried: Carried, capsys: p
     assert out.startswith("orders does not balance: 1 problem.\n")
     assert (
         "NOT_DELIVERED  batch 3 of lane 0, orders\n"
-        "  the ledger says that 3 rows were delivered; no commit here has them\n"
-        "  Carry it again, through the definition of today:  "
+        "  the ledger counts 3 rows as delivered, but no commit here has them\n"
+        "  Deliver it again, with today's definition:  "
         'wherry backfill orders.yaml --from 3 --to 3 --only orders --reason "…"\n'
     ) in out
 
@@ -71,7 +71,7 @@ def test_where_nothing_was_carried_nothing_is_wrong(
     (tmp_path / "orders.yaml").write_text(DEFINITION)
     monkeypatch.chdir(tmp_path)
     assert cli.execute(["audit", "orders.yaml"]) == 0
-    assert capsys.readouterr().out == "orders has carried nothing yet.\n"
+    assert capsys.readouterr().out == "orders has processed nothing yet.\n"
     assert not (tmp_path / "state").exists()
 
 
@@ -95,7 +95,7 @@ def test_a_repair_asks_before_it_does_anything(carried: Carried, capsys: pytest.
     """Off a terminal it wants --yes, and says what it would do; without a reason it does nothing."""
     DeltaTable(carried.table()).delete("id < 20")
     assert cli.execute(["repair", "orders.yaml", "--reason", "x"]) == 2
-    assert "putting the rows back as they were" in capsys.readouterr().err
+    assert "put the rows back as they were" in capsys.readouterr().err
     assert cli.execute(["repair", "orders.yaml", "--yes"]) == 2
     assert "needs a reason" in capsys.readouterr().err
     assert [entry.kind for entry in carried.journal.ledger.read()].count("repair") == 0
@@ -108,5 +108,5 @@ def test_a_repair_of_what_needs_a_person_says_so(carried: Carried, capsys: pytes
     shutil.rmtree(carried.table())
     assert cli.execute(["repair", "orders.yaml", "--reason", "x", "--yes"]) == 1
     out, err = capsys.readouterr()
-    assert "nothing that can be repaired without a person" in err
+    assert "Wherry can repair nothing by itself" in err
     assert "TABLE_GONE" in out

@@ -24,20 +24,20 @@ import pytest
 import destinations
 import origins
 import stages
-from runners.backfill import Backfill
 from runners.command_line import cli
 from runners.command_line.commands import wherry
-from runners.definitions.kinds import ours
-from runners.definitions.known import collect_secrets, remember_secrets
-from runners.errors import Owned, Refusal
-from runners.events import Listener, RunStarted
+from runners.definitions.definition import load
+from runners.definitions.kinds import get_our_kinds
 from runners.listeners.standard_error import flush
-from runners.offsets import LaneMove, Move
+from runners.model.errors import Owned, Refusal
+from runners.model.events import Listener, RunStarted
+from runners.model.run_report import Report, RunError
+from runners.operations.offsets import LaneMove, OffsetMove
 from runners.pipeline import Pipeline
-from runners.report import Report, RunError
-from runners.ruling import Ruling
+from runners.running.backfill import Backfill
+from runners.running.compatibility import OperatorOverrides
 from tests.runners.command_line.test_progress_bar import everything, settled
-from tests.runners.toys import TOYS
+from tests.runners.engine.toys import TOYS
 
 ROOT = Path(__file__).resolve().parents[3]
 COMMAND = [sys.executable, "-c", "from runners.command_line.cli import main; main()"]
@@ -49,11 +49,11 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A definition of toys, in the current directory."""
     for package, table in ((origins, TOYS.origins), (stages, TOYS.stages), (destinations, TOYS.destinations)):
         monkeypatch.setattr(package, "KINDS", table, raising=False)
-    ours.cache_clear()
+    get_our_kinds.cache_clear()
     monkeypatch.chdir(tmp_path)
     (tmp_path / "orders.yaml").write_text(SMALLEST)
     yield "orders.yaml"
-    ours.cache_clear()
+    get_our_kinds.cache_clear()
 
 
 def fails(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
@@ -62,14 +62,14 @@ def fails(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("runners.definitions.validation.explain", fail)
+    monkeypatch.setattr("runners.operations.validate.explain", fail)
 
 
 def test_validate_prints_what_will_happen_to_stdout(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     """And nothing to stderr."""
     assert cli.execute(["validate", file]) == 0
     out, err = capsys.readouterr()
-    assert out.startswith("orders is well defined.\n")
+    assert out.startswith("The definition of orders is valid.\n")
     assert err == ""
 
 
@@ -108,7 +108,6 @@ def test_fields_and_parameters_are_put_in_for_one_call(file: str, capsys: pytest
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["validate"], "Missing argument 'FILE'"),
         (["validat", "x"], "Did you mean 'validate'?"),
         (["validate", "orders.yaml", "--sparc"], "No such option"),
         (["validate", "orders.yaml", "--set", "dlq.window"], "expected PATH=VALUE, got 'dlq.window'"),
@@ -117,7 +116,7 @@ def test_fields_and_parameters_are_put_in_for_one_call(file: str, capsys: pytest
         (["validate", "orders.yaml", "--set", "a..b=1"], "--set a..b=1: expected a path such as dlq.window"),
         (["validate", "orders.yaml", "--set", "dlq.windw=1"], "dlq.windw: unknown option; did you mean 'window'?"),
         (["validate", "orders.yaml", "--set", "destinations.1.name=x"], "destinations is a list of 1"),
-        (["validate", "gone.yaml"], "there is no such file\nThere is orders.yaml."),
+        (["validate", "gone.yaml"], "there is no such file\nDid you mean orders.yaml?"),
         (["validate", "orders.yaml", "--vars", "gone.yaml"], "cannot be read: No such file"),
         (["kinds", "tabel"], "There is no kind 'tabel'; did you mean 'table'?"),
         (["offsets", "set", "orders.yaml", "--lane", "0", "--offset", "{"], "expected JSON, got '{'"),
@@ -142,7 +141,7 @@ def test_a_kind_is_shown_with_its_options(file: str, capsys: pytest.CaptureFixtu
     assert out.startswith("folder                 A kind of origin. The files of a folder, each once.\n")
     assert "Where they lie." in out
     assert cli.execute(["kinds", "call", "--json"]) == 0
-    (kind,) = json.loads(capsys.readouterr().out)
+    (kind,) = json.loads(capsys.readouterr().out)["kinds"]
     assert [option["name"] for option in kind["options"]] == ["function", "calls"]
 
 
@@ -168,7 +167,7 @@ def test_an_unforeseen_error_is_one_line_and_its_trace_a_file(
     fails(monkeypatch, ZeroDivisionError("one\ntwo"))
     assert cli.execute(["validate", file]) == 1
     first, second = capsys.readouterr().err.splitlines()
-    assert first == "An error that Wherry does not know: ZeroDivisionError: one two"
+    assert first == "Wherry met an unknown error: ZeroDivisionError: one two"
     trace = Path(second.removeprefix("The trace is in ").removesuffix("; please report it."))
     assert "Traceback" in trace.read_text()
     trace.unlink()
@@ -190,14 +189,38 @@ def test_the_trace_of_an_unforeseen_error_says_no_secret(
     assert "canary7f3a9" not in told
 
 
-def test_secrets_are_remembered_for_one_command_and_no_longer() -> None:
-    """Neither those of the command before, nor those that a notebook reads."""
-    remember_secrets({"hunter1": "${secret:A}"})
-    with collect_secrets() as first:
-        remember_secrets({"hunter2": "${secret:B}"})
-    remember_secrets({"hunter3": "${secret:C}"})
-    with collect_secrets() as second:
-        assert (first, second) == ({"hunter2": "${secret:B}"}, {})
+def test_a_command_masks_no_secret_of_another_definition(
+    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither one that the command before has read, nor one that this process has read by itself."""
+    Path("others.yaml").write_text(SMALLEST.replace("main.orders", "'main.orders_${secret:WHERRY_TEST_KEY}'"))
+    load("others.yaml", secrets={"WHERRY_TEST_KEY": "canary1"})
+    Path("secrets.yaml").write_text("WHERRY_TEST_KEY: canary2\n")
+    assert cli.execute(["validate", "others.yaml", "--secrets", "secrets.yaml"]) == 0
+    fails(monkeypatch, ZeroDivisionError("canary1 and canary2"))
+    assert cli.execute(["validate", file]) == 1
+    said = capsys.readouterr().err
+    Path(said.partition("The trace is in ")[2].partition("; please")[0]).unlink()
+    assert "canary1 and canary2" in said
+
+
+def test_a_secret_is_masked_in_the_trace_of_a_kind_that_cannot_be_made(
+    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The definition never came to be."""
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("canary7f3a9 is no table")
+
+    monkeypatch.setenv("WHERRY_TEST_KEY", "canary7f3a9")
+    monkeypatch.setattr("runners.definitions.yaml_reader.DefinitionReader.read_pipeline", fail)
+    Path(file).write_text(SMALLEST.replace("main.orders", "'main.orders_${secret:WHERRY_TEST_KEY}'"))
+    assert cli.execute(["validate", file]) == 1
+    said = capsys.readouterr().err
+    trace = Path(said.partition("The trace is in ")[2].partition("; please")[0])
+    told = said + trace.read_text()
+    trace.unlink()
+    assert ("${secret:WHERRY_TEST_KEY} is no table" in said, "canary7f3a9" in told) == (True, False)
 
 
 def test_an_interrupt_is_told_and_nothing_more(
@@ -286,7 +309,10 @@ def test_a_failed_run_says_no_secret(
 
 @pytest.mark.parametrize(
     ("number", "said", "advice"),
-    [(errno.EACCES, "Permission denied", "ls -ld /there"), (errno.ENOSPC, "No space left on device", "Make room")],
+    [
+        (errno.EACCES, "Permission denied", "ls -ld /there"),
+        (errno.ENOSPC, "No space left on device", "Free disk space"),
+    ],
 )
 def test_what_the_system_refuses_is_told_with_the_file_and_what_to_do(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int, said: str, advice: str
@@ -313,7 +339,7 @@ def test_a_run_that_is_stopped_before_it_carries_is_3(
     monkeypatch.setattr(Pipeline, "run", run)
     before = signal.getsignal(signal.SIGTERM)
     assert cli.execute(["run", file]) == 3
-    assert capsys.readouterr().err == "orders was stopped before it began to carry.\n"
+    assert capsys.readouterr().err == "orders was stopped before processing anything.\n"
     assert signal.getsignal(signal.SIGTERM) is before
 
 
@@ -328,7 +354,7 @@ def test_a_signal_behind_the_end_of_a_run_changes_nothing(
         yield lambda _: None
         signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr("runners.command_line.commands._told", told)
+    monkeypatch.setattr("runners.command_line.carrying.choose_listeners", told)
     carries(monkeypatch, status="succeeded", batches=3)
     assert cli.execute(["run", file, "--json"]) == 0
     out, err = capsys.readouterr()
@@ -361,7 +387,7 @@ def test_a_run_that_is_terminated_with_its_group_while_spark_starts_is_3(tmp_pat
         program, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
     )
     out, err = run.communicate(timeout=120)
-    assert (run.returncode, out, err) == (3, b"", b"orders was stopped before it began to carry.\n")
+    assert (run.returncode, out, err) == (3, b"", b"orders was stopped before processing anything.\n")
     assert (tmp_path / f"{run.pid}.ended").exists()
 
 
@@ -378,7 +404,7 @@ def test_an_error_of_a_spark_that_was_interrupted_is_the_stop(
 
     monkeypatch.setattr(Pipeline, "run", run)
     assert cli.execute(["run", file]) == 3
-    assert capsys.readouterr().err == "orders was stopped before it began to carry.\n"
+    assert capsys.readouterr().err == "orders was stopped before processing anything.\n"
     refused = ConnectionRefusedError("nobody listens")
     refused.__context__ = KeyboardInterrupt()
     fails(monkeypatch, refused)
@@ -394,7 +420,7 @@ def test_a_run_that_another_one_has_is_4_or_passed_over(
     """As the call says; a scheduler that passes over it sees that nothing was carried."""
 
     def run(_: Pipeline, **__: Any) -> Report:
-        raise Owned("orders is being run already, on this host.")
+        raise Owned("orders is running already on this host.")
 
     monkeypatch.setattr(Pipeline, "run", run)
     assert cli.execute(["run", file]) == 4
@@ -402,7 +428,7 @@ def test_a_run_that_another_one_has_is_4_or_passed_over(
     capsys.readouterr()
     assert cli.execute(["run", file, "--if-running", "skip", "--json"]) == 0
     out, err = capsys.readouterr()
-    assert err == "orders is being run already, on this host. It is left alone.\n"
+    assert err == "orders is running already on this host. This run is skipped.\n"
     assert json.loads(out)["status"] == "skipped"
 
 
@@ -460,7 +486,7 @@ def test_a_run_is_told_who_is_gone_and_what_has_moved(file: str, monkeypatch: py
     told = "--moved orders --moved folder --fresh a --forget b --assume missing --reason fire --take-over fire --follow"
     assert cli.execute(["run", file, "--quiet", *told.split()]) == 0
     (how,) = calls
-    assert how["ruling"] == Ruling(
+    assert how["ruling"] == OperatorOverrides(
         moved=("orders", "folder"), fresh=("a",), forget=("b",), assume="missing", reason="fire"
     )
     assert how["follow"]
@@ -479,8 +505,8 @@ def test_a_backfill_is_told_what_it_holds(
         return Report(pipeline="orders", run="r", status="succeeded")
 
     monkeypatch.setattr(Pipeline, "backfill", backfill)
-    move = Move(lanes={"0": LaneMove(before=None, after=5, batches=2, rows=9)}, destinations={"orders": "twice"})
-    monkeypatch.setattr("runners.offsets.plan_backfill", lambda *_: move)
+    move = OffsetMove(lanes={"0": LaneMove(before=None, after=5, batches=2, rows=9)}, destinations={"orders": "twice"})
+    monkeypatch.setattr("runners.operations.offsets.plan_backfill", lambda *_: move)
     told = "--from 3 --to 2026-01-31T06:00 --only orders --lane 0 --again --reason lost --quiet"
     assert cli.execute(["backfill", file, *told.split()]) == 2
     assert "orders        twice" in capsys.readouterr().err
@@ -507,13 +533,13 @@ def test_a_run_from_the_beginning_moves_the_offsets_first(
     """With what comes again, and only with a reason and a yes."""
     calls = carries(monkeypatch, status="succeeded")
     moves: list[str] = []
-    move = Move(lanes={"0": LaneMove(before=5, after=None, batches=2, rows=9)}, destinations={"orders": "twice"})
-    monkeypatch.setattr("runners.offsets.plan_reset", lambda _: move)
-    monkeypatch.setattr("runners.offsets.carry_out", lambda _, move, reason: moves.append(reason))
+    move = OffsetMove(lanes={"0": LaneMove(before=5, after=None, batches=2, rows=9)}, destinations={"orders": "twice"})
+    monkeypatch.setattr("runners.operations.offsets.plan_reset", lambda _: move)
+    monkeypatch.setattr("runners.operations.offsets.carry_out", lambda _, move, reason: moves.append(reason))
     assert cli.execute(["run", file, "--from-beginning"]) == 2
-    assert "it needs a reason" in capsys.readouterr().err
+    assert "the ledger keeps a reason" in capsys.readouterr().err
     assert cli.execute(["run", file, "--from-beginning", "--reason", "again"]) == 2
-    assert "nobody can be asked here" in capsys.readouterr().err
+    assert "without a terminal Wherry cannot ask" in capsys.readouterr().err
     assert (moves, calls) == ([], [])
     assert cli.execute(["run", file, "--from-beginning", "--reason", "again", "--yes"]) == 0
     said = capsys.readouterr().err
@@ -523,7 +549,7 @@ def test_a_run_from_the_beginning_moves_the_offsets_first(
     assert cli.execute(["offsets", "reset", file, "--reason", "once more", "--yes", "--json"]) == 0
     out, said = capsys.readouterr()
     assert json.loads(out)["lanes"]["0"]["rows"] == 9
-    assert said.endswith("\nDone. The next run goes on from there:  wherry run orders.yaml\n")
+    assert said.endswith("\nDone. The next run continues from there:  wherry run orders.yaml\n")
     assert moves == ["again", "once more"]
 
 
@@ -533,8 +559,8 @@ def test_offsets_of_a_pipeline_that_never_ran_are_none(file: str, capsys: pytest
     assert cli.execute(["offsets", "show", file, "--json"]) == 0
     assert cli.execute(["offsets", "reset", file]) == 0
     out, err = capsys.readouterr()
-    assert out.startswith("Nothing was carried yet.\n{")
-    assert err == "There is nothing to move: nothing was carried yet.\n"
+    assert out.startswith("No batch was processed yet.\n{")
+    assert err == "There is nothing to move: no batch was processed yet.\n"
 
 
 def test_a_stop_may_be_forced(file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -551,10 +577,10 @@ def test_a_stop_may_be_forced(file: str, monkeypatch: pytest.MonkeyPatch, capsys
     assert cli.execute(["stop", file, "--within", "30s"]) == 0
     assert asked == [("asked to stop", False, ""), ("fire", True, ""), ("asked to stop", False, "30s")]
     assert capsys.readouterr().out.splitlines() == [
-        "Nobody runs orders.",
-        "orders was asked to stop at once. How it is:  wherry status orders.yaml",
-        "orders was asked to stop. How it is:  wherry status orders.yaml",
-        "It finishes what is in flight; to cancel that:  wherry stop orders.yaml --force",
+        "orders is not running.",
+        "orders was asked to stop at once. See its state:  wherry status orders.yaml",
+        "orders was asked to stop. See its state:  wherry status orders.yaml",
+        "It finishes its open batches first. To cancel them:  wherry stop orders.yaml --force",
     ]
 
 
@@ -577,13 +603,13 @@ def test_refused_rows_are_shown_twenty_to_a_person_and_all_to_a_program(
     assert revealed == [False] * 4
     assert cli.execute(["dlq", "show", file, "--reveal"]) == 0
     assert revealed[4]
-    assert capsys.readouterr().out.splitlines()[:2] == ["No refused rows are kept.", "[]"]
+    assert capsys.readouterr().out.splitlines()[0] == "The DLQ has no rows."
 
 
 def test_what_only_looks_needs_no_secret(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """`run` does."""
     Path(file).write_text(SMALLEST.replace("main.orders", "'main.${secret:WHERRY_NO_SUCH_SECRET}'"))
-    monkeypatch.setattr("runners.status.status", lambda *_, **__: {})
+    monkeypatch.setattr("runners.operations.status.read_status", lambda *_, **__: {})
     assert cli.execute(["status", file, "--json"]) == 0
     assert cli.execute(["offsets", "show", file]) == 0
     assert cli.execute(["run", file]) == 2
@@ -625,7 +651,7 @@ def test_nobody_waits_for_who_reads_log_lines_too_slowly(monkeypatch: pytest.Mon
     assert written == []
     hangs.set()
     flush()
-    assert written[-1].endswith("log lines were not written: standard error was read too slowly")
+    assert written[-1].endswith("log lines were not written: the reader of standard error is too slow")
     assert 10 <= len(written) - 1 < 100
 
 
@@ -740,3 +766,66 @@ def test_what_a_terminal_cannot_show_is_escaped(tmp_path: Path) -> None:
     ended = subprocess.run(words, env=environment, cwd=tmp_path, capture_output=True, check=False)
     assert ended.returncode == 2
     assert ended.stderr.startswith(b"a\\u2192b.yaml: 1 problem")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["validate"], ["status"], ["runs"], ["dlq"], ["dlq", "summary"], ["offsets"], ["quality"], ["stop"]],
+    ids=" ".join,
+)
+def test_the_file_may_be_left_out_where_there_is_one(file: str, words: list[str]) -> None:
+    """Other YAML beside it is no definition."""
+    Path("vars.yaml").write_text("WINDOW: 7\n")
+    Path("databricks.yml").write_text("bundle:\n  name: x\n  destinations: no\n")
+    assert cli.execute(words) == 0
+
+
+@pytest.mark.parametrize("words", [["status"], ["runs", "list"], ["dlq", "replay"], ["report"]], ids=" ".join)
+def test_several_definitions_are_listed_with_what_to_type(
+    file: str, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    """A broken one is among them."""
+    Path("a b.yaml").write_text("destinations: {{{\n")
+    assert cli.execute(words) == 2
+    assert capsys.readouterr().err == (
+        "There are 2 definitions in this folder: a b.yaml, orders.yaml.\n"
+        f"Name one:  wherry {' '.join(words)} 'a b.yaml'\n"
+    )
+
+
+def test_where_there_is_no_definition_it_says_how_to_begin(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """With a command to type."""
+    Path(file).unlink()
+    assert cli.execute(["status"]) == 2
+    assert capsys.readouterr().err == (
+        "There is no definition in this folder.\nName its file; or write one:  wherry init\n"
+    )
+
+
+def test_a_word_that_is_no_file_goes_to_the_argument_behind_it(
+    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file may be left out in front of a run and of a setting as well."""
+    asked: list[str] = []
+    changed: list[dict[str, str]] = []
+
+    def runs(_: Pipeline, **how: Any) -> list[Any]:
+        asked.append(how["run"])
+        return []
+
+    def change(_: Pipeline, changes: dict[str, str], **__: object) -> dict[str, Any]:
+        changed.append(changes)
+        return {"window": 0, "threshold": 1, "limits": {}}
+
+    monkeypatch.setattr(Pipeline, "runs", runs)
+    monkeypatch.setattr("runners.operations.dlq.change_settings", change)
+    for words in (["3f9a"], [file, "3f9a"], [], [file]):
+        assert cli.execute(["runs", "show", *words]) == 2
+        assert cli.execute(["report", *words]) == 2
+    assert asked == ["3f9a"] * 4 + [""] * 4
+    for words in (["window=0"], [file, "window=0"]):
+        assert cli.execute(["dlq", "config", "set", *words, "threshold=2", "--reason", "x"]) == 0
+    assert changed == [{"window": "0", "threshold": "2"}] * 2
+    capsys.readouterr()
+    assert cli.execute(["dlq", "config", "set", file]) == 2
+    assert "Missing argument NAME=VALUE" in capsys.readouterr().err

@@ -9,15 +9,18 @@ from typing import Any
 
 import pytest
 
+from origins.batch import Json
 from origins.errors import WherryError
-from runners.audits.finding import Finding
-from runners.command_line import printing, printing_audit, printing_dlq
-from runners.counts import StageCount
-from runners.errors import WindowTripped
-from runners.offsets import LaneMove, Move
-from runners.previews.preview import BatchPreview, Preview, Seen, StagePreview
-from runners.report import DestinationReport, Report, RunError
-from runners.reports.report_html import text as page_text
+from runners.command_line import printing, printing_state
+from runners.model.counts import StageCount
+from runners.model.errors import WindowTripped
+from runners.model.run_report import DestinationReport, Report, RunError
+from runners.model.text import format_sections, table
+from runners.operations.audit_finding import Finding
+from runners.operations.offsets import LaneMove, OffsetMove
+from runners.operations.preview import BatchPreview, Preview, SeenRow, StagePreview
+from runners.operations.status import Lanes
+from runners.reports.report_page import escape_text as page_text
 
 
 @pytest.fixture(autouse=True)
@@ -44,11 +47,11 @@ def carried(**more: object) -> Report:
 
 def test_a_run_is_told_with_its_equation() -> None:
     """Read, delivered, filtered and refused for each destination, and where the refused rows are."""
-    assert printing.report(carried(), "orders.yaml").splitlines() == [
+    assert printing.format_report(carried(), "orders.yaml").splitlines() == [
         "orders succeeded after 1.3 s: 2 batches.",
         "to      read   delivered  filtered  refused",
         "orders  1,200  1,195      2         3",
-        "The refused rows:  wherry dlq show orders.yaml",
+        "See the refused rows:  wherry dlq show orders.yaml",
     ]
 
 
@@ -57,34 +60,34 @@ def test_a_destination_that_a_backfill_passes_over_is_not_told(lane: str, shown:
     """Its equation would not hold; one that gets nothing of what waits is told, with its zeros."""
     counts = {"orders": DestinationReport(), "latest": DestinationReport(read=1_200, delivered=1_200)}
     report = carried(nacked=0, destinations=counts, lanes={lane: {"offset": 1, "batches": 2}})
-    lines = printing.report(report, "orders.yaml").splitlines()
+    lines = printing.format_report(report, "orders.yaml").splitlines()
     assert [line.split()[0] for line in lines[2:]] == shown
 
 
 def test_a_run_without_anything_new_says_so() -> None:
     """It is no failure."""
-    said = printing.report(carried(batches=0, seconds=123.4), "orders.yaml")
-    assert said == "orders succeeded after 123 s: nothing new waits."
+    said = printing.format_report(carried(batches=0, seconds=123.4), "orders.yaml")
+    assert said == "orders succeeded after 123 s: no new rows."
 
 
 def test_a_run_that_was_stopped_says_how_to_go_on() -> None:
     """Though it carried nothing, something may wait."""
-    assert printing.report(carried(batches=0, status="stopped"), "orders.yaml").splitlines() == [
-        "orders stopped after 1.3 s: no batch was carried.",
-        "The next run goes on from there, and finishes first what was in flight:  wherry run orders.yaml",
+    assert printing.format_report(carried(batches=0, status="stopped"), "orders.yaml").splitlines() == [
+        "orders stopped after 1.3 s: no batch was processed.",
+        "The next run finishes open batches first, then continues:  wherry run orders.yaml",
     ]
 
 
 def test_where_the_time_went_is_told() -> None:
     """The most first; what took next to nothing is left out."""
     spent = {"plan": 0.01, "read": 1.0, "write": 3.5, "dlq": 0.0, "ledger": 0.3}
-    lines = printing.report(carried(nacked=0, spent=spent), "orders.yaml").splitlines()
-    assert lines[-1] == "The batches' time: writing 3.5 s, reading 1.0 s, ledger 0.3 s"
+    lines = printing.format_report(carried(nacked=0, spent=spent), "orders.yaml").splitlines()
+    assert lines[-1] == "Time in batches: writing 3.5 s, reading 1.0 s, ledger 0.3 s"
 
 
 def test_rows_that_were_thrown_away_are_not_to_be_shown() -> None:
     """Nobody is sent to look for them."""
-    assert "dlq show" not in printing.report(carried(discarded=3), "orders.yaml")
+    assert "dlq show" not in printing.format_report(carried(discarded=3), "orders.yaml")
 
 
 @pytest.mark.parametrize(
@@ -93,27 +96,34 @@ def test_rows_that_were_thrown_away_are_not_to_be_shown() -> None:
 )
 def test_counts_that_do_not_balance_are_told(balanced: bool | str, said: str) -> None:
     """Nothing is said where they do."""
-    lines = printing.report(carried(balanced=balanced, nacked=0), "orders.yaml").splitlines()
+    lines = printing.format_report(carried(balanced=balanced, nacked=0), "orders.yaml").splitlines()
     assert lines[3:] == [said] * bool(said)
+
+
+def test_a_notice_that_was_shown_before_is_not_repeated() -> None:
+    """By a log line, with its origin, or by the plan of a replay, without."""
+    report = carried(notices=("orders: two rows stay", "orders: one is late", "items: a file is empty"))
+    lines = printing.format_report(report, "x", shown={"two rows stay", "orders: one is late"}).splitlines()
+    assert [line for line in lines if line.startswith("note:")] == ["note: items: a file is empty"]
 
 
 def test_a_failure_is_told_in_its_own_words() -> None:
     """After how long, why, what to do, and how far it came."""
     error = RunError(cls="LedgerError", code="LEDGER", message="the disk is full.", hint="Make room.")
     report = carried(status="failed", error=error)
-    assert printing.failure(report).splitlines() == [
+    assert printing.format_failure(report).splitlines() == [
         "orders failed after 1.3 s: the disk is full.",
         "Make room.",
         "more         wherry explain LEDGER",
     ]
-    assert printing.report(report, "orders.yaml").splitlines()[0] == "2 batches before that:"
-    assert printing.report(carried(status="failed", error=error, batches=0), "x") == "No batch was carried."
+    assert printing.format_report(report, "orders.yaml").splitlines()[0] == "2 batches before the error:"
+    assert printing.format_report(carried(status="failed", error=error, batches=0), "x") == "No batch was processed."
 
 
 def test_a_failure_says_what_to_type() -> None:
     """With the definition's own file in the place where the error has only `FILE`."""
     error = RunError(cls="WindowTripped", code="WINDOW", message="too many", hint="see it       wherry preview FILE")
-    said = printing.failure(carried(status="failed", error=error), "shop/orders.yaml")
+    said = printing.format_failure(carried(status="failed", error=error), "shop/orders.yaml")
     assert "see it       wherry preview shop/orders.yaml" in said.splitlines()
 
 
@@ -134,7 +144,7 @@ FACTS: dict[str, Any] = {
 
 def test_a_pipeline_that_never_ran_says_what_to_type() -> None:
     """And nothing else, for there is nothing else."""
-    assert printing.status(FACTS) == "orders: never run\n\nnext  wherry run orders.yaml"
+    assert printing.format_status(FACTS) == "orders: never run\n\nnext  wherry run orders.yaml"
 
 
 def test_runs_that_share_a_pipeline_are_told_with_their_lanes() -> None:
@@ -142,7 +152,7 @@ def test_runs_that_share_a_pipeline_are_told_with_their_lanes() -> None:
     first = {"host": "a", "process": 7, "since": "noon", "heard": "one", "lanes": ["0", "2"], "lives": True}
     second = {**first, "process": 8, "lanes": ["1"], "lives": False}
     third = {**first, "process": 9, "lanes": []}
-    said = printing.status({**FACTS, "state": "running", "owner": first, "owners": [first, second, third]})
+    said = printing.format_status({**FACTS, "state": "running", "owner": first, "owners": [first, second, third]})
     assert said.splitlines()[2:6] == [
         "run by  a, process 7, since noon: lanes 0, 2",
         "        a, process 8, since noon: lanes 1, not heard since",
@@ -153,7 +163,7 @@ def test_runs_that_share_a_pipeline_are_told_with_their_lanes() -> None:
 
 def test_a_pipeline_is_told_in_a_few_lines() -> None:
     """Who runs it, how the last run ended, how far each lane is, what is open and what was refused."""
-    said = printing.status(
+    said = printing.format_status(
         {
             **FACTS,
             "state": "running",
@@ -180,7 +190,7 @@ def test_a_pipeline_is_told_in_a_few_lines() -> None:
     assert said.splitlines()[2:] == [
         "run by    box, process 7, since 2026-01-01 00:00:00",
         "heard     2026-01-01 00:01:00",
-        "stops     lunch; batches in flight are finished first",
+        "stops     lunch; open batches are finished first",
         "last run  failed at 2026-01-01 00:00:00, 3 batches, 30 rows",
         "          read",
         "error     the window tripped",
@@ -188,51 +198,52 @@ def test_a_pipeline_is_told_in_a_few_lines() -> None:
         "          see it  wherry preview orders.yaml",
         "          More:  wherry explain WINDOW",
         'lanes     0: batch 3, offset {"file": "a"}, 2 files waiting',
-        "open      batch 4 of lane 0 (b.json) is being carried",
-        "refused   1,200 rows in the dead letter queue, of which",
-        "          1,000 wait",
+        "open      batch 4 of lane 0 (b.json) is being processed",
+        "refused   1,200 rows in the DLQ; 1,000 wait for a decision",
         "next      wherry run orders.yaml",
     ]
 
 
 def test_a_batch_of_a_run_that_is_over_waits_for_the_next_one() -> None:
     """Nobody carries it."""
-    said = printing.status({**FACTS, "state": "stopped", "open": [{"lane": "0", "number": 4, "label": "b.json"}]})
+    said = printing.format_status(
+        {**FACTS, "state": "stopped", "open": [{"lane": "0", "number": 4, "label": "b.json"}]}
+    )
     assert "batch 4 of lane 0 (b.json) is open; the next run finishes it first" in " ".join(said.split())
 
 
 def test_it_is_told_that_a_definition_is_not_the_one_that_runs() -> None:
     """While it runs."""
-    said = printing.status({**FACTS, "state": "running", "differs": True})
-    assert "differs the run goes by another definition; the next one goes by this" in " ".join(said.split())
+    said = printing.format_status({**FACTS, "state": "running", "differs": True})
+    assert "differs the run uses an older definition; the next run uses this one" in " ".join(said.split())
 
 
 def test_a_batch_that_some_destinations_owe_is_told_apart_from_one_of_which_nothing_is_known() -> None:
     """Its offset is committed."""
-    (told,) = printing.offsets(
-        {
-            "lanes": {"0": {"number": 4, "committed_at": None, "offset": 4, "epoch": 1}},
-            "open": [{"lane": "0", "number": 4, "label": "", "owed": True}],
-        }
-    ).splitlines()[2:]
-    assert told == "batch 4 of lane 0 is owed to some destinations; the next run brings it first"
+    lanes = Lanes(
+        pipeline="orders",
+        lanes={"0": {"number": 4, "committed_at": None, "offset": 4, "epoch": 1}},
+        open=[{"lane": "0", "number": 4, "label": "", "owed": True}],
+    )
+    (told,) = str(lanes).splitlines()[2:]
+    assert told == "batch 4 of lane 0 is missing in some destinations; the next run delivers it first"
 
 
 def test_offsets_are_a_table() -> None:
     """With what is open beneath it; before the first run there are none."""
     lanes = {"0": {"number": 3, "committed_at": AT, "offset": None, "epoch": 1}}
     open_batch = {"lane": "0", "number": 4, "label": ""}
-    assert printing.offsets({"lanes": lanes, "open": [open_batch]}).splitlines() == [
+    assert str(Lanes(pipeline="orders", lanes=lanes, open=[open_batch])).splitlines() == [
         "lane  batch  committed (UTC)      offset",
         "0     3      2026-01-01 00:00:00  the beginning",
         "batch 4 of lane 0 is open; the next run finishes it first",
     ]
-    assert printing.offsets({"lanes": {}, "open": []}) == "Nothing was carried yet."
+    assert str(Lanes(pipeline="orders", lanes={}, open=[])) == "No batch was processed yet."
 
 
 def test_a_move_says_what_comes_again_and_what_becomes_of_it() -> None:
     """Before anything is moved."""
-    move = Move(
+    move = OffsetMove(
         lanes={"0": LaneMove(before=5, after=None, batches=2, rows=2_000)},
         destinations={"orders": "the rows will be there twice"},
     )
@@ -241,12 +252,12 @@ def test_a_move_says_what_comes_again_and_what_becomes_of_it() -> None:
         "0     2              2,000       5 → the beginning",
         "",
         "orders        the rows will be there twice",
-        "refused rows  stay where they are; a row that is refused",
-        "              again is refused once more",
+        "refused rows  stay in the DLQ; a row that is refused again",
+        "              is added to it again",
     ]
-    unknown = Move(lanes={"0": LaneMove(before=500, after=250, batches=None, rows=None)})
+    unknown = OffsetMove(lanes={"0": LaneMove(before=500, after=250, batches=None, rows=None)})
     assert "0     not known      not known   500 → 250" in printing.move(unknown)
-    assert printing.move(Move(lanes={})) == "There is nothing to move: nothing was carried yet."
+    assert printing.move(OffsetMove(lanes={})) == "There is nothing to move: no batch was processed yet."
 
 
 def test_a_plan_of_a_directory_is_a_table_with_what_comes_first_at_its_top() -> None:
@@ -262,12 +273,12 @@ def test_a_plan_of_a_directory_is_a_table_with_what_comes_first_at_its_top() -> 
         "pipeline  next (UTC)               runs",
         "orders    Mon 2026-06-01 12:05:00  every 5m",
         "prices    paused: a move           after each run of orders",
-        "odd                                by hand:  wherry run odd.yaml",
+        "odd                                manual:  wherry run odd.yaml",
         "",
         "bad.yaml is broken: 1 problem",
         "  line 1",
     ]
-    assert printing.schedule_plan({"scheduled": [], "by_hand": {}, "broken": {}}) == "There is no definition here."
+    assert printing.schedule_plan({"scheduled": [], "by_hand": {}, "broken": {}}) == "No definition was found here."
 
 
 def test_a_refused_row_stands_beneath_its_reason() -> None:
@@ -283,25 +294,27 @@ def test_a_refused_row_stands_beneath_its_reason() -> None:
         "replayed": False,
         "discarded": False,
     }
-    assert printing.dead_letters([row]).splitlines() == [
+    assert printing.format_dead_letters([row]).splitlines() == [
         "2026-01-01 00:00:00  lane 0, batch 3, cast: column amount: 'sieben' is no number",
         '  {"name": "Jürgen"}',
     ]
-    again, away = printing.dead_letters([{**row, "replayed": True}, {**row, "discarded": True}]).splitlines()[::2]
-    assert "cast, carried again: column" in again
+    again, away = printing.format_dead_letters([{**row, "replayed": True}, {**row, "discarded": True}]).splitlines()[
+        ::2
+    ]
+    assert "cast, replayed: column" in again
     assert "cast, discarded: column" in away
-    assert printing.dead_letters([]) == "No refused rows are kept."
+    assert printing.format_dead_letters([]) == "The DLQ has no rows."
 
 
 def test_a_command_stays_in_one_line() -> None:
     """So that it can be copied, however narrow the terminal is."""
     command = "wherry run orders.yaml --set dlq.window=0 --set dlq.threshold=1"
-    assert f"  {command}" in printing.sections([("x", [f"To let them pass in one run:  {command}"])]).splitlines()[-1]
+    assert f"  {command}" in format_sections([("x", [f"To let them pass in one run:  {command}"])]).splitlines()[-1]
 
 
 def test_facts_for_programs_are_json_in_utf_8() -> None:
     """Umlauts are themselves."""
-    assert json.loads(printing.as_json({"a": "ü"})) == {"a": "ü"}
+    assert json.loads(printing.as_json({"a": "ü"})) == {"version": 1, "a": "ü"}
     assert "ü" in printing.as_json({"a": "ü"})
 
 
@@ -310,7 +323,7 @@ def test_the_first_error_is_told_first_and_later_ones_beneath_it() -> None:
     """On a terminal, as text and for programs."""
     error = RunError.of(WherryError("the disk is full", hint="make room"), later=[OSError("and then\nthe net")])
     said = Report(pipeline="orders", run="r", status="failed", error=error)
-    first, hint, *_, last = printing.failure(said).splitlines()
+    first, hint, *_, last = printing.format_failure(said).splitlines()
     assert (first.endswith("the disk is full"), hint, last) == (True, "make room", "later        and then")
     assert str(error) == "the disk is full\nmake room\nlater: and then"
     assert said.json()["error"]["later"] == ["and then"]
@@ -345,7 +358,7 @@ RUN = {
 
 
 def previewed() -> str:
-    seen = Seen(outcome="refused", row={"a": HOSTILE}, code="X", message=HOSTILE)
+    seen = SeenRow(outcome="refused", row={"a": HOSTILE}, code="X", message=HOSTILE)
     stage = StagePreview(counts=StageCount(stage="cast", entered=1, left=0, nacked=1), rows=(seen,))
     batch = BatchPreview(lane="0", number=1, label=HOSTILE, read=1, stages=(stage,), destinations={})
     return str(Preview(pipeline="orders", batches=(batch,)))
@@ -353,21 +366,21 @@ def previewed() -> str:
 
 def failed() -> str:
     batch = SimpleNamespace(number=1, lane="0", span=SimpleNamespace(label=HOSTILE))
-    nack = {"stage": "cast", "message": HOSTILE, "row": {"a": HOSTILE}}
+    nack: dict[str, Json] = {"stage": "cast", "message": HOSTILE, "row": {"a": HOSTILE}}
     tripped = WindowTripped(batch, place=1, window=1, threshold=1, nacks=[nack])  # type: ignore[arg-type]
     error = RunError(cls="X", code="WINDOW", message=tripped.message, later=(HOSTILE,))
-    return printing.failure(carried(status="failed", error=error))
+    return printing.format_failure(carried(status="failed", error=error))
 
 
 @pytest.mark.parametrize(
     "said",
     [
-        pytest.param(lambda: printing.dead_letters([LETTER]), id="dlq show"),
-        pytest.param(lambda: printing_dlq.summary([CAUSE]), id="dlq summary"),
-        pytest.param(lambda: printing.runs([RUN]), id="runs list"),
-        pytest.param(lambda: printing.one_run(RUN), id="runs show"),
-        pytest.param(lambda: printing.table(["a", "b"], [[HOSTILE, HOSTILE]]), id="a table"),
-        pytest.param(lambda: printing.report(carried(notices=(HOSTILE,)), "x.yaml"), id="a notice"),
+        pytest.param(lambda: printing.format_dead_letters([LETTER]), id="dlq show"),
+        pytest.param(lambda: printing_state.format_summary([CAUSE]), id="dlq summary"),
+        pytest.param(lambda: printing.format_runs([RUN]), id="runs list"),
+        pytest.param(lambda: printing.format_run(RUN), id="runs show"),
+        pytest.param(lambda: table(["a", "b"], [[HOSTILE, HOSTILE]]), id="a table"),
+        pytest.param(lambda: printing.format_report(carried(notices=(HOSTILE,)), "x.yaml"), id="a notice"),
         pytest.param(failed, id="a failure"),
         pytest.param(previewed, id="preview"),
     ],
@@ -387,12 +400,12 @@ def test_pages_show_such_data_as_escapes() -> None:
 
 def test_json_with_such_data_is_the_same_json() -> None:
     """It is printed to terminals, too."""
-    text = printing.as_json([LETTER])
+    text = printing.as_json({"rows": [LETTER]})
     assert set(text) & set("\x1b\x9b\r\u202e\x00\x7f\u2028") == set()
-    assert json.loads(text) == [LETTER]
+    assert json.loads(text)["rows"] == [LETTER]
 
 
 def test_a_finding_is_shown_with_its_controls_escaped() -> None:
     """The name of a table may hold any of them."""
     finding = Finding(code="ROWS_GONE", message=HOSTILE, repair="", lane="0", number=1, destination="orders")
-    assert "\x1b" not in printing_audit.problem(finding)
+    assert "\x1b" not in printing_state.format_problem(finding)

@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.text import Text
 
 from origins.batch import Batch, Span
-from runners.clock import ManualClock
 from runners.command_line.progress_bar import MOST_LANES, ProgressBar
-from runners.events import BatchPlanned, BatchRests, BatchSettled, Event, RunEnded, RunStarted, RunStopping
+from runners.model.events import BatchPlanned, BatchRests, BatchSettled, Event, RunEnded, RunStarted, RunStopping
+from tests.manual_clock import ManualClock
 
 
 class Terminal:
@@ -36,7 +36,7 @@ class Terminal:
             else:
                 self.bar(event)
         with self.bar.console.capture() as captured:
-            self.bar.console.print(self.bar._drawn())
+            self.bar.console.print(self.bar._draw())
         lines = Text.from_ansi(captured.get()).plain.splitlines()
         return [" ".join(line.lstrip("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏").split()) for line in lines]
 
@@ -78,7 +78,7 @@ def started(**waiting: int) -> RunStarted:
         ([RunStopping(reason="Ctrl-C")], "orders: stopping (Ctrl-C) 0/4 batches 0:00:00"),
         (
             [RunStopping(reason="signal SIGINT")],
-            "orders: stopping (signal SIGINT; once more cancels what is in flight) 0/4 batches 0:00:00",
+            "orders: stopping (signal SIGINT; a second signal cancels open batches) 0/4 batches 0:00:00",
         ),
         ([RunEnded(status="succeeded", reason="")], "orders: succeeded 0/4 batches 0:00:00"),
     ],
@@ -128,7 +128,7 @@ def test_there_is_no_estimate_where_nobody_knows_what_waits() -> None:
 def test_a_lane_that_rests_says_so() -> None:
     """For how long."""
     events: list[Event | float] = [started(), BatchRests(batch=batch(), error=ValueError(), tried=1, seconds=8.0)]
-    assert Terminal().drawn(events)[1] == "lane 0 0 batches 0 rows rests 8 s before it is tried again"
+    assert Terminal().drawn(events)[1] == "lane 0 0 batches 0 rows waits 8 s for its next attempt"
 
 
 def test_of_many_lanes_the_first_are_shown() -> None:

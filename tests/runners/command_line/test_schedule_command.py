@@ -23,21 +23,19 @@ import pytest
 import destinations
 import origins
 import stages
-from runners.command_line import cli
+from runners.command_line import cli, schedule_command
 from runners.command_line.commands import wherry
-from runners.definitions.definition import Definition
-from runners.definitions.kinds import ours
-from runners.errors import Owned
-from runners.events import BatchPlanned, Listener
+from runners.command_line.schedule_command import render_example
+from runners.definitions.definition import Definition, folder_of
+from runners.definitions.kinds import get_our_kinds
 from runners.listeners.standard_error import flush
+from runners.model.errors import Owned
+from runners.model.events import BatchPlanned, Listener
 from runners.pipeline import Pipeline
-from runners.schedules import schedule_examples
-from runners.schedules.carriers import Carried, Carry, Stop
-from runners.schedules.marks import FolderMarks
-from runners.schedules.schedule_examples import text_of
-from runners.schedules.scheduling import folder_of
+from runners.schedules.run_marks import FolderMarks
+from runners.schedules.scheduler import Carry, RunOutcome, Stop
 from tests.runners.command_line.test_progress_bar import batch
-from tests.runners.toys import TOYS
+from tests.runners.engine.toys import TOYS
 
 BODY = "origin: {folder: {path: landing}}\ndestinations: [{table: {table: main.orders}}]\n"
 
@@ -47,12 +45,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A directory with two definitions that are scheduled, and one that is not."""
     for package, table in ((origins, TOYS.origins), (stages, TOYS.stages), (destinations, TOYS.destinations)):
         monkeypatch.setattr(package, "KINDS", table, raising=False)
-    ours.cache_clear()
+    get_our_kinds.cache_clear()
     schedules = {"orders": "schedule: {every: 5m}", "prices": "schedule: {after: orders}", "odd": ""}
     for name, schedule in schedules.items():
         (tmp_path / f"{name}.yaml").write_text(f"name: {name}\n{BODY}{schedule}\n")
     yield tmp_path
-    ours.cache_clear()
+    get_our_kinds.cache_clear()
 
 
 def planned(folder: Path, capsys: pytest.CaptureFixture[str], code: int = 0) -> dict[str, Any]:
@@ -128,7 +126,7 @@ def test_a_pause_and_its_end_are_kept_for_the_scheduler(folder: Path, capsys: py
     assert (orders["paused"], orders["next"]) == ("the disk moves", [])
     assert cli.execute(["schedule", str(folder), "--resume", "orders"]) == 0
     assert capsys.readouterr().out == "orders is scheduled again.\n"
-    mark = FolderMarks(folder / ".wherry" / "schedule").of("orders")
+    mark = FolderMarks(folder / ".wherry" / "schedule").get("orders")
     assert mark is not None
     assert mark.paused is None
 
@@ -168,12 +166,12 @@ def test_a_signal_ends_it_and_the_exit_code_says_how(
     code: int,
 ) -> None:
     """The first lets what runs finish, a second one cancels it; where Spark is gone it ends by itself."""
-    FolderMarks(folder / ".wherry" / "schedule").seen("orders", datetime.now(timezone.utc) - timedelta(hours=1))
+    FolderMarks(folder / ".wherry" / "schedule").get_or_make("orders", datetime.now(timezone.utc) - timedelta(hours=1))
     (folder / "broken.yaml").write_text("name: [")
     asked: list[tuple[str, bool]] = []
     left = list(signals)
 
-    def carry(definition: Definition, stoppable: Callable[[Stop], None]) -> Carried:
+    def carry(definition: Definition, stoppable: Callable[[Stop], None]) -> RunOutcome:
         stopped = threading.Semaphore(0)
 
         def stop(reason: str, force: bool) -> None:
@@ -188,10 +186,12 @@ def test_a_signal_ends_it_and_the_exit_code_says_how(
             os.kill(os.getpid(), left.pop())
         if not gone:
             assert stopped.acquire(timeout=30)
-        return Carried(name="orders", status="failed" if gone else "stopped", message="no answer", spark_is_gone=gone)
+        return RunOutcome(
+            name="orders", status="failed" if gone else "stopped", message="no answer", spark_is_gone=gone
+        )
 
-    monkeypatch.setattr("runners.schedules.scheduling.session_for", lambda definitions: None)
-    monkeypatch.setattr("runners.schedules.scheduling.carrying", lambda spark, hears: carry)
+    monkeypatch.setattr("runners.schedules.scheduling.open_session", lambda definitions: None)
+    monkeypatch.setattr("runners.schedules.scheduling.make_carry", lambda spark, hears: carry)
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     assert cli.execute(["schedule", str(folder)]) == code
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
@@ -201,19 +201,19 @@ def test_a_signal_ends_it_and_the_exit_code_says_how(
     assert said.out == ""
     assert "broken.yaml is left out:" in lines
     assert any(line.startswith(f"orders {'failed' if gone else 'stopped'} after") for line in lines)
-    assert gone == (said.err.splitlines()[-1] == "Spark is gone: no answer")
+    assert gone == (said.err.splitlines()[-1] == "Spark has ended: no answer")
 
 
 def test_figures_and_json_lines_of_a_scheduler(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """While it runs, on this machine alone; the events of runs are among both."""
-    FolderMarks(folder / ".wherry" / "schedule").seen("orders", datetime.now(timezone.utc) - timedelta(hours=1))
+    FolderMarks(folder / ".wherry" / "schedule").get_or_make("orders", datetime.now(timezone.utc) - timedelta(hours=1))
     asked: list[tuple[int, str]] = []
     said: list[str] = []
 
     def carrying(spark: object, hears: Callable[[Definition], Sequence[Listener]]) -> Carry:
-        def carry(definition: Definition, stoppable: Callable[[Stop], None]) -> Carried:
+        def carry(definition: Definition, stoppable: Callable[[Stop], None]) -> RunOutcome:
             for listener in hears(definition):
                 listener(BatchPlanned(batch=batch("0")))
             flush()
@@ -223,12 +223,12 @@ def test_figures_and_json_lines_of_a_scheduler(
                 with urllib.request.urlopen(place + page, timeout=30) as answer:  # noqa: S310
                     asked.append((answer.status, answer.read().decode()))
             os.kill(os.getpid(), signal.SIGTERM)
-            return Carried(name=definition.pipeline.name, status="succeeded", message="done")
+            return RunOutcome(name=definition.pipeline.name, status="succeeded", message="done")
 
         return carry
 
-    monkeypatch.setattr("runners.schedules.scheduling.session_for", lambda definitions: None)
-    monkeypatch.setattr("runners.schedules.scheduling.carrying", carrying)
+    monkeypatch.setattr("runners.schedules.scheduling.open_session", lambda definitions: None)
+    monkeypatch.setattr("runners.schedules.scheduling.make_carry", carrying)
     words = ["schedule", str(folder), "--metrics-port", "0", "--log-format", "json", "--at-once", "1"]
     assert cli.execute(words) == 0
     assert [status for status, _ in asked[:3]] == [200] * 3
@@ -244,16 +244,16 @@ def test_figures_and_json_lines_of_a_scheduler(
 
 def test_the_lines_for_cron_are_commands_that_there_are(folder: Path) -> None:
     """Five fields that cron knows, then a call that `wherry` understands."""
-    from runners.schedules.cron import parse
+    from runners.model.timetable import parse
 
-    lines = [line for line in text_of("cron", folder).splitlines() if line[:1] in "*0123456789"]
+    lines = [line for line in render_example("cron", folder).splitlines() if line[:1] in "*0123456789"]
     assert len(lines) == 2
     for line in lines:
         *fields, command = line.split(maxsplit=5)
         assert parse(" ".join(fields))
         assert "%" not in command
         program, name, *words = shlex.split(command.partition(" > ")[0])
-        assert (program, name) == (schedule_examples.command(), "run")
+        assert (program, name) == (schedule_command.find_command(), "run")
         given = called(name, words)
         assert (given["if_running"], given["quiet"], given["file"].parent) == ("skip", True, folder)
 
@@ -277,12 +277,12 @@ def test_systemd_ends_wherry_alone_and_waits_for_it(folder: Path) -> None:
     """The JVM is not told; what helps nobody when it is started again is not started again."""
     unit = configparser.ConfigParser(comment_prefixes=("#",), interpolation=None)
     unit.optionxform = str  # type: ignore[assignment,method-assign]
-    unit.read_string(text_of("systemd", folder))
+    unit.read_string(render_example("systemd", folder))
     service = unit["Service"]
     assert (service["KillMode"], service["TimeoutStopSec"]) == ("mixed", "10min")
     assert (service["Restart"], service["RestartPreventExitStatus"]) == ("on-failure", "2")
     program, name, *words = shlex.split(service["ExecStart"])
-    assert (program, name) == (schedule_examples.command(), "schedule")
+    assert (program, name) == (schedule_command.find_command(), "schedule")
     assert called(name, words)["directory"] == folder
 
 
@@ -301,7 +301,7 @@ def test_airflow_tries_again_what_another_try_can_help(
 ) -> None:
     """A wrong definition fails at once, and what another run has is skipped."""
     tasks = airflow(monkeypatch)
-    exec(compile(text_of("airflow", folder), "airflow_dag.py", "exec"), {"__name__": "airflow_dag"})  # noqa: S102
+    exec(compile(render_example("airflow", folder), "airflow_dag.py", "exec"), {"__name__": "airflow_dag"})  # noqa: S102
     called: list[list[str]] = []
 
     def run(words: list[str], *, check: bool) -> SimpleNamespace:
@@ -315,7 +315,7 @@ def test_airflow_tries_again_what_another_try_can_help(
     except Exception as error:
         found = type(error).__name__
     assert found == raised
-    assert called == [[schedule_examples.command(), "run", str(folder / "orders.yaml"), "--quiet"]]
+    assert called == [[schedule_command.find_command(), "run", str(folder / "orders.yaml"), "--quiet"]]
     assert sorted(tasks) == ["orders", "prices"]
 
 

@@ -16,9 +16,9 @@ from destinations.python import Python
 from origins.batch import Batch
 from origins.files import Files as FilesRead
 from origins.memory import Memory
-from runners.crashes.crash_trial import apart
-from runners.errors import Refusal
-from runners.listeners.hook import Hook
+from runners.crashes.crash_trial import redirect_pipeline
+from runners.model.errors import Refusal
+from runners.model.hook import Hook
 from runners.pipeline import Pipeline
 from stages.filter import Filter
 
@@ -42,7 +42,7 @@ def test_all_that_is_written_lies_in_the_folder(tmp_path: Path) -> None:
     ]
     dlq = Dlq(destination=Delta(table="main.shop.refused"))
     hooks = [Hook(command=["logger"])]
-    trial = apart(pipeline(destinations=destinations, dlq=dlq, hooks=hooks), tmp_path)
+    trial = redirect_pipeline(pipeline(destinations=destinations, dlq=dlq, hooks=hooks), tmp_path)
     assert trial.destinations == [
         Delta(path=f"{tmp_path}/orders", name="orders", mode="merge", keys=["id"]),
         Files(path=f"{tmp_path}/out", name="out", format="csv"),
@@ -53,14 +53,14 @@ def test_all_that_is_written_lies_in_the_folder(tmp_path: Path) -> None:
 
 def test_refused_rows_do_not_end_the_trial(tmp_path: Path) -> None:
     """What throws them away on purpose still does."""
-    trial = apart(pipeline(dlq=Dlq(window=10, threshold=2, destination=Discard())), tmp_path)
+    trial = redirect_pipeline(pipeline(dlq=Dlq(window=10, threshold=2, destination=Discard())), tmp_path)
     assert trial.dlq == Dlq(window=0, destination=Discard())
 
 
 def test_files_that_were_read_are_kept(tmp_path: Path) -> None:
     """Though the definition moves them."""
     origin = FilesRead(path="landing/*.json", format="json", schema="id long", after="move", move_to="done")
-    trial = apart(pipeline(origin=origin), tmp_path)
+    trial = redirect_pipeline(pipeline(origin=origin), tmp_path)
     assert trial.origin == FilesRead(path="landing/*.json", format="json", schema="id long")
 
 
@@ -75,4 +75,4 @@ class Acknowledging(Memory):
 def test_an_origin_that_would_be_told_is_refused(tmp_path: Path) -> None:
     """It forgets rows that a trial has not delivered."""
     with pytest.raises(Refusal, match="must change nothing there"):
-        apart(pipeline(origin=Acknowledging(schema="id long")), tmp_path)
+        redirect_pipeline(pipeline(origin=Acknowledging(schema="id long")), tmp_path)

@@ -8,21 +8,21 @@ from datetime import datetime, timezone
 import pytest
 
 from origins.batch import Batch, Span
-from runners.crashes.crashing import Crash, Raised
-from runners.events import BatchRests, RunStopping
+from runners.crashes.crash_trial import CrashInjector, CrashRaised
+from runners.model.events import BatchRests, RunStopping
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
-def pass_by(crash: Crash, *points: str) -> None:
+def pass_by(crash: CrashInjector, *points: str) -> None:
     """These points, one after the other; of a write with its destination."""
     for point in points:
         name, _, of = point.partition(" ")
         crash(name, of, None)
 
 
-def raising(point: str, **how: int) -> Crash:
-    return Crash(point, end=None, **how)  # type: ignore[arg-type]
+def raising(point: str, **how: int) -> CrashInjector:
+    return CrashInjector(point, end=None, **how)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_it_happens_to_the_batch_that_was_named(point: str, plan: int, before: S
     crash = raising(point, plan=plan)
     pass_by(crash, *before)
     assert not crash.happened
-    with pytest.raises(Raised):
+    with pytest.raises(CrashRaised):
         pass_by(crash, "before-write b" if point == "between-writes" else point)
     assert crash.happened
 
@@ -52,7 +52,7 @@ def test_it_ends_the_process_in_the_way_that_was_given() -> None:
     def leave() -> None:
         raise SystemExit(9)
 
-    crash = Crash("after-plan", end=leave)  # type: ignore[arg-type]
+    crash = CrashInjector("after-plan", end=leave)  # type: ignore[arg-type]
     with pytest.raises(SystemExit):
         pass_by(crash, "after-plan")
 
@@ -67,7 +67,7 @@ def test_a_batch_is_made_to_rest_by_a_server_that_is_away() -> None:
     batch = Batch(
         pipeline="orders", run="", origin="origin", lane="0", number=1, plan="", span=span, schema="{}", time=NOW
     )
-    with pytest.raises(Raised):
+    with pytest.raises(CrashRaised):
         crash.hear(BatchRests(batch=batch, error=away.value, tried=1, seconds=1.0))
 
 
@@ -81,6 +81,6 @@ def test_a_stop_that_nobody_asked_for_here_is_none() -> None:
 def test_the_pipeline_is_taken_once_and_the_run_goes_on() -> None:
     """How the run ends is for its ledger to say."""
     taken: list[str] = []
-    crash = Crash("lost-lease", end=None, steal=lambda: taken.append("taken"))
+    crash = CrashInjector("lost-lease", end=None, steal=lambda: taken.append("taken"))
     pass_by(crash, "after-plan", "before-write", "before-write")
     assert taken == ["taken"]

@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from destinations.dlq import Dlq
-from runners.definitions.definition import Definition, load, of
-from runners.definitions.options import options_of
+from runners.definitions.definition import Definition, definition_of, load
+from runners.definitions.kinds import list_options
 from runners.definitions.problems import DefinitionError
-from runners.pipeline import BatchOptions, Pipeline, RunOptions, ScheduleOptions, SchemaState, SparkOptions
-from tests.runners.toys import TOYS, Call, Choose, Convert, Folder, Keep, Say, Table
+from runners.model.spec import BatchOptions, PipelineSpec, RunOptions, ScheduleOptions, SchemaState, SparkOptions
+from tests.runners.engine.toys import TOYS, Call, Choose, Convert, Folder, Keep, Say, Table
 
 SMALLEST = "name: orders\norigin: {folder: {path: landing}}\ndestinations: [{table: {path: tables/orders}}]\n"
 
@@ -86,7 +86,7 @@ spark: {conf: {spark.sql.shuffle.partitions: 4}, packages: ["a:b:1"]}
 schedule: {cron: "30 2 * * mon-fri", time_zone: Europe/Berlin, on_overlap: queue, catch_up: all, jitter: 30s}
 state: {schema: main.wherry}
 """
-    assert loaded(text).pipeline == Pipeline(
+    assert loaded(text).pipeline == PipelineSpec(
         name="orders",
         origin=Folder(
             name="shop",
@@ -180,11 +180,11 @@ dlq: {window: -1}
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ("{path: 5}", 'path: expected text, got the number 5; if that is what is meant, quote it: "5"'),
-        ("{path: true}", 'path: expected text, got the truth value true; if that is what is meant, quote it: "true"'),
+        ("{path: 5}", 'path: expected text, got the number 5; to use it as text, quote it: "5"'),
+        ("{path: true}", 'path: expected text, got the truth value true; to use it as text, quote it: "true"'),
         ("{path: ''}", "path: expected a path, got nothing"),
         ("{path: x, format: jsn}", "format: expected 'json' or 'csv', got the text 'jsn'"),
-        ("{path: x, max_files: '5'}", "max_files: expected a whole number, got the text '5'; take the quotes away"),
+        ("{path: x, max_files: '5'}", "max_files: expected a whole number, got the text '5'; remove the quotes"),
         ("{path: x, max_files: 5.5}", "max_files: expected a whole number, got the number 5.5"),
         ("{path: x, max_files: true}", "max_files: expected a whole number, got the truth value true"),
         ("{path: x, max_files: [1]}", "max_files: expected a whole number, got a list"),
@@ -206,20 +206,20 @@ def test_a_value_of_another_type_is_told_with_what_to_write(refused: Refuse, opt
     ("stage", "said"),
     [
         ("keep:", "[0].keep: expected text, got nothing"),
-        ("keep: NULL", '[0].keep: expected text, got NULL; if that is what is meant, quote it: "NULL"'),
-        ("convert: {a: NULL}", '[0].convert.a: expected text, got NULL; if that is what is meant, quote it: "NULL"'),
+        ("keep: NULL", '[0].keep: expected text, got NULL; to use it as text, quote it: "NULL"'),
+        ("convert: {a: NULL}", '[0].convert.a: expected text, got NULL; to use it as text, quote it: "NULL"'),
         ("keep: ' '", "[0].keep: expected an expression, got nothing"),
         ("choose: id", "[0].choose: expected a list, got the text 'id'; put it in brackets: [id]"),
-        ("{keep: a, choose: [a]}", "[0]: expected one stage, got keep and choose; each is an item of its own"),
+        ("{keep: a, choose: [a]}", "[0]: expected one stage, got keep and choose; make each an item of its own"),
         ("{name: a}", "[0]: expected a kind of stage: keep or convert or choose or call"),
         ("keep", "[0]: expected a mapping such as `keep: {…}`, got the text 'keep'"),
-        ("table: {path: x}", "[0].table: this is a kind of destination, not of stage"),
+        ("table: {path: x}", "[0].table: expected a kind of stage, got a kind of destination"),
         ("{keep: a, nam: b}", "[0].nam: unknown option beside 'keep'; did you mean 'name'?"),
         ("{keep: a, name: a/b}", r"[0].name: expected a name of at most 100 characters without / \ and #, got 'a/b'"),
         ("call: {calls: 2}", "[0].call: 'function' is missing; expected text"),
-        ("call: {function: f, name: g}", "[0].call.name: stands beside 'call', not inside of it"),
+        ("call: {function: f, name: g}", "[0].call.name: belongs beside 'call', not inside of it"),
         ("call: {function: f, cals: 2}", "[0].call.cals: unknown option; did you mean 'calls'?"),
-        ("{call: , calls: 2}", "[0].calls: belongs inside of 'call'; move it to the right"),
+        ("{call: , calls: 2}", "[0].calls: belongs inside of 'call'; indent it further"),
     ],
 )
 def test_a_stage_that_is_none_is_told_with_what_to_write(refused: Refuse, stage: str, said: str) -> None:
@@ -230,7 +230,7 @@ def test_a_stage_that_is_none_is_told_with_what_to_write(refused: Refuse, stage:
 def test_options_that_slipped_out_of_their_kind_are_told_to_go_back(refused: Refuse) -> None:
     """The commonest slip of indentation; what slipped out is not called missing."""
     text = "name: orders\norigin:\n  folder:\n  path: landing\ndestinations:\n- table:\n  path: x\n"
-    assert refused(text)[0] == "origin.path: belongs inside of 'folder'; move it to the right"
+    assert refused(text)[0] == "origin.path: belongs inside of 'folder'; indent it further"
     assert not any("missing" in said for said in refused(text))
 
 
@@ -246,7 +246,7 @@ def test_options_that_slipped_out_of_their_kind_are_told_to_go_back(refused: Ref
         ("dlq: {tabl: {path: x}}", "dlq.tabl: unknown option; did you mean 'table'?"),
         ("dlq: {table: {path: x}, say: {}}", "dlq: expected one destination, got table and say"),
         ("dlq: {destination: {say: {}}}", "dlq.destination: unknown option"),
-        ("dlq: {window: 10, threshold: 50}", "dlq.threshold: 50 nacks never fit into a window of 10 rows"),
+        ("dlq: {window: 10, threshold: 50}", "dlq.threshold: 50 refused rows never fit into a window of 10 rows"),
         ("dlq: {retain: 30}", "dlq.retain: expected text such as 30d, got the number 30"),
         ("dlq: {retain: long}", "dlq.retain: expected a duration such as 500ms"),
         ("run: {batch: {wait: 10}}", "run.batch.wait: expected text such as 10s, got the number 10"),
@@ -261,7 +261,10 @@ def test_options_that_slipped_out_of_their_kind_are_told_to_go_back(refused: Ref
         ("run: {snapshot: 21}", "run.snapshot: expected 0 to 20 rows, got 21"),
         ("run: {snapshot: -1}", "run.snapshot: expected 0 to 20 rows, got -1"),
         ("protect: ['']", "protect: expected a list of columns, got"),
-        ("run: {retry: {attempts: -2}}", "run.retry.attempts: expected a number of times, or -1 for ever, got -2"),
+        (
+            "run: {retry: {attempts: -2}}",
+            "run.retry.attempts: expected a number of attempts, or -1 for no limit, got -2",
+        ),
         ("run: {retry: {also: ['']}}", "run.retry.also: expected a list of words"),
         ("run: {batch: {bytes: much}}", "run.batch.bytes: expected a size such as 500kB"),
         ("run: {time_zone: Mars/Base}", "run.time_zone: expected a time zone such as UTC"),
@@ -310,7 +313,7 @@ def test_a_setting_that_is_none_is_told_with_what_to_write(refused: Refuse, more
 def test_settings_with_which_nothing_could_ever_be_carried_are_refused(refused: Refuse, setting: str) -> None:
     """A pool without runners and a batch without room would wait for ever."""
     (said,) = refused(f"{SMALLEST}run: {{{setting}}}\n")
-    assert said.endswith("nothing would ever be carried")
+    assert said.endswith("no row would ever be processed")
 
 
 @pytest.mark.parametrize("name", ["a b", "a/b", "..", "", "<b>x</b>", "a.b", "x" * 101, "-a"])
@@ -377,7 +380,7 @@ destinations:
     [
         (
             "origin:\n  files: {path: x, format: text}",
-            "destinations[0]: {lane} is the name of a table that is read, and",
+            "destinations[0]: {lane} stands for a table's name, but",
         ),
         ("origin:\n  delta: {paths: [a/x, b/X]}", "origin.delta.paths: expected names that differ in their last part"),
         (
@@ -386,10 +389,10 @@ destinations:
         ),
         ("origin:\n  delta: {paths: [a/..]}", "origin: expected a table's name of at most 100 characters"),
         ("origin:\n  delta: {tables: ['raw.`a/b`']}", "origin: expected a table's name of at most 100 characters"),
-        ("origin:\n  delta: {paths: [a/backfill-1]}", "origin: a lane cannot be called 'backfill-1'"),
+        ("origin:\n  delta: {paths: [a/backfill-1]}", "origin: a lane cannot have the name 'backfill-1'"),
         (
             "origins:\n  - {delta: {paths: [a/b_c]}, name: x}\n  - {delta: {paths: [a/c]}, name: x_b}",
-            "destinations[0]: for the lane x_b/c it is called 'x_b_c', as destinations[0] for the lane x/b_c is",
+            "destinations[0]: for the lane x_b/c its name is 'x_b_c', as that of destinations[0] for the lane x/b_c",
         ),
     ],
 )
@@ -407,7 +410,7 @@ def test_no_secret_becomes_the_name_of_a_lane(tmp_path: Path) -> None:
     (tmp_path / "orders.yaml").write_text(BY_LANE.format(origins=origin))
     with pytest.raises(DefinitionError) as refused:
         load(tmp_path / "orders.yaml", secrets={"NAME": "hidden"})
-    assert "no secret can stand in a table's name" in str(refused.value)
+    assert "expected a table's name without a secret" in str(refused.value)
     assert "hidden" not in str(refused.value)
 
 
@@ -423,15 +426,17 @@ def test_two_destinations_of_one_name_are_told_apart_or_refused(refused: Refuse)
     """Case does not make a name another one, and the dead letter queue has its own."""
     text = SMALLEST.replace("destinations: [", "destinations: [{table: {table: main.ORDERS}}, {say: {}, name: dlq}, ")
     assert refused(text) == [
-        "destinations[1]: 'dlq' is what the dead letter queue is called; give it another `name:`",
-        "destinations[2]: 'orders' is what destinations[0] is called already; give one of them a `name:` of its own",
+        "destinations[1]: 'dlq' is the name of the DLQ; choose another `name:`",
+        "destinations[2]: 'orders' is the name of destinations[0] already; give one of them another `name:`",
     ]
 
 
 def test_a_name_that_is_still_in_use_was_not_another_ones(refused: Refuse) -> None:
     """`was` names a destination that is gone."""
     text = SMALLEST.replace("destinations: [", "destinations: [{say: {}, was: orders}, ")
-    assert refused(text) == ["destinations[0].was: 'orders' is the name of a destination that is still there"]
+    assert refused(text) == [
+        "destinations[0].was: 'orders' is the name of a destination in this definition; `was` takes an old name"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -531,7 +536,7 @@ def test_a_missing_file_is_told_with_the_one_that_is_there(tmp_path: Path) -> No
     (tmp_path / "orders.yaml").write_text(SMALLEST)
     with pytest.raises(DefinitionError, match="there is no such file") as caught:
         load(tmp_path / "order.yml", kinds=TOYS)
-    assert caught.value.hint == f"There is {tmp_path / 'orders.yaml'}."
+    assert caught.value.hint == f"Did you mean {tmp_path / 'orders.yaml'}?"
     with pytest.raises(DefinitionError, match="there is no such file"):
         load(tmp_path / "no" / "such.yaml", kinds=TOYS)
 
@@ -540,14 +545,14 @@ def test_a_folder_is_told_with_the_definition_in_it(tmp_path: Path) -> None:
     """The one that is called like the folder, or the nearest to that."""
     folder = tmp_path / "orders"
     folder.mkdir()
-    with pytest.raises(DefinitionError, match="this is a folder; name the definition in it") as caught:
+    with pytest.raises(DefinitionError, match="expected a file, got a folder; name a definition in it") as caught:
         load(folder, kinds=TOYS)
-    assert caught.value.hint == "`wherry demo` makes one to start from."
+    assert caught.value.hint == "`wherry demo` creates a first definition."
     for name in ("customers.yaml", "orders.yaml"):
         (folder / name).write_text(SMALLEST)
     with pytest.raises(DefinitionError) as caught:
         load(folder, kinds=TOYS)
-    assert caught.value.hint == f"There is {folder / 'orders.yaml'}."
+    assert caught.value.hint == f"Did you mean {folder / 'orders.yaml'}?"
 
 
 KEY = 'hunter2"\\x'
@@ -588,7 +593,7 @@ def test_a_name_can_hold_no_secret(refused: Refuse, path: str) -> None:
         "destinations[0].name": SMALLEST.replace("orders}}]", "orders}, name: '${secret:KEY}'}]"),
         "destinations[0].was": SMALLEST.replace("orders}}]", "orders}, was: '${secret:KEY}'}]"),
     }[path]
-    said = f"{path}: a name is shown and kept in the ledger, so no secret can stand in it"
+    said = f"{path}: expected a name without a secret, since Wherry shows names and keeps them in the ledger"
     assert refused(text, {"KEY": "shop"}) == [said]
 
 
@@ -606,7 +611,7 @@ def test_a_secret_that_is_a_word_of_the_definition_renames_nothing(loaded: Load,
 
 def test_a_path_can_hold_no_secret(refused: Refuse) -> None:
     """The ledger keeps paths, and so does the DLQ."""
-    said = "a path is kept in the ledger and in the DLQ, so no secret can stand in it; in `spark.conf` one can"
+    said = "expected a path without a secret, since the ledger and the DLQ keep it; `spark.conf` may have one"
     text = with_origin("{path: 's3a://${secret:KEY}@bucket/x'}") + "state: 'a/${secret:KEY}'\n"
     assert refused(text, {"KEY": KEY}) == [f"origin.folder.path: {said}", f"state: {said}"]
 
@@ -614,7 +619,7 @@ def test_a_path_can_hold_no_secret(refused: Refuse) -> None:
 def test_a_pipeline_that_was_loaded_keeps_its_secrets_when_it_is_changed(loaded: Load) -> None:
     """What Python does with a loaded pipeline does not store them either."""
     pipeline = loaded(with_origin("{path: x, schema: '${secret:KEY}'}"), {"KEY": KEY}).pipeline
-    text = of(replace(pipeline, delivery="after_any"), kinds=TOYS).text
+    text = definition_of(replace(pipeline, delivery="after_any"), kinds=TOYS).text
     assert json.loads(text)["origin"]["folder"]["schema"] == "${secret:KEY}"
 
 
@@ -622,7 +627,7 @@ def test_what_only_looks_at_the_state_needs_no_secret(loaded: Load, refused: Ref
     """A person may ask how a pipeline is without being able to run it."""
     text = with_origin("{path: x, schema: '${secret:KEY}'}")
     assert refused(text) == [
-        "origin.folder.schema: the secret KEY is missing; set it in the environment, or give it by --secrets FILE"
+        "origin.folder.schema: the secret KEY is missing; set it in the environment, or use --secrets FILE"
     ]
     assert loaded(text, needs_secrets=False).pipeline.name == "orders"
 
@@ -638,7 +643,7 @@ def test_the_text_is_the_same_in_every_folder(tmp_path: Path) -> None:
     assert (first.text, first.hash) == (second.text, second.hash)
     assert [each.pipeline.state for each in found] == [f"{tmp_path}/{name}/.wherry/orders" for name in ("a", "b")]
     assert str(tmp_path) not in first.text
-    assert of(first.pipeline, kinds=TOYS).text == first.text
+    assert definition_of(first.pipeline, kinds=TOYS).text == first.text
 
 
 @pytest.mark.promise("CN-14")
@@ -653,7 +658,7 @@ def test_the_text_tells_what_is_carried_and_only_that(loaded: Load) -> None:
 
 def test_a_pipeline_made_in_python_is_a_definition_too(loaded: Load, tmp_path: Path) -> None:
     """Its text is what one would write, and it is checked like one."""
-    pipeline = Pipeline(
+    pipeline = PipelineSpec(
         name="orders",
         origin=Folder(path=str(tmp_path / "landing")),
         stages=[Keep("a > 0"), Convert({"a": "int"})],
@@ -661,16 +666,16 @@ def test_a_pipeline_made_in_python_is_a_definition_too(loaded: Load, tmp_path: P
         dlq=Dlq(window=10, destination=Say()),
         run_options=RunOptions(runners=2),
     )
-    definition = of(pipeline, directory=tmp_path, kinds=TOYS)
+    definition = definition_of(pipeline, directory=tmp_path, kinds=TOYS)
     assert loaded(definition.text).pipeline == definition.pipeline
     assert definition.path is None
     with pytest.raises(DefinitionError, match=r"name: expected letters"):
-        of(Pipeline(name="a b", origin=pipeline.origin, destinations=pipeline.destinations), kinds=TOYS)
+        definition_of(PipelineSpec(name="a b", origin=pipeline.origin, destinations=pipeline.destinations), kinds=TOYS)
 
 
-SHAPES = (Pipeline, Folder, Keep, Call, Table, Say, Dlq, RunOptions, BatchOptions, SparkOptions, SchemaState)
+SHAPES = (PipelineSpec, Folder, Keep, Call, Table, Say, Dlq, RunOptions, BatchOptions, SparkOptions, SchemaState)
 KEYS = ["", "a b", "run", "file", *TOYS.origins, *TOYS.stages, *TOYS.destinations]
-KEYS += [option for shape in SHAPES for option in options_of(shape)]
+KEYS += [option for shape in SHAPES for option in list_options(shape)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -683,7 +688,9 @@ class Shelf(Say):
 def test_a_component_made_in_python_keeps_what_it_holds() -> None:
     """It gets a name without becoming another one."""
     shelf = Shelf()
-    (named,) = of(Pipeline(name="a", origin=Folder(path="x"), destinations=[shelf]), kinds=TOYS).pipeline.destinations
+    (named,) = definition_of(
+        PipelineSpec(name="a", origin=Folder(path="x"), destinations=[shelf]), kinds=TOYS
+    ).pipeline.destinations
     assert named.name == "shelf"
     assert isinstance(named, Shelf)
     assert named.kept is shelf.kept
@@ -693,7 +700,7 @@ def test_a_loaded_pipeline_has_one_text_wherever_it_is_run_from(loaded: Load, mo
     """From the command line as from Python, in whatever directory."""
     definition = loaded(SMALLEST + "stages: [keep: a]\nstate: here\ndlq: {window: 5, say: {}}\n")
     monkeypatch.chdir("/")
-    assert of(definition.pipeline, kinds=TOYS).text == definition.text
+    assert definition_of(definition.pipeline, kinds=TOYS).text == definition.text
 
 
 WORDS = [
@@ -740,7 +747,7 @@ def test_any_structure_is_a_definition_or_a_definition_error(
     file.write_text(json.dumps(parts), encoding="utf-8")
     with contextlib.suppress(DefinitionError):
         definition = load(file, environment={"K": "secret"}, kinds=TOYS)
-        assert of(definition.pipeline, kinds=TOYS) == replace(definition, path=None)
+        assert definition_of(definition.pipeline, kinds=TOYS) == replace(definition, path=None)
 
 
 @settings(max_examples=150)
@@ -767,7 +774,7 @@ def test_what_keeps_the_last_row_gets_one_lane(tmp_path: Path) -> None:
         "destinations: [delta: {path: orders, mode: merge, keys: [id]}]\n"
     )
     (tmp_path / "orders.yaml").write_text(text)
-    with pytest.raises(DefinitionError, match=r"destinations\[0\].*2 lanes have no order between them"):
+    with pytest.raises(DefinitionError, match=r"destinations\[0\].*2 lanes have no common order"):
         load(tmp_path / "orders.yaml")
     (tmp_path / "orders.yaml").write_text(text.replace("[id]", "[id], sequence_by: at"))
     assert load(tmp_path / "orders.yaml").pipeline.destinations[0].ordered is False
@@ -789,7 +796,7 @@ run: {assignment: round_robin}
     ("option", "read", "mode", "said"),
     [
         ("", "whole", "append", "origin.read: expected new where run.assignment is round_robin"),
-        (", on_change: {extra: evolve}", "new", "append", "origin: its columns cannot be let change"),
+        (", on_change: {extra: evolve}", "new", "append", "origin: expected fixed columns"),
         ("", "new", "replace", "destinations[0].mode: expected append or merge"),
     ],
 )

@@ -13,7 +13,7 @@ from origins.errors import WherryError
 from runners.command_line import cli
 from runners.command_line.commands import wherry
 from runners.definitions.definition import load
-from runners.definitions.init import EXAMPLES, begin
+from runners.definitions.first_pipeline import EXAMPLES, begin
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -44,7 +44,7 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
     begin(tmp_path, "shop")
     (tmp_path / "shop.yaml").unlink()
     (tmp_path / "test_pipeline.py").write_text("mine")
-    with pytest.raises(WherryError, match=r"test_pipeline\.py is there already"):
+    with pytest.raises(WherryError, match=r"test_pipeline\.py exists already"):
         begin(tmp_path, "shop")
     assert not (tmp_path / "shop.yaml").exists()
     (tmp_path / "test_pipeline.py").unlink()
@@ -81,12 +81,12 @@ def test_databricks_gets_a_bundle_and_a_notebook(tmp_path: Path, capsys: pytest.
 def test_one_question_is_asked_and_only_of_a_person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it is called; nobody is asked where a directory is named, or where nobody sits."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("runners.command_line.init_command.asks", lambda: True)
+    monkeypatch.setattr("runners.command_line.help_commands.is_interactive", lambda: True)
     result = CliRunner().invoke(wherry, ["init"], input="till\n", standalone_mode=False)
-    assert "What is the pipeline called? [orders]" in result.stderr
+    assert "Name of the pipeline [orders]" in result.stderr
     assert "wherry run till/till.yaml" in result.stdout
     assert CliRunner().invoke(wherry, ["init", "shop"], standalone_mode=False).stderr == ""
-    monkeypatch.setattr("runners.command_line.init_command.asks", lambda: False)
+    monkeypatch.setattr("runners.command_line.help_commands.is_interactive", lambda: False)
     assert cli.execute(["init"]) == 0
     assert sorted(place.name for place in tmp_path.iterdir()) == ["orders", "shop", "till"]
 

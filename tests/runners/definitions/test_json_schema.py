@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from runners.command_line import cli
-from runners.definitions.demo import DEFINITION
-from runners.definitions.document import parse, plain
-from runners.definitions.json_schema import json_schema
+from runners.definitions.document import parse, to_plain
+from runners.definitions.first_pipeline import DEFINITION
+from runners.definitions.json_schema import make_json_schema
 
 ROOT = Path(__file__).resolve().parents[3]
-SCHEMA = json_schema()
+SCHEMA = make_json_schema()
 NAMES = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None)}
 
 
@@ -43,7 +43,16 @@ def fits(value: Any, schema: Any) -> bool:
             other is not False and fits(each, other)
             for name, each in as_dict(value).items()
             if name not in schema.get("properties", {})
+            and not any(re.search(pattern, name) for pattern in schema.get("patternProperties", {}))
         ),
+        "patternProperties": lambda known: all(
+            fits(value[name], each)
+            for pattern, each in known.items()
+            for name in as_dict(value)
+            if re.search(pattern, name)
+        ),
+        "propertyNames": lambda each: all(fits(name, each) for name in as_dict(value)),
+        "not": lambda schema: not fits(value, schema),
     }
     told = {"description", "title", "$schema", "$defs"}
     return all(checks[word](said) for word, said in schema.items() if word not in told)
@@ -63,7 +72,7 @@ def definitions() -> list[str]:
 @pytest.mark.parametrize("text", definitions())
 def test_what_is_shown_is_valid(text: str) -> None:
     """Every definition that people begin with."""
-    assert fits(plain(parse(text, "x.yaml")), SCHEMA)
+    assert fits(to_plain(parse(text, "x.yaml")), SCHEMA)
 
 
 @pytest.mark.parametrize(
@@ -76,18 +85,26 @@ def test_what_is_shown_is_valid(text: str) -> None:
         ("- delta: {path: tables/orders}", "- dleta: {path: tables/orders}"),
         ("- delta: {path: tables/orders}", "- {delta: {path: tables/orders}, log: {}}"),
         ("- filter:", "- flter:"),
+        ("- filter:", "- acme:Clean: {}\n    filter:"),
         ("destinations:", "destination:"),
     ],
 )
 def test_what_is_misspelled_is_not(old: str, new: str) -> None:
     """In the kinds, beside them and inside of them."""
     assert old in DEFINITION
-    assert not fits(plain(parse(DEFINITION.replace(old, new), "x.yaml")), SCHEMA)
+    assert not fits(to_plain(parse(DEFINITION.replace(old, new), "x.yaml")), SCHEMA)
 
 
 def test_a_parameter_may_stand_for_any_value() -> None:
     """An editor does not know what will be put in."""
-    assert fits(plain(parse(DEFINITION.replace("window: 1000", "window: '${WINDOW}'"), "x.yaml")), SCHEMA)
+    assert fits(to_plain(parse(DEFINITION.replace("window: 1000", "window: '${WINDOW}'"), "x.yaml")), SCHEMA)
+
+
+def test_a_class_may_stand_for_a_kind() -> None:
+    """Its options are its own; an editor does not know them."""
+    text = DEFINITION.replace("- filter:", "- when: a > 1\n    acme.stages:Clean:").replace("- delta:", "- acme:Queue:")
+    assert text.count("acme") == 2
+    assert fits(to_plain(parse(text, "x.yaml")), SCHEMA)
 
 
 def test_the_command_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,4 +113,4 @@ def test_the_command_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
     printed = json.loads(capsys.readouterr().out)
     assert printed == json.loads(json.dumps(SCHEMA))
     delta = printed["$defs"]["destination"]["properties"]["delta"]
-    assert delta["properties"]["path"]["description"] == "Where the table lies; relative to the definition."
+    assert delta["properties"]["path"]["description"] == "The table's folder, relative to the definition; or a URL."

@@ -14,8 +14,8 @@ from origins.errors import WherryError
 from origins.files import Files
 from runners.command_line import cli
 from runners.definitions.definition import load
-from runners.definitions.init import begin
-from runners.pipeline import Pipeline
+from runners.definitions.first_pipeline import begin
+from runners.model.spec import PipelineSpec
 from stages.cast import Cast
 from stages.with_columns import WithColumns
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def defined(files: Path, directory: Path) -> Pipeline:
+def defined(files: Path, directory: Path) -> PipelineSpec:
     """The pipeline that is begun for these files."""
     (file,) = begin(directory, "sales", own=files)
     return load(file).pipeline
 
 
-def origin(pipeline: Pipeline) -> Files:
+def origin(pipeline: PipelineSpec) -> Files:
     """Its origin."""
     assert isinstance(pipeline.origin, Files)
     return pipeline.origin
 
 
-def casts(pipeline: Pipeline) -> dict[str, str]:
+def casts(pipeline: PipelineSpec) -> dict[str, str]:
     """The types that it gives columns."""
     return {name: kind for stage in pipeline.stages if isinstance(stage, Cast) for name, kind in stage.columns.items()}
 

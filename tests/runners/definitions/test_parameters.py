@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.definitions.document import Scalar, parse, plain
-from runners.definitions.parameters import Parameters, overridden, variables_in
+from runners.definitions.document import Scalar, parse, to_plain
+from runners.definitions.parameters import Parameters, override_value, read_variables
 from runners.definitions.problems import DefinitionError
 
 
@@ -24,7 +24,7 @@ def put_in(
 ) -> tuple[object, list[str]]:
     parameters = Parameters(variables=variables or {}, environment=environment or {})
     node = parameters.put_in(parse(text, "x.yaml"))
-    return plain(node), [str(problem) for problem in parameters.problems]
+    return to_plain(node), [str(problem) for problem in parameters.problems]
 
 
 @pytest.mark.promise("SS-25")
@@ -58,14 +58,14 @@ def test_the_characters_themselves_are_written_with_two_dollars() -> None:
     [
         (
             "a: [{b: '${LIMIT}'}]",
-            "a[0].b: the parameter LIMIT is missing; give it by --var LIMIT=… or in the environment",
+            "a[0].b: the parameter LIMIT is missing; set it with --var LIMIT=… or in the environment",
         ),
         ("a: ${LIMTI}", "a: the parameter LIMTI is missing; did you mean 'LIMITS'?"),
-        ("a: ${secret:KEY}", "a: the secret KEY is missing; set it in the environment, or give it by --secrets FILE"),
-        ("a: ${secret:KEY:-x}", "a: a secret has no default, got '${secret:KEY:-x}'"),
+        ("a: ${secret:KEY}", "a: the secret KEY is missing; set it in the environment, or use --secrets FILE"),
+        ("a: ${secret:KEY:-x}", "a: expected a secret without a default, got '${secret:KEY:-x}'"),
         (
             "a: ${a-b}",
-            "a: expected ${NAME}, ${NAME:-default}, ${secret:NAME} or ${secret:scope/key}, got '${a-b}'; where these",
+            "a: expected ${NAME}, ${NAME:-default}, ${secret:NAME} or ${secret:scope/key}, got '${a-b}'; for these",
         ),
         ("a: x${", "a: expected ${NAME}, ${NAME:-default}, ${secret:NAME} or ${secret:scope/key}, got '${'"),
         ("a: ${X:=5}", "a: expected ${NAME}, ${NAME:-default}, ${secret:NAME} or ${secret:scope/key}, got '${X:=5}'"),
@@ -83,7 +83,7 @@ def test_what_cannot_be_put_in_is_told_with_its_name(text: str, said: str) -> No
 def test_secrets_come_from_the_environment_alone() -> None:
     """A secret on the command line would be in everybody's process list."""
     parameters = Parameters(variables={"KEY": "wrong"}, environment={"KEY": "hunter2"})
-    assert plain(parameters.put_in(parse("a: user:${secret:KEY}@host", "x.yaml"))) == {"a": "user:hunter2@host"}
+    assert to_plain(parameters.put_in(parse("a: user:${secret:KEY}@host", "x.yaml"))) == {"a": "user:hunter2@host"}
     assert parameters.secrets == {"hunter2": "${secret:KEY}"}
 
 
@@ -106,7 +106,7 @@ def scoped(text: str, monkeypatch: pytest.MonkeyPatch, scopes: Scopes | None, **
     notebook = SimpleNamespace(dbutils=SimpleNamespace(secrets=scopes)) if scopes else SimpleNamespace()
     monkeypatch.setitem(sys.modules, "__main__", notebook)
     parameters = Parameters(variables={}, environment={}, given_secrets=given)
-    return plain(parameters.put_in(parse(text, "x.yaml"))), parameters
+    return to_plain(parameters.put_in(parse(text, "x.yaml"))), parameters
 
 
 def test_a_secret_of_a_databricks_scope_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +128,7 @@ def test_a_secret_that_was_given_is_not_asked_for(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("scopes", "why"),
     [
-        (None, "there is no Databricks here to ask for it"),
+        (None, "Databricks is not available here"),
         (Scopes(other="x"), "Databricks says: Secret does not exist with scope: shop and key: key"),
     ],
 )
@@ -137,7 +137,7 @@ def test_a_scope_that_has_no_such_secret_says_why(
 ) -> None:
     """And how else it can be given."""
     _, parameters = scoped("a: ${secret:shop/key}", monkeypatch, scopes)
-    said = f"a: the secret key of the scope shop is missing: {why}; or give 'shop/key' by --secrets FILE"
+    said = f"a: the secret key of the scope shop is missing: {why}; or add 'shop/key' to a file for --secrets FILE"
     assert [str(problem) for problem in parameters.problems] == [said]
 
 
@@ -146,14 +146,14 @@ def test_what_only_looks_asks_no_scope(monkeypatch: pytest.MonkeyPatch) -> None:
     scopes = Scopes(key="x")
     monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(dbutils=SimpleNamespace(secrets=scopes)))
     parameters = Parameters(variables={}, environment={}, needs_secrets=False)
-    assert plain(parameters.put_in(parse("a: ${secret:shop/key}", "x.yaml"))) == {"a": "${secret:shop/key}"}
+    assert to_plain(parameters.put_in(parse("a: ${secret:shop/key}", "x.yaml"))) == {"a": "${secret:shop/key}"}
     assert scopes.asked == []
 
 
 def test_what_only_looks_needs_no_secret() -> None:
     """The reference stays in its place."""
     parameters = Parameters(variables={}, environment={}, needs_secrets=False)
-    assert plain(parameters.put_in(parse("a: x${secret:KEY}", "x.yaml"))) == {"a": "x${secret:KEY}"}
+    assert to_plain(parameters.put_in(parse("a: x${secret:KEY}", "x.yaml"))) == {"a": "x${secret:KEY}"}
     assert parameters.problems == []
 
 
@@ -176,7 +176,7 @@ def test_variables_may_stand_in_a_file(tmp_path: Path) -> None:
     """As a mapping of names to values; each is text until it is put in."""
     file = tmp_path / "vars.yaml"
     file.write_text("X: 1\nY: no\nZ:\n")
-    assert variables_in(file) == {"X": "1", "Y": "no", "Z": ""}
+    assert read_variables(file) == {"X": "1", "Y": "no", "Z": ""}
 
 
 @pytest.mark.parametrize(
@@ -188,9 +188,9 @@ def test_a_file_of_no_variables_is_told(tmp_path: Path, text: str, said: str) ->
     file = tmp_path / "vars.yaml"
     file.write_text(text)
     with pytest.raises(DefinitionError, match=said):
-        variables_in(file)
+        read_variables(file)
     with pytest.raises(DefinitionError, match="cannot be read: No such file"):
-        variables_in(tmp_path / "gone.yaml")
+        read_variables(tmp_path / "gone.yaml")
 
 
 DOCUMENT = "a: {b: 1, c.d: 2}\nl: [x, {y: 1}]\nn:\n"
@@ -210,7 +210,7 @@ DOCUMENT = "a: {b: 1, c.d: 2}\nl: [x, {y: 1}]\nn:\n"
 )
 def test_set_puts_one_value_in_its_place(path: str, value: str, expected: object) -> None:
     """The path is the one that problems are told with; what is missing on the way is made."""
-    assert plain(overridden(parse(DOCUMENT, "x.yaml"), path, value)) == expected
+    assert to_plain(override_value(parse(DOCUMENT, "x.yaml"), path, value)) == expected
 
 
 @pytest.mark.parametrize(
@@ -220,8 +220,8 @@ def test_set_puts_one_value_in_its_place(path: str, value: str, expected: object
         ("l", "l is a list; name one value inside"),
         ("l.2", "l is a list of 2, counted from 0; it has no '2'"),
         ("l.x", "l is a list of 2, counted from 0; it has no 'x'"),
-        ("a.b.c", "a.b has nothing inside, so that 'c' cannot be set"),
-        ("l[0].c", "l[0] has nothing inside, so that 'c' cannot be set"),
+        ("a.b.c", "a.b has no options inside, so 'c' cannot be set"),
+        ("l[0].c", "l[0] has no options inside, so 'c' cannot be set"),
         ("", "expected a path such as dlq.window or stages[0].filter, got ''"),
         ("a..b", "expected a path"),
         ("a.", "expected a path"),
@@ -232,4 +232,4 @@ def test_set_puts_one_value_in_its_place(path: str, value: str, expected: object
 def test_a_path_that_leads_nowhere_is_told(path: str, said: str) -> None:
     """Nothing is guessed, and no path takes long to refuse."""
     with pytest.raises(ValueError, match=re.escape(said)):
-        overridden(parse(DOCUMENT, "x.yaml"), path, "1")
+        override_value(parse(DOCUMENT, "x.yaml"), path, "1")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runners.definitions.problems import DefinitionError, Problem, nearest, shortened
+from runners.definitions.problems import DefinitionError, Problem, suggest_nearest
+from runners.model.text import shorten
 
 
 @pytest.mark.parametrize(
@@ -20,13 +21,13 @@ from runners.definitions.problems import DefinitionError, Problem, nearest, shor
 )
 def test_an_unknown_name_is_answered_with_the_nearest_or_with_all(name: str, known: list[str], said: str) -> None:
     """However it is written, and however long it is."""
-    assert nearest(name, known) == said
+    assert suggest_nearest(name, known) == said
 
 
 def test_what_was_given_is_quoted_on_one_line_and_not_for_ever() -> None:
     """So that a message stays a line."""
-    assert shortened("a\nb") == r"'a\nb'"
-    assert len(shortened("x" * 1_000)) == 62
+    assert shorten("a\nb") == r"'a\nb'"
+    assert len(shorten("x" * 1_000)) == 62
 
 
 def test_problems_are_listed_with_their_lines_in_a_column() -> None:

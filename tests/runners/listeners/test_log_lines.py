@@ -13,11 +13,20 @@ from typing import Literal
 import pytest
 
 from origins.batch import Batch, Span
-from runners.clock import ManualClock
 from runners.command_line import cli
-from runners.events import BatchPlanned, BatchResumed, BatchSettled, Event, Noticed, RunEnded, RunStarted, RunStopping
-from runners.listeners.log_lines import LogLines, complain, speak
+from runners.listeners.log_lines import LogLines, complain, configure_logs
 from runners.listeners.standard_error import flush
+from runners.model.events import (
+    BatchPlanned,
+    BatchResumed,
+    BatchSettled,
+    Event,
+    Noticed,
+    RunEnded,
+    RunStarted,
+    RunStopping,
+)
+from tests.manual_clock import ManualClock
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +34,7 @@ def lines() -> Iterator[None]:
     """The command's own handler; text again afterwards."""
     cli.execute(["--version"])
     yield
-    speak("text")
+    configure_logs("text")
 
 
 def batch(number: int, label: str = "") -> Batch:
@@ -59,8 +68,24 @@ def test_a_person_reads_a_line_every_ten_seconds_and_what_changes(capsys: pytest
         "orders: run 7f begins",
         "2 batches, 2,000 rows, 2 refused so far",
         "files: two are empty",
-        "stopping: signal SIGTERM; once more cancels what is in flight",
+        "stopping: signal SIGTERM; a second signal cancels open batches",
     ]
+
+
+def test_a_notice_that_a_person_has_seen_is_not_written_again(capsys: pytest.CaptureFixture[str]) -> None:
+    """As text; what is written is noted, for the report that follows. A program gets every notice."""
+    seen = {"two rows stay"}
+    notices = [Noticed(origin="orders", message="two rows stay"), Noticed(origin="orders", message="one is late")]
+    text, program = LogLines("text", shown=seen), LogLines("json", shown=seen)
+    for notice in [*notices, *notices]:
+        text(notice)
+    flush()
+    assert capsys.readouterr().err.splitlines() == ["orders: one is late"]
+    assert seen == {"two rows stay", "orders: one is late"}
+    for notice in notices:
+        program(notice)
+    flush()
+    assert len(capsys.readouterr().err.splitlines()) == 2
 
 
 def test_one_batch_of_one_row_is_said_to_be_one(capsys: pytest.CaptureFixture[str]) -> None:
@@ -75,7 +100,7 @@ def test_one_batch_of_one_row_is_said_to_be_one(capsys: pytest.CaptureFixture[st
 
 def test_a_batch_that_is_taken_up_before_the_run_begins_names_its_pipeline(capsys: pytest.CaptureFixture[str]) -> None:
     """And the run that planned it, until the run that says it has a name."""
-    speak("json")
+    configure_logs("json")
     listener = LogLines("json", pipeline="orders")
     listener(BatchResumed(batch=batch(1)))
     listener(RunStarted(pipeline="orders", run="7f"))
@@ -87,7 +112,7 @@ def test_a_batch_that_is_taken_up_before_the_run_begins_names_its_pipeline(capsy
 
 def test_a_program_reads_every_event_as_an_object(capsys: pytest.CaptureFixture[str]) -> None:
     """With its facts; what is free text says no secret, and a name stays what it is."""
-    speak("json")
+    configure_logs("json")
     listener = LogLines("json", secrets={"hunter2": "${secret:KEY}"})
     for event in (
         RunStarted(pipeline="orders", run="7f"),
@@ -122,7 +147,7 @@ def test_a_log_line_is_one_line_whatever_stands_in_it(
     capsys: pytest.CaptureFixture[str], log_format: Literal["text", "json"]
 ) -> None:
     """Data cannot forge another one, nor move the cursor of who looks at it."""
-    speak(log_format)
+    configure_logs(log_format)
     logging.getLogger("wherry").warning("%s", "a\x1b[2Jb\x9bc\rd\u202ee\norders: run 7f ended well")
     flush()
     said = capsys.readouterr().err
@@ -132,7 +157,7 @@ def test_a_log_line_is_one_line_whatever_stands_in_it(
 
 def test_what_a_library_prints_becomes_json(capsys: pytest.CaptureFixture[str]) -> None:
     """A trace too, of a log of its own or of a thread; lines that are objects stay as they are."""
-    speak("json")
+    configure_logs("json")
     try:
         raise ValueError("no\x1b[2J answer")
     except ValueError:
@@ -140,7 +165,7 @@ def test_what_a_library_prints_becomes_json(capsys: pytest.CaptureFixture[str]) 
     sys.stderr.write("half")
     complain("no room", code="LEDGER")
     flush()
-    speak("text")
+    configure_logs("text")
     said = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert all(isinstance(each, dict) and {"at", "level", "message"} <= set(each) for each in said)
     words = "\n".join(each["message"] for each in said)

@@ -16,15 +16,14 @@ from urllib.error import HTTPError
 
 import pytest
 
-from runners.clock import ManualClock
 from runners.command_line import cli
-from runners.errors import Refusal
-from runners.events import BatchCancelled, BatchPlanned, BatchRests, BatchSettled, Noticed
 from runners.listeners.log_lines import JsonLines
-from runners.listeners.metrics import METRICS, Metrics
-from runners.listeners.metrics_server import MetricsServer
-from runners.schedules.schedule_events import Began, Broken, Draining, Ended, LeftOut, Mended
-from runners.schedules.schedule_log import ScheduleLog
+from runners.listeners.metrics import METRICS, Metrics, MetricsServer
+from runners.model.errors import Refusal
+from runners.model.events import BatchCancelled, BatchPlanned, BatchRests, BatchSettled, Noticed
+from runners.model.schedule_events import Began, Broken, Draining, Ended, LeftOut, Mended
+from runners.schedules.schedule_screen import ScheduleLog
+from tests.manual_clock import ManualClock
 from tests.runners.command_line.test_progress_bar import batch
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
@@ -41,7 +40,7 @@ COUNTS: dict[str, Any] = {
 
 
 def settled(**other: Any) -> BatchSettled:
-    counts = {**COUNTS, **other}
+    counts: Any = {**COUNTS, **other}
     return BatchSettled(batch=batch("0"), counts=counts, seconds={"write": 0.5, "dlq": 0.25})
 
 
@@ -130,14 +129,14 @@ def test_a_name_with_quotes_and_line_breaks_is_one_label() -> None:
     assert 'wherry_notices_total{pipeline="a\\"b\\\\c\\nd"} 1\n' in metrics.text()
 
 
-def test_every_metric_says_what_it_is_and_stands_in_the_readme() -> None:
+def test_every_metric_says_what_it_is_and_stands_on_the_page() -> None:
     """Its type and a sentence, before its figures; counters end as Prometheus expects."""
     text = Metrics(ManualClock()).text()
-    readme = (Path(__file__).parents[3] / "runners" / "README.md").read_text()
+    page = (Path(__file__).parents[3] / "runners/docs/reference/hooks-and-metrics.md").read_text()
     for name, (kind, said) in METRICS.items():
         assert f"# HELP {name} {said}\n# TYPE {name} {kind}\n" in text
         assert (kind == "counter") == name.endswith("_total")
-        assert f"`{name}`" in readme
+        assert f"`{name}`" in page
 
 
 @pytest.fixture
@@ -177,7 +176,7 @@ def test_a_port_in_use_is_refused_with_a_way_on(server: MetricsServer, tmp_path:
     with pytest.raises(Refusal, match=f"cannot be served at 127.0.0.1:{server.port}: Address already in use"):
         MetricsServer({}, host="127.0.0.1", port=server.port)
     assert cli.execute(["schedule", str(tmp_path), "--metrics-port", str(server.port)]) == 2
-    assert "Name another port by --metrics-port" in capsys.readouterr().err
+    assert "Choose another port with --metrics-port" in capsys.readouterr().err
 
 
 @pytest.mark.promise("HP-11")

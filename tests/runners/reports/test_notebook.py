@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
-from runners.counts import StageCount
-from runners.lanes import Lanes
-from runners.previews.preview import BatchPreview, Failure, Preview, Seen, StagePreview
-from runners.report import Beside, DestinationReport, Report, RunError
-from tests.runners.test_looking import DEFINITION
+from runners.model.counts import StageCount
+from runners.model.run_report import DestinationReport, Report, RunError
+from runners.operations.preview import BatchPreview, Preview, SeenRow, StageFailure, StagePreview
+from runners.operations.status import Lanes
+from runners.reports.report_page import render_report_cell
+from tests.runners.engine.test_polling import DEFINITION
 
 
 class Shown(HTMLParser):
@@ -46,9 +48,9 @@ def test_a_report_is_what_its_page_shows() -> None:
     """The equation of every destination, as a flow and as a table."""
     counts = DestinationReport(read=1_200, delivered=1_195, filtered=2, nacked=3)
     shown = Shown(
-        Report(
-            pipeline="orders", run="r", status="succeeded", batches=2, read=1_200, destinations={"a<b": counts}
-        )._repr_html_()
+        render_report_cell(
+            Report(pipeline="orders", run="r", status="succeeded", batches=2, read=1_200, destinations={"a<b": counts})
+        )
     )
     assert ["a<b", "1,200", "2", "3", "1,195", "0"] in shown.rows
     assert "orders: succeeded" in shown.text
@@ -58,7 +60,7 @@ def test_a_report_is_what_its_page_shows() -> None:
 def test_a_report_of_a_failed_run_says_why() -> None:
     """In the words of the error, which may have angle brackets in them, and that the counts do not balance."""
     error = RunError(cls="X", code="X", message="no <array>", hint="Make one.")
-    shown = Shown(Report(pipeline="orders", run="r", status="failed", error=error, balanced=False)._repr_html_())
+    shown = Shown(render_report_cell(Report(pipeline="orders", run="r", status="failed", error=error, balanced=False)))
     assert "no <array>" in shown.text
     assert "Make one." in shown.text
     assert "do not balance" in shown.text
@@ -68,19 +70,28 @@ def test_a_report_of_a_failed_run_says_why() -> None:
 def test_what_was_refused_and_what_was_run_stand_beside() -> None:
     """Asked for only when the report is shown."""
     refused = {"stage": "cast", "message": "no <number>", "row": {"id": 7}, "lane": "0", "number": 3}
-    beside = Beside(hash="abc123", definition={"name": "orders", "mode": "<b>"}, samples=[refused])
-    report = Report(pipeline="orders", run="r", status="succeeded", batches=1, read=1, nacked=1, beside=lambda: beside)
-    shown = Shown(report._repr_html_())
+    show = partial(
+        render_report_cell, definition_hash="abc123", definition={"name": "orders", "mode": "<b>"}, samples=[refused]
+    )
+    report = Report(pipeline="orders", run="r", status="succeeded", batches=1, read=1, nacked=1, html=show)
+    shown = Shown(report._repr_html_() or "")
     assert ["cast", "no <number>", '{"id": 7}', "lane 0, batch 3"] in shown.rows
     assert "abc123" in shown.text
     assert '"mode": "<b>"' in shown.text
 
 
+def test_a_report_that_nobody_gave_a_page_is_shown_as_text() -> None:
+    """A notebook falls back to it where there is no HTML."""
+    report = Report(pipeline="orders", run="r", status="succeeded")
+    assert report._repr_html_() is None
+    assert "succeeded" in repr(report)
+
+
 def test_a_preview_is_a_table_a_stage() -> None:
     """Columns side by side, also of rows that have others; a refused row with the reason."""
     rows = (
-        Seen(outcome="kept", row={"id": 1, "note": "<script>"}),
-        Seen(outcome="refused", row={"id": None, "other": [2]}, code="CAST", message="no number"),
+        SeenRow(outcome="kept", row={"id": 1, "note": "<script>"}),
+        SeenRow(outcome="refused", row={"id": None, "other": [2]}, code="CAST", message="no number"),
     )
     stage = StagePreview(counts=StageCount(stage="cast", entered=2, left=1, nacked=1), rows=rows)
     batch = BatchPreview(lane="0", number=7, label="a&b.json", read=2, stages=(stage,), destinations={"orders": 1})
@@ -92,20 +103,20 @@ def test_a_preview_is_a_table_a_stage() -> None:
         ["destination", "would get"],
         ["orders", "1"],
     ]
-    assert "Batch 7 of lane 0, tried out: a&b.json" in shown.text
+    assert "Batch 7 of lane 0, preview: a&b.json" in shown.text
     assert "cast: 2 in, 1 out, 0 filtered, 1 refused" in shown.text
-    assert "Nothing waits for orders" in Shown(Preview(pipeline="orders", batches=())._repr_html_()).text
+    assert "No rows wait for orders" in Shown(Preview(pipeline="orders", batches=())._repr_html_()).text
 
 
 def test_a_preview_says_that_the_batch_fails() -> None:
     """Why, and that nothing of it would be delivered."""
-    failure = Failure(why=("expect_a of <b>, found 2",), then="stop")
+    failure = StageFailure(why=("expect_a of <b>, found 2",), then="stop")
     stage = StagePreview(counts=StageCount(stage="expect", entered=2, left=2), rows=(), failure=failure)
     batch = BatchPreview(lane="0", number=7, label="", read=2, stages=(stage,), destinations={"orders": 2})
     shown = Shown(Preview(pipeline="orders", batches=(batch,))._repr_html_())
     assert "The batch fails, which stops the run:" in shown.text
     assert "expect_a of <b>, found 2" in shown.text
-    assert "Nothing of it would be delivered" in shown.text
+    assert "No row of it would be delivered" in shown.text
 
 
 def test_lanes_are_a_table() -> None:
@@ -124,6 +135,6 @@ def test_lanes_of_a_pipeline_that_never_ran_are_none(tmp_path: Path, monkeypatch
 
     (tmp_path / "orders.yaml").write_text(DEFINITION)
     lanes = Pipeline.load(tmp_path / "orders.yaml").lanes()
-    assert (str(lanes), lanes.json()) == ("Nothing was carried yet.", {"lanes": {}, "open": []})
-    assert "Nothing was carried by orders yet." in Shown(lanes._repr_html_()).text
+    assert (str(lanes), lanes.json()) == ("No batch was processed yet.", {"lanes": {}, "open": []})
+    assert "orders has processed no batch yet." in Shown(lanes._repr_html_()).text
     assert [file.name for file in tmp_path.iterdir()] == ["orders.yaml"]

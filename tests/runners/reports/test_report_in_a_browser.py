@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from runners.reports.report_index import index
-from runners.reports.report_page import cell, page
+from runners.reports.report_page import render_cell, render_page
+from runners.reports.write_html import render_index
 from tests.runners.reports.browser import Page, browser, opened
 from tests.runners.reports.test_report_page import HOSTILE, REPORT, RUN, SAMPLES, full_of_html, timeline_of
 
 FAILED = {
     "code": "WINDOW",
-    "message": "the dead letter queue's window tripped.\n  lane 0, batch 412: landing/orders/part-0412.json",
+    "message": "too many rows were refused.\n  lane 0, batch 412: landing/orders/part-0412.json",
     "hint": "see it       wherry preview orders.yaml",
     "stage": "cast",
     "lane": "0",
@@ -42,7 +42,9 @@ def report(tmp_path: Path) -> Path:
         "status": "failed",
         "report": {**REPORT, "error": FAILED, "snapshot": KEPT, "notices": ["a.txt: odd"]},
     }
-    return written(tmp_path, page(run, {"name": "orders", "stages": [{"cast": {"amount": "decimal(10,2)"}}]}, SAMPLES))
+    return written(
+        tmp_path, render_page(run, {"name": "orders", "stages": [{"cast": {"amount": "decimal(10,2)"}}]}, SAMPLES)
+    )
 
 
 def written(place: Path, content: str) -> Path:
@@ -118,7 +120,7 @@ def test_a_run_of_ten_thousand_batches_opens_at_once(screen: Page, tmp_path: Pat
     """Within a second, and it is below 2 MiB."""
     lanes = {str(n): {"batches": 100, "offset": {"file": f"{n}.json"}} for n in range(100)}
     report = {**REPORT, "batches": 10_000, "lanes": lanes, "timeline": timeline_of(lanes=100, batches=100)}
-    file = written(tmp_path, page({**RUN, "report": report}, {"name": "orders"}, SAMPLES))
+    file = written(tmp_path, render_page({**RUN, "report": report}, {"name": "orders"}, SAMPLES))
     assert file.stat().st_size < 2 << 20
     screen.open(file)
     picture(screen, "many")
@@ -130,9 +132,9 @@ def test_what_looks_like_html_is_text(screen: Page, tmp_path: Path) -> None:
     """Nothing of it runs, is loaded or changes the page, in a report, a notebook or an index."""
     run = full_of_html()
     texts = {
-        "page": page(run, {"name": HOSTILE}, [{**SAMPLES[0], "message": HOSTILE, "row": {HOSTILE: HOSTILE}}]),
-        "cell": cell(run),
-        "index": index(
+        "page": render_page(run, {"name": HOSTILE}, [{**SAMPLES[0], "message": HOSTILE, "row": {HOSTILE: HOSTILE}}]),
+        "cell": render_cell(run),
+        "index": render_index(
             {HOSTILE: [{**run, "batches": 1, "read": 1, "nacked": 0, "error": HOSTILE}]}, {HOSTILE: HOSTILE}, {}
         ),
     }
@@ -147,7 +149,7 @@ def test_what_looks_like_html_is_text(screen: Page, tmp_path: Path) -> None:
 def test_a_notebook_shows_the_same(screen: Page, tmp_path: Path) -> None:
     """Beside the notebook's own text, which keeps its looks."""
     run: dict[str, Any] = {**RUN, "report": REPORT}
-    screen.open(written(tmp_path, f"<!doctype html><h1 id=own>mine</h1>{cell(run)}"))
+    screen.open(written(tmp_path, f"<!doctype html><h1 id=own>mine</h1>{render_cell(run)}"))
     picture(screen, "cell")
     assert screen.value("document.querySelectorAll('.flow .box').length") >= 5
     assert screen.value("getComputedStyle(document.querySelector('#own')).fontSize") == "32px"

@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from runners.clock import ManualClock
 from runners.command_line import cli
-from runners.reports.report_page import page
-from runners.reports.run_history import RunHistory
-from runners.reports.timeline import Timeline
+from runners.reports.report_page import render_page
+from runners.state.run_history import RunHistory, Timeline
+from tests.manual_clock import ManualClock
 from tests.runners.command_line.test_progress_bar import settled
-from tests.runners.reports.test_run_history import ORDERS, history
+from tests.runners.state.test_run_history import ORDERS, history
 
 __all__ = ["history"]
 
@@ -108,7 +107,7 @@ class Seen(HTMLParser):
 
 
 def of(report: dict[str, Any] | None = None, known: Any = None, **run: Any) -> Seen:
-    return Seen(page({**RUN, **run, "report": {**REPORT, **(report or {})}}, known))
+    return Seen(render_page({**RUN, **run, "report": {**REPORT, **(report or {})}}, known))
 
 
 def test_it_says_where_every_row_went() -> None:
@@ -148,7 +147,7 @@ def test_the_flow_names_what_no_stage_says_of_itself() -> None:
         ("10", "filtered otherwise"),
         ("5", "refused by cast"),
         ("4", "refused otherwise"),
-        ("10", "more or fewer rows by stages that change them"),
+        ("10", "more or fewer rows, by stages that change them"),
         ("971", "taken"),
         ("971", "delivered to orders"),
     ]
@@ -168,10 +167,10 @@ def test_every_lane_has_a_timeline() -> None:
 
 def test_it_shows_some_refused_rows() -> None:
     """As the DLQ shows them; of many it says that there are more."""
-    seen = Seen(page({**RUN, "report": REPORT}, None, SAMPLES))
+    seen = Seen(render_page({**RUN, "report": REPORT}, None, SAMPLES))
     row = '{"id": 7, "email": "a***", "amount": "sieben"}'
     assert ["cast", "column amount: 'sieben' is not a decimal(10,2)", row, "lane 0, batch 3"] in seen.rows
-    assert "and 1 more" in Seen(page({**RUN, "report": REPORT}, None, SAMPLES * 21)).text
+    assert "and 1 more" in Seen(render_page({**RUN, "report": REPORT}, None, SAMPLES * 21)).text
 
 
 def test_it_shows_what_a_failed_run_was_doing() -> None:
@@ -201,11 +200,11 @@ def test_it_says_why_it_failed_and_what_to_do() -> None:
 
 def test_a_run_without_an_end_says_so() -> None:
     """Nothing is made up."""
-    seen = Seen(page({**RUN, "status": "running", "seconds": None, "reason": "", "report": None}))
-    assert "It has not ended: nothing is known of its rows yet." in seen.text
+    seen = Seen(render_page({**RUN, "status": "running", "seconds": None, "reason": "", "report": None}))
+    assert "The run has not ended: its row counts are not known yet." in seen.text
     assert seen.rows == []
-    killed = Seen(page({**RUN, "status": "killed", "seconds": None, "reason": "", "report": None}))
-    assert "Its process ended without a word, so it reported nothing of its rows." in killed.text
+    killed = Seen(render_page({**RUN, "status": "killed", "seconds": None, "reason": "", "report": None}))
+    assert "The run's process was killed, so its row counts are not known." in killed.text
 
 
 HOSTILE = "</style></pre><script>alert(1)</script><img src=x onerror=\"alert('&amp;')\">"
@@ -236,12 +235,12 @@ def timeline_of(*, lanes: int, batches: int) -> dict[str, Any]:
         for lane in range(lanes):
             spent = {"plan": 0.1, "read": 0.2, "write": 0.5, "ledger": 0.1}
             remembered(replace(settled(read=10, lane=str(lane)), seconds=spent))
-    return remembered.json()
+    return dict(remembered.json())
 
 
 def test_names_full_of_html_are_text() -> None:
     """Wherever they stand: a pipeline's, a stage's, a destination's, a lane's, in an error or in the definition."""
-    seen = Seen(page(full_of_html(), {"name": HOSTILE}, [{**SAMPLES[0], "stage": HOSTILE, "message": HOSTILE}]))
+    seen = Seen(render_page(full_of_html(), {"name": HOSTILE}, [{**SAMPLES[0], "stage": HOSTILE, "message": HOSTILE}]))
     names = {tag for tag, _ in seen.tags}
     assert names.isdisjoint({"script", "img", "link", "iframe", "object", "form"})
     assert not any(attribute.startswith("on") for _, attrs in seen.tags for attribute in attrs)
@@ -251,7 +250,7 @@ def test_names_full_of_html_are_text() -> None:
 
 def test_it_asks_the_network_for_nothing() -> None:
     """No address stands in it, and its own policy forbids all but its style."""
-    text = page({**RUN, "report": REPORT}, {"name": "orders"})
+    text = render_page({**RUN, "report": REPORT}, {"name": "orders"})
     seen = Seen(text)
     assert not any({"src", "href", "action", "data"} & set(attrs) for _, attrs in seen.tags)
     assert "url(" not in text
@@ -262,7 +261,7 @@ def test_it_asks_the_network_for_nothing() -> None:
 
 def test_it_is_for_phones_for_the_dark_and_for_the_keyboard() -> None:
     """It is as wide as the screen, follows its colours, and whatever scrolls can be reached."""
-    text = page({**RUN, "report": REPORT}, {"name": "orders"})
+    text = render_page({**RUN, "report": REPORT}, {"name": "orders"})
     seen = Seen(text)
     assert "prefers-color-scheme:dark" in text
     assert any(attrs.get("content") == "width=device-width, initial-scale=1" for _, attrs in seen.tags)
@@ -276,7 +275,7 @@ def test_a_run_of_ten_thousand_batches_in_as_many_lanes_stays_small() -> None:
     """Below 2 MiB, and made in less than a second; what is not shown is counted."""
     lanes = {f"orders/{number}": {"batches": 1, "offset": {"file": "x" * 500}} for number in range(10_000)}
     began = time.process_time()
-    text = page({**RUN, "report": {**REPORT, "lanes": lanes, "notices": ["n" * 500] * 100}}, {"name": "orders"})
+    text = render_page({**RUN, "report": {**REPORT, "lanes": lanes, "notices": ["n" * 500] * 100}}, {"name": "orders"})
     assert time.process_time() - began < 1
     assert len(text.encode()) < 2 << 20
     assert "and 9,800 more" in Seen(text).text

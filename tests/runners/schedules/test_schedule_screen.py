@@ -8,8 +8,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from runners.clock import ManualClock
-from runners.schedules.schedule_events import (
+from runners.model.schedule_events import (
     Began,
     Broken,
     Draining,
@@ -20,7 +19,8 @@ from runners.schedules.schedule_events import (
     ScheduleEvent,
     Unscheduled,
 )
-from runners.schedules.schedule_screen import Screen, lines_of
+from runners.schedules.schedule_screen import ScheduleScreen, format_event
+from tests.manual_clock import ManualClock
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=timezone.utc)
 LATER = NOON.replace(minute=5)
@@ -30,16 +30,16 @@ def ended(name: str, status: str, message: str = "") -> Ended:
     return Ended(name=name, due=NOON, status=status, message=message, seconds=3.21)
 
 
-def screen(*, terminal: bool, width: int = 120) -> Screen:
+def screen(*, terminal: bool, width: int = 120) -> ScheduleScreen:
     due = {"orders": LATER, "prices": NOON.replace(minute=2), "runs": LATER, "monthly": NOON.replace(day=30)}
     console = Console(file=StringIO(), force_terminal=terminal, width=width)
-    return Screen(due.get, clock=ManualClock(time=NOON), console=console)
+    return ScheduleScreen(due.get, clock=ManualClock(time=NOON), console=console)
 
 
-def drawn(shown: Screen) -> list[list[str]]:
+def drawn(shown: ScheduleScreen) -> list[list[str]]:
     """What the table shows, as cells."""
     console = Console(file=StringIO(), width=160, color_system=None)
-    console.print(shown.drawn())
+    console.print(shown.draw_all())
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     return [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in lines]
 
@@ -88,7 +88,7 @@ def test_the_table_forgets_what_is_mended_and_says_that_it_drains() -> None:
         shown.board(event)
     assert drawn(shown)[1:] == [
         ["orders", "succeeded at Mon 12:00:00: 1 batch"],
-        ["signal SIGTERM: waiting for what runs"],
+        ["signal SIGTERM: waiting for open runs"],
     ]
 
 
@@ -96,30 +96,30 @@ def test_the_table_forgets_what_is_mended_and_says_that_it_drains() -> None:
     ("event", "lines"),
     [
         (Scheduled(name="orders", file="a.yaml"), ["orders is scheduled (a.yaml)"]),
-        (Unscheduled(name="orders", why="it is gone"), ["orders is not scheduled any more: it is gone"]),
+        (Unscheduled(name="orders", why="it is gone"), ["orders is no longer scheduled: it is gone"]),
         (Broken(file="a.yaml", message="a.yaml: 1\n  line 1"), ["a.yaml is left out:", "a.yaml: 1", "  line 1"]),
-        (Mended(file="a.yaml"), ["a.yaml is not broken any more"]),
+        (Mended(file="a.yaml"), ["a.yaml is valid again"]),
         (Began(name="orders", due=NOON), ["orders began (due Mon 12:00:00)"]),
         (ended("orders", "succeeded", "2 batches"), ["orders succeeded after 3.2 s: 2 batches"]),
         (ended("orders", "failed", "no\nway"), ["orders failed after 3.2 s: no", "  way"]),
         (ended("orders", "owned", "It is run already."), ["orders did not begin: It is run already."]),
         (
-            LeftOut(name="orders", due=[NOON], why="another scheduler has begun it"),
-            ["orders: the run of Mon 12:00:00 is left out, for another scheduler has begun it"],
+            LeftOut(name="orders", due=[NOON], why="another scheduler began it"),
+            ["orders: the run of Mon 12:00:00 is left out, for another scheduler began it"],
         ),
         (
-            LeftOut(name="orders", due=[NOON, LATER], why="it was due while nothing was scheduled here"),
-            ["orders: 2 runs since Mon 12:00:00 are left out, for it was due while nothing was scheduled here"],
+            LeftOut(name="orders", due=[NOON, LATER], why="it was due while no scheduler ran"),
+            ["orders: 2 runs since Mon 12:00:00 are left out, for it was due while no scheduler ran"],
         ),
         (
             Draining(reason="signal SIGTERM"),
-            ["signal SIGTERM: nothing begins any more, what runs finishes its batches in flight"],
+            ["signal SIGTERM: no run begins any more; open batches are finished"],
         ),
     ],
 )  # fmt: skip
 def test_an_event_is_a_line_of_a_log(event: ScheduleEvent, lines: list[str]) -> None:
     """Or several, where an error has several."""
-    assert lines_of(event) == lines
+    assert format_event(event) == lines
 
 
 def test_in_a_log_every_line_has_its_time_and_no_colour() -> None:
@@ -157,7 +157,7 @@ def test_a_log_that_nobody_reads_any_more_stops_nothing() -> None:
         def write(self, text: str) -> int:
             raise BrokenPipeError
 
-    shown = Screen(lambda name: None, clock=ManualClock(time=NOON), console=Console(file=Gone()))
+    shown = ScheduleScreen(lambda name: None, clock=ManualClock(time=NOON), console=Console(file=Gone()))
     shown(Scheduled(name="orders", file="a.yaml"))
     assert "orders" in shown.board.rows
 
@@ -171,7 +171,7 @@ def test_what_is_said_of_a_run_moves_no_cursor(terminal: bool) -> None:
     shown(Broken(file=f"{hostile}.yaml", message=hostile))
     shown(ended("orders", "failed", hostile))
     with shown._console.capture() as captured:
-        shown._console.print(shown.drawn())
+        shown._console.print(shown.draw_all())
     said = captured.get() + shown._console.file.getvalue()  # type: ignore[attr-defined]
     assert "\\u001b[2J" in said
     assert set(said.replace("\x1b[3", "").replace("\x1b[0", "")) & set("\x9b\r\u202e") == set()

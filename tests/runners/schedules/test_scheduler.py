@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from runners.definitions.definition import Definition
-from runners.schedules.carriers import Carried
-from runners.schedules.marks import FolderMarks
-from runners.schedules.schedule_events import Began, Broken, Draining, Ended, LeftOut, Mended, Scheduled, Unscheduled
-from runners.schedules.scheduler import Scheduler
+from runners.model.schedule_events import Began, Broken, Draining, Ended, LeftOut, Mended, Scheduled, Unscheduled
+from runners.schedules.run_marks import FolderMarks
+from runners.schedules.scheduler import RunOutcome, Scheduler
 from tests.runners.pretend import World, moved, utc
 
 Start = Callable[[str], World]
@@ -110,13 +109,13 @@ def test_two_schedulers_of_a_directory_run_each_pipeline_once(world: Start) -> N
     both = [here.scheduler(), here.scheduler()]
     while here.clock.now() < utc(NOON) + timedelta(hours=2, minutes=1):
         for scheduler, carriers in dice.sample(list(zip(both, here.carriers, strict=True)), 2):
-            scheduler.turn(carriers.finished())
+            scheduler.take_turn(carriers.finished())
         here.clock.move(dice.uniform(0.1, 5))
     begun = Counter((event.name, event.due) for event in here.said(Began))
     assert set(begun.values()) == {1}
     assert len(begun) == 3 * 24
     assert all(carriers.ran for carriers in here.carriers)
-    assert {event.why for event in here.said(LeftOut)} == {"another scheduler has begun it"}
+    assert {event.why for event in here.said(LeftOut)} == {"another scheduler began it"}
 
 
 def test_a_scheduler_that_comes_while_another_runs_something_does_not_run_it_too(world: Start) -> None:
@@ -129,7 +128,7 @@ def test_a_scheduler_that_comes_while_another_runs_something_does_not_run_it_too
     second = here.scheduler()
     for _ in range(40):
         for scheduler, carriers in zip((first, second), here.carriers, strict=True):
-            scheduler.turn(carriers.finished())
+            scheduler.take_turn(carriers.finished())
         here.clock.move(30)
     assert len(here.runs()) == 1
     assert [event.status for event in here.said(Ended)] == ["owned", "succeeded"]
@@ -149,7 +148,7 @@ def test_a_run_of_somebody_elses_is_not_begun_twice(world: Start) -> None:
     assert here.runs("skips") == []
     assert here.runs("queues") == at(6)
     assert [event.status for event in here.said(Ended) if event.name == "skips"] == ["owned"]
-    assert here.said(Ended)[0].message.endswith(("It is left out.", "It is tried again soon."))
+    assert here.said(Ended)[0].message.endswith(("The run is left out.", "The run is tried again soon."))
     here.go(here.scheduler(), 100)
     assert here.runs("skips") == []
 
@@ -237,7 +236,7 @@ def test_one_runs_after_the_other_when_that_succeeded(world: Start) -> None:
     here.define("prices", "{every: 5m}")
     here.define("orders", "{after: prices}")
     ends = iter(["succeeded", "failed", "stopped", "succeeded"])
-    here.ends["prices"] = lambda name: Carried(name=name, status=next(ends), message="")
+    here.ends["prices"] = lambda name: RunOutcome(name=name, status=next(ends), message="")
     here.go(here.scheduler(), 21 * 60)
     assert here.runs("orders") == [moment + timedelta(seconds=2) for moment in at(5, 20)]
 
@@ -249,7 +248,7 @@ def test_one_that_should_have_run_after_another_does_when_the_scheduler_is_back(
     here.define("orders", "{after: prices}")
     here.takes["orders"] = 60
     here.go(here.scheduler(at_once=1), 3_601.9)
-    here.marks.ended("prices", succeeded=here.clock.now())
+    here.marks.note_ended("prices", succeeded=here.clock.now())
     here.kill()
     here.go(here.scheduler(), 90)
     here.go(here.scheduler(), 90)
@@ -279,15 +278,15 @@ def test_a_run_that_had_to_end_with_all_others_is_taken_up_again(world: Start, e
     here.define("nightly", "{every: 1d}")
     here.define("by_hand", "{every: 1d}")
     here.takes["nightly"] = 600
-    here.ends["by_hand"] = lambda name: Carried(name=name, status="stopped", message="")
+    here.ends["by_hand"] = lambda name: RunOutcome(name=name, status="stopped", message="")
     gone, status = ended == "spark is gone", "failed" if ended == "spark is gone" else "stopped"
-    here.ends["nightly"] = lambda name: Carried(name=name, status=status, message="", spark_is_gone=gone)
+    here.ends["nightly"] = lambda name: RunOutcome(name=name, status=status, message="", spark_is_gone=gone)
     first = here.scheduler()
     here.go(first, "2026-06-02T00:05")
     if not gone:
         first.stop("signal SIGTERM")
     here.go(first, "2026-06-02T00:20")
-    assert first.turn() is None
+    assert first.take_turn() is None
     del here.ends["nightly"]
     here.go(here.scheduler(), "2026-06-02T01:00")
     here.go(here.scheduler(), "2026-06-02T02:00")
@@ -300,7 +299,7 @@ def test_a_run_that_fails_touches_no_other(world: Start) -> None:
     here = world(NOON)
     here.define("bad", "{every: 5m}")
     here.define("good", "{every: 5m}")
-    here.ends["bad"] = lambda name: Carried(name=name, status="failed", message="the disk is full")
+    here.ends["bad"] = lambda name: RunOutcome(name=name, status="failed", message="the disk is full")
     here.go(here.scheduler(), 16 * 60)
     assert here.runs("good") == here.runs("bad") == at(5, 10, 15)
     assert {(event.name, event.message) for event in here.said(Ended) if event.status == "failed"} == {
@@ -322,7 +321,7 @@ def test_files_that_come_change_and_go_are_noticed(world: Start) -> None:
     assert here.runs("orders") == at(5, 16)
     assert ["window" in ran.text for ran in here.carriers[0].ran] == [False, True]
     assert [event.status for event in here.said(Ended)] == ["succeeded", "succeeded"]
-    assert here.said(Unscheduled) == [Unscheduled(name="orders", why="its definition is gone")]
+    assert here.said(Unscheduled) == [Unscheduled(name="orders", why="its definition is missing")]
     assert len(here.said(Scheduled)) == 2
 
 
@@ -455,7 +454,7 @@ def test_a_stop_begins_nothing_more_and_waits_for_what_runs(world: Start) -> Non
     here.go(scheduler, 1)
     assert here.carriers[0].stopped[-1] == ("signal SIGTERM", True)
     here.go(scheduler, 1_000)
-    assert scheduler.turn() is None
+    assert scheduler.take_turn() is None
     assert here.runs() == at(1)
     assert here.said(Draining) == [Draining(reason="signal SIGTERM")]
     assert [event.name for event in here.said(Ended)] == ["orders"]
@@ -465,11 +464,11 @@ def test_it_ends_when_spark_is_gone(world: Start) -> None:
     """Whoever started it starts it again; nothing else could be carried here."""
     here = world(NOON)
     here.define("orders", "{every: 1m}")
-    here.ends["orders"] = lambda name: Carried(name=name, status="failed", message="no answer", spark_is_gone=True)
+    here.ends["orders"] = lambda name: RunOutcome(name=name, status="failed", message="no answer", spark_is_gone=True)
     scheduler = here.scheduler()
     here.go(scheduler, 600)
     assert here.runs() == at(1)
-    assert (scheduler.error, scheduler.turn()) == ("no answer", None)
+    assert (scheduler.error, scheduler.take_turn()) == ("no answer", None)
 
 
 def test_marks_that_cannot_be_written_stop_no_run(world: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -492,4 +491,4 @@ def test_the_next_moment_is_told(world: Start) -> None:
     here.define("orders", "{every: 5m}")
     here.define("behind", "{after: orders}")
     scheduler = here.scheduler()
-    assert (scheduler.next("orders"), scheduler.next("behind")) == (*at(5), None)
+    assert (scheduler.find_next("orders"), scheduler.find_next("behind")) == (*at(5), None)

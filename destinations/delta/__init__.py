@@ -1,0 +1,5 @@
+"""Rows into a Delta table."""
+
+from destinations.delta.delta import Delta
+
+__all__ = ["Delta"]

@@ -1,0 +1,376 @@
+"""Rows are appended to a Delta table, merged into it, or put in its place; each commit carries its batches' labels."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from destinations.account import BatchLabel, DeliveryAccount
+from destinations.delta.history import find_newest, make_account
+from destinations.delta.lock import hold_thread_lock
+from destinations.delta.log import LocalLog, OwnCommits
+from destinations.delta.options import DeltaOptions
+from destinations.delta.rules import DeclaredTable, list_misfits, list_unclear, make_rules
+from destinations.delta.schema import list_growth_statements, list_impossible, needs_mapping
+from destinations.delta.table import TableLayout, TargetTable, make
+from destinations.delta.writers import Merge, PendingAppend, RowsWithText, append_rows, commit_by_spark
+from destinations.demands import Demands, Rule
+from destinations.destination import (
+    DestinationError,
+    Identity,
+    Label,
+    Misfit,
+    OpenDestination,
+    Unsure,
+    Written,
+    make_other_place_error,
+)
+from origins.batch_rows import BatchRows
+from origins.names import quote_name, quote_text
+from origins.secret import put_references
+from stages.deduplicate import Deduplicate
+from stages.expressions import list_columns
+from stages.stage import Stage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_PROPERTIES = {"delta.checkpointInterval": "100"}
+"""Of every table that is made: a checkpoint after each tenth commit doubles what a small append costs."""
+_MERGED = {"delta.isolationLevel": "Serializable"}
+"""Of a table that is made for merges: otherwise Delta lets others append the keys that a merge is about to add."""
+_FENCE = "wherry.fence"
+"""The property of which a new value is a fence."""
+_PATIENCE = 10.0
+"""How long a fence waits for another process's write, in seconds."""
+_NEWEST = 50
+"""At so many of its newest versions a write looks before it begins: whether they are still its own."""
+
+_AGAIN = {
+    "append": "gets the rows again; rows that it has already will be there twice",
+    "merge": "merges the rows again; each key keeps the row with the highest sequence, or else the last to arrive",
+    "replace": "gets the rows again; the run's first batch replaces the table",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delta(DeltaOptions):
+    """Writes rows to a Delta table, and creates the table if it is missing. Give its `path` or its name as `table`.
+
+    Example:
+        delta:
+          path: tables/orders
+          mode: merge
+          keys: [id]
+          sequence_by: at
+          apply_as_deletes: "status = 'deleted'"
+    """
+
+    remembers: ClassVar[bool] = True
+    guarantee: ClassVar[str] = (
+        "effectively once: each commit records the id of its batch, and after a crash Wherry looks for it in the table"
+    )
+
+    @property
+    def again(self) -> str:
+        return _AGAIN[self.mode]
+
+    @property
+    def takes_several(self) -> bool:
+        return self.mode == "append" and not self.stamp
+
+    @property
+    def needs_maintenance(self) -> bool:
+        return self.optimize is not None
+
+    @property
+    def ordered(self) -> bool:
+        return self.mode == "merge" and self.sequence_by is None
+
+    def is_still(self, spark: SparkSession, known: Identity, newest: str) -> bool:
+        table = TargetTable.find(spark, self.sql_name, self.folder)
+        if table is None or table.id != known.id:
+            return False
+        return not newest or any(commit.carries(newest) for commit in table.log.list_commits(spark, -1))
+
+    def open(self) -> OpenDelta:
+        return OpenDelta(destination=self)
+
+    def account(self, spark: Callable[[], SparkSession], pipeline: str) -> DeliveryAccount:
+        return make_account(self.sql_name, self.folder, self.mode, spark, pipeline)
+
+
+@dataclass(eq=False)
+class OpenDelta(OpenDestination):
+    """The table of a Delta destination, as one run knows it."""
+
+    destination: Delta
+    _table: TargetTable | None = None
+    _known: Identity | None = None
+    """What it was when an earlier run opened it."""
+    _tidied: int | None = None
+    """The version at which small files were put together, as far as that has been looked for."""
+    _own: OwnCommits = field(default_factory=OwnCommits)
+
+    def expects(self, known: Identity) -> None:
+        self._known = known
+
+    def newest(self, pipeline: str) -> BatchLabel | None:
+        table = self._table
+        return find_newest(table.log, table.version, pipeline) if table and isinstance(table.log, LocalLog) else None
+
+    def ensure_place(self, spark: SparkSession, schema: StructType | None) -> Identity:
+        table = self.find_table(spark)
+        known = self._known
+        if known is not None and known.id and not self.destination.replaces and (table is None or table.id != known.id):
+            raise make_other_place_error(self.destination.place, gone=table is None)
+        if schema is not None:
+            columns = self._columns(schema)
+            missing, unclear = (
+                self.destination.list_missing_columns(schema),
+                list_unclear(spark, self.destination, schema),
+            )
+            self._refuse([*missing, *list_impossible(columns), *unclear])
+            table = table or make(
+                spark, self.destination.sql_name, columns, self._layout(columns), self.destination.folder
+            )
+            self._refuse(list_misfits(spark, self.destination, columns, table.read_declared(spark)))
+        if table is None:
+            return Identity(place=self.destination.place)
+        self._table = table
+        return Identity(place=self.destination.place, id=table.id, version=table.version)
+
+    def grow(self, spark: SparkSession, schema: StructType) -> None:
+        from pyspark.errors import PySparkException
+
+        table = self.find_table(spark)
+        statements = (
+            list_growth_statements(self._columns(schema), table.schema, self.destination.sql_name) if table else []
+        )
+        for statement in statements:
+            assert table is not None
+            try:
+                with hold_thread_lock(table.id), table.hold_commits():
+                    spark.sql(statement).collect()
+            except PySparkException as error:
+                message = str(error).splitlines()[0]
+                raise Misfit(
+                    f"The table {self.destination.place} cannot take the new columns or types of the rows: {message}",
+                    hint="The destination wrote nothing. Remove the cause, or alter the table yourself:\n  "
+                    f"{statement}",
+                ) from error
+
+    def demands(self, spark: SparkSession, schema: StructType) -> Sequence[Stage]:
+        if self._table is None and self.find_table(spark) is None:
+            new = DeclaredTable(schema=self._columns(schema), checks={}, generated={}, identities={})
+            return _make_demands(self.destination, new, schema)
+        return _make_demands(self.destination, self._require_table(spark).read_declared(spark), schema)
+
+    def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
+        from pyspark.errors import AnalysisException
+
+        table, deadline = self._require_writable(spark), labels[0].deadline
+        if deadline is not None:
+            deadline.secure()
+        stamp, mode = self.destination.stamp, self.destination.mode
+        stamped = RowsWithText(rows, stamp, _format_stamp(labels)) if stamp else rows
+        append = PendingAppend(spark=spark, table=table, rows=stamped, labels=labels)
+        try:
+            written = append_rows(append) if mode == "append" else self._change_rows(append)
+        except AnalysisException as error:
+            self._see_whether_it_fits(spark, rows.schema, error)
+            raise
+        if mode == "merge" and written.version is None:
+            return Written(rows=rows.frame().count())  # nothing in the table had to change: no commit counts the rows
+        self._own.note(table.log, written.version, labels)
+        return written
+
+    def confirm(self) -> None:
+        table = self._table
+        if table is not None and self._own.any and table.is_there:
+            self._own.check(table.log)
+
+    def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
+        known = self._table
+        table = known if known is not None and known.refresh() else self.find_table(spark)
+        if table is None:
+            raise self._make_unsure(label, "the table is missing")
+        if table.id != identity.id:
+            raise self._make_unsure(label, "the table was replaced after the run opened it")
+        undone, oldest = "", table.version + 1
+        for commit in table.log.list_commits(spark, identity.version):
+            if commit.carries(label.key):
+                if undone:
+                    raise self._make_unsure(
+                        label, f"version {commit.version} has it, but a later version undid that: {undone}"
+                    )
+                written = commit.measure_written()
+                return dataclasses.replace(written, rows=None, bytes=None) if commit.has_several_labels else written
+            oldest = commit.version
+            if commit.undoes or (self.destination.replaces and commit.overwrites):
+                undone = f"{commit.operation}, version {commit.version}"
+        if oldest != identity.version + 1:
+            raise self._make_unsure(
+                label, f"its history no longer reaches back to version {identity.version}, where the run began"
+            )
+        return None
+
+    def maintain(self, spark: SparkSession) -> None:
+        table = self._table
+        if self.destination.optimize is None or table is None:
+            return
+        if self._tidied is None:
+            self._tidied = table.find_optimized(spark, self.destination.optimize)
+        if table.version - self._tidied < self.destination.optimize:
+            return
+        self._tidied = table.version
+        with self._take_turn(table), table.hold_commits():
+            spark.sql(f"OPTIMIZE {self.destination.sql_name}").collect()
+
+    def fence(self, spark: SparkSession, token: str) -> None:
+        table = self._require_table(spark)
+        with hold_thread_lock(f"{table.id} fence"):  # two fences at once are in each other's way
+            if table.mark(spark, {_FENCE: token}, _PATIENCE):
+                return
+            with table.hold_commits(_PATIENCE):
+                properties = f"{quote_text(_FENCE)} = {quote_text(token)}"
+                spark.sql(f"ALTER TABLE {self.destination.sql_name} SET TBLPROPERTIES ({properties})")
+
+    def find_table(self, spark: SparkSession) -> TargetTable | None:
+        """The table as it is now; None when there is none."""
+        return TargetTable.find(spark, self.destination.sql_name, self.destination.folder)
+
+    def _require_table(self, spark: SparkSession) -> TargetTable:
+        """The table, which must be the one that it was."""
+        known = self._table
+        if known is not None and known.stands:
+            return known
+        found = self.find_table(spark)
+        if found is None or (known is not None and found.id != known.id):
+            raise DestinationError(
+                f"The table {self.destination.place} "
+                f"{'is missing' if found is None else 'was replaced by another table'}.",
+                hint="The destination wrote nothing. Put the table back; or run again, if the table is right as it is.",
+            )
+        self._table = found
+        return found
+
+    def _require_writable(self, spark: SparkSession) -> TargetTable:
+        """The table, if nobody has replaced what this process brought into it last."""
+        table = self._require_table(spark)
+        self._own.check(table.log, _NEWEST)
+        return table
+
+    def _see_whether_it_fits(self, spark: SparkSession, rows: StructType, error: Exception) -> None:
+        """Raise `Misfit` if somebody has changed the table's columns so that such rows do not fit any more."""
+        found = self.find_table(spark)
+        if found is None or self._table is None or found.id != self._table.id:
+            return
+        self._table = found
+        try:
+            self._refuse(list_misfits(spark, self.destination, self._columns(rows), found.read_declared(spark)))
+        except Misfit as misfit:
+            raise misfit from error
+
+    def _columns(self, rows: StructType) -> StructType:
+        """The columns of a table for such rows."""
+        from pyspark.sql.types import StringType, StructField
+
+        stamp = [StructField(self.destination.stamp, StringType())] if self.destination.stamp else []
+        return type(rows)([*self.destination.select_written_columns(rows), *stamp])
+
+    @contextlib.contextmanager
+    def _take_turn(self, table: TargetTable) -> Iterator[None]:
+        """Let no write of this process into the table that would be in the way of this one."""
+        with contextlib.nullcontext() if self.destination.mode == "append" else hold_thread_lock(table.id):
+            yield
+
+    def _change_rows(self, append: PendingAppend) -> Written:
+        """Merge the rows into the table, or put them in the place of what is there, by Spark."""
+        delta, table, first = self.destination, append.table, any(label.batch.first for label in append.labels)
+
+        def commit(rows: DataFrame) -> None:
+            if delta.mode == "merge":
+                merge = Merge(keys=delta.keys, sequence_by=delta.sequence_by, deletes=delta.apply_as_deletes)
+                merge.run(rows, delta.select_written_columns(rows.schema).names, table.name, append.tag)
+            elif first:
+                table.replace(rows, append.tag, delta.where)
+            else:
+                table.append(rows, append.tag)
+
+        with self._take_turn(table):
+            return commit_by_spark(append, commit)
+
+    def _layout(self, schema: StructType) -> TableLayout:
+        mapping = {"delta.columnMapping.mode": "name"} if needs_mapping(schema) else {}
+        delta = self.destination
+        merged = _MERGED if delta.mode == "merge" else {}
+        return TableLayout(
+            partition_by=delta.partition_by,
+            cluster_by=delta.cluster_by,
+            properties={**_PROPERTIES, **merged, **mapping, **delta.properties},
+            comment=delta.comment,
+        )
+
+    def _refuse(self, problems: Sequence[str]) -> None:
+        if problems:
+            raise Misfit("\n  ".join([f"The rows do not fit the table {self.destination.place}:", *problems]))
+
+    def _make_unsure(self, label: Label, why: str) -> Unsure:
+        batch = label.batch
+        return Unsure(
+            f"{label.destination} cannot say whether it has batch {batch.number} of lane {batch.lane}: {why} "
+            f"({self.destination.place}).",
+            hint='Look for its rows there. Then run  wherry run FILE --assume delivered --reason "…"  or  wherry run '
+            'FILE --assume missing --reason "…"',
+        )
+
+
+def _format_stamp(labels: Sequence[Label]) -> str:
+    if len(labels) > 1:
+        raise DestinationError("A stamp names one batch, but this write has rows of several.")
+    return f"{labels[0].batch.lane}/{labels[0].batch.number}"
+
+
+def _make_demands(delta: DeltaOptions, table: DeclaredTable, rows: StructType) -> Sequence[Stage]:
+    """The stages that rows pass before they are written; none where everything is taken.
+
+    Of a row that only takes another one away the table demands nothing.
+    """
+    if delta.stamp:
+        table = dataclasses.replace(table, identities={**table.identities, delta.stamp.lower(): True})
+    theirs = make_rules(table, delta.select_written_columns(rows), updates=delta.mode == "merge")
+    if delta.apply_as_deletes:
+        spared = f"coalesce(({delta.apply_as_deletes}), false)"
+        theirs = [dataclasses.replace(rule, holds=f"{spared} OR coalesce({rule.holds}, false)") for rule in theirs]
+    found = [*_own_rules(delta, rows), *theirs]
+    stages: list[Stage] = [Demands(rules=found)] if found else []
+    if delta.mode == "merge":
+        stages.append(Deduplicate(keys=delta.keys, sequence_by=_sequence_sql(delta)))
+    return stages
+
+
+def _sequence_sql(delta: DeltaOptions) -> str | None:
+    """Which of two rows is later, as an expression: of those with one sequence, a row that stays."""
+    by = quote_name(delta.sequence_by) if delta.sequence_by else None
+    if by is None or not delta.apply_as_deletes:
+        return by
+    return f"struct({by}, NOT coalesce(({delta.apply_as_deletes}), false))"
+
+
+def _own_rules(delta: DeltaOptions, rows: StructType) -> Iterator[Rule]:
+    for key in delta.keys:
+        says = f"key {key} is NULL, and a merge matches rows by it"
+        yield Rule(code="KEY", holds=f"{quote_name(key)} IS NOT NULL", says=says)
+    if delta.sequence_by:
+        says = f"{delta.sequence_by} is NULL, and a merge compares rows by it (sequence_by)"
+        yield Rule(code="SEQUENCE", holds=f"{quote_name(delta.sequence_by)} IS NOT NULL", says=says)
+    if delta.where:
+        asked = list_columns(delta.where)
+        shows = [field.name for field in rows if field.name.lower() in asked]
+        says = f"the row does not match where ({put_references(delta.where)})"
+        yield Rule(code="WHERE", holds=delta.where, says=says, shows=shows)

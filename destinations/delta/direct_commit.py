@@ -1,0 +1,300 @@
+"""An append to a plain Delta table on this machine: one file in its log, which takes the next version or fails.
+
+A version's file is linked under its name, which only one can do. Behind the version that a write began at nothing may
+have changed what the table is: no columns, no property, no rule, and no fence, also if it was taken back since.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import stat
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import unquote
+
+from origins.delta_actions import FileBody
+from origins.errors import WherryError
+
+MODE = 0o644
+"""The mode of a table's file that Spark writes, independent of this process's umask."""
+
+
+class MetadataChanged(Exception):
+    """The table is not what it was when the write began. Nothing was written."""
+
+
+class Overwritten(WherryError):
+    """Another writer has replaced an existing version."""
+
+    code = "OVERWRITTEN"
+
+    def __init__(self, folder: Path, version: int, brought: str) -> None:
+        super().__init__(
+            f"Another writer has replaced version {version} of the table {folder}, which held {brought}. These rows "
+            "are no longer in the table.",
+            hint="Find and stop the other writer: a Spark in another process can replace a version that it did not "
+            "see. Then see which batches are missing, and how to deliver them again:  wherry audit FILE",
+        )
+
+
+@dataclass(frozen=True)
+class LogHead:
+    """A table as its log has it at a version."""
+
+    version: int
+    id: str
+    schema: str
+    """As Delta writes it."""
+    configuration: Mapping[str, str]
+    partitions: Sequence[str]
+    protocol: tuple[int, int]
+    """The versions of Delta's protocol that a reader and a writer must know."""
+    file: tuple[int, int] | None
+    """What tells the version's file in the log from any other of that name; None if it is gone."""
+    seen: float
+    """When this was known to be the newest, by a clock that goes on while the machine sleeps."""
+
+    @staticmethod
+    def of(folder: Path) -> LogHead:
+        """The newest. Raises `DeltaError` or `OSError` where it cannot be read."""
+        from deltalake import DeltaTable
+
+        seen = _now()
+        table = DeltaTable(str(folder))
+        found, protocol = table.metadata(), table.protocol()
+        return LogHead(
+            version=table.version(),
+            id=str(found.id),
+            schema=table.schema().to_json(),
+            configuration=found.configuration,
+            partitions=tuple(found.partition_columns),
+            protocol=(protocol.min_reader_version, protocol.min_writer_version),
+            file=identify_file(_version_file(folder, table.version())),
+            seen=seen,
+        )
+
+    def refresh(self, folder: Path) -> LogHead:
+        """The newest version, after any commits behind this one."""
+        return self.advance(folder) or LogHead.of(folder)
+
+    def advance(self, folder: Path) -> LogHead | None:
+        """The newest, of which only the versions behind this one are read; None where one of them changes what the
+        table is, or nobody can tell any more."""
+        now, version = _now(), self.version
+        try:
+            if not self.stands(folder):
+                return None
+            for after in _list_later(folder, version):
+                if _changes_table(after):
+                    return None
+                version += 1
+        except FileNotFoundError:
+            return None
+        if self.is_old() and any(found > version for found, _ in _list_checkpoints(folder)):
+            return None
+        return replace(self, version=version, file=identify_file(_version_file(folder, version)), seen=now)
+
+    def stands(self, folder: Path) -> bool:
+        """Whether the version's file is still there."""
+        return self.file is not None and identify_file(_version_file(folder, self.version)) == self.file
+
+    def is_old(self) -> bool:
+        """Whether versions may have come behind it and been cleaned away again, in any order. What may be appended to
+        in this way keeps its log for a day at least."""
+        return _now() - self.seen > _RECENT
+
+
+def append(
+    folder: Path,
+    began: LogHead,
+    files: Sequence[FileBody],
+    tag: str,
+    check: Callable[[], None] = lambda: None,
+    held: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> LogHead:
+    """Add these files to the table in one version that carries the tag; the table with it. Raises `MetadataChanged` if
+    anything changed what the table is since the write began, `OSError` if nothing could be written, and what `check`
+    raises, the last thing that is done before. The version is taken while Spark's own commits are `held`.
+
+    Raises `Overwritten` if others replaced this version, or the one below it, in the same moment. A version that others
+    may have read is never taken away."""
+    log = folder / "_delta_log"
+    whole = log / f".{uuid.uuid4()}.tmp"
+    try:
+        whole.write_text(_format_commit(files, tag, began.version), encoding="utf-8")
+        for file in (whole, *(folder / unquote(each["path"]) for each in files)):
+            open_to_readers(file)
+            _make_durable(file)
+        _make_durable(folder)
+        with held():
+            head = _take_version(whole, folder, began, check)
+        version, mine = head.version + 1, identify_file(whole)
+        if identify_file(_version_file(folder, version)) != mine:
+            raise Overwritten(folder, version, describe_batches(tag))
+    finally:
+        whole.unlink(missing_ok=True)
+    _make_durable(log)
+    return replace(head, version=version, file=mine)
+
+
+def describe_batches(tag: str) -> str:
+    """The batches in a commit's tag, as a person names them."""
+    try:
+        labels = json.loads(tag)["wherry"]
+        return ", ".join(f"batch {label['number']} of lane {label['lane']}" for label in labels)
+    except (ValueError, KeyError, TypeError):
+        return "rows of this run"
+
+
+def is_kept_apart(folder: Path) -> bool:
+    """Whether a name that is taken stays taken in the table's log: it is all that keeps two processes apart."""
+    try:
+        with tempfile.TemporaryDirectory(prefix=".probe-", dir=folder / "_delta_log") as place:
+            first, second, name = (Path(place, each) for each in ("first", "second", "name"))
+            first.touch()
+            second.touch()
+            open_to_readers(first)
+            return _try_link(first, name) and not _try_link(second, name)
+    except OSError:
+        return False
+
+
+def _take_version(whole: Path, folder: Path, began: LogHead, check: Callable[[], None]) -> LogHead:
+    """Give the file the name of the next version; the table as it is below that."""
+    head = _advance_head(began, folder)
+    check()
+    while True:
+        if not head.stands(folder):
+            raise MetadataChanged(f"The newest version of {folder} was replaced during the write.")
+        if _try_link(whole, _version_file(folder, head.version + 1)):
+            break
+        later = _advance_head(head, folder)
+        if later.version == head.version:
+            raise MetadataChanged(f"The log of {folder} was cleaned up during the write.")
+        head = later
+    _see_that_it_counts(folder, head)
+    return head
+
+
+def open_to_readers(file: Path) -> None:
+    """Give the file the mode of Spark's files, so the same users can read it."""
+    if stat.S_IMODE(file.stat().st_mode) != MODE:
+        file.chmod(MODE)
+
+
+def _make_durable(path: Path) -> None:
+    """Have a file, or the names in a folder, on the disk before anything builds on it."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system that cannot do that says so
+            raise
+    finally:
+        os.close(handle)
+
+
+def _try_link(file: Path, name: Path) -> bool:
+    """Give it this name too, if nothing else has it."""
+    try:
+        os.link(file, name)
+    except FileExistsError:
+        return file.samefile(name)
+    return True
+
+
+def _advance_head(head: LogHead, folder: Path) -> LogHead:
+    later = head.advance(folder)
+    if later is None:
+        why = "The table's metadata changed since the write began, or its log was cleaned up"
+        raise MetadataChanged(f"{why}: {folder}.")
+    return later
+
+
+def _see_that_it_counts(folder: Path, head: LogHead) -> None:
+    """Where the version behind the head was cleaned away meanwhile its name was free again, and what stands there now
+    is in no table and nobody reads it: a checkpoint above is older."""
+    linked = _version_file(folder, head.version + 1)
+    passed = head.is_old() and any(
+        version > head.version + 1 and file.stat().st_ctime_ns <= linked.stat().st_ctime_ns
+        for version, file in _list_checkpoints(folder)
+    )
+    if passed:
+        linked.unlink(missing_ok=True)
+        raise MetadataChanged(f"The log of {folder} was cleaned up during the write.")
+    if not head.stands(folder):
+        raise Overwritten(folder, head.version, "rows of an earlier commit")
+
+
+def _format_commit(files: Sequence[FileBody], tag: str, before: int) -> str:
+    """The version's file, in the words in which Spark tells of an append."""
+    now = int(time.time() * 1000)
+    metrics = {
+        "numFiles": len(files),
+        "numOutputRows": sum(json.loads(file["stats"] or "{}")["numRecords"] for file in files),
+        "numOutputBytes": sum(file["size"] for file in files),
+    }
+    info = {
+        "timestamp": now,
+        "userMetadata": tag,
+        "operation": "WRITE",
+        "operationParameters": {"mode": "Append", "partitionBy": "[]"},
+        "readVersion": before,
+        "isolationLevel": "Serializable",
+        "isBlindAppend": True,
+        "operationMetrics": {name: str(value) for name, value in metrics.items()},
+        "engineInfo": "wherry",
+        "txnId": str(uuid.uuid4()),
+    }
+    lines = [{"commitInfo": info}, *({"add": file} for file in files)]
+    return "".join(f"{json.dumps(line, ensure_ascii=False, separators=(',', ':'))}\n" for line in lines)
+
+
+def _list_later(folder: Path, version: int) -> Iterator[Path]:
+    """The versions behind this one that are there, in their order."""
+    while (file := _version_file(folder, version := version + 1)).exists():
+        yield file
+
+
+def _list_checkpoints(folder: Path) -> list[tuple[int, Path]]:
+    """The versions at which the log is summed up, with the files that do it."""
+    with os.scandir(folder / "_delta_log") as entries:
+        return [(int(each.name[:20]), Path(each.path)) for each in entries if _CHECKPOINT.match(each.name)]
+
+
+def _changes_table(file: Path) -> bool:
+    """Whether this version changes what the table is, beside its rows."""
+    with file.open(encoding="utf-8") as lines:
+        return any(not _SAME.isdisjoint(json.loads(line)) for line in lines if any(each in line for each in _SAME))
+
+
+_SAME = frozenset({"metaData", "protocol"})
+_CHECKPOINT = re.compile(r"\d{20}\.checkpoint\.")
+_RECENT = 60.0
+"""For so many seconds a head is surely not below a checkpoint behind which the log was cleaned up."""
+_COUNTS_SLEEP = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def _now() -> float:
+    return time.clock_gettime(_COUNTS_SLEEP)
+
+
+def identify_file(file: Path) -> tuple[int, int] | None:
+    """What tells a version's file from any other of that name; None if it is gone."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def _version_file(folder: Path, version: int) -> Path:
+    return folder / "_delta_log" / f"{version:020}.json"

@@ -1,0 +1,456 @@
+"""What a Delta table can show for the batches it got, and how rows that were taken away come back.
+
+The rows of a batch are the files that its commit added. They are all there as long as each of these is part of the
+table, or was put together with others into one that is (`OPTIMIZE`). A commit under a label of ours may take the place
+of rows on purpose: a merge, or the first batch of a run that replaces. What anybody else takes away is a loss, until a
+later version brings just these files back. Where somebody changes rows of a file that holds ours and others, the files
+are compared row by row; where that cannot be done, it is a doubt and no loss.
+
+Rows that a batch brought to a Delta table and that were taken away come back as they were, from their own files.
+
+A commit's files stay on the disk until a vacuum takes them. What is read is the version that the commit made, of it
+only the commit's own files; it is appended under the same labels, so that the batch is known as before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, TypeAlias, cast
+from urllib.parse import unquote
+
+from destinations.account import BatchLabel, BroughtBatch, DeliveryAccount, Loss
+from destinations.delta.data_files import find_harm, find_untouched
+from destinations.delta.log import LocalLog, LogCommit, SparkLog, format_tag, parse_labels
+from destinations.delta.table import TargetTable
+from destinations.destination import DestinationError
+from origins.delta_versions import AddedFile, Version, VersionLog
+from origins.errors import WherryError, list_spark_errors
+from origins.names import quote_text
+from origins.secret import cut_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+_UNDOES = ("RESTORE", "CLONE")
+_PICKS = ("DELETE", "UPDATE", "MERGE")
+"""The operations that change some rows of a file and leave others as they are."""
+Atom: TypeAlias = tuple[int, str]
+"""A file as a commit brought it: its version and name."""
+Look: TypeAlias = Callable[[Sequence[str], Sequence[str], Sequence[str]], Mapping[str, "bool | None"]]
+"""Asked of files that took the place of others, and of files of ours whose rows stood in those, by their names: whether
+all rows of each of ours are still there; None where that cannot be told."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableHistory:
+    """What the versions of a table add up to."""
+
+    brought: Sequence[BroughtBatch]
+    losses: Sequence[Loss]
+    files: Mapping[str, AddedFile]
+    """The table's files that its history still knows, by their names."""
+
+
+def _compare_nothing(before: Sequence[str], after: Sequence[str], mine: Sequence[str]) -> Mapping[str, bool | None]:
+    return dict.fromkeys(mine)
+
+
+def tell_history(
+    commits: Iterable[LogCommit], versions: Iterable[Version], pipeline: str, look: Look = _compare_nothing
+) -> TableHistory:
+    """What became of the rows that each commit brought, oldest version first. Without `versions` (a table whose log
+    cannot be read) only what the operations themselves say is known.
+    """
+    by_number = {version.number: version for version in versions}
+    told = sorted(commits, key=lambda commit: commit.version)
+    tale = _HistoryWalk(pipeline, look)
+    for commit in told:
+        version = by_number.get(commit.version)
+        tale.advance(commit, version) if version is not None else tale.hear(commit)
+    return TableHistory(brought=tuple(tale.finish()), losses=tuple(tale.losses), files=tale.active)
+
+
+def add_harm(brought: Sequence[BroughtBatch], files: Mapping[str, Loss]) -> list[BroughtBatch]:
+    """The same, with the known losses of files, by the files' names."""
+    found = []
+    for each in brought:
+        hit = [files[name] for name in each.files if name in files]
+        if hit and each.loss is None:
+            each = replace(each, loss=replace(hit[0], whole=len(hit) == len(each.files)))
+        found.append(each)
+    return found
+
+
+@dataclass
+class _HistoryWalk:
+    """The versions up to one of them, file by file."""
+
+    pipeline: str
+    look: Look
+    active: dict[str, AddedFile] = field(default_factory=dict)
+    contents: dict[tuple[str, bool], frozenset[Atom]] = field(default_factory=dict)
+    """Which atoms a file holds whole, by its name and whether all that stands in it counts."""
+    parts: dict[str, frozenset[Atom]] = field(default_factory=dict)
+    """The atoms of which a file that is part of the table may hold some rows, and not all."""
+    gone: dict[Atom, Loss] = field(default_factory=dict)
+    """What took an atom away, or a part of it, that did not make room on purpose."""
+    doubts: dict[tuple[str, bool], Mapping[Atom, Loss]] = field(default_factory=dict)
+    """The atoms that a file may hold whole, of which nobody can say whether it does, and what made it so."""
+    sizes: dict[Atom, int] = field(default_factory=dict)
+    """How many rows atoms have."""
+    losses: list[Loss] = field(default_factory=list)
+    commits: list[tuple[LogCommit, tuple[AddedFile, ...]]] = field(default_factory=list)
+
+    def advance(self, commit: LogCommit, version: Version) -> None:
+        """One version more."""
+        labels = [label for label in parse_labels(commit.tag) if commit.carries(label["key"])]
+        before = [(self.active[name], *self._atoms_of(name)) for name in version.moved if name in self.active]
+        unknown = len(version.moved) > len(before)
+        for file, _, _ in before:
+            del self.active[file.path]
+        gone = _RemovedFiles(
+            files=tuple(file for file, _, _ in before),
+            whole={file.path: whole for file, whole, _ in before},
+            parts={file.path: parts for file, _, parts in before},
+            doubts={atom: loss for file, _, _ in before for atom, loss in self._doubts_of(file).items()},
+        )
+        ours = self._is_ours(commit, labels)
+        spared = {} if ours else self._find_spared(commit, version, gone)
+        if labels:
+            self.commits.append((commit, version.added))
+            self.sizes.update({(commit.version, file.path): file.rows or 0 for file in version.added})
+        for file in (*version.added, *version.rearranged):
+            self._add(commit, version, file, labels=bool(labels), gone=gone, spared=spared)
+        self._note_lost(commit, version, gone.atoms, ours=ours, unknown=unknown and not labels)
+
+    def hear(self, commit: LogCommit) -> None:
+        """One version more, of which the files cannot be seen."""
+        labels = [label for label in parse_labels(commit.tag) if commit.carries(label["key"])]
+        if labels:
+            self.commits.append((commit, ()))
+        elif commit.undoes or _count_removed(commit):
+            self.losses.append(_describe_loss(commit))
+
+    def finish(self) -> Iterator[BroughtBatch]:
+        """What each commit brought, and what became of it."""
+        whole = frozenset().union(*(self._atoms_of(name)[0] for name in self.active)) if self.active else frozenset()
+        partly = frozenset().union(*(self.parts.get(name, frozenset()) for name in self.active))
+        doubtful = self._list_doubts()
+        for commit, added in self.commits:
+            atoms = [(commit.version, file.path) for file in added]
+            lost = [atom for atom in atoms if atom not in whole and atom in self.gone]
+            left = [atom for atom in atoms if atom in whole or atom in partly]
+            loss = replace(self.gone[lost[-1]], whole=not left) if lost else None
+            doubts = [doubtful[atom] for atom in atoms if atom in doubtful]
+            yield from _list_brought(commit, added, loss, doubts[-1] if doubts and loss is None else None)
+
+    def _list_doubts(self) -> Mapping[Atom, Loss]:
+        """The atoms that the table may have whole, and no file of it surely."""
+        doubts = {atom: loss for file in self.active.values() for atom, loss in self._doubts_of(file).items()}
+        if not doubts:
+            return {}
+        sure = frozenset[Atom]().union(
+            *(self._atoms_of(name)[0] - self._doubts_of(file).keys() for name, file in self.active.items())
+        )
+        return {atom: loss for atom, loss in doubts.items() if atom not in sure}
+
+    def _atoms_of(self, name: str) -> tuple[frozenset[Atom], frozenset[Atom]]:
+        """The atoms that a file of the table holds whole, and those of which it may hold some rows."""
+        file = self.active[name]
+        return self.contents.get((name, file.plain), frozenset()), self.parts.get(name, frozenset())
+
+    def _doubts_of(self, file: AddedFile) -> Mapping[Atom, Loss]:
+        return self.doubts.get((file.path, file.plain), {})
+
+    def _add(
+        self,
+        commit: LogCommit,
+        version: Version,
+        file: AddedFile,
+        *,
+        labels: bool,
+        gone: _RemovedFiles,
+        spared: Mapping[Atom, Loss | None],
+    ) -> None:
+        key = (file.path, file.plain)
+        known = key in self.contents and commit.operation in _UNDOES
+        self.active[file.path] = file
+        if known:
+            return
+        doubts = gone.doubts
+        if labels:
+            self.contents[key] = frozenset({(commit.version, file.path)})
+        elif file in version.rearranged and not version.rewrites:
+            self.contents[key] = whole = frozenset().union(*gone.whole.values())
+            self.parts[file.path] = gone.atoms - whole
+        else:
+            again = file.path in gone.whole  # the same file with fewer rows
+            held = gone.whole[file.path] if again else frozenset().union(*gone.find_moved(version).values())
+            self.contents[key] = whole = held & spared.keys()
+            inside = gone.whole[file.path] | gone.parts[file.path] if again else gone.atoms
+            self.parts[file.path] = inside - whole
+            doubts = {**doubts, **{atom: loss for atom, loss in spared.items() if loss is not None}}
+        self.doubts[key] = {atom: loss for atom, loss in doubts.items() if atom in self.contents[key]}
+
+    def _find_spared(self, commit: LogCommit, version: Version, gone: _RemovedFiles) -> Mapping[Atom, Loss | None]:
+        """The atoms of which this version, which somebody else wrote, may have left all rows as they were, each with
+        the doubt where that is not sure. It has changed so few rows, and left so many, that they may all be others'."""
+        whole = frozenset().union(*gone.whole.values())
+        changed, added = _count_removed(commit), version.added
+        if not whole or not changed or commit.operation not in _PICKS or not version.rewrites:
+            return {}
+        mine = sum(self.sizes[atom] for atom in whole)
+        others = sum(file.rows or 0 for file in gone.files) - mine
+        if others < changed or sum(file.rows or 0 for file in added) < mine:
+            return {}
+        plain = all(file.plain for file in (*gone.files, *added))
+        names = [[file.path for file in files] for files in (gone.files, added)]
+        told = self.look(names[0], names[1], [path for _, path in whole]) if plain else {}
+        said = (
+            f"version {commit.version} ({_describe_commit(commit)}) changed {changed:,} "
+            "rows in files that hold rows of this batch and others"
+        )
+        doubt = Loss(code="NOT_PROVED", said=said, version=commit.version)
+        verdicts = {atom: told.get(atom[1]) for atom in whole}
+        return {atom: None if sure else doubt for atom, sure in verdicts.items() if sure is not False}
+
+    def _note_lost(
+        self, commit: LogCommit, version: Version, taken: frozenset[Atom], *, ours: bool, unknown: bool
+    ) -> None:
+        """Note whose rows went with this version."""
+        if ours and commit.overwrites and not commit.parameters.get("predicate"):
+            self.gone.clear()  # whatever was lost before would have made room now
+            self.losses.clear()
+        if ours or not version.rewrites:
+            return
+        there: set[Atom] = set()
+        for file in (*version.added, *version.rearranged):
+            there |= self._atoms_of(file.path)[0]
+        self.gone.update({atom: _describe_loss(commit) for atom in taken if atom not in there})
+        if unknown:
+            self.losses.append(_describe_loss(commit))
+
+    def _is_ours(self, commit: LogCommit, labels: Sequence[Mapping[str, object]]) -> bool:
+        """Whether rows that went with this commit went on purpose: one of this pipeline's, or anybody's merge."""
+        mine = any(label["pipeline"] == self.pipeline for label in labels)
+        return mine or (bool(labels) and commit.operation == "MERGE")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _RemovedFiles:
+    """The files that a version took out of the table, and the atoms that each holds: whole, in part, in doubt."""
+
+    files: tuple[AddedFile, ...]
+    whole: Mapping[str, frozenset[Atom]]
+    parts: Mapping[str, frozenset[Atom]]
+    doubts: Mapping[Atom, Loss]
+
+    @property
+    def atoms(self) -> frozenset[Atom]:
+        """All that they hold."""
+        return frozenset().union(*self.whole.values(), *self.parts.values())
+
+    def find_moved(self, version: Version) -> Mapping[str, frozenset[Atom]]:
+        """What those hold whole that are not part of the table again, with fewer rows."""
+        again = {file.path for file in version.added}
+        return {name: whole for name, whole in self.whole.items() if name not in again}
+
+
+def _list_brought(
+    commit: LogCommit, added: Sequence[AddedFile], loss: Loss | None, doubt: Loss | None
+) -> Iterator[BroughtBatch]:
+    counted = [file.rows for file in added if file.rows is not None and file.plain]
+    compares = commit.operation == "WRITE" and added and len(counted) == len(added)
+    labels = [label for label in parse_labels(commit.tag) if commit.carries(label["key"])]
+    for label in labels:
+        yield BroughtBatch(
+            label=label,
+            rows=commit.measure_written().rows,
+            together=[str(each["key"]) for each in labels],
+            version=commit.version,
+            listed=sum(counted) if compares else None,
+            files=[file.path for file in added],
+            loss=loss,
+            doubt=doubt,
+        )
+
+
+def _describe_loss(commit: LogCommit) -> Loss:
+    code = "RESTORED" if commit.operation in _UNDOES else "ROWS_GONE"
+    rows = _count_removed(commit)
+    how_many = f" ({rows:,} row{'s' * (rows != 1)})" if rows else ""
+    said = f"version {commit.version} ({_describe_commit(commit)}) removed them{how_many}"
+    return Loss(code=code, said=said, version=commit.version)
+
+
+def _describe_commit(commit: LogCommit) -> str:
+    """What a version did, and when."""
+    when = f", {commit.at}" if commit.at else ""
+    which = commit.parameters.get("predicate")
+    what = f" where {which}" if which and which not in ("[]", '["true"]') else ""
+    back = commit.parameters.get("version")
+    to = f" to version {back}" if commit.operation in _UNDOES and back else ""
+    return f"{commit.operation}{to}{what}{when}"
+
+
+def _count_removed(commit: LogCommit) -> int:
+    """How many rows a commit says that it took away or changed."""
+    names = (
+        *("numDeletedRows", "numUpdatedRows", "numTargetRowsDeleted", "numTargetRowsUpdated"),
+        *("num_deleted_rows", "num_updated_rows", "num_target_rows_deleted", "num_target_rows_updated"),
+    )
+    return sum(int(commit.metrics.get(name) or 0) for name in names)
+
+
+_MODES = {
+    "append": "commit, row count and every file",
+    "merge": "merge and row count; not which rows later merges replaced",
+    "replace": "commit and row count; the rows themselves only since the last replacement",
+}
+
+
+def make_account(
+    name: str, folder: Path | None, mode: str, spark: Callable[[], SparkSession], pipeline: str
+) -> DeliveryAccount:
+    """What the table of this name in SQL can show; it may be in a folder of this machine."""
+    if folder is not None:
+        if not LocalLog(folder).path_of(0).parent.is_dir():
+            return DeliveryAccount(place=str(folder), proof="nothing: the table was not found", there=False)
+        return _account_here(folder, mode, pipeline)
+    table = TargetTable.find(spark(), name)
+    if table is None:
+        return DeliveryAccount(place=name, proof="nothing: the table was not found", there=False)
+    if isinstance(table.log, LocalLog):
+        return replace(_account_here(table.log.folder, mode, pipeline), place=name)
+    assert isinstance(table.log, SparkLog)
+    return _account_through_spark(table, table.log, mode, spark(), pipeline)
+
+
+def _account_here(folder: Path, mode: str, pipeline: str) -> DeliveryAccount:
+    log, nobody = LocalLog(folder), cast("SparkSession", None)
+    try:
+        commits = list(log.list_commits(nobody, -1))
+        versions = VersionLog(str(folder)).list_after(nobody, -1)
+        table_id = str(log.read_metadata(nobody).get("id", ""))
+    except (OSError, ValueError, KeyError) as error:
+        broken = Loss(code="LOG_BROKEN", said=f"its log cannot be read ({error})")
+        return DeliveryAccount(
+            place=str(folder), proof="nothing: its log cannot be read", losses=[broken], since=_NEVER
+        )
+    story = tell_history(commits, versions, pipeline, partial(find_untouched, folder))
+    losses, since = list(story.losses), _first_version(commits)
+    if max((each.number for each in versions), default=-1) != max((each.version for each in commits), default=-1):
+        losses.append(Loss(code="LOG_BROKEN", said=f"version {since - 1} of its log is missing"))
+    hurt = find_harm(folder, story.files.values() if since == 0 else _all_files(folder, story))
+    brought = add_harm(story.brought, hurt)
+    known = {file for each in brought for file in each.files}
+    losses += [loss for file, loss in hurt.items() if file not in known]
+    return DeliveryAccount(
+        place=str(folder),
+        proof=_MODES[mode],
+        silent=mode == "merge",
+        mends=mode == "append",
+        id=table_id,
+        since=since,
+        brought=brought,
+        losses=losses,
+    )
+
+
+def _account_through_spark(
+    table: TargetTable, log: SparkLog, mode: str, spark: SparkSession, pipeline: str
+) -> DeliveryAccount:
+    commits = list(log.list_commits(spark, -1))
+    versions: Sequence[Version] = ()
+    with contextlib.suppress(*list_spark_errors()):  # a catalog may keep a table's folder to itself
+        versions = VersionLog(table.location).list_after(spark, -1)
+    story = tell_history(commits, versions, pipeline)
+    seen = "" if versions else "; from the table's history alone, since its files cannot be read"
+    return DeliveryAccount(
+        place=table.name,
+        proof=_MODES[mode].replace(" and every file", "") + seen,
+        silent=mode == "merge",
+        mends=mode == "append" and bool(versions),
+        id=table.id,
+        since=_first_version(commits),
+        brought=story.brought,
+        losses=story.losses,
+    )
+
+
+def find_newest(log: LocalLog, version: int, pipeline: str) -> BatchLabel | None:
+    """What the newest of the last few versions says that brought a batch of this pipeline."""
+    for commit in log.list_commits(cast("SparkSession", None), max(version - _LOOKED_AT, -1)):
+        for label in parse_labels(commit.tag):
+            if label["pipeline"] == pipeline and commit.carries(label["key"]):
+                return label
+    return None
+
+
+_LOOKED_AT = 16
+_NEVER = 1 << 62
+
+
+def _first_version(commits: Sequence[LogCommit]) -> int:
+    return min((commit.version for commit in commits), default=_NEVER)
+
+
+def _all_files(folder: Path, story: TableHistory) -> Iterable[AddedFile]:
+    """Also those that are older than the history; where `deltalake` cannot tell them, those alone that are not."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    try:
+        told = DeltaTable(str(folder)).get_add_actions(flatten=True)
+        rows = zip(*(told[name].to_pylist() for name in ("path", "size_bytes", "num_records")), strict=True)
+    except (DeltaError, OSError, KeyError):
+        return story.files.values()
+    older = [AddedFile(path=unquote(path), size=size, rows=count, plain=True) for path, size, count in rows]
+    return [*story.files.values(), *(file for file in older if file.path not in story.files)]
+
+
+def put_back(
+    spark: SparkSession, table: TargetTable, brought: Sequence[BroughtBatch], *, but: Collection[str] | None = None
+) -> int:
+    """Append what one commit had brought once more; how many rows. `brought` are all batches of that commit.
+
+    With `but`, the ids of rows that are not wanted, only those rows come back whose `id` is not in the table now.
+    Raises `DestinationError` when the files are gone.
+    """
+    first = brought[0]
+    before = table.log.find_latest(spark)
+    try:
+        with table.hold_commits():
+            table.append(_select_brought(spark, table, first, but), format_tag([each.label for each in brought]))
+    except list_spark_errors(WherryError) as error:
+        raise DestinationError(
+            f"The rows of version {first.version} of {table.location} cannot be put back: "
+            f"{cut_text(str(error).splitlines()[0], 300)}",
+            hint="Wherry wrote nothing. If a VACUUM deleted the files, deliver the batch again:  wherry backfill FILE "
+            "--from N --to N",
+        ) from error
+    written = table.find_written(spark, first.key, before)
+    return written.rows or 0
+
+
+def _select_brought(
+    spark: SparkSession, table: TargetTable, brought: BroughtBatch, but: Collection[str] | None
+) -> DataFrame:
+    names = ", ".join(quote_text(PurePosixPath(file).name) for file in brought.files)
+    found = spark.sql(
+        f"SELECT * FROM {table.name} VERSION AS OF {brought.version} WHERE _metadata.file_name IN ({names})"
+    )
+    if but is None:
+        return found
+    there = spark.sql(f"SELECT id FROM {table.name}")
+    wanted = found.join(there, "id", "left_anti").select(*found.columns)
+    if not but:
+        return wanted
+    return wanted.join(spark.createDataFrame([(each,) for each in but], "id string"), "id", "left_anti").select(
+        *found.columns
+    )

@@ -1,0 +1,342 @@
+"""A Delta table's log: which versions there are, who wrote them and what they left.
+
+The log of a table on this machine's disk is read file by file, in a tenth of a millisecond whatever the size of the
+table and of its log; any other through Spark.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from destinations.account import BatchLabel
+from destinations.delta.direct_append import read_metadata
+from destinations.delta.direct_commit import Overwritten, describe_batches, identify_file
+from destinations.destination import Label, Written
+from origins.batch import Json
+from origins.delta_actions import ActionBody, CommitBody, MetadataBody
+from origins.errors import list_spark_errors
+from origins.json_shape import check_shape
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_METRICS = {"WRITE": ("numOutputRows", "numOutputBytes"), "MERGE": ("numSourceRows", "numTargetBytesAdded")}
+_ROWS = "num_added_rows"
+"""Where the operations that deliver rows say how many, in Spark's words and in `deltalake`'s; a label on any other
+operation proves nothing."""
+_EMPTIED = ("[]", '["true"]')
+"""How a DELETE says that it had no condition."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogCommit:
+    """One version of a table."""
+
+    version: int
+    operation: str
+    parameters: Mapping[str, Json]
+    metrics: Mapping[str, str]
+    tag: str
+    at: str = field(default="", compare=False)
+    """When it was committed, by the writer's clock; for people."""
+
+    def carries(self, key: str) -> bool:
+        """Whether these rows were delivered under this label. Only a commit that delivers rows can carry one."""
+        return self.operation in _METRICS and key in self.tag and key in _parse_keys(self.tag)
+
+    @property
+    def undoes(self) -> bool:
+        """Whether it may have taken away what earlier versions brought."""
+        whole = self.parameters.get("predicate")
+        return (
+            self.operation in ("RESTORE", "TRUNCATE", "CLONE")
+            or "REPLACE" in self.operation
+            or (self.overwrites and not whole)
+            or (self.operation == "DELETE" and whole in _EMPTIED)
+        )
+
+    @property
+    def overwrites(self) -> bool:
+        """Whether it put its rows in the place of others."""
+        return self.operation == "WRITE" and self.parameters.get("mode") == "Overwrite"
+
+    def measure_written(self) -> Written:
+        """What it left, by its own figures."""
+        rows, size = (self.metrics.get(name) for name in _METRICS[self.operation])
+        rows = self.metrics.get(_ROWS) if rows is None else rows
+        if rows is None and self.metrics.get("numFiles") == "0":
+            rows = "0"  # nothing took the place of what was there
+        return Written(
+            rows=int(rows) if rows is not None else None,
+            bytes=int(size) if size is not None else None,
+            version=self.version,
+        )
+
+    @property
+    def has_several_labels(self) -> bool:
+        """Whether it carries several labels."""
+        return len(_parse_keys(self.tag)) > 1
+
+
+class TableLog(ABC):
+    """The log of one table."""
+
+    @abstractmethod
+    def find_latest(self, spark: SparkSession) -> int:
+        """The newest version."""
+
+    @abstractmethod
+    def read_metadata(self, spark: SparkSession) -> MetadataBody:
+        """The table's metadata as Delta keeps it; nothing where it cannot be read."""
+
+    @abstractmethod
+    def list_commits(self, spark: SparkSession, after: int) -> Iterator[LogCommit]:
+        """The versions after this one, newest first, as far back as the log still has them."""
+
+
+@dataclass(frozen=True)
+class LocalLog(TableLog):
+    """The log of a table in a folder on this machine."""
+
+    folder: Path
+
+    def find_latest(self, spark: SparkSession) -> int:
+        return self.find_newest()
+
+    def find_newest(self, known: int = -1) -> int:
+        """The newest version, found at once from a recent one."""
+        version = known if self.has(known) else max(self._list_versions(), default=-1)
+        while self.has(version + 1):
+            version += 1
+        return version
+
+    def list_commits(self, spark: SparkSession, after: int) -> Iterator[LogCommit]:
+        for version in range(self.find_newest(after), after, -1):
+            if not self.has(version):
+                return
+            yield self._read_commit(version)
+
+    def has(self, version: int) -> bool:
+        """Whether the log has this version still."""
+        return self.path_of(version).exists()
+
+    def is_of(self, table_id: str) -> bool:
+        """Whether it is the log of the table with this id."""
+        return bool(self._find_metadata().get("id") == table_id)
+
+    def read_metadata(self, spark: SparkSession) -> MetadataBody:
+        return self._find_metadata()
+
+    def _find_metadata(self) -> MetadataBody:
+        """The metadata in the checksum that Spark leaves beside a version, or else as `deltalake` finds it."""
+        return parse_metadata(self.read_checksum(max(self._list_versions(), default=-1))) or read_metadata(self.folder)
+
+    def read_checksum(self, version: int) -> str:
+        """What Spark left beside a version, as JSON, unless it is torn; empty where it left nothing."""
+        file = self.path_of(version, "crc")
+        return file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
+
+    def path_of(self, version: int, kind: str = "json") -> Path:
+        """The path of a version, or of its checksum."""
+        return self.folder / "_delta_log" / f"{version:020}.{kind}"
+
+    def carries(self, version: int, key: str) -> bool:
+        """Whether the version has the label with this key, and is there at all."""
+        try:
+            return self._read_commit(version).carries(key)
+        except FileNotFoundError:
+            return False
+
+    def _list_versions(self) -> list[int]:
+        names = (path.name for path in (self.folder / "_delta_log").glob("*.json"))
+        return [int(found.group(1)) for name in names if (found := re.fullmatch(r"(\d{20})\.json", name))]
+
+    def _read_commit(self, version: int) -> LogCommit:
+        with self.path_of(version).open(encoding="utf-8") as lines:
+            actions: Iterator[ActionBody] = (json.loads(line) for line in lines if '"commitInfo"' in line)
+            info = next((action["commitInfo"] for action in actions if "commitInfo" in action), CommitBody())
+        metrics = info.get("operationMetrics") or {}
+        if _ROWS in metrics or (not metrics and info.get("operation") == "WRITE"):
+            metrics = {**self._read_added(version), **metrics}
+        return LogCommit(
+            version=version,
+            operation=info.get("operation", ""),
+            parameters=info.get("operationParameters") or {},
+            metrics=metrics,
+            tag=info.get("userMetadata") or "",
+            at=_format_time(info.get("timestamp")),
+        )
+
+    def _read_added(self, version: int) -> Mapping[str, str]:
+        """How many rows and bytes a version added, file by file; nothing where one does not say so, or none is."""
+        with self.path_of(version).open(encoding="utf-8") as lines:
+            actions = [json.loads(line) for line in lines if '"add"' in line]
+        files = [action["add"] for action in actions if "add" in action]
+        rows = [json.loads(file.get("stats") or "{}").get("numRecords") for file in files]
+        if not files or None in rows:
+            return {}
+        return {_ROWS: str(sum(rows)), "numOutputBytes": str(sum(file["size"] for file in files))}
+
+
+@dataclass
+class OwnCommits:
+    """The versions with which this process brought batches into a table of this machine, as long as it remembers
+    them. Threads may share it."""
+
+    _known: dict[int, tuple[Sequence[Label], tuple[int, int] | None]] = field(default_factory=dict)
+    """By their numbers: the labels that each carries, and what tells its file from any other of that name."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def any(self) -> bool:
+        """Whether there are any."""
+        return bool(self._known)
+
+    def note(self, log: TableLog, version: int | None, labels: Sequence[Label]) -> None:
+        """A write under these labels has taken this version. Raises `Overwritten` if somebody replaced it since."""
+        if not isinstance(log, LocalLog) or version is None:
+            return
+        file = identify_file(log.path_of(version))
+        if file is not None and not log.carries(version, labels[0].key):
+            raise _overwritten_error(log, version, labels)
+        with self._lock:
+            self._known[version] = labels, file
+            for oldest in list(itertools.islice(self._known, max(0, len(self._known) - _REMEMBERED))):
+                del self._known[oldest]
+
+    def check(self, log: TableLog, newest: int | None = None) -> None:
+        """Raises `Overwritten`, once for each, if one of these versions is another file now, and does not carry its
+        label; asks only for so many of the `find_newest` ones. A version that is gone was cleaned away."""
+        if not isinstance(log, LocalLog):
+            return
+        with self._lock:
+            known = list(itertools.islice(reversed(self._known.items()), newest))
+            for version, (labels, before) in known:
+                now = identify_file(log.path_of(version))
+                if now in (before, None):
+                    continue
+                if not log.carries(version, labels[0].key):
+                    del self._known[version]
+                    raise _overwritten_error(log, version, labels)
+                self._known[version] = labels, now
+
+
+_REMEMBERED = 10_000
+"""So many of its own versions a run remembers of a table."""
+
+
+def _overwritten_error(log: LocalLog, version: int, labels: Sequence[Label]) -> Overwritten:
+    error = Overwritten(log.folder, version, describe_batches(make_tag(labels)))
+    error.batch = labels[0].batch
+    return error
+
+
+@dataclass(frozen=True)
+class SparkLog(TableLog):
+    """The log of a table that only Spark can read."""
+
+    table: str
+    """As it is named in SQL."""
+    location: str
+
+    def read_metadata(self, spark: SparkSession) -> MetadataBody:
+        checksum = f"{self.location}/_delta_log/{self.find_latest(spark):020}.crc"
+        try:
+            return parse_metadata(spark.read.text(checksum, wholetext=True).collect()[0][0])
+        except list_spark_errors(IndexError, ValueError):  # a catalog may keep a table's folder to itself
+            return {}
+
+    def find_latest(self, spark: SparkSession) -> int:
+        return max((commit.version for commit in self._read_newest(spark, 1)), default=-1)
+
+    def list_commits(self, spark: SparkSession, after: int) -> Iterator[LogCommit]:
+        limit, upto = 8, None
+        while True:
+            found = self._read_newest(spark, limit)
+            for commit in found:
+                if commit.version <= after:
+                    return
+                if upto is None or commit.version < upto:
+                    upto = commit.version
+                    yield commit
+            if len(found) < limit:
+                return
+            limit *= 16
+
+    def _read_newest(self, spark: SparkSession, limit: int) -> list[LogCommit]:
+        history = spark.sql(f"DESCRIBE HISTORY {self.table} LIMIT {limit}")
+        columns = ("version", "operation", "operationParameters", "operationMetrics", "userMetadata", "timestamp")
+        return [
+            LogCommit(
+                version=version,
+                operation=operation,
+                parameters=parameters or {},
+                metrics=metrics or {},
+                tag=tag or "",
+                at=at.astimezone(timezone.utc).isoformat(timespec="seconds") if at else "",
+            )
+            for version, operation, parameters, metrics, tag, at in history.select(*columns).collect()
+        ]
+
+
+def parse_metadata(checksum: str) -> MetadataBody:
+    """A table's metadata in a version's checksum; nothing if that lacks it, or is torn. Delta does not need it:
+    the log has the same."""
+    try:
+        found = json.loads(checksum)
+    except ValueError:
+        return {}
+    metadata: MetadataBody = found.get("metadata") or {} if isinstance(found, dict) else {}
+    return metadata
+
+
+def make_tag(labels: Sequence[Label]) -> str:
+    """What a commit carries of the batches whose rows it brings. Only `key` is ever compared."""
+    return format_tag(
+        [
+            {
+                "pipeline": label.batch.pipeline,
+                "lane": label.batch.lane,
+                "number": label.batch.number,
+                "plan": label.batch.plan,
+                "destination": label.destination,
+                "key": label.key,
+            }
+            for label in labels
+        ]
+    )
+
+
+def format_tag(labels: Sequence[BatchLabel]) -> str:
+    """The same of labels as they stand in a tag."""
+    return json.dumps({"wherry": list(labels)}, ensure_ascii=False)
+
+
+def parse_labels(tag: str) -> Sequence[BatchLabel]:
+    """The labels in a tag, as `make_tag` wrote them; none in a foreign tag."""
+    try:
+        return [check_shape(BatchLabel, label) for label in json.loads(tag)["wherry"]]
+    except (ValueError, KeyError, TypeError):
+        return []
+
+
+def _parse_keys(tag: str) -> list[str]:
+    """The keys of the labels in a tag; none in one that others wrote."""
+    try:
+        labels = json.loads(tag)["wherry"]
+        return [label["key"] for label in labels]
+    except (ValueError, KeyError, TypeError):
+        return []
+
+
+def _format_time(millis: int | None) -> str:
+    return datetime.fromtimestamp(millis / 1000, timezone.utc).isoformat(timespec="seconds") if millis else ""

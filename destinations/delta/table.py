@@ -1,0 +1,285 @@
+"""A Delta table as this process knows it: which one it is, where it lies, and what its log said last."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from destinations.delta.direct_append import DirectTable, make_here, writes_plainly
+from destinations.delta.lock import get_commits, hold_making_lock, hold_table
+from destinations.delta.log import LocalLog, SparkLog, TableLog
+from destinations.delta.rules import DeclaredTable
+from destinations.delta.schema import format_columns
+from destinations.destination import DestinationError, Written
+from origins.errors import has_condition, list_spark_errors
+from origins.files.listing import escape_pattern
+from origins.names import is_no_such_table, quote_name, quote_text
+from origins.paths import is_one_disk
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_CHECK = "delta.constraints."
+"""How the names of the properties begin that hold constraints."""
+_EXPLICIT = "delta.identity.allowExplicitInsert"
+_MOST_TO_COMPARE = 1 << 20
+"""Bytes of a version's file up to which it is quicker to compare it than to have Spark describe the table."""
+
+_OBSTACLES = {
+    "ALREADY_EXISTS": "another thing than a Delta table is there",
+    "SCHEMA_NOT_FOUND": "the schema does not exist; CREATE SCHEMA makes it",
+    "CANNOT_CREATE_LOG_PATH": "the folder cannot be created",
+}
+"""What Spark says when a table cannot be made, and what it means."""
+
+
+@dataclass
+class TargetTable:
+    """One table as it was found. Only `version` ever changes, and only upwards, so that threads may share it."""
+
+    name: str
+    """As it is named in SQL."""
+    id: str
+    location: str
+    properties: Mapping[str, str]
+    schema: StructType
+    log: TableLog
+    version: int
+    """The newest version that was seen."""
+    _short: DirectTable | None = None
+
+    @staticmethod
+    def find(spark: SparkSession, name: str, folder: Path | None = None) -> TargetTable | None:
+        """The table of this name; None when there is none. Raises `DestinationError` for one that is not Delta's.
+
+        One in a `folder` that this machine and Spark see alike is read from its log, ten times quicker than Spark
+        describes it.
+        """
+        from pyspark.errors import AnalysisException
+
+        seen = find_seen_alike(spark, name, folder) if folder else None
+        if seen is not None or (folder is not None and _is_nowhere(spark, folder)):
+            return seen
+        try:
+            detail = spark.sql(f"DESCRIBE DETAIL {name}").select("format", "id", "location", "properties").collect()
+        except AnalysisException as error:
+            if is_no_such_table(error):
+                return None
+            raise
+        ((kind, table_id, location, properties),) = detail
+        if kind != "delta":
+            raise DestinationError(f"{name} is not a Delta table; it is {kind}.", hint="Choose another table.")
+        log: TableLog = _find_local_log(location, table_id) or SparkLog(name, location)
+        return TargetTable(
+            name=name,
+            id=table_id,
+            location=location,
+            properties=properties,
+            schema=spark.table(name).schema,
+            log=log,
+            version=log.find_latest(spark),
+        )
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the log that is read without Spark is still that of this table."""
+        return isinstance(self.log, LocalLog) and self.log.is_of(self.id)
+
+    @property
+    def stands(self) -> bool:
+        """Whether the table is still as it was seen, as far as that is known at once."""
+        return not isinstance(self.log, LocalLog) or self.log.has(self.version)
+
+    def refresh(self) -> bool:
+        """Look at the log again, if that is possible without Spark; whether it is, and is the log of this table."""
+        if not isinstance(self.log, LocalLog) or not self.is_there:
+            return False
+        self.version = self.log.find_newest(self.version)
+        return True
+
+    @contextlib.contextmanager
+    def hold_commits(self, patience: float | None = None) -> Iterator[None]:
+        """Let no other process of ours commit to it, where Spark itself does not see to that."""
+        if isinstance(self.log, LocalLog):
+            with hold_table(self.log.folder, patience):
+                yield
+        else:
+            yield
+
+    def read_declared(self, spark: SparkSession) -> DeclaredTable:
+        """What it says of its columns. Generated and identity columns are told where its folder can be read."""
+        fields = json.loads(self.log.read_metadata(spark).get("schemaString", '{"fields": []}'))["fields"]
+        metadata = {field["name"].lower(): field["metadata"] for field in fields}
+        return DeclaredTable(
+            schema=self.schema,
+            checks={key[len(_CHECK) :]: sql for key, sql in sorted(self.properties.items()) if key.startswith(_CHECK)},
+            generated={name: sql for name, each in metadata.items() if (sql := each.get("delta.generationExpression"))},
+            identities={name: each[_EXPLICIT] for name, each in metadata.items() if _EXPLICIT in each},
+        )
+
+    def append(self, rows: DataFrame, tag: str) -> None:
+        """Append the rows in one commit that carries the tag."""
+        rows.writeTo(self.name).option("userMetadata", tag).append()
+
+    def mark(self, spark: SparkSession, properties: Mapping[str, str], patience: float) -> bool:
+        """Set these properties in one commit, without Spark's Delta; false where that cannot be, or where others write
+        for longer than `patience`, and nothing was done."""
+        short = self.get_direct_table(spark)
+        if short is None or short.begin() is None:
+            return False
+        with hold_table(short.folder, patience, apart=True) as held:
+            return held and short.mark(properties)
+
+    def get_direct_table(self, spark: SparkSession) -> DirectTable | None:
+        """How this process commits to the table without Spark's Delta; None where its log cannot be read here."""
+        if self._short is None and isinstance(self.log, LocalLog):
+            commits = get_commits(spark)
+            plain = commits.can_be_held() and writes_plainly(spark)
+            self._short = DirectTable(self.log.folder, self.id, commits, _closed=not plain)
+        return self._short
+
+    def replace(self, rows: DataFrame, tag: str, where: str | None) -> None:
+        """Put the rows in the place of all rows, or of those that match, in one commit that carries the tag."""
+        from pyspark.sql import functions as F
+
+        writer = rows.writeTo(self.name).option("userMetadata", tag).option("partitionOverwriteMode", "static")
+        writer.overwrite(F.expr(where or "true"))
+
+    def find_optimized(self, spark: SparkSession, back: int) -> int:
+        """At which version its small files were last put together, if that was one of the last so many; else the one
+        before these."""
+        oldest = max(self.version - back, 0)
+        found = (commit.version for commit in self.log.list_commits(spark, oldest) if commit.operation == "OPTIMIZE")
+        return next(found, oldest)
+
+    def find_written(self, spark: SparkSession, key: str, after: int) -> Written:
+        """What the write under this label left, which began when version `after` was there."""
+        for commit in self.log.list_commits(spark, after):
+            self.version = max(self.version, commit.version)
+            if commit.carries(key):
+                return commit.measure_written()
+        return Written(rows=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableLayout:
+    """How a table is made that is not there yet."""
+
+    partition_by: Sequence[str] = ()
+    cluster_by: Sequence[str] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    comment: str | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it says nothing of a table but its properties."""
+        return not self.partition_by and not self.cluster_by and self.comment is None
+
+    def format_sql(self, schema: StructType) -> str:
+        """The table with these columns, as `CREATE TABLE` takes it behind the name."""
+        clauses = [f"({format_columns(schema)}) USING delta"]
+        if self.partition_by:
+            clauses.append(f"PARTITIONED BY ({', '.join(map(quote_name, self.partition_by))})")
+        if self.cluster_by:
+            clauses.append(f"CLUSTER BY ({', '.join(map(quote_name, self.cluster_by))})")
+        if self.comment is not None:
+            clauses.append(f"COMMENT {quote_text(self.comment)}")
+        listed = ", ".join(f"{quote_text(key)} = {quote_text(value)}" for key, value in self.properties.items())
+        return " ".join([*clauses, f"TBLPROPERTIES ({listed})"])
+
+
+def make(spark: SparkSession, name: str, schema: StructType, layout: TableLayout, folder: Path | None) -> TargetTable:
+    """Create the table, unless another writer just did. Raises `DestinationError` with what is in the way.
+
+    `folder` is where it will lie, if that is on this machine.
+    """
+    with hold_making_lock(folder) if folder else contextlib.nullcontext():
+        found = TargetTable.find(spark, name, folder)
+        if found is not None:
+            return found
+        try:
+            here = folder if layout.is_plain and is_one_disk(spark) else None
+            if here is None or not make_here(spark, here, schema, layout.properties):
+                spark.sql(f"CREATE TABLE {name} {layout.format_sql(schema)}")
+        except Exception as error:
+            found, why = TargetTable.find(spark, name, folder), _describe_obstacle(error, folder)
+            if found is None and why:
+                raise DestinationError(
+                    f"The table {name} cannot be created: {why}.", hint="Choose another place."
+                ) from error
+            if found is None:
+                raise
+            return found
+        made = TargetTable.find(spark, name, folder)
+    assert made is not None
+    return made
+
+
+def _describe_obstacle(error: Exception, folder: Path | None) -> str:
+    """What is in the way of a table; empty when it is not known."""
+    above = next(each for each in folder.parents if each.exists()) if folder else None
+    if above is not None and not above.is_dir():
+        return f"{above} is a file"
+    if above is not None and not os.access(above, os.W_OK):
+        return f"{above} cannot be written"
+    return next((why for sign, why in _OBSTACLES.items() if has_condition(error, sign)), "")
+
+
+def find_seen_alike(spark: SparkSession, name: str, folder: Path) -> TargetTable | None:
+    """The table in this folder; None unless Spark reads the same there beside its newest version."""
+    from pyspark.sql.types import StructType
+
+    log = LocalLog(folder)
+    version = log.find_newest()
+    if version < 0 or not (is_one_disk(spark) or _reads_alike(spark, log, version)):
+        return None
+    metadata = log.read_metadata(spark)
+    if not metadata:
+        return None
+    return TargetTable(
+        name=name,
+        id=metadata["id"],
+        location=f"file:{folder}",
+        properties=metadata.get("configuration") or {},
+        schema=StructType.fromJson(json.loads(metadata["schemaString"])),
+        log=log,
+        version=version,
+    )
+
+
+def _is_nowhere(spark: SparkSession, folder: Path) -> bool:
+    """Whether there surely is no such folder for Spark."""
+    try:
+        folder.lstat()
+    except FileNotFoundError:
+        return is_one_disk(spark)
+    except OSError:
+        return False
+    return False
+
+
+def _reads_alike(spark: SparkSession, log: LocalLog, version: int) -> bool:
+    """Whether Spark finds there what lies here beside this version."""
+    beside = log.path_of(version, "crc" if log.read_checksum(version) else "json")
+    if beside.stat().st_size > _MOST_TO_COMPARE:
+        return False
+    here = beside.read_text(encoding="utf-8")
+    try:
+        read = spark.read.text(escape_pattern(str(beside)), wholetext=True).collect()
+    except list_spark_errors():  # a Spark elsewhere has no such file, or may not read it
+        return False
+    return [row[0] for row in read] == [here]
+
+
+def _find_local_log(location: str, table_id: str) -> LocalLog | None:
+    """The log of the table with this id, if its place is a folder on this machine."""
+    if not location.startswith("file:"):
+        return None
+    log = LocalLog(Path("/" + location[len("file:") :].lstrip("/")))
+    return log if log.is_of(table_id) else None

@@ -1,0 +1,335 @@
+"""The ways in which rows are appended to a Delta table, the cheapest first, and the MERGE. Each is one commit with
+the tag."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
+
+from destinations.delta.adopt import AdoptableFiles
+from destinations.delta.direct_append import DirectWrite, collect_arrow
+from destinations.delta.direct_commit import Overwritten
+from destinations.delta.lock import hold_table
+from destinations.delta.log import LocalLog, make_tag
+from destinations.delta.table import TargetTable
+from destinations.destination import Deadline, Label, Late, Written
+from origins.batch_rows import BatchRows
+from origins.crash_points import reach_within
+from origins.delta_actions import NestedBody
+from origins.errors import has_condition, list_spark_errors
+from origins.names import HIDDEN, quote_name
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql import DataFrame, SparkSession
+
+
+TRIES = 5
+"""How often a commit is tried that meets commits of others."""
+_CONFLICTS = (
+    "DELTA_CONCURRENT_APPEND",
+    "DELTA_CONCURRENT_DELETE_DELETE",
+    "DELTA_CONCURRENT_DELETE_READ",
+    "DELTA_CONCURRENT_TRANSACTION",
+    "DELTA_CONCURRENT_WRITE",
+)
+"""How Delta says that others' rows got in between. A change of metadata is no such thing: it may be a fence."""
+
+_TAG = "spark.databricks.delta.commitInfo.userMetadata"
+_THERE = HIDDEN + "there"
+_HERE = HIDDEN + "here"
+_DELETES = HIDDEN + "deletes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Merge:
+    """What becomes of a row whose keys the table has, and of one whose keys it has not."""
+
+    keys: Sequence[str]
+    sequence_by: str | None = None
+    deletes: str | None = None
+    """The condition under which a row takes away what it finds."""
+
+    def run(self, rows: DataFrame, names: Sequence[str], table: str, tag: str) -> None:
+        """Merge these columns of the rows into the table, in a commit that carries the tag.
+
+        Nobody else may write in the rows' session meanwhile: its configuration says what the commit carries.
+        """
+        from pyspark.sql import functions as F
+
+        spark, view = rows.sparkSession, f"{HIDDEN}{uuid.uuid4().hex}"
+        deletes = F.coalesce(F.expr(self.deletes or "false"), F.lit(False)).alias(_DELETES)
+        rows.select(*[F.col(quote_name(name)) for name in names], deletes).createOrReplaceTempView(view)
+        try:
+            with _tag_commits(spark, tag):
+                spark.sql(self.format_statement(names, table, view)).collect()
+        finally:
+            spark.catalog.dropTempView(view)
+
+    def format_statement(self, names: Sequence[str], table: str, source: str) -> str:
+        """The merge in SQL."""
+        keys = {key.lower() for key in self.keys}
+        same = " AND ".join(f"{_THERE}.{quote_name(key)} = {_HERE}.{quote_name(key)}" for key in self.keys)
+        newer = ""
+        if self.sequence_by is not None:
+            own, its = (f"{side}.{quote_name(self.sequence_by)}" for side in (_HERE, _THERE))
+            newer = f" AND ({its} IS NULL OR {own} >= {its})"
+        changes = ", ".join(
+            f"{quote_name(name)} = {_HERE}.{quote_name(name)}" for name in names if name.lower() not in keys
+        )
+        values = ", ".join(f"{_HERE}.{quote_name(name)}" for name in names)
+        clauses = [f"MERGE INTO {table} AS {_THERE} USING {source} AS {_HERE} ON {same}"]
+        if self.deletes is not None:
+            clauses.append(f"WHEN MATCHED AND {_HERE}.{_DELETES}{newer} THEN DELETE")
+        if changes:
+            clauses.append(f"WHEN MATCHED AND NOT {_HERE}.{_DELETES}{newer} THEN UPDATE SET {changes}")
+        listed = ", ".join(map(quote_name, names))
+        clauses.append(f"WHEN NOT MATCHED AND NOT {_HERE}.{_DELETES} THEN INSERT ({listed}) VALUES ({values})")
+        return " ".join(clauses)
+
+
+def commit_persistently(commit: Callable[[], None], landed: Callable[[], bool]) -> None:
+    """Commit, and again when others' commits got in between, unless it turns out to have landed all the same."""
+    for left in reversed(range(TRIES)):
+        try:
+            return commit()
+        except list_spark_errors() as error:
+            if not left or not has_condition(error, *_CONFLICTS):
+                raise
+            if landed():
+                return None
+    raise AssertionError("the last try returns or raises")
+
+
+@contextlib.contextmanager
+def _tag_commits(spark: SparkSession, tag: str) -> Iterator[None]:
+    """What this session commits in here carries the tag."""
+    before = spark.conf.get(_TAG, None)
+    spark.conf.set(_TAG, tag)
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(_TAG)
+        else:
+            spark.conf.set(_TAG, before)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PendingAppend:
+    """Rows that are to be added to a table, and what their commit says."""
+
+    spark: SparkSession
+    table: TargetTable
+    rows: BatchRows
+    labels: Sequence[Label]
+
+    @property
+    def key(self) -> str:
+        """By which the commit is found again."""
+        return self.labels[0].key
+
+    @property
+    def tag(self) -> str:
+        """What the commit carries."""
+        return make_tag(self.labels)
+
+    @property
+    def deadline(self) -> Deadline | None:
+        """Until when the write may begin."""
+        return self.labels[0].deadline
+
+    @cached_property
+    def short(self) -> DirectWrite | None:
+        """The write that this process commits, which begins when it is first asked for; None where only Spark can."""
+        short = self.table.get_direct_table(self.spark)
+        return None if short is None else short.begin()
+
+
+class DeltaWriter(ABC):
+    """One way of appending rows. What it declines leaves nothing behind, and goes another way."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def why_not(self, append: PendingAppend) -> str:
+        """Why the rows cannot go this way, as a sentence; empty if they can, as far as that shows. Starts no Spark
+        job."""
+
+    @abstractmethod
+    def write(self, append: PendingAppend) -> Written | None:
+        """Append all rows in one commit, or nothing; None, with nothing written, if they cannot go this way after all.
+
+        Called where `why_not` is empty. Raises `Late` if the deadline is over.
+        """
+
+
+@dataclass(frozen=True)
+class AdoptFiles(DeltaWriter):
+    """The table adopts the files of the rows, by a hard link where possible."""
+
+    name = "adopt files"
+
+    def why_not(self, append: PendingAppend) -> str:
+        if append.short is None:
+            return _NOT_PLAIN
+        return "" if append.rows.files() else "The rows are not in files of their own."
+
+    def write(self, append: PendingAppend) -> Written | None:
+        short, found = append.short, AdoptableFiles.of(list((append.rows.files() or {}).values()))
+        if short is None or found is None or not short.can_take(found.columns, spelled=True):
+            return None
+        if not found.rows:
+            return Written(rows=0)
+        return _commit_here(append, lambda check: short.take(found, append.tag, check))
+
+
+@dataclass(frozen=True)
+class DirectAppend(DeltaWriter):
+    """This process writes the rows as one file, and one more in the table's log."""
+
+    name = "append directly"
+
+    collects: int = 4 << 20
+    """Up to so many bytes of a batch, rows that Spark computes are collected."""
+
+    def why_not(self, append: PendingAppend) -> str:
+        if append.short is None:
+            return _NOT_PLAIN
+        table, size = append.rows.table(), append.rows.size()
+        if table is None and (size is None or size > self.collects * len(append.labels)):
+            return "The batch has too many rows to write from this process."
+        columns = _describe_frame(append.rows.frame()) if table is None else _describe(table)
+        return (
+            ""
+            if append.short.can_take(columns)
+            else "The table has other columns, or columns that only Spark can write."
+        )
+
+    def write(self, append: PendingAppend) -> Written | None:
+        short, table = append.short, append.rows.table()
+        table = collect_arrow(append.rows.frame()) if table is None else table
+        fitted = None if short is None or table is None else short.fit_rows(table)
+        if short is None or fitted is None:
+            return None
+        if not fitted.num_rows:
+            return Written(rows=0)
+        return _commit_here(append, lambda check: short.commit(fitted, append.tag, check))
+
+
+@dataclass(frozen=True)
+class SparkAppend(DeltaWriter):
+    """Spark writes the rows and commits them. Takes everything."""
+
+    name = "append by Spark"
+
+    def why_not(self, append: PendingAppend) -> str:
+        return ""
+
+    def write(self, append: PendingAppend) -> Written:
+        return commit_by_spark(append, lambda rows: append.table.append(rows, append.tag))
+
+
+_NOT_PLAIN = "The table is not a plain one in a folder of this machine."
+
+
+def commit_by_spark(append: PendingAppend, commit: Callable[[DataFrame], None]) -> Written:
+    """Have Spark do this with the rows, and again when other commits got in between; what it left in the table."""
+    table, frame, deadline = append.table, append.rows.frame(), append.deadline
+
+    def attempt() -> None:
+        with nullcontext(frame) if deadline is None else deadline.guard_rows(frame) as timed:
+            commit(reach_within("in-write", timed, append.labels[0].destination))
+
+    with table.hold_commits():
+        before = table.version
+        commit_persistently(attempt, lambda: table.find_written(append.spark, append.key, before).version is not None)
+    return table.find_written(append.spark, append.key, before)
+
+
+def _commit_here(append: PendingAppend, commit: Callable[[Callable[[], None]], None]) -> Written | None:
+    """Commit without Spark. Whether it landed, if it raises, the table's log says."""
+    table, before, deadline = append.table, append.table.version, append.deadline
+    assert isinstance(table.log, LocalLog)
+    with hold_table(table.log.folder, apart=True) as held:
+        if not held:
+            return None
+        try:
+            commit(deadline.check if deadline else lambda: None)
+        except (Late, Overwritten):
+            raise
+        except Exception:
+            landed = table.find_written(append.spark, append.key, before)
+            if landed.version is None:
+                raise
+            return landed
+    return table.find_written(append.spark, append.key, before)
+
+
+def _describe_frame(rows: DataFrame) -> NestedBody:
+    found: NestedBody = json.loads(rows.schema.json())
+    return found
+
+
+def _describe(table: pyarrow.Table) -> NestedBody:
+    """The columns of the rows as Delta describes them."""
+    from deltalake import Schema
+
+    found: NestedBody = json.loads(Schema.from_arrow(table.schema).to_json())
+    return found
+
+
+WRITERS: Sequence[DeltaWriter] = (AdoptFiles(), DirectAppend(), SparkAppend())
+"""In the order in which they are asked; the last one takes everything."""
+
+
+def append_rows(append: PendingAppend) -> Written:
+    """Append the rows by the first writer that can."""
+    for writer in WRITERS:
+        written = None if writer.why_not(append) else writer.write(append)
+        if written is not None:
+            return written
+    raise AssertionError("the last writer accepts every batch")
+
+
+@dataclass(frozen=True)
+class RowsWithText(BatchRows):
+    """Rows with one more column, which has this text in each of them."""
+
+    rows: BatchRows
+    column: str
+    text: str
+
+    def frame(self) -> DataFrame:
+        return self._frame
+
+    def table(self) -> pyarrow.Table | None:
+        return self._table
+
+    def count(self) -> int | None:
+        return self.rows.count()
+
+    def size(self) -> int | None:
+        return self.rows.size()
+
+    @cached_property
+    def _frame(self) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        return self.rows.frame().withColumn(self.column, F.lit(self.text))
+
+    @cached_property
+    def _table(self) -> pyarrow.Table | None:
+        import pyarrow as pa
+
+        table = self.rows.table()
+        if table is None:
+            return None
+        return table.append_column(self.column, pa.repeat(pa.scalar(self.text, pa.string()), table.num_rows))

@@ -1,0 +1,118 @@
+"""The rows of a batch, in every form in which they can be had; Arrow's also as Python's values, without pandas."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from origins.names import HIDDEN
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+class BatchRows(ABC):
+    """The rows of one batch, or of several that are fetched together.
+
+    `frame` always gives them. Every other form is None where it cannot be had without a Spark job. A form is computed
+    when it is first asked for, and kept.
+    """
+
+    @property
+    def schema(self) -> StructType:
+        """The columns of the rows, without those that only Wherry reads."""
+        schema = self.frame().schema
+        return type(schema)([field for field in schema if not field.name.startswith(HIDDEN)])
+
+    @abstractmethod
+    def frame(self) -> DataFrame:
+        """The rows, lazily."""
+
+    def table(self) -> pyarrow.Table | None:
+        """The rows, read in this process, with the types that Spark's rows have in Arrow."""
+        return None
+
+    def files(self) -> Mapping[str, Path] | None:
+        """The parquet files of this machine that have exactly these rows and columns, by their parts. The n-th row of a
+        file, from 0, has `PLACE.block` 0 and `PLACE.row` n."""
+        return None
+
+    def count(self) -> int | None:
+        """How many rows there are, where that is known without reading them."""
+        return None
+
+    def size(self) -> int | None:
+        """How many bytes the rows are at most, about, once nothing is packed; None where that is not known."""
+        return None
+
+
+@dataclass(frozen=True)
+class FrameRows(BatchRows):
+    """Rows that Spark reads."""
+
+    rows: DataFrame
+    bytes: int | None = None
+    """What `size` tells."""
+
+    def frame(self) -> DataFrame:
+        return self.rows
+
+    def size(self) -> int | None:
+        return self.bytes
+
+
+@dataclass(frozen=True)
+class TableRows(BatchRows):
+    """A few rows that are in this process."""
+
+    spark: SparkSession
+    rows: pyarrow.Table
+    columns: StructType | None = None
+    """The columns as Spark knows them; by default as it understands the table's."""
+
+    @property
+    def schema(self) -> StructType:
+        return super().schema if self.columns is None else self.columns
+
+    def frame(self) -> DataFrame:
+        return self._frame
+
+    def table(self) -> pyarrow.Table:
+        return self.rows
+
+    def count(self) -> int:
+        return int(self.rows.num_rows)
+
+    def size(self) -> int:
+        return int(self.rows.nbytes)
+
+    @cached_property
+    def _frame(self) -> DataFrame:
+        return self.spark.createDataFrame(self.rows, self.columns).coalesce(1)
+
+
+_EPOCH = datetime.fromtimestamp(0, timezone.utc)
+
+
+def to_python_rows(table: pyarrow.Table) -> list[dict[str, Any]]:
+    """The rows of a table. Times, which are microseconds in Delta, take a way of their own: pyarrow's would import
+    pandas, and a cast `pyarrow.compute`, which take longer than all the rest (and so would `pyarrow.table`)."""
+    import pyarrow
+
+    times = [field.name for field in table.schema if pyarrow.types.is_timestamp(field.type)]
+    for name in times:
+        chunks = [chunk.view(pyarrow.int64()) for chunk in table[name].chunks]
+        counted = pyarrow.chunked_array(chunks, type=pyarrow.int64())
+        table = table.set_column(table.schema.get_field_index(name), name, counted)
+    rows: list[dict[str, Any]] = table.to_pylist()
+    for row in rows:
+        row |= {name: _EPOCH + timedelta(microseconds=row[name]) for name in times if row[name] is not None}
+    return rows

@@ -1,0 +1,5 @@
+"""Rows out of files."""
+
+from origins.files.files import Files
+
+__all__ = ["Files"]

@@ -1,0 +1,181 @@
+"""When a line of a file is no row, and which of its values Spark would change: as SQL over what Spark's reader gives.
+
+Values that Spark would change without a word: how they are read so that it shows, and how it is seen.
+
+Decimals are read with all the digits that there is room for, and so none is rounded. A decimal of 38 digits has no
+finer type. A `tinyint` is read as `smallint`, for JSON's parser takes 200 for -56. Neither are those inside maps, which
+SQL does not compare, looked at. A number that is too large for a float becomes infinite, and casts from text cut off
+control characters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from origins.names import HIDDEN, quote_name, quote_text
+from origins.schema import sql_type
+from origins.secret import EXCERPT
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructField, StructType
+
+
+CORRUPT = HIDDEN + "corrupt"
+"""The column in which Spark's reader keeps a line that it could not read."""
+ONCE = "spark_partition_id() >= 0"
+"""True, in a way that keeps the optimizer from computing twice what is behind it."""
+_PATTERNS = {"date": "dateformat", "timestamp": "timestampformat", "timestamp_ntz": "timestampntzformat"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """SQL expressions over a line: whether it is bad, why, and the line itself."""
+
+    is_bad: str
+    why: str
+    raw: str
+    is_change: str = "false"
+    """Whether it is bad for the columns that it has, and not for what stands in them."""
+    stops: str = "false"
+    """Whether the run stops there."""
+
+
+def make_typed_field(column: StructField, options: Mapping[str, str]) -> str:
+    """A CSV field with the column's type; NULL if it cannot have it."""
+    kind, value = column.dataType.simpleString(), quote_name(column.name)
+    if is_finer(column.dataType):
+        return cast_exactly_sql(f"try_cast({value} as {sql_type(widen_type(column.dataType))})", column.dataType)
+    pattern = options.get(_PATTERNS.get(kind, ""))
+    if pattern is None:
+        return f"try_cast({value} as {kind})"
+    function = "try_to_date" if kind == "date" else "try_to_timestamp"
+    return f"cast({function}({value}, {quote_text(pattern)}) as {kind})"
+
+
+def is_lost_field(column: StructField, value: str, typed: str) -> str:
+    """SQL that is true for a CSV field that is there, and of which its cast (`typed`) made NULL or another value."""
+    changed = is_changed(value, column.dataType.simpleString(), typed)
+    return f"({value} is not null and ({typed} is null{'' if changed == 'false' else f' or {changed}'}))"
+
+
+def describe_misfits(columns: Iterable[tuple[StructField, str, str]]) -> str:
+    """The message about columns whose text does not fit; NULL if all fit."""
+    misfits = []
+    for column, value, is_lost in columns:
+        misfits.append(f"case when {is_lost} then {describe_misfit(column, value)} end")
+    return f"nullif(array_join(array({', '.join(misfits)}), '; '), '')"
+
+
+def describe_misfit(column: StructField, value: str) -> str:
+    """The message about a text that is no value of the column's type."""
+    kind = column.dataType.simpleString()
+    cut = f"if(char_length({value}) > {EXCERPT}, concat(left({value}, {EXCERPT}), '…'), {value})"
+    before = quote_text(f"column {column.name}: '")
+    after = quote_text(f"' is not {'an' if kind[0] in 'aeiou' else 'a'} {kind}")
+    return f"concat({before}, {cut}, {after})"
+
+
+def fits_wider_number(column: StructField, value: str) -> str:
+    """SQL that is true for a text that a wider number of the column's kind can hold; it never is for other types."""
+    from pyspark.sql.types import ByteType, DecimalType, FloatType, IntegerType, LongType, ShortType
+
+    kind = column.dataType
+    if isinstance(kind, ByteType | ShortType | IntegerType | LongType):
+        return f"coalesce(trim({value}) rlike '^[+-]?[0-9]{{1,38}}$', false)"
+    if isinstance(kind, DecimalType):
+        is_number = f"trim({value}) rlike '^[+-]?[0-9]*[.]?[0-9]*$' and try_cast({value} as double) is not null"
+        return f"coalesce({is_number}, false)"
+    if isinstance(kind, FloatType):
+        return f"coalesce(abs(try_cast({value} as double)) < double('Infinity'), false)"
+    return "false"
+
+
+def as_map(options: Mapping[str, str]) -> str:
+    """Options for Spark's parsers, as SQL."""
+    read_options = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    return f"map({', '.join(f'{quote_text(name)}, {quote_text(value)}' for name, value in read_options.items())})"
+
+
+_DIGITS = 38
+CONTROL = r"[\x00-\x08\x0e-\x1f\x7f]"
+"""A pattern for the control characters that casts cut off beside white space."""
+INFINITE = r"(?i)inf"
+"""A pattern for text that says itself that it is infinite."""
+_AS_THEY_ARE = ("string", "binary", "variant", "char", "varchar")
+"""The types whose values keep control characters."""
+
+
+def widen_type(kind: DataType) -> DataType:
+    """The type with which a value is read that is to have this one: as large, and as fine as may be."""
+    from pyspark.sql.types import ArrayType, ByteType, DecimalType, ShortType, StructType
+
+    if isinstance(kind, DecimalType):
+        return DecimalType(_DIGITS, _DIGITS - kind.precision + kind.scale)
+    if isinstance(kind, ByteType):
+        return ShortType()
+    if isinstance(kind, ArrayType):
+        return ArrayType(widen_type(kind.elementType), kind.containsNull)
+    return widen_columns(kind) if isinstance(kind, StructType) else kind
+
+
+def widen_columns(schema: StructType) -> StructType:
+    """The schema with the `widen_type` type of each column."""
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType(
+        [StructField(each.name, widen_type(each.dataType), each.nullable, each.metadata) for each in schema]
+    )
+
+
+def is_finer(kind: DataType) -> bool:
+    """Whether values of this type are read with another."""
+    return widen_type(kind) != kind
+
+
+def cast_exactly_sql(value: str, kind: DataType) -> str:
+    """SQL for a value that was read with the `widen_type` type; NULL if it is another one with its own."""
+    if not is_finer(kind):
+        return value
+    typed, read = f"try_cast({value} as {sql_type(kind)})", sql_type(widen_type(kind))
+    return f"if(try_cast({typed} as {read}) = {value}, {typed}, null)"
+
+
+def is_inexact(value: str, kind: DataType) -> str:
+    """SQL that is true where there is a value, and `cast_exactly_sql` gives none."""
+    return f"({value} is not null and {cast_exactly_sql(value, kind)} is null)" if is_finer(kind) else "false"
+
+
+def is_changed(value: str, kind: str, typed: str) -> str:
+    """SQL that is true for text of which a cast to this type made something else (`typed`), and not NULL."""
+    name = kind.lower().partition("(")[0].strip()
+    if name in _AS_THEY_ARE:
+        return "false"
+    last = f"substring({value}, -1)"
+    ends = f"{value} < '!' or {last} < '!' or {last} > '~'"
+    is_cut = f"({ends}) and {value} rlike {quote_text(CONTROL)}"
+    if name not in ("float", "real", "double"):
+        return f"({is_cut})"
+    return f"({is_infinite(typed)} and not {value} rlike {quote_text(INFINITE)} or {is_cut})"
+
+
+def is_infinite(value: str) -> str:
+    """SQL that is true for a float that is; NULL for NULL."""
+    return f"abs({value}) = double('Infinity')"
+
+
+def any_inside(value: str, kind: DataType, found: Callable[[str, DataType], str], depth: int = 0) -> str:
+    """SQL that is true where something is `found` of a value without parts inside this one: SQL, or "false"."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(kind, StructType):
+        each = (any_inside(f"{value}.{quote_name(field.name)}", field.dataType, found, depth) for field in kind)
+        return " or ".join(f"({one})" for one in each if one != "false") or "false"
+    if isinstance(kind, ArrayType | MapType):
+        element = kind.elementType if isinstance(kind, ArrayType) else kind.valueType
+        name = f"{HIDDEN}inside_{depth}"
+        inner = any_inside(name, element, found, depth + 1)
+        values = value if isinstance(kind, ArrayType) else f"map_values({value})"
+        return "false" if inner == "false" else f"coalesce(exists({values}, {name} -> {inner}), false)"
+    return found(value, kind)

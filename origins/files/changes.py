@@ -1,0 +1,167 @@
+"""What is done when files are not as their schema says: a policy for each kind of change, and how a schema grows by
+it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from origins.errors import OriginError, get_raised_words
+from origins.protection import Protection
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructType
+
+
+RESCUED = "_rescued"
+"""The column that keeps what did not fit, as one JSON object."""
+STOPS = "WHERRY_SCHEMA_STOP "
+"""How the error begins that a query raises at a line for which the policy is `stop`."""
+_MAY: Mapping[str, tuple[str, ...]] = {
+    "missing": ("stop", "evolve", "nack"),
+    "extra": ("stop", "evolve", "nack", "rescue", "ignore"),
+    "wider": ("stop", "evolve", "nack", "rescue"),
+    "other": ("stop", "nack", "rescue"),
+    "corrupt": ("stop", "nack", "rescue"),
+    "doubled": ("nack", "keep_last"),
+}
+
+
+class SchemaChanged(OriginError):
+    """Files are not as their schema says, and the policy for that is `stop`."""
+
+    code = "SCHEMA"
+
+
+def describe_remedies(kinds: Collection[str]) -> str:
+    """What may be done about such changes, at the end of a sentence."""
+    let = ", ".join(f"{kind}: {'evolve' if 'evolve' in _MAY[kind] else 'rescue'}" for kind in kinds)
+    refuse = ", ".join(f"{kind}: nack" for kind in kinds)
+    return (
+        f"say in the definition: `on_change: {{{let}}}` accepts the change, `on_change: {{{refuse}}}` refuses its rows"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changes:
+    """The policy for each kind of change."""
+
+    missing: str = "stop"
+    """A column of the schema that a file, or a line of JSON, has not."""
+    extra: str = "stop"
+    """A column that the schema has not."""
+    wider: str = "nack"
+    """A number that is too large or too fine for its column, and that a wider type of its kind can hold."""
+    other: str = "nack"
+    """A value of another type, or under a name that differs from its column's in the case of letters."""
+    corrupt: str = "nack"
+    """A line that is none of the format."""
+    doubled: str = "nack"
+    """A key of JSON that stands twice in one object. With `keep_last` its last value is read, as Spark does."""
+
+    @staticmethod
+    def of(kind: str, told: Mapping[str, str], *, given: bool) -> Changes:
+        """What a definition says, completed. A schema that is `given` names the columns that are wanted; one that
+        grows, or that is told from all files of parquet, has columns that some of them have not."""
+        defaults = {"extra": "ignore"} if given else {}
+        if kind == "json" or told.get("extra") == "evolve" or (kind == "parquet" and not given):
+            defaults["missing"] = "evolve"
+        if kind == "parquet":
+            defaults |= {"wider": "stop", "other": "stop", "corrupt": "stop"}
+        return Changes(**{**defaults, **told})
+
+    @property
+    def evolves(self) -> bool:
+        """Whether the schema grows with the files."""
+        return "evolve" in (self.extra, self.wider)
+
+    @property
+    def rescues(self) -> bool:
+        """Whether rows have the column `RESCUED`."""
+        return "rescue" in (self.extra, self.wider, self.other, self.corrupt)
+
+
+def check_changes(kind: str, told: Mapping[str, str], options: Mapping[str, object]) -> None:
+    """Raises ValueError for a kind of change or a policy that there is not."""
+    for change, policy in told.items():
+        if change not in _MAY:
+            raise ValueError(f"on_change: expected {', '.join(_MAY)}, got {change!r}")
+        if policy not in _MAY[change]:
+            raise ValueError(f"on_change.{change}: expected {', '.join(_MAY[change])}, got {policy!r}")
+        if kind == "text":
+            raise ValueError(f"on_change: text has one column and no types, so there is no {change} to decide about")
+        if kind == "parquet" and change == "corrupt" and policy != "stop":
+            raise ValueError("on_change.corrupt: expected stop, since a broken parquet file has no lines to refuse")
+        if kind != "json" and change == "doubled":
+            raise ValueError(f"on_change.doubled: expected format: json beside it, got {kind}")
+    given = {name.lower() for name, value in options.items() if str(value).lower() == "true"}
+    odd = sorted(given & {"allowcomments", "allowsinglequotes"}) if "multiline" in given else []
+    if odd and "rescue" in told.values():
+        raise ValueError(f"on_change: expected no rescue beside multiLine and {odd[0]}, since objects cannot be split")
+
+
+def find_schema_stop(error: BaseException, protection: Protection) -> SchemaChanged | None:
+    """What a query raised at a line for which the policy is `stop`; None if it was something else."""
+    said = get_raised_words(error)
+    if not said.startswith(STOPS):
+        return None
+    return SchemaChanged(
+        protection.mask_message(said.removeprefix(STOPS).partition(STOPS.strip())[0].strip()),
+        hint="No row of its batch was delivered. Correct the file, or set `on_change` in the definition.",
+    )
+
+
+def grow_schema(schema: StructType, found: StructType, changes: Changes) -> StructType:
+    """The schema with what was found in files beside it, as far as the policies say `evolve`.
+
+    What it has keeps its place and its name; new columns and fields come behind. One that differs from a known one
+    only in the case of letters is none.
+    """
+    grew = _grow_type(schema, found, changes)
+    assert isinstance(grew, type(schema))
+    return grew
+
+
+def _grow_type(kind: DataType, found: DataType, changes: Changes) -> DataType:
+    from pyspark.sql.types import ArrayType, MapType, StructField, StructType
+
+    if isinstance(kind, StructType) and isinstance(found, StructType):
+        there = {field.name: field.dataType for field in found}
+        fields = [
+            StructField(field.name, _grow_type(field.dataType, there.get(field.name, field.dataType), changes))
+            for field in kind
+        ]
+        known = {field.name.lower() for field in kind}
+        for field in found if changes.extra == "evolve" else ():
+            if field.name.lower() not in known:
+                known.add(field.name.lower())
+                fields.append(StructField(field.name, field.dataType))
+        return StructType(fields)
+    if isinstance(kind, ArrayType) and isinstance(found, ArrayType):
+        return ArrayType(_grow_type(kind.elementType, found.elementType, changes))
+    if isinstance(kind, MapType) and isinstance(found, MapType):
+        return MapType(kind.keyType, _grow_type(kind.valueType, found.valueType, changes))
+    if changes.wider == "evolve" and is_wider(found, kind):
+        return found
+    return kind
+
+
+def is_wider(wide: DataType, narrow: DataType) -> bool:
+    """Whether every value of the narrow type is one of the wide type, and a Delta table can take it for the other."""
+    from pyspark.sql.types import ByteType, DecimalType, DoubleType, FloatType, IntegerType, LongType, ShortType
+
+    whole: list[type[DataType]] = [ByteType, ShortType, IntegerType, LongType]
+    digits = dict(zip(whole, (3, 5, 10, 19), strict=True))
+    if type(narrow) in digits and type(wide) in digits:
+        return whole.index(type(wide)) > whole.index(type(narrow))
+    if isinstance(wide, DecimalType):
+        least = 20 if isinstance(narrow, LongType) else 10
+        if type(narrow) in digits:
+            return wide.precision - wide.scale >= least
+        if not isinstance(narrow, DecimalType) or wide == narrow:
+            return False
+        return wide.scale >= narrow.scale and wide.precision - wide.scale >= narrow.precision - narrow.scale
+    if isinstance(wide, DoubleType):
+        return isinstance(narrow, FloatType)
+    return False

@@ -1,0 +1,276 @@
+"""The first line of a CSV file: which columns it has, in which order, and whether a quote or a byte in the file
+breaks lines.
+
+Quotes that are opened on a line of CSV and not closed there, and bytes that are no text.
+
+Spark's parser closes such a quote where the line ends, or with `multiLine` where the file ends, without a word: half a
+value, or all the lines behind it in one. Bytes that are no text become question marks. Small files on this machine, and
+larger ones without a quote, are looked at without Spark.
+"""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from origins.errors import OriginError
+from origins.files.changes import Changes, SchemaChanged, describe_remedies
+from origins.files.listing import FilePattern, escape_pattern
+from origins.files.options import is_whole
+from origins.files.scan_small import SMALL, is_moderate, is_small, read_pieces
+from origins.names import HIDDEN, quote_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+_OPENERS: Mapping[str, Callable[..., IO[Any]]] = {".gz": gzip.open, ".bz2": bz2.open}
+_READ_BY_SPARK = (".zst", ".snappy", ".lz4", ".deflate", ".xz")
+PACKED = (*_OPENERS, *_READ_BY_SPARK)
+"""How the names of files end that are packed."""
+_NACKS = (("missing", "nack"), ("extra", "nack"), ("extra", "evolve"))
+"""The policies by which all lines of a file are refused; what evolves is in the schema before the file is read."""
+_PREAMBLE = 100
+"""So many lines before the header may be empty or comments."""
+
+
+def read_header(spark: SparkSession, place: FilePattern, name: str, options: Mapping[str, str]) -> tuple[str, ...]:
+    """The names in a file's first line; none when it is empty. A Spark job only where this machine cannot read it."""
+    encoding = encoding_of(options)
+    path = place.join_path(name)
+    try:
+        if place.local and not name.endswith(_READ_BY_SPARK):
+            line = _read_first_line(path.removeprefix("file:"), encoding, options.get("comment", ""))
+        else:
+            line = _read_first_line_by_spark(spark, path, encoding, options.get("comment", ""))
+        return _split_names(line, options)
+    except UnicodeDecodeError as error:
+        raise OriginError(
+            f"The header of {path} is not text in {encoding.removesuffix('-sig').upper()}: {error.reason}.",
+            hint="Set its encoding with `options: {encoding: …}`, or move the file out of the path.",
+        ) from error
+    except PermissionError as error:
+        raise OriginError(
+            f"{path} cannot be read: {error.strerror}.",
+            hint="Give this user the right to read it, or move it out of the path.",
+        ) from error
+    except (OSError, EOFError, LookupError, csv.Error) as error:
+        raise OriginError(
+            f"The header of {path} cannot be read: {error}",
+            hint="Replace it with a whole file, or move it out of the path.",
+        ) from error
+
+
+@dataclass(frozen=True)
+class Header:
+    """The columns of a CSV file in its order, as the schema names them."""
+
+    columns: tuple[str, ...]
+    """Those that the schema has not stand under names of ours."""
+    _others: tuple[tuple[str, str], ...] = ()
+    wrong: str = ""
+    """Why every line of the file is refused; empty if none is for that."""
+
+    @property
+    def others(self) -> Mapping[str, str]:
+        """What the file itself calls the columns that stand under names of ours."""
+        return dict(self._others)
+
+
+def match_header(
+    found: Sequence[str], columns: Sequence[str], path: str, changes: Changes, besides: Collection[str] = ()
+) -> Header:
+    """The header of a file in which these names were found, in its order. Columns that are `besides` are not extra.
+
+    Raises `SchemaChanged` where the policy is to stop, and where a column is there twice.
+    """
+    keys = [name.strip().lower() for name in found]
+    wanted = {name.lower(): name for name in columns}
+    known = wanted.keys() | {name.lower() for name in besides}
+    extra = [name for name, key in zip(found, keys, strict=True) if key not in known]
+    twice = [name for name in columns if keys.count(name.lower()) > 1]
+    differs = {"missing": [name for name in columns if name.lower() not in keys], "extra": extra}
+    said = {"missing": "has no column {}", "extra": "has the column {}, which the schema does not have"}
+    told = {kind: said[kind].format(", ".join(names)) for kind, names in differs.items() if names}
+    stopping = [kind for kind in told if getattr(changes, kind) == "stop"]
+    stops = [told[kind] for kind in stopping]
+    if twice:
+        stops.append(f"has the column {', '.join(twice)} more than once")
+    if stops:
+        raise SchemaChanged(
+            f"{path} {' and '.join(stops)}. Its header is: {', '.join(found)}",
+            hint="Correct the file, or move it out of the path."
+            if twice
+            else f"Correct the file, move it out of the path, or {describe_remedies(stopping)}.",
+        )
+    nacks = [told[kind] for kind in told if (kind, getattr(changes, kind)) in _NACKS]
+    ours = {index: f"{HIDDEN}other_{index}" for index, key in enumerate(keys) if key not in wanted}
+    others = {ours[index]: name for index, name in enumerate(found) if index in ours and keys[index] not in known}
+    return Header(
+        tuple(ours.get(index) or wanted[key] for index, key in enumerate(keys)),
+        tuple(
+            (name, real if list(others.values()).count(real) == 1 else f"{real} ({name.removeprefix(HIDDEN)})")
+            for name, real in others.items()
+        ),
+        f"the file {' and '.join(nacks)}" if nacks else "",
+    )
+
+
+def _read_first_line(path: str, encoding: str, comment: str) -> str:
+    opener = next((opener for ending, opener in _OPENERS.items() if path.endswith(ending)), open)
+    if encoding.startswith(("utf-16", "utf-32", "utf_16", "utf_32", "utf16", "utf32")):
+        with opener(path, "rt", encoding=encoding) as file:
+            return next((line for line in file if _has_content(line, comment)), "")
+    with opener(path, "rb") as file:
+        lines = (line.decode(encoding) for ended in file for line in ended.replace(b"\r", b"\n").split(b"\n"))
+        return next((line for line in lines if _has_content(line, comment)), "")
+
+
+def _read_first_line_by_spark(spark: SparkSession, path: str, encoding: str, comment: str) -> str:
+    from pyspark.sql import functions as F
+
+    lines = spark.read.text(escape_pattern(path))
+    of_the_file = lines.where("_metadata.file_block_start = 0").select(F.col("value").cast("binary"))
+    told = (bytes(row[0]).decode(encoding) for row in of_the_file.limit(_PREAMBLE).collect())
+    return next((line for line in told if _has_content(line, comment)), "")
+
+
+def _has_content(line: str, comment: str) -> bool:
+    return bool(line.strip()) and not (comment and line.startswith(comment))
+
+
+def _split_names(line: str, options: Mapping[str, str]) -> tuple[str, ...]:
+    line = line.rstrip("\r\n")
+    separator = options.get("sep", options.get("delimiter", ",")).replace("\\t", "\t")
+    if not line:
+        return ()
+    if len(separator) > 1:
+        return tuple(line.split(separator))
+    quote = options.get("quote", '"')
+    escape = options.get("escape", '"')
+    reader = csv.reader(
+        [line],
+        delimiter=separator,
+        quotechar=quote or None,
+        quoting=csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE,
+        doublequote=escape == quote,
+        escapechar=escape if escape and escape != quote else None,
+    )
+    return tuple(next(reader))
+
+
+_LARGE = 16 << 20
+OPEN = "a quote is opened and never closed; with options: {multiLine: true} a quoted field may span lines"
+NO_TEXT = "some bytes are not valid in UTF-8, or in the given encoding; set it with options: {encoding: …}"
+
+
+def encoding_of(options: Mapping[str, str]) -> str:
+    """As Python knows it; a byte order mark is none of the text."""
+    encoding = options.get("encoding", options.get("charset", "utf-8")).lower()
+    return "utf-8-sig" if encoding in ("utf-8", "utf8") else encoding
+
+
+def none_is_open(files: Sequence[Path], options: Mapping[str, str]) -> bool:
+    """Whether a look at these files shows that every quote is closed and every byte is text; it does not look at
+    large ones."""
+    try:
+        if not is_moderate(files):
+            return False
+        small = is_small(files)
+        contents = read_pieces(files, encoding_of(options))
+        return all(_has_no_quote(content, options) or (small and _is_clean(content, options)) for content in contents)
+    except (ValueError, LookupError, OSError):
+        return False
+
+
+def find_open_quotes(files: Sequence[Path], options: Mapping[str, str]) -> list[Path]:
+    """Those of the files in which a quote is opened and not closed before the end.
+
+    In a large file with an even number of quotes none is: to follow every one of them takes too long there.
+    """
+    quote = options.get("quote", '"').encode(encoding_of(options).removesuffix("-sig"))
+    if not quote:
+        return []
+    looked = [file for file in files if file.stat().st_size <= _LARGE or _count(file, quote) % 2]
+    return [file for file in looked if _is_open(file.read_bytes().decode(encoding_of(options), "replace"), options)]
+
+
+def is_open(line: str, options: Mapping[str, str]) -> str:
+    """SQL that is true for a line on which a quote is opened and not closed. It is never NULL."""
+    quote = options.get("quote", '"')
+    if not quote:
+        return "false"
+    pattern = _pattern(options).replace(r"\Z", r"\z")  # as Java has it
+    return f"(contains({line}, {quote_text(quote)}) and {line} rlike {quote_text(pattern)})"
+
+
+def count_fields_sql(line: str, options: Mapping[str, str]) -> str:
+    """SQL for how many fields a line has, of which no quote is left open."""
+    opened, quote, plain, ends = _fields(options)
+    field = f"{opened}{quote}(?:(?!{ends}).)*+|{plain}" if quote else f"(?:(?!{ends}).)*+"
+    pattern = quote_text(rf"\G(?s:(?:{field}){ends})")
+    return f"size(regexp_extract_all({line}, {pattern}, 0)) + 1"
+
+
+def is_no_text(line: str, options: Mapping[str, str]) -> str:
+    """SQL that is true for a raw line with bytes that are no text."""
+    return f"not is_valid_utf8({line})" if encoding_of(options) == "utf-8-sig" else "false"
+
+
+def is_other_text(options: Mapping[str, str]) -> bool:
+    """Whether bytes that are no text show only by the question marks that are read in their place."""
+    return encoding_of(options) != "utf-8-sig"
+
+
+def was_no_text(value: str) -> str:
+    """SQL that is true for text in which question marks stand for such bytes."""
+    return f"coalesce(contains({value}, '\ufffd'), false)"
+
+
+def _count(file: Path, what: bytes) -> int:
+    found = 0
+    with file.open("rb") as opened:
+        while content := opened.read(SMALL):
+            found += content.count(what)
+    return found
+
+
+def _has_no_quote(content: str, options: Mapping[str, str]) -> bool:
+    quote = options.get("quote", '"')
+    return not quote or quote not in content
+
+
+def _is_clean(content: str, options: Mapping[str, str]) -> bool:
+    quote = options.get("quote", '"')
+    lines = [content] if is_whole(options) else re.split(r"\r\n|\r|\n", content)
+    return not any(quote in line and _is_open(line, options) for line in lines)
+
+
+def _is_open(content: str, options: Mapping[str, str]) -> bool:
+    return re.search(_pattern(options), content) is not None
+
+
+def _pattern(options: Mapping[str, str]) -> str:
+    """What fits a line, or a whole file, of which the last field begins with a quote and does not end with one."""
+    opened, quote, plain, ends = _fields(options)
+    comment = re.escape(options.get("comment", ""))
+    start = f"(?!{comment})" if comment and not is_whole(options) else ""
+    return rf"\A{start}(?s:(?:(?:{opened}{quote}(?:(?!{ends}).)*+|{plain}){ends})*+{opened}\Z)"
+
+
+def _fields(options: Mapping[str, str]) -> tuple[str, str, str, str]:
+    """What fits a field in quotes but for the last of them, that one, a field without, and what ends a field."""
+    quote, escape = (re.escape(options.get(name, '"')) for name in ("quote", "escape"))
+    separator = re.escape(options.get("sep", options.get("delimiter", ",")).replace("\\t", "\t"))
+    ends = rf"(?:{separator}|[\r\n])" if is_whole(options) else separator
+    blank = "[ \t]*+" if options.get("ignoreleadingwhitespace") == "true" else ""
+    inside = f"[^{quote}]++" if escape in (quote, "") else f"[^{quote}{escape}]++|{escape}."
+    doubled = f"|{quote}{quote}" if escape == quote else ""
+    plain = f"(?!{blank}{quote})(?:(?!{ends})(?s:.))*+"
+    return f"{blank}{quote}(?:{inside}{doubled})*+", quote, plain, ends

@@ -1,0 +1,300 @@
+"""How CSV files of one header become rows.
+
+Spark's reader closes open quotes without a word, and makes question marks of bytes that are no text. So where files may
+have such lines, these come once more, refused. A batch that is decided row by row reads every line once, the slower
+way, out of its text. With `multiLine` a file with an open quote is refused as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from origins.files.bad_lines import (
+    CORRUPT,
+    ONCE,
+    Verdict,
+    as_map,
+    describe_misfits,
+    fits_wider_number,
+    is_lost_field,
+    make_typed_field,
+)
+from origins.files.changes import RESCUED, Changes
+from origins.files.csv_header import (
+    NO_TEXT,
+    OPEN,
+    PACKED,
+    Header,
+    count_fields_sql,
+    find_open_quotes,
+    is_no_text,
+    is_open,
+    is_other_text,
+    none_is_open,
+    was_no_text,
+)
+from origins.files.file_scan import FILE, FileScan
+from origins.files.json_lines import LINE
+from origins.files.listing import without_scheme
+from origins.files.options import is_whole
+from origins.names import HIDDEN, quote_name, quote_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructField, StructType
+
+
+_AS_IT_IS = {"ignoreleadingwhitespace": "false", "ignoretrailingwhitespace": "false"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CsvVerdict:
+    """A line of a file with this header; `typed` says where its fields stand with their types.
+
+    `suspect` are other conditions under which a line is none, each with what is said then. Where the `line` itself is
+    not known, Spark keeps only lines with too few or too many fields; any other is written again from its fields.
+    """
+
+    header: Header
+    typed: Mapping[StructField, str]
+    options: Mapping[str, str]
+    changes: Changes
+    suspect: Mapping[str, str] = field(default_factory=dict)
+    line: str = "NULL"
+
+    @property
+    def no_line(self) -> str:
+        """SQL that is true for what is no line of the file.
+
+        Spark refuses a query that asks for nothing but broken lines. So a field is asked for beside them, in a
+        condition that is never true and that no optimizer sees through.
+        """
+        corrupt = quote_name(CORRUPT)
+        also = f"coalesce({quote_name(self.header.columns[0])} is null and char_length({corrupt}) < 0, false)"
+        return " or ".join([f"{corrupt} is not null", also, *self.suspect])
+
+    def fit_sql(self, column: StructField) -> str:
+        """SQL for the column's value; NULL where what stands there does not fit and is rescued."""
+        name = self.typed[column]
+        is_kept = self._lost_sql(column, name, "rescue")
+        return name if is_kept == "false" else f"if({is_kept}, null, {name})"
+
+    @property
+    def rescued_sql(self) -> str:
+        """SQL for what was rescued of a line, as JSON; NULL if there is nothing."""
+        values = dict.fromkeys(self.header.others.values(), "NULL")
+        if self.changes.extra == "rescue":
+            values = {real: quote_name(name) for name, real in self.header.others.items()}
+        for column, name in self.typed.items():
+            is_kept = self._lost_sql(column, name, "rescue")
+            if is_kept != "false":
+                values[column.name] = f"if({is_kept}, {quote_name(column.name)}, NULL)"
+        pairs = ", ".join(f"{quote_text(name)}, {value}" for name, value in values.items() if value != "NULL")
+        some = (
+            f"nullif(to_json(map_filter(map({pairs}), (key, value) -> value is not null)), '{{}}')" if pairs else "NULL"
+        )
+        whole = f"to_json(named_struct('_line', {self._raw}))" if self.changes.corrupt == "rescue" else "NULL"
+        return f"cast(case when {self.no_line} then {whole} else {some} end as string)"
+
+    def make_verdict(self, *, in_words: bool) -> Verdict:
+        """The verdict on the line."""
+        lost = [f"({condition})" for condition in self._list_lost(("stop", "nack", "evolve")) if condition != "false"]
+        bad = [self.no_line, *lost]
+        if self.changes.corrupt == "rescue":
+            bad = [f"not ({self.no_line}) and ({' or '.join(lost)})"] if lost else []
+        why, raw = self._miscount_message, quote_name(CORRUPT)
+        if self.header.wrong:
+            bad, raw = ["true"], "cast(null as string)"
+        if in_words:
+            said = describe_misfits(
+                (each, quote_name(each.name), self._is_lost(each, name)) for each, name in self.typed.items()
+            )
+            first = "".join(f"when {condition} then {quote_text(what)} " for condition, what in self.suspect.items())
+            why = f"case {first}when {quote_name(CORRUPT)} is null then {said} else {why} end"
+            raw = self._raw
+        return Verdict(
+            is_bad=" or ".join(bad) or "false",
+            why=quote_text(self.header.wrong) if self.header.wrong else why,
+            raw=raw,
+            is_change=str(bool(self.header.wrong)).lower(),
+            stops=self._stops,
+        )
+
+    @property
+    def _miscount_message(self) -> str:
+        """SQL for what is said of a line with too few or too many fields."""
+        expected, found = len(self.header.columns), count_fields_sql(quote_name(CORRUPT), self.options)
+        fields = f"{found}, if({found} = 1, ' field', ' fields')"
+        has = f"concat('this line has ', {fields}, ', and {expected} were expected')"
+        other = quote_text(f"this line cannot be read as the {expected} fields that were expected")
+        return f"if({found} = {expected}, {other}, {has})"
+
+    @property
+    def _stops(self) -> str:
+        stops = [f"({condition})" for condition in self._list_lost(("stop",)) if condition != "false"]
+        if self.changes.corrupt == "stop":
+            stops.append(self.no_line)
+        return "false" if self.header.wrong or not stops else " or ".join(stops)
+
+    @property
+    def _raw(self) -> str:
+        fields = f"struct({', '.join(map(quote_name, self.header.columns))})"
+        return (
+            f"coalesce({quote_name(CORRUPT)}, {self.line}, to_csv({fields}, {as_map({**_AS_IT_IS, **self.options})}))"
+        )
+
+    def _list_lost(self, policies: tuple[str, ...]) -> list[str]:
+        return [self._lost_sql(column, name, *policies) for column, name in self.typed.items()]
+
+    def _is_lost(self, column: StructField, name: str) -> str:
+        return is_lost_field(column, quote_name(column.name), name)
+
+    def _lost_sql(self, column: StructField, name: str, *policies: str) -> str:
+        """SQL that is true for a field that has not its type, where the policy for that is one of these."""
+        wider, other = self.changes.wider in policies, self.changes.other in policies
+        is_lost = self._is_lost(column, name)
+        if wider == other:
+            return is_lost if wider else "false"
+        return f"{is_lost} and {'' if wider else 'not '}{fits_wider_number(column, quote_name(column.name))}"
+
+
+_PARSED = HIDDEN + "parsed"
+_FIELDS = frozenset({"sep", "delimiter", "quote", "escape"})
+_WHOLE_LINES = {"sep": "\uffff", "quote": "\ufffe", "escape": "\ufffe", "header": "true", "columnpruning": "false"}
+"""Options under which a line of CSV is one field: no text has these two characters."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CsvRows:
+    """CSV files of one header, and the rows that are wanted of them."""
+
+    files: FileScan
+    names: Sequence[str]
+    header: Header
+    schema: StructType
+    places: bool
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        """The rows, lazily, each with its verdict."""
+        clean = self._is_seen_closed()
+        if is_whole(self._options) and not clean:
+            return self._read_over_lines(spark)
+        if (self.places or self.files.changes.rescues) and not is_whole(self._options):
+            return self._read_out_of_lines(spark, clean)
+        others = {was_no_text(quote_name(name)): NO_TEXT for name in self.header.columns}
+        rows = self._read_fields(spark, self.names, others if is_other_text(self._options) and not clean else {})
+        if clean:
+            return rows
+        line = quote_name(LINE)
+        return rows.union(
+            self._refuse_lines(
+                spark, self.names, f"{is_open(line, self._options)} or {is_no_text(line, self._options)}"
+            )
+        )
+
+    @property
+    def _options(self) -> Mapping[str, str]:
+        return self.files.options
+
+    def _is_seen_closed(self) -> bool:
+        """Whether a look at small files on this machine shows that no line has an open quote, or bytes that are no
+        text."""
+        looks = self.files.place.local and not any(name.endswith(PACKED) for name in self.names)
+        return looks and none_is_open(self._paths(self.names), self._options)
+
+    def _read_over_lines(self, spark: SparkSession) -> DataFrame:
+        local = self.names if self.files.place.local else ()
+        bad = find_open_quotes(self._paths(name for name in local if not name.endswith(PACKED)), self._options)
+        broken = [name for name, path in zip(self.names, self._paths(self.names), strict=True) if path in bad]
+        others = [name for name in self.names if name not in broken]
+        suspect = {was_no_text(quote_name(name)): NO_TEXT for name in self.header.columns}
+        frames = [self._read_fields(spark, others, suspect)] if others else []
+        frames += [self._refuse_lines(spark, broken, "true")] if broken else []
+        return reduce(lambda one, other: one.union(other), frames)
+
+    def _read_fields(self, spark: SparkSession, names: Sequence[str], suspect: Mapping[str, str]) -> DataFrame:
+        """Fields are read as text, so that it is cast that decides what has which type."""
+        options = {**self._options, "header": str(self.files.has_header).lower(), "columnpruning": "false"}
+        frame = self.files.load(spark, names, _make_text_schema([*self.header.columns, CORRUPT]), options, self.places)
+        return self._cast_fields(frame, options, suspect)
+
+    def _read_out_of_lines(self, spark: SparkSession, clean: bool) -> DataFrame:
+        """Whole lines by Spark's reader, which knows headers and comments, and their fields out of these."""
+        from pyspark.sql import functions as F
+
+        kept = {"comment", "linesep", "encoding", "charset"} & self._options.keys()
+        whole = {**{name: self._options[name] for name in kept}, **_WHOLE_LINES}
+        whole["header"] = str(self.files.has_header).lower()
+        frame = self.files.load(spark, self.names, _make_text_schema([LINE, CORRUPT]), whole, places=True)
+        frame = frame.select(FILE, F.coalesce(CORRUPT, LINE).alias(LINE))
+        spent = {*_WHOLE_LINES, *kept} - _FIELDS
+        fields = {name: value for name, value in self._options.items() if name not in spent}
+        columns = quote_text(", ".join(f"{quote_name(name)} string" for name in [*self.header.columns, CORRUPT]))
+        parsed = F.when(F.expr(ONCE), F.expr(f"from_csv({quote_name(LINE)}, {columns}, {as_map(fields)})"))
+        frame = frame.withColumn(_PARSED, parsed).select(FILE, LINE, f"{_PARSED}.*")
+        line = quote_name(LINE)
+        suspect = {is_open(line, self._options): OPEN, was_no_text(line): NO_TEXT}
+        return self._cast_fields(frame, fields, {} if clean else suspect, line=line)
+
+    def _cast_fields(
+        self, frame: DataFrame, options: Mapping[str, str], suspect: Mapping[str, str], *, line: str = "NULL"
+    ) -> DataFrame:
+        """Fields of text with the types of the schema, and the verdict on each line."""
+        from pyspark.sql.types import StringType
+
+        typed = {
+            column: f"{HIDDEN}{index}"
+            for index, column in enumerate(self.schema)
+            if not isinstance(column.dataType, StringType)
+        }
+        absent = [column.name for column in self.schema if column.name not in self.header.columns]
+        frame = frame.selectExpr("*", *(f"cast(null as string) as {quote_name(name)}" for name in absent))
+        changes = self.files.changes
+        judged = CsvVerdict(
+            header=self.header, typed=typed, options=options, changes=changes, suspect=suspect, line=line
+        )
+        fields = [
+            f"case when {ONCE} then {make_typed_field(column, options)} end as {typed[column]}" for column in typed
+        ]
+        given = {column.name: typed.get(column, column.name) for column in self.schema}
+        files = self.files
+        if changes.rescues:
+            files = replace(files, told={**files.told, RESCUED: judged.rescued_sql})
+        if changes.rescues:
+            frame = frame.selectExpr("*", *fields)
+            fits = {
+                column.name: judged.fit_sql(column) if column in typed else quote_name(column.name)
+                for column in self.schema
+            }
+            is_line = f"not ({judged.no_line})" if changes.corrupt == "rescue" else "true"
+            fields = [f"case when {is_line} then {at} end as {HIDDEN}whole_{i}" for i, at in enumerate(fits.values())]
+            given = {name: f"{HIDDEN}whole_{index}" for index, name in enumerate(given)}
+        return files.select_columns(
+            frame.selectExpr("*", *fields), given, judged.make_verdict(in_words=self.places), self.places
+        )
+
+    def _refuse_lines(self, spark: SparkSession, names: Sequence[str], condition: str) -> DataFrame:
+        """The lines for which a condition holds, or with `multiLine` whole files, all of them refused or rescued."""
+        from pyspark.sql import functions as F
+
+        nothing = [F.lit(None).cast(column.dataType).alias(column.name) for column in self.schema]
+        lines = self.files.load_lines(spark, names, self.places).where(condition).select("*", *nothing)
+        is_kept = self.files.changes.corrupt == "rescue" and not self.header.wrong
+        stops = str(self.files.changes.corrupt == "stop").lower()
+        verdict = Verdict(is_bad=str(not is_kept).lower(), why=quote_text(OPEN), raw=quote_name(LINE), stops=stops)
+        kept = {RESCUED: f"to_json(named_struct('_line', {quote_name(LINE)}))"} if is_kept else {}
+        given = dict(zip(self.schema.names, self.schema.names, strict=True))
+        return replace(self.files, told={**self.files.told, **kept}).select_columns(lines, given, verdict, self.places)
+
+    def _paths(self, names: Iterable[str]) -> list[Path]:
+        return [Path(without_scheme(self.files.place.join_path(name))) for name in names]
+
+
+def _make_text_schema(names: Sequence[str]) -> StructType:
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    return StructType([StructField(name, StringType()) for name in names])

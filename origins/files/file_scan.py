@@ -1,0 +1,214 @@
+"""A scan of files of one format: their rows as Spark reads them, each with its place, its verdict and columns from
+its path."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from origins.errors import OriginError
+from origins.files.bad_lines import CORRUPT, Verdict, is_changed
+from origins.files.changes import STOPS, Changes
+from origins.files.json_lines import LINE
+from origins.files.listing import FilePattern
+from origins.files.options import ENCODINGS, is_whole
+from origins.nack import REFUSED
+from origins.names import HIDDEN, file_path_sql, quote_name, quote_text, relative_name_sql
+from origins.origin import PLACE
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql.types import StructField, StructType
+
+
+_RAW_FILES = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "fs.file.impl.disable.cache": "true"}
+"""Hadoop's file system with checksums cannot open a file that has `:` in its name; the one beneath it can."""
+_ROW = "monotonically_increasing_id()"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileScan:
+    """Files of one format, and how they are read."""
+
+    format: str
+    place: FilePattern
+    options: Mapping[str, str]
+    """As `origins.files.options.complete_options` gives them."""
+    changes: Changes = Changes()  # noqa: RUF009  (it is frozen)
+    metadata: Sequence[str] = ()
+    """The columns that say what is known of the file."""
+    told: Mapping[str, str] = field(default_factory=dict)
+    """The columns that are in no line: for each, SQL over `FILE`."""
+    name: str = ""
+    """The only file that is read, if there is only one: its rows need not be asked where they come from."""
+
+    @property
+    def has_header(self) -> bool:
+        """Whether the files begin with the names of their columns."""
+        return self.format == "csv" and self.options.get("header", "true") == "true"
+
+    def load_lines(self, spark: SparkSession, names: Sequence[str], places: bool) -> DataFrame:
+        """The text of JSON in the column `LINE`: lines, or whole files with `multiLine`."""
+        from pyspark.sql import functions as F
+        from pyspark.sql.types import StringType, StructField, StructType
+
+        options = {name: self.options[name] for name in ("linesep", "encoding") if name in self.options}
+        whole = {"wholetext": "true"} if is_whole(self.options) else {}
+        rows = replace(self, format="text")
+        frame = rows.load(spark, names, StructType([StructField(LINE, StringType())]), {**options, **whole}, places)
+        encoding = options.get("encoding", "utf-8")
+        if encoding.lower() in ("utf-8", "utf8") or encoding.upper() not in ENCODINGS:
+            return frame
+        if encoding.upper() == "US-ASCII":
+            encoding = "ISO-8859-1"  # Other bytes raise in the one, and are characters that show in the other.
+        return frame.withColumn(LINE, F.decode(F.col(LINE).cast("binary"), encoding))
+
+    def load(
+        self,
+        spark: SparkSession,
+        names: Sequence[str],
+        schema: StructType,
+        options: Mapping[str, str],
+        places: bool,
+    ) -> DataFrame:
+        frame = self.make_reader(spark, names, options).schema(schema).load(self.place.make_patterns(names))
+        needs_file = places or self.told
+        return frame.select("*", frame.metadataColumn("_metadata").alias(FILE)) if needs_file else frame
+
+    def make_reader(self, spark: SparkSession, names: Sequence[str], options: Mapping[str, str]) -> DataFrameReader:
+        reader = spark.read.format(self.format).options(**options).option("columnNameOfCorruptRecord", CORRUPT)
+        has_colon = self.place.local and any(":" in name for name in names)
+        return reader.options(**_RAW_FILES) if has_colon else reader
+
+    def select_columns(
+        self, frame: DataFrame, columns: Mapping[str, str], verdict: Verdict | None, places: bool
+    ) -> DataFrame:
+        """The columns under their names, beside them the verdict and the place."""
+        from pyspark.sql import functions as F
+
+        path = quote_text(self.name) if self.name else relative_name_sql(self.place.root, f"{FILE}.file_path")
+        chosen = [F.col(quote_name(given)).alias(name) for name, given in columns.items()]
+        chosen += [F.expr(value).alias(name) for name, value in self.told.items()]
+        if verdict:
+            why = f"concat({path}, ': ', {verdict.why})" if places else verdict.why
+            if places and verdict.stops != "false":
+                stop = f"raise_error(concat({quote_text(STOPS)}, {why}, {quote_text(' ' + STOPS.strip())}))"
+                why = f"if({verdict.stops}, cast({stop} as string), {why})"
+            message = f"'message', {why}, 'raw', {verdict.raw}"
+            refusal = f"named_struct('code', 'PARSE', {message})"
+            if verdict.is_change != "false":
+                refusal = f"if({verdict.is_change}, named_struct('code', 'SCHEMA', {message}), {refusal})"
+            chosen.append(F.expr(f"case when {verdict.is_bad} then {refusal} end").alias(REFUSED))
+        if places:
+            within = f"'block', {FILE}.file_block_start, 'row', {_ROW}"
+            if self.format == "parquet":
+                within = f"'block', 0L, 'row', {FILE}.row_index"
+            place = f"named_struct('part', {path}, {within})"
+            chosen.append(F.expr(place).alias(PLACE))
+        return frame.select(*chosen)
+
+
+FILE = HIDDEN + "file"
+"""The column with Spark's own `_metadata`."""
+_PATH = file_path_sql(f"{FILE}.file_path")
+METADATA: Mapping[str, tuple[str, str]] = {
+    "file_path": ("string", _PATH),
+    "file_name": ("string", f"substring_index({_PATH}, '/', -1)"),
+    "file_size": ("long", f"{FILE}.file_size"),
+    "file_modification_time": ("timestamp", f"{FILE}.file_modification_time"),
+}
+"""What may be asked of a file: the type, and how it is got."""
+_NOTHING = "__HIVE_DEFAULT_PARTITION__"
+"""How a folder is called in which the column is NULL."""
+
+
+def with_folders(schema: StructType | None, folders: Sequence[str]) -> StructType | None:
+    """The schema that was found in files, with text columns for values in their folders."""
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    if schema is None:
+        return None
+    known = {name.lower() for name in schema.names}
+    return StructType(
+        [*schema.fields, *(StructField(name, StringType()) for name in folders if name.lower() not in known)]
+    )
+
+
+def with_metadata(schema: StructType, names: Sequence[str]) -> StructType:
+    """The schema with columns of what is known of a file."""
+    from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
+
+    types = {"string": StringType(), "long": LongType(), "timestamp": TimestampType()}
+    return StructType([*schema.fields, *(StructField(name, types[METADATA[name][0]]) for name in names)])
+
+
+def read_folder_columns(name: str) -> dict[str, str | None]:
+    """The columns that the folders of a file give, by their names in small letters, with their values."""
+    return {key.lower(): None if value == _NOTHING else unquote(value) for key, value in _split_folders(name)}
+
+
+def list_folder_columns(names: Iterable[str]) -> list[str]:
+    """The columns that the folders of these files give, as they are written there first."""
+    found: dict[str, str] = {}
+    for name in names:
+        for key, _ in _split_folders(name) if "=" in name else ():
+            found.setdefault(key.lower(), key)
+    return list(found.values())
+
+
+def _split_folders(name: str) -> Iterator[tuple[str, str]]:
+    for folder in name.split("/")[:-1]:
+        key, is_one, value = folder.partition("=")
+        if is_one and key:
+            yield key, value
+
+
+def from_folder(root: str, column: StructField) -> str:
+    """SQL for the value that the folders above a file give for a column."""
+    key = re.sub(r"([^\w])", r"\\\1", column.name)
+    found = (
+        f"regexp_extract({relative_name_sql(root, f'{FILE}.file_path')}, "
+        f"{quote_text(f'(?iu)(?:^|/){key}=([^/]*)/')}, 1)"
+    )
+    value = f"coalesce(try_url_decode(replace({found}, '+', '%2B')), {found})"
+    return f"cast(nullif({value}, {quote_text(_NOTHING)}) as {column.dataType.simpleString()})"
+
+
+def index_of(root: str, groups: Sequence[Sequence[str]]) -> str:
+    """SQL for the place, from 0, of the group that a file is in; raises if it is in none."""
+    path = relative_name_sql(root, f"{FILE}.file_path")
+    cases = [
+        f"when {path} in ({', '.join(map(quote_text, names))}) then {at}" for at, names in enumerate(groups) if names
+    ]
+    said = f"concat({path}, ' was read, but it belongs to none of the batches that are read together')"
+    return f"case {' '.join(cases)} else raise_error({said}) end"
+
+
+def check_folders(
+    spark: SparkSession, place: FilePattern, names: Sequence[str], columns: Sequence[StructField]
+) -> None:
+    """Raises `OriginError` for the first file whose folders give a value that is none of the column's type."""
+    typed = {column.name.lower(): column for column in columns if column.dataType.typeName() != "string"}
+    first: dict[tuple[str, str], str] = {}
+    for name in names if typed else ():
+        for key, value in read_folder_columns(name).items():
+            if key in typed and value is not None:
+                first.setdefault((key, value), name)
+    if not first:
+        return
+    casts = []
+    for key, value in first:
+        kind = typed[key].dataType.simpleString()
+        cast = f"try_cast({quote_text(value)} as {kind})"
+        casts.append(f"{cast} is null or coalesce({is_changed(quote_text(value), kind, cast)}, false)")
+    wrong = spark.sql(f"select array({', '.join(casts)})").collect()[0][0]
+    for ((key, value), name), is_wrong in zip(first.items(), wrong, strict=True):
+        if is_wrong:
+            raise OriginError(
+                f"{place.join_path(name)} is in the folder {typed[key].name}={value}, but {value!r} is not of type "
+                f"{typed[key].dataType.simpleString()}.",
+                hint="Rename the folder, move it out of the path, or make the column a string.",
+            )

@@ -1,0 +1,455 @@
+"""`files`: rows out of files, each file read once."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import filecmp
+import itertools
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal, cast
+
+from origins.batch import Batch, Json
+from origins.batch_rows import BatchRows
+from origins.errors import OriginError
+from origins.files.changes import RESCUED, Changes, check_changes, grow_schema
+from origins.files.file_scan import (
+    METADATA,
+    index_of,
+    list_folder_columns,
+    read_folder_columns,
+    with_folders,
+    with_metadata,
+)
+from origins.files.listing import (
+    File,
+    FileBacklog,
+    FilePattern,
+    Terms,
+    is_local,
+    parse_pattern,
+    read_parts,
+    without_scheme,
+)
+from origins.files.options import FORMATS, check_options, complete_options
+from origins.files.scan_small import SMALL
+from origins.origin import BATCH, Backlog, Origin, Progress
+from origins.paths import is_one_disk
+from origins.quantities import parse_seconds
+from origins.schema import check_schema, parse_schema
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from origins.files.formats import FileRows
+    from origins.files.schema import FileSchema
+
+
+_AT_ONCE = 256
+"""The most files of several batches in one query."""
+_LENIENT = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles")
+"""The settings by which Spark may read fewer rows than there are."""
+_SHIFTED = "spark.sql.parquet.int96TimestampConversion"
+"""The setting by which it may read other moments than a file says."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Files(Origin):
+    """Reads the rows of files in a folder. Each file is read once, and one batch holds all of it.
+
+    Wherry reads files in the order of their time, then of their names. It remembers each file that it has read. So a
+    file that arrives late is read, even if newer files were read before it. A file that changes after it was read is
+    not read again, and the run says so. A hash of its name gives each file its lane.
+
+    Example:
+        files:
+          path: landing/orders/*.json
+          format: json
+          schema: "id long, email string, amount string, at timestamp"
+          on_change: {extra: evolve}
+    """
+
+    binds: ClassVar[frozenset[str]] = frozenset({"files", "bytes"})
+    keeps_parts: ClassVar[bool] = True
+    whole_by: ClassVar[str] = "batch: whole"
+
+    path: str = field(metadata={"path": "pattern"})
+    """A file, a folder, or a pattern with `*`, `?`, `[a-z]` and `**`."""
+    format: str
+    """`json` (one object a line), `csv`, `parquet` or `text`."""
+    schema: str | Mapping[str, str] | None = None
+    """The columns and their types. By default the first run infers them from the files, and they then stay."""
+    options: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    """Options of Spark's reader for the format, for example `multiLine`."""
+    on_change: Mapping[str, str] = field(default_factory=dict)
+    """What Wherry does when a file does not fit the schema, for each kind of change. The kinds are `missing`, `extra`,
+    `wider`, `other`, `corrupt` and `doubled`."""
+    max_files: int | None = None
+    """How many files a batch holds at most. `run.batch` has limits too, and the lowest one counts."""
+    min_age: str = field(default="0s", metadata={"like": "2s"})
+    """How old a file must be before it is read. A younger file may still be growing."""
+    metadata: Sequence[str] = ()
+    """Facts about a file that become columns: `file_path`, `file_name`, `file_size`, `file_modification_time`."""
+    after: Literal["keep", "move", "delete"] = "keep"
+    """What happens to a file once every destination has its rows."""
+    move_to: str | None = field(default=None, metadata={"path": True})
+    """The folder to which files move. The default is `_carried`, below the part of the path before any wildcard."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.path.strip():
+            raise ValueError("path: expected a file, a folder or a pattern, got nothing")
+        if self.max_files is not None and self.max_files < 1:
+            raise ValueError(f"max_files: expected at least 1, got {self.max_files}")
+        if self.max_files is not None and self.batch == "whole":
+            raise ValueError(f"max_files: expected none beside `batch: whole`, got {self.max_files}")
+        if self.format not in FORMATS:
+            raise ValueError(f"format: expected {', '.join(FORMATS)}, got {self.format!r}")
+        check_options(self.format, self.options)
+        check_changes(self.format, self.on_change, self.options)
+        self._check_min_age()
+        for name in self.metadata:
+            if name not in METADATA:
+                raise ValueError(f"metadata: expected {', '.join(METADATA)}, got {name!r}")
+        if self.after not in ("keep", "move", "delete"):
+            raise ValueError(f"after: expected keep, move or delete, got {self.after!r}")
+        if self.after != "keep" and not is_local(self.path):
+            raise ValueError(f"after: expected keep, since Spark cannot {self.after} the files of {self.path}")
+        if self.move_to is not None and self.after != "move":
+            raise ValueError(f"move_to: expected `after: move` beside it, got after: {self.after}")
+        if self.move_to is not None and not is_local(self.move_to):
+            raise ValueError(f"move_to: expected a folder of this machine, got {self.move_to!r}")
+
+    def _check_min_age(self) -> None:
+        try:
+            parse_seconds(self.min_age)
+        except ValueError as error:
+            raise ValueError(f"min_age: {error}") from error
+
+    @property
+    def infers(self) -> bool:
+        return self.schema is None
+
+    @property
+    def evolves(self) -> bool:
+        return self.changes.evolves or self.changes.rescues
+
+    @property
+    def listens(self) -> bool:
+        return self.after != "keep"
+
+    @property
+    def place(self) -> str:
+        return self.path
+
+    def survey(self, spark: SparkSession, progress: Progress) -> FileBacklog:
+        carried = {name: (size, modified) for name, size, modified in read_parts(progress.parts)}
+        terms = Terms(
+            lanes=self.lane_names(),
+            max_files=self.max_files,
+            min_age=parse_seconds(self.min_age),
+            plain=self.format != "parquet",
+        )
+        waiting = FileBacklog(terms, parse_pattern(self.path), spark, carried)
+        if self.after == "move":
+            self._check_archive(waiting)
+        return waiting
+
+    def columns(self, spark: SparkSession, backlog: Backlog) -> str | None:
+        assert isinstance(backlog, FileBacklog)
+        folders = list_folder_columns(file.name for file in backlog.files)
+        if self.schema is None:
+            schema = with_folders(self._make_schema_reader(backlog.place).infer(spark, backlog.files), folders)
+        else:
+            schema = self._declare_schema(spark, self.schema, folders)
+        if schema is None:
+            return None
+        return str(check_schema(schema, self.path).json())
+
+    def evolve_schema(self, spark: SparkSession, backlog: Backlog, schema: str, before: str | None) -> str:
+        from pyspark.sql.types import StructType
+
+        assert isinstance(backlog, FileBacklog)
+        if not self.changes.evolves:
+            return schema
+        known = StructType.fromJson(json.loads(schema))
+        if before is not None:
+            known = grow_schema(known, StructType.fromJson(json.loads(before)), self.changes)
+        names = [file.name for file in backlog.files if file.size]
+        if names:
+            found = self._make_schema_reader(backlog.place).infer_beyond(spark, names, known)
+            folders = list_folder_columns(names) if self.changes.extra == "evolve" else []
+            known = with_folders(grow_schema(known, found, self.changes), folders) or known
+        return str(check_schema(known, self.path).json())
+
+    def complete_schema(self, schema: str) -> str:
+        from pyspark.sql.types import StringType, StructField, StructType
+
+        read = StructType.fromJson(json.loads(schema))
+        whole = with_metadata(read, self.metadata)
+        if self.changes.rescues:
+            whole = StructType([*whole.fields, StructField(RESCUED, StringType())])
+        return str(check_schema(whole, self.path).json())
+
+    def fetch(self, spark: SparkSession, batches: Sequence[Batch], *, places: bool = False) -> BatchRows:
+        return _FilesRows(self, spark, batches, places)
+
+    def joins(self, batches: Sequence[Batch]) -> bool:
+        names = [name for batch in batches for name in self.parts(batch)]
+        return len(names) <= _AT_ONCE and len(set(names)) == len(names)
+
+    def check(self, spark: SparkSession, batch: Batch) -> None:
+        place = parse_pattern(self.path)
+        planned = [File(modified, name, size) for name, size, modified in read_parts(batch.span.parts)]
+        _check(place, planned, place.stat(spark, [file.name for file in planned]))
+
+    def find_changed(self, parts: Sequence[Json]) -> Mapping[str, str]:
+        if not is_local(self.path):
+            return {}
+        place = parse_pattern(self.path)
+        carried = {name: (size, modified) for name, size, modified in read_parts(parts)}
+        now = place.stat(cast("SparkSession", None), list(carried))
+        return {
+            name: _describe_difference(File(carried[name][1], name, carried[name][0]), file)
+            for name, file in now.items()
+            if (file.size, file.modified) != carried[name]
+        }
+
+    def parts(self, batch: Batch) -> Sequence[str]:
+        return [name for name, _, _ in read_parts(batch.span.parts)]
+
+    def committed(self, spark: SparkSession, batch: Batch) -> None:
+        place = parse_pattern(self.path)
+        carried = (
+            [File(modified, name, size) for name, size, modified in read_parts(batch.span.parts)]
+            if self.listens
+            else []
+        )
+        now = place.stat(spark, [file.name for file in carried])
+        for file in carried:
+            if now.get(file.name) == file and self.after == "delete":
+                delete(without_scheme(place.join_path(file.name)))
+            elif now.get(file.name) == file:
+                move(without_scheme(place.join_path(file.name)), os.path.join(self._archive_folder(place), file.name))
+
+    def _archive_folder(self, place: FilePattern) -> str:
+        return os.path.abspath(without_scheme(self.move_to or place.join_path("_carried")))
+
+    def _check_archive(self, waiting: FileBacklog) -> None:
+        """Raises `OriginError` when a file that is moved would be found again, and read twice."""
+        archive = self._archive_folder(waiting.place)
+        if any(waiting.place.matches(os.path.join(archive, file.name)) for file in waiting.files):
+            raise OriginError(
+                f"Files that are moved to {archive} would be read again, since they match {self.path} there.",
+                hint="Set `move_to` to a folder outside the path, or give its name a leading `_`.",
+            )
+
+    @property
+    def changes(self) -> Changes:
+        """What is done when files are not as the schema says."""
+        return Changes.of(self.format, self.on_change, given=self.schema is not None)
+
+    def _make_schema_reader(self, place: FilePattern) -> FileSchema:
+        from origins.files.schema import FileSchema
+
+        return FileSchema(rows=self.make_reader(place))
+
+    def make_reader(self, place: FilePattern) -> FileRows:
+        """The reader of its files."""
+        from origins.files.formats import FileRows
+
+        return FileRows(
+            format=self.format, place=place, options=complete_options(self.format, self.options), changes=self.changes
+        )
+
+    def _declare_schema(
+        self, spark: SparkSession, schema: str | Mapping[str, str], folders: Sequence[str]
+    ) -> StructType:
+        from pyspark.sql.types import ArrayType, MapType, StructType
+
+        columns = parse_schema(spark, schema, self.path)
+        nested = [column.name for column in columns if isinstance(column.dataType, ArrayType | MapType | StructType)]
+        if self.format == "csv" and nested:
+            raise OriginError(
+                f"Column {nested[0]} of {self.path} is {columns[nested[0]].dataType.simpleString()}; "
+                "a field of a CSV file holds one value.",
+                hint="Read it as a string, and parse it in a stage with from_json or split.",
+            )
+        given = {folder.lower() for folder in folders}
+        types = [column.dataType.typeName() for column in columns if column.name.lower() not in given]
+        if self.format == "text" and types != ["string"]:
+            raise OriginError(
+                f"The schema of {self.path} is {schema}; text files have one column, of type string.",
+                hint='Leave the schema out (the column is then called value), or write it like "line string".',
+            )
+        return columns
+
+
+@dataclass(frozen=True)
+class _FilesRows(BatchRows):
+    """The rows of the files of some batches. Every form raises `OriginError` when a file is not what was planned."""
+
+    origin: Files
+    spark: SparkSession
+    batches: Sequence[Batch]
+    places: bool
+
+    @property
+    def schema(self) -> StructType:
+        from pyspark.sql.types import StructType
+
+        return StructType.fromJson(json.loads(self.batches[0].schema))
+
+    def frame(self) -> DataFrame:
+        return self._frame
+
+    def table(self) -> pyarrow.Table | None:
+        return self._table
+
+    def files(self) -> Mapping[str, Path] | None:
+        return self._files
+
+    def count(self) -> int | None:
+        from origins.files.parquet_rows import count_rows
+
+        return count_rows(self._place, self._names) if self.origin.format == "parquet" and self._place.local else None
+
+    @cached_property
+    def _frame(self) -> DataFrame:
+        self._check()
+        several = len(self.batches) > 1
+        more_columns = {BATCH: index_of(self._place.root, [self.origin.parts(batch) for batch in self.batches])}
+        rows = replace(
+            self.origin.make_reader(self._place),
+            metadata=tuple(self.origin.metadata),
+            told=more_columns if several else {},
+        )
+        return rows.read(self.spark, self._names, self.schema, places=self.places)
+
+    @cached_property
+    def _table(self) -> pyarrow.Table | None:
+        (batch, *others), beside = self.batches, self.places or self.origin.metadata
+        few = batch.span.bytes is not None and batch.span.bytes <= SMALL
+        if others or not few or beside or not self._is_plainly_here:
+            return None
+        self._check()
+        found = self.origin.make_reader(self._place).read_here(self.spark, self._names, self.schema)
+        self._check()
+        return found
+
+    @cached_property
+    def _files(self) -> Mapping[str, Path] | None:
+        from origins.files.parquet_in_process import is_plain
+
+        if self.origin.format != "parquet" or self.origin.metadata or not self._is_plainly_here:
+            return None
+        self._check()
+        odd = self.origin.changes.rescues or any(read_folder_columns(name) for name in self._names)
+        lenient = any(self.spark.conf.get(key, "false") != "false" for key in (*_LENIENT, _SHIFTED))
+        files = {name: Path(without_scheme(self._place.join_path(name))) for name in self._names}
+        plain = not odd and not lenient and all(is_plain(file, self.schema) for file in files.values())
+        return files if plain else None
+
+    @property
+    def _is_plainly_here(self) -> bool:
+        return self._place.local and not self.origin.options and is_one_disk(self.spark)
+
+    @cached_property
+    def _place(self) -> FilePattern:
+        return parse_pattern(self.origin.path)
+
+    @cached_property
+    def _names(self) -> Sequence[str]:
+        return [name for batch in self.batches for name in self.origin.parts(batch)]
+
+    def _check(self) -> None:
+        for batch in self.batches:
+            self.origin.check(self.spark, batch)
+
+
+def _check(place: FilePattern, planned: Sequence[File], now: Mapping[str, File]) -> None:
+    """Raise `OriginError` for the first file that is not what was planned."""
+    for file in planned:
+        found = now.get(file.name)
+        if found == file:
+            continue
+        what = "is gone" if found is None else f"has changed ({_describe_difference(file, found)})"
+        raise OriginError(
+            f"{place.join_path(file.name)} {what} since its batch was planned; no row of the batch was read.",
+            hint="Run again: if no destination has the batch yet, Wherry plans it again from the current files.",
+        )
+
+
+def _describe_difference(then: File, now: File) -> str:
+    """In what a file differs from what it was: its size, or else the time when it was written."""
+    if then.size != now.size:
+        return f"it had {then.size:,} bytes and now has {now.size:,}"
+    return (
+        f"it was written at {_format_time(then)}, and written again or copied at {_format_time(now)}; its size is the "
+        "same"
+    )
+
+
+def _format_time(file: File) -> str:
+    return datetime.fromtimestamp(file.modified / 1000, timezone.utc).isoformat(" ", "milliseconds")[:-6] + " UTC"
+
+
+_NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+"""How a file system says that a file cannot have a second name there."""
+
+
+def delete(path: str) -> None:
+    """Delete the file. One that is gone is deleted."""
+    with _wrap_os_errors(path, "deleted"):
+        os.unlink(path)
+
+
+def move(path: str, target: str) -> None:
+    """Give the file another place, under a name that no other file has there. At every moment it is whole in one of
+    the two; one that is in both, since a process died in between, is moved by moving it again."""
+    with _wrap_os_errors(path, f"moved to {target}"):
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        for name in itertools.chain([target], (f"{target}~{number}" for number in itertools.count(2))):
+            if not os.path.lexists(name):
+                _link_or_copy(path, name)
+                break
+            if filecmp.cmp(path, name, shallow=False):
+                break
+        os.unlink(path)
+
+
+def _link_or_copy(path: str, target: str) -> None:
+    if os.path.islink(path):
+        os.symlink(os.path.realpath(path), target)
+        return
+    try:
+        os.link(path, target)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        half = os.path.join(os.path.dirname(target), f"_half-{os.path.basename(target)}")
+        shutil.copy2(path, half)
+        os.rename(half, target)
+
+
+@contextlib.contextmanager
+def _wrap_os_errors(path: str, what: str) -> Iterator[None]:
+    """Raise `OriginError` for what the operating system refuses; a file that is gone is done with."""
+    try:
+        yield
+    except OSError as error:
+        if not os.path.lexists(path):
+            return
+        raise OriginError(
+            f"{path} was processed, but it cannot be {what}: {error.strerror}.",
+            hint="No row is lost or read twice. Give this user the right to do it; the next run tries again.",
+        ) from error

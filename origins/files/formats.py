@@ -1,0 +1,188 @@
+"""How files of each format become rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from origins.errors import OriginError
+from origins.files.bad_lines import CORRUPT, cast_exactly_sql, is_finer, widen_columns
+from origins.files.changes import RESCUED
+from origins.files.csv_header import Header, match_header, read_header
+from origins.files.csv_rows import CsvRows
+from origins.files.file_scan import METADATA, FileScan, check_folders, from_folder, read_folder_columns
+from origins.files.json_in_process import all_plain, none_changes, parse_rows
+from origins.files.json_keys import JsonChanges, none_differs
+from origins.files.json_lines import JsonRescue, is_more, judge_json, judge_json_text, judge_surplus, parse_lines
+from origins.files.json_tail import none_has_tail
+from origins.files.listing import without_scheme
+from origins.files.options import is_whole
+from origins.files.parquet_rows import ParquetRows
+from origins.names import HIDDEN, quote_name
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_PACKED = frozenset({".bz2", ".deflate", ".gz", ".lz4", ".lzo", ".snappy", ".xz", ".zst", ".zstd"})
+"""The endings by which Spark knows that a file is to be unpacked."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileRows(FileScan):
+    """A reader of files of one format."""
+
+    def read(self, spark: SparkSession, names: Sequence[str], schema: StructType, *, places: bool) -> DataFrame:
+        """The rows of these files, lazily: the schema's columns, `REFUSED` for json and csv, `PLACE` if asked for.
+
+        Why a line is refused is said in full only with `places`: a batch that raises at the first one needs no more.
+        """
+        from pyspark.sql.types import StructType
+
+        frames = []
+        for keys, group in self._group_by_folders(names, schema).items():
+            from_folders = [column for column in schema if column.name.lower() in keys]
+            check_folders(spark, self.place, group, from_folders)
+            told = {**self.told, **{column.name: from_folder(self.place.root, column) for column in from_folders}}
+            told.update({name: METADATA[name][1] for name in self.metadata if name in schema.names})
+            told.update({RESCUED: "cast(null as string)"} if self.changes.rescues else {})
+            lines = StructType([column for column in schema if column.name not in told])
+            only = group[0] if len(group) == 1 else ""
+            part = replace(self, told=told, name=only)
+            frame = part._read_lines(spark, group, lines, places=places)  # noqa: SLF001 -- one of its own kind
+            if told:
+                besides = [name for name in frame.columns if name not in schema.names]
+                frame = frame.select(*map(quote_name, [*schema.names, *besides]))
+            frames.append(frame)
+        return reduce(lambda one, other: one.unionByName(other), frames)
+
+    def read_here(self, spark: SparkSession, names: Sequence[str], schema: StructType) -> pyarrow.Table | None:
+        """The same rows, of a few files on this machine and without `told` and `metadata`, read in this process; None
+        where Spark has to read them."""
+        import pyarrow as pa
+
+        odd = any(read_folder_columns(name) or Path(name).suffix.lower() in _PACKED for name in names)
+        if self.format != "json" or self.changes.rescues or odd:
+            return None
+        wrong = JsonChanges(schema=schema, changes=self.changes, options=self.options)
+        tables = []
+        for name in names:
+            found = parse_rows(
+                Path(without_scheme(self.place.join_path(name))).read_bytes(),
+                schema,
+                extra=wrong.asks_extra,
+                missing=wrong.asks_missing,
+                zone=lambda: str(spark.conf.get("spark.sql.session.timeZone")),
+            )
+            if found is None:
+                return None
+            tables.append(found)
+        return pa.concat_tables(tables) if tables else None
+
+    def _group_by_folders(self, names: Sequence[str], schema: StructType) -> dict[frozenset[str], list[str]]:
+        """The files by which of the columns their folders give."""
+        wanted = {name.lower() for name in schema.names} - set(self.metadata)
+        groups: dict[frozenset[str], list[str]] = {}
+        for name in names:
+            keys = read_folder_columns(name).keys()
+            if self.changes.extra != "ignore" and not keys <= wanted:
+                raise OriginError(
+                    f"{self.place.join_path(name)} is in a folder that adds the column {min(keys - wanted)}, "
+                    "which earlier files did not have.",
+                    hint="Move it out of the path, or give the origin a schema.",
+                )
+            groups.setdefault(frozenset(keys & wanted), []).append(name)
+        return groups
+
+    def _read_lines(self, spark: SparkSession, names: Sequence[str], schema: StructType, *, places: bool) -> DataFrame:
+        if self.format == "json" and not schema.names:
+            raise OriginError(
+                f"The schema names only columns that folders give; none is in the lines of {self.place.root}.",
+                hint="Give the origin a schema with at least one column of the files.",
+            )
+        if self.format == "csv":
+            groups = self._group_by_header(spark, names, schema)
+            frames = [
+                CsvRows(files=self, names=group, header=header, schema=schema, places=places).read(spark)
+                for header, group in groups.items()
+            ]
+            return reduce(lambda one, other: one.unionByName(other), frames)
+        if self.format == "json":
+            return self._read_json(spark, names, schema, places)
+        if self.format == "parquet":
+            return ParquetRows(files=self, names=names, schema=schema, places=places).read(spark)
+        frame = self.load(spark, names, schema, self.options, places)
+        return self.select_columns(frame, dict(zip(schema.names, schema.names, strict=True)), None, places)
+
+    def _group_by_header(
+        self, spark: SparkSession, names: Sequence[str], schema: StructType
+    ) -> dict[Header, list[str]]:
+        """CSV files by the columns that they have, in their order."""
+        given = Header(tuple(schema.names))
+        if not self.has_header:
+            return {given: list(names)}
+        groups: dict[Header, list[str]] = {}
+        for name in names:
+            found = read_header(spark, self.place, name, self.options)
+            path = self.place.join_path(name)
+            header = match_header(found, schema.names, path, self.changes, besides=self.told) if found else given
+            groups.setdefault(header, []).append(name)
+        return groups
+
+    def _read_json(self, spark: SparkSession, names: Sequence[str], schema: StructType, places: bool) -> DataFrame:
+        """JSON by Spark's reader, which stops behind a line's first value without a word, and which leaves out keys
+        that it does not know; so where a line may have more on it, or other keys, such lines come once more, refused.
+        With `places`, and where anything is rescued, every line comes once, the slower way, out of its text."""
+        from pyspark.sql import functions as F
+
+        given = dict(zip(schema.names, schema.names, strict=True))
+        wrong = JsonChanges(schema=schema, changes=self.changes, options=self.options)
+        clean = self._is_seen_clean(names, wrong)
+        as_it_is = clean and wrong.only_keys and not (places and is_whole(self.options))
+        if wrong.takes_apart and not as_it_is and (places or self.changes.rescues):
+            apart = JsonRescue(wrong=wrong)
+            files = replace(self, told={**self.told, RESCUED: apart.rescued_sql}) if self.changes.rescues else self
+            return files.select_columns(
+                apart.rows(self.load_lines(spark, names, places)), given, apart.make_verdict(), places
+            )
+        fine = [column for column in schema if is_finer(column.dataType)]
+        if places and (fine or not clean or is_whole(self.options)):
+            return self.select_columns(
+                parse_lines(self.load_lines(spark, names, places), wrong), given, judge_json_text(wrong), places
+            )
+        frame = self.load(spark, names, _with_corrupt(widen_columns(schema)), self.options, places)
+        typed = {column.name: f"{HIDDEN}{index}" for index, column in enumerate(fine)}
+        frame = frame.selectExpr(
+            "*", *(f"{cast_exactly_sql(quote_name(each.name), each.dataType)} as {typed[each.name]}" for each in fine)
+        )
+        verdict = judge_json(schema, self.options, typed, in_words=places)
+        rows = self.select_columns(frame, {**given, **typed}, verdict, places)
+        if clean:
+            return rows
+        nothing = [F.lit(None).cast(column.dataType).alias(column.name) for column in schema]
+        more = self.load_lines(spark, names, places).where(is_more(wrong)).select("*", *nothing)
+        return rows.union(self.select_columns(more, given, judge_surplus(wrong), places))
+
+    def _is_seen_clean(self, names: Sequence[str], wrong: JsonChanges) -> bool:
+        """Whether a look at small files on this machine shows that no line has more on it than it may, or other
+        keys, or values that Spark's reader changes."""
+        if not self.place.local or self.options.keys() & {"linesep", "encoding"}:
+            return False
+        files = [Path(self.place.join_path(name).removeprefix("file:")) for name in names]
+        schema, whole = wrong.schema, is_whole(self.options)
+        counts = {"extra": wrong.asks_extra, "missing": wrong.asks_missing}
+        return (not whole and all_plain(files, schema, **counts)) or (
+            none_has_tail(files, whole_file=whole)
+            and none_differs(files, schema, **counts, whole_file=whole)
+            and none_changes(files, schema, doubled=wrong.asks_doubled, whole_file=whole)
+        )
+
+
+def _with_corrupt(schema: StructType) -> StructType:
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    return StructType([*schema.fields, StructField(CORRUPT, StringType())])

@@ -1,0 +1,315 @@
+"""A few lines of JSON become rows in this process, where each of them surely is the row that Spark would read.
+
+Only what is written plainly is read here: objects of single values that are of the very types of their columns. Where
+one line is anything else, be it bad or only unusual, all of them are Spark's to read.
+
+A look at files of JSON without Spark: whether each line surely is the row that Spark's parser makes of it.
+
+Spark's parser changes some values without a word: a number that is too large for a float becomes infinite, half of a
+surrogate pair a question mark, control characters around a time are cut off, and of a key that stands twice the last
+value wins. Plain lines have none of these; they are known by one pattern. Others are looked at more closely.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from origins.batch import Json
+from origins.files.json_keys import list_names
+from origins.files.scan_small import is_moderate, is_small, read_pieces
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql.types import DataType, StructType
+
+
+_ONLY_TEXT, _ONLY_WHOLE = frozenset({str}), frozenset({int})
+_KINDS: Mapping[str, frozenset[type]] = {
+    "boolean": frozenset({bool}),
+    "tinyint": _ONLY_WHOLE,
+    "smallint": _ONLY_WHOLE,
+    "int": _ONLY_WHOLE,
+    "bigint": _ONLY_WHOLE,
+    "double": frozenset({int, float, Decimal}),
+    "decimal": frozenset({int, Decimal}),
+    "string": _ONLY_TEXT,
+    "date": _ONLY_TEXT,
+    "timestamp": _ONLY_TEXT,
+    "timestamp_ntz": _ONLY_TEXT,
+}
+"""What JSON's values are in Python that are of a column's type."""
+_NAME, _DIGITS, _WHOLE = 1_000, 38, 1 << 63
+"""Up to how long a name or a number may be, and how large a whole number, for no parser to mind."""
+_DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_TIME = _DATE + r"[T ](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?"
+_MINUS_NOTHING = re.compile(r"-0(?![0-9.eE])")
+
+
+class _Unlike(ValueError):
+    """Something that is not written plainly."""
+
+
+def parse_rows(
+    content: bytes, schema: StructType, *, extra: bool, missing: bool, zone: Callable[[], str]
+) -> pyarrow.Table | None:
+    """The rows of these lines; None where Spark has to read them.
+
+    Keys that the schema has not are left out unless they count (`extra`), and so do columns that a line has not
+    (`missing`). `zone` says in which zone times are that name none.
+    """
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    kinds = {column.name: column.dataType.simpleString().partition("(")[0] for column in schema}
+    plain = all(kind in _KINDS for kind in kinds.values()) and not any(column.metadata for column in schema)
+    if not plain or len({name.lower() for name in kinds}) < len(schema.names):
+        return None
+    try:
+        text = content.decode("utf-8")
+        rows = _parse_objects(text, Decimal if "decimal" in kinds.values() else float)
+        _check_keys(rows, frozenset(kinds), extra, missing)
+        wanted = to_arrow_schema(schema, timezone="UTC")
+        columns = [
+            _make_column([row.get(each.name) for row in rows], kinds[each.name], each.type, zone) for each in wanted
+        ]
+        if "double" in kinds.values() and _MINUS_NOTHING.search(text):
+            return None
+    except (ValueError, ArithmeticError, RecursionError, pa.ArrowException):
+        return None
+    return pa.Table.from_arrays(columns, schema=wanted)
+
+
+def _parse_objects(text: str, number: type[float | Decimal]) -> Sequence[Mapping[str, Json]]:
+    """The object on each line that is not blank."""
+
+    def parsed(written: str) -> float | Decimal:
+        if len(written) > _DIGITS:
+            raise _Unlike
+        return number(written)
+
+    if text.startswith("\ufeff") or ("\\u" in text and has_half(text)):
+        raise _Unlike
+    read = json.JSONDecoder(object_pairs_hook=_make_object, parse_float=parsed, parse_constant=_raise_unlike).decode
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    rows = [read(line) for line in lines if line.strip(" \t")]
+    if any(type(row) is not dict for row in rows):
+        raise _Unlike
+    return rows
+
+
+def _make_object(pairs: Sequence[tuple[str, Json]]) -> Mapping[str, Json]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise _Unlike
+    return found
+
+
+def _raise_unlike(written: str) -> None:
+    raise _Unlike
+
+
+def _check_keys(rows: Iterable[Mapping[str, Json]], names: frozenset[str], extra: bool, missing: bool) -> None:
+    in_small = {name.lower() for name in names}
+    for row in rows:
+        if row.keys() == names:
+            continue
+        strange = row.keys() - names
+        if missing and len(row) - len(strange) < len(names):
+            raise _Unlike
+        for name in strange:
+            if extra or len(name) > _NAME or name.lower() in in_small or not _is_single(row[name]):
+                raise _Unlike
+
+
+def _is_single(value: Json) -> bool:
+    return abs(value) < _WHOLE if type(value) is int else not isinstance(value, dict | list)
+
+
+def _make_column(values: Sequence[Any], kind: str, wanted: pyarrow.DataType, zone: Callable[[], str]) -> pyarrow.Array:
+    """The values as a column of this type. Raises where one is not of it, or not as Spark would understand it."""
+    import pyarrow as pa
+
+    if not {type(value) for value in values if value is not None} <= _KINDS[kind]:
+        raise _Unlike
+    if kind == "double":
+        values = [None if value is None else float(value) for value in values]
+        if not all(value is None or math.isfinite(value) for value in values):
+            raise _Unlike
+    if kind == "decimal":
+        values = [None if value is None else Decimal(value) for value in values]
+    if kind == "date":
+        return _require_match(values, _DATE).cast(wanted)
+    if kind.startswith("timestamp"):
+        return _parse_times(values, kind, zone).cast(wanted)
+    return pa.array(values, wanted)
+
+
+def _parse_times(values: Sequence[Any], kind: str, zone: Callable[[], str]) -> pyarrow.Array:
+    """Times that all name the zone `Z`, or none of which names one."""
+    import pyarrow as pa
+
+    zoned = kind == "timestamp" and any(value is not None and value.endswith("Z") for value in values)
+    if kind == "timestamp" and not zoned and zone() != "UTC":
+        raise _Unlike
+    found = _require_match(values, f"{_TIME}Z" if zoned else _TIME)
+    return found.cast(pa.timestamp("us", "UTC" if zoned else None))
+
+
+def _require_match(values: Sequence[Any], pattern: str) -> pyarrow.Array:
+    """The texts, all of which are like this."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = pa.array(values, pa.string())
+    if pc.all(pc.match_substring_regex(found, rf"\A{pattern}\z")).as_py() is False:
+        raise _Unlike
+    return found
+
+
+_TRIES, _MOST = 8, 100
+"""So often a pattern learns of other keys, and so many it knows at most."""
+_TEXT = r'"(?:[^"\\\x7f]|\\[^ub])*"'
+_NUMBER = r"-?[0-9]{1,38}(?:\.[0-9]*)?|-?[0-9]{1,9}(?:\.[0-9]*)?[eE](?:-[0-9]+|\+?[0-2]?[0-9])"
+"""Surely finite, also as a `float`."""
+_BLANK = r"[ \t]*"
+_SINGLE = rf"(?:{_TEXT}|{_NUMBER}|true|false|null)"
+_VALUE = rf"(?:{_SINGLE}|\[{_BLANK}(?:{_SINGLE}{_BLANK}(?:,{_BLANK})?)*\])"
+_LARGE = r"[eE]\+?[0-9]{2}|[0-9]{39}"
+_HALF = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+    r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
+    r"|\\\\u[dD]"
+)
+_CUT = ("\\u00", "\\b", "\x7f")
+"""How control characters are written, which Spark cuts off times."""
+
+
+def all_plain(files: Sequence[Path], schema: StructType, *, extra: bool, missing: bool) -> bool:
+    """Whether all lines of these files are plain: an object of single values, or arrays of them, whose keys come in
+    one order, each once, exactly as the schema has them. It does not look at large files.
+
+    Keys that the schema has not count with `extra`; columns that a line has not count with `missing`.
+    """
+    try:
+        if not is_moderate(files):
+            return False
+        keys: list[str] = []
+        for content in read_pieces(files, "utf-8-sig"):
+            lines = _split_lines(content)
+            for _ in range(_TRIES):
+                lines = _find_unlike(lines, keys, all_there=missing)
+                if not len(lines) or not _learn(keys, lines[0].as_py()):
+                    break
+            if len(lines):
+                return False
+        return _are_known(keys, {*schema.names}, extra) and not (missing and {*schema.names} - {*keys})
+    except (ValueError, RecursionError, OSError):
+        return False
+
+
+def none_changes(files: Sequence[Path], schema: StructType, *, doubled: bool, whole_file: bool) -> bool:
+    """Whether a look at these files shows that Spark's parser changes no value, and that no object has a key twice if
+    that counts (`doubled`); it does not look at large files."""
+    import pyarrow.compute as pc
+
+    try:
+        if not is_moderate(files):
+            return False
+        small, kinds, names = is_small(files), {*_kinds_in(schema)}, {*list_names(schema)}
+        for content in read_pieces(files, "utf-8-sig"):
+            if "\\u" in content and has_half(content):
+                return False
+            if kinds & {"date", "timestamp", "timestamp_ntz"} and any(each in content for each in _CUT):
+                return False
+            lines = _split_lines(content)
+            if kinds & {"float", "double"} and pc.any(pc.match_substring_regex(lines, _LARGE)).as_py():
+                return False
+            if doubled and small:
+                for text in [content] if whole_file else content.split("\n"):
+                    if text.strip():
+                        json.loads(text, object_pairs_hook=_make_unique_object)
+            elif doubled and (whole_file or "map" in kinds or not _stand_once(lines, names)):
+                return False
+        return True
+    except (ValueError, RecursionError, OSError):
+        return False
+
+
+def has_half(content: str) -> bool:
+    """Whether half of a surrogate pair may stand there; unknown where JSON has backslashes."""
+    return _HALF.search(content) is not None
+
+
+def _split_lines(content: str) -> pyarrow.Array:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.split_pattern(pa.array([content], pa.large_string()), "\n").flatten()
+
+
+def _find_unlike(lines: pyarrow.Array, keys: Sequence[str], *, all_there: bool) -> pyarrow.Array:
+    """The lines that are not plain objects with these keys, in this order."""
+    import pyarrow.compute as pc
+
+    once = "" if all_there else "?"
+    items = "".join(
+        rf'(?:"{re.escape(key)}"{_BLANK}:{_BLANK}{_VALUE}{_BLANK}(?:,{_BLANK}|\}}{_BLANK}\z)){once}' for key in keys
+    )
+    plain = rf"\A{_BLANK}(?:\{{{_BLANK}{items}(?:\}}{_BLANK})?)?\z"
+    return lines.filter(pc.invert(pc.match_substring_regex(lines, plain)))
+
+
+def _learn(keys: list[str], line: str) -> bool:
+    """Put the keys of this line among those that are known, in its order; False where that is not to be had."""
+    found = json.loads(line, object_pairs_hook=_make_unique_object)
+    if not isinstance(found, dict) or not found.keys() - {*keys}:
+        return False
+    if not all(re.fullmatch(r"[\w .-]*", key) for key in found):
+        return False
+    at = 0
+    for key in found:
+        if key not in keys:
+            keys.insert(at, key)
+        at = keys.index(key) + 1
+    return len(keys) <= _MOST
+
+
+def _are_known(keys: Collection[str], names: Collection[str], extra: bool) -> bool:
+    in_small = {name.lower() for name in names}
+    strange = [key for key in keys if key not in names]
+    return not strange or not (extra or any(key.lower() in in_small for key in strange))
+
+
+def _make_unique_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """An object none of whose keys stands twice, whatever the case of its letters. Raises ValueError for another."""
+    found = dict(pairs)
+    if len(found) < len(pairs) or len({key.lower() for key in found}) < len(pairs):
+        raise ValueError("a key is there twice")
+    return found
+
+
+def _stand_once(lines: pyarrow.Array, names: Collection[str]) -> bool:
+    """Whether none of these names stands on a line twice, so that there is nothing to parse for."""
+    import pyarrow.compute as pc
+
+    return all((pc.max(pc.count_substring(lines, f'"{name}"')).as_py() or 0) <= 1 for name in names)
+
+
+def _kinds_in(kind: DataType) -> Iterator[str]:
+    """The names of all types in a type."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    yield kind.typeName()
+    if isinstance(kind, StructType):
+        for field in kind:
+            yield from _kinds_in(field.dataType)
+    if isinstance(kind, ArrayType):
+        yield from _kinds_in(kind.elementType)
+    if isinstance(kind, MapType):
+        yield from _kinds_in(kind.valueType)

@@ -1,0 +1,439 @@
+"""Lines of JSON as text: what they hold, when one is no row, what is said about it, and what is kept of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from origins.files.bad_lines import (
+    CONTROL,
+    CORRUPT,
+    ONCE,
+    Verdict,
+    any_inside,
+    as_map,
+    cast_exactly_sql,
+    describe_misfit,
+    describe_misfits,
+    fits_wider_number,
+    is_finer,
+    is_inexact,
+    is_infinite,
+    widen_columns,
+    widen_type,
+)
+from origins.files.changes import Changes
+from origins.files.json_keys import JsonChanges, keys_sql, value_under_key_sql
+from origins.files.json_tail import as_array, has_tail, is_array, split_objects_sql
+from origins.files.options import is_whole
+from origins.names import HIDDEN, quote_name, quote_text
+from origins.schema import sql_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType, StructField, StructType
+
+
+LINE = HIDDEN + "line"
+"""The column with a line as it was found."""
+NO_FILE = HIDDEN + "no_file"
+"""The column that is true where that is a whole file, which is neither an object nor an array of them."""
+_PARSED = HIDDEN + "parsed"
+_ROW = HIDDEN + "row"
+_WRONG = HIDDEN + "wrong"
+_AGAIN = HIDDEN + "again"
+_LARGE = r"[eE]\+?[0-9]{2}|[0-9]{39}"
+"""What stands in every number that is too large for a `float`."""
+_LITERAL = r'(?<=[:\[,\s])(?:[+-]?(?:Infinity|INF)|"[+-]?(?:Infinity|INF)")(?=\s*[,\]}])'
+_NO_ASCII, _ESCAPE, _MAY_BE_CUT = r"[^\x00-\x7f]", r"\u", CONTROL + r"|\\[bu]"
+_TIMES = ("date", "timestamp", "timestamp_ntz")
+_WHOLE_PAIRS = r"(?s)\A(?:[^\\]++|\\[^u]|\\u(?![dD][89a-fA-F]).{4}|\\u[dD][89abAB].{2}\\u[dD][c-fC-F].{2})*+\z"
+NO_TEXT = "some bytes are not valid UTF-8, or half of a surrogate pair is missing"
+
+
+def has_more(options: Mapping[str, str]) -> str:
+    """SQL that is true where more stands in `LINE` than one object."""
+    return has_tail(quote_name(LINE), as_map(options), whole_file=is_whole(options))
+
+
+def judge_json(schema: StructType, options: Mapping[str, str], typed: Mapping[str, str], *, in_words: bool) -> Verdict:
+    """The verdict on what Spark's reader has read, but for what stands behind a line's first value. `typed` says where
+    columns stand that were read with a finer type.
+
+    Spark parses only the columns that are used. So the verdict asks for all of them, in a condition that is never
+    true and that no optimizer sees through: whether a line is bad must not depend on what is done with it.
+    """
+    corrupt = quote_name(CORRUPT)
+    nothing = " and ".join(f"{quote_name(name)} is null" for name in schema.names)
+    lost = [f" or ({quote_name(name)} is not null and {at} is null)" for name, at in typed.items()]
+    is_bad = f"{corrupt} is not null or coalesce({nothing} and char_length({corrupt}) < 0, false){''.join(lost)}"
+    why = _describe_misfits(schema, corrupt, options) if in_words else quote_text(_no_object_message(options))
+    return Verdict(is_bad=is_bad, why=why, raw=corrupt)
+
+
+def is_more(wrong: JsonChanges) -> str:
+    """SQL that is true for a `LINE` with more than one object, with other keys than it may have, or of which Spark's
+    reader makes other values."""
+    line, options = quote_name(LINE), wrong.options
+    if is_whole(options):
+        line = _parsed_text_sql(options)
+    others = [is_other_value(line, column, options) for column in _parse_fields(wrong)]
+    return " or ".join([has_more(options), is_no_text(options), *others, f"{_refusal_sql(wrong)} is not null"])
+
+
+def is_no_text(options: Mapping[str, str]) -> str:
+    """SQL that is true for a `LINE` with bytes that are no text, or with half of a surrogate pair."""
+    line = quote_name(LINE)
+    is_broken = f"not is_valid_utf8({line})"
+    if options.get("encoding", "").upper() == "US-ASCII":
+        is_broken = f"{line} rlike {quote_text(_NO_ASCII)}"
+    return f"({is_broken} or contains({line}, {quote_text(_ESCAPE)}) and not {line} rlike {quote_text(_WHOLE_PAIRS)})"
+
+
+def is_other_value(line: str, column: StructField, options: Mapping[str, str], value: str | None = None) -> str:
+    """SQL that is true where Spark's parser makes another value of a column than stands on the line: an infinite one
+    of a number, or one without control characters. `value` is what was parsed, if that is known."""
+    kind, parts = column.dataType, []
+
+    def infinite(at: str) -> str:
+        return any_inside(at, kind, lambda each, of: is_infinite(each) if _is_float(of) else "false")
+
+    def cut(at: str, of: DataType) -> str:
+        return f"{at} rlike {quote_text(CONTROL)}" if of.typeName() in _TIMES else "false"
+
+    if infinite(_AGAIN) != "false":
+        may = infinite(value) if value else f"{line} rlike {quote_text(_LARGE)}"
+        without = f"regexp_replace({line}, {quote_text(_LITERAL)}, 'null')"
+        again = value_under_key_sql(without, column.name, sql_type(kind), options)
+        parts.append(f"(({may}) and coalesce(exists(array({again}), {_AGAIN} -> {infinite(_AGAIN)}), false))")
+    if any_inside(_AGAIN, kind, cut) != "false":
+        may = f"{line} rlike {quote_text(_MAY_BE_CUT)}"
+        as_text = value_under_key_sql(line, column.name, sql_type(_times_as_text(kind)), options)
+        found = any_inside(_AGAIN, kind, cut)
+        parts.append(f"({may} and coalesce(exists(array({as_text}), {_AGAIN} -> {found}), false))")
+    return f"({' or '.join(parts)})" if parts else "false"
+
+
+def as_written(line: str, column: StructField, value: str) -> str:
+    """SQL for a column's value as it stands on the line; Spark gives the text of a number as it has read it."""
+    if not _is_float(column.dataType):
+        return value
+    escaped = "".join(each if each.isalnum() or each == "_" else f"\\{each}" for each in column.name)
+    number = quote_text(rf'"{escaped}"\s*:\s*(-?[0-9][0-9.eE+-]*)')
+    return f"coalesce(nullif(regexp_extract({line}, {number}, 1), ''), {value})"
+
+
+def _is_float(kind: DataType) -> bool:
+    return kind.typeName() in ("float", "double")
+
+
+def _times_as_text(kind: DataType) -> DataType:
+    from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
+
+    if isinstance(kind, StructType):
+        return StructType([StructField(field.name, _times_as_text(field.dataType)) for field in kind])
+    if isinstance(kind, ArrayType):
+        return ArrayType(_times_as_text(kind.elementType))
+    if isinstance(kind, MapType):
+        return MapType(kind.keyType, _times_as_text(kind.valueType))
+    return StringType() if kind.typeName() in _TIMES else kind
+
+
+def _parse_fields(wrong: JsonChanges) -> Sequence[StructField]:
+    """The columns as they are parsed of a line; of a whole file the array of its rows."""
+    from pyspark.sql.types import ArrayType, StructField
+
+    if not is_whole(wrong.options):
+        return wrong.schema.fields
+    return [StructField(_ROW, ArrayType(wrong.schema))]
+
+
+def judge_surplus(wrong: JsonChanges) -> Verdict:
+    """The verdict on a `LINE` of which `is_more` is true; it says no more than that."""
+    return Verdict(is_bad="true", why=quote_text(surplus_message(wrong.options)), raw=quote_name(LINE))
+
+
+def judge_json_text(wrong: JsonChanges) -> Verdict:
+    """The verdict on what was `parse_lines`."""
+    line, options = quote_name(LINE), wrong.options
+    is_read = "true" if is_whole(options) else f"({_PARSED}.{CORRUPT} is null or {is_array(line)})"
+    is_change = f"{_WRONG} is not null and not ({_is_broken(options)})"
+    why = (
+        f"case when {is_no_text(options)} then {quote_text(NO_TEXT)} "
+        f"when {is_read} and {has_more(options)} then {quote_text(surplus_message(options))} "
+        f"when {is_change} then {_WRONG} else {_describe_misfits(wrong.schema, line, options)} end"
+    )
+    stops = "false"
+    if wrong.any_stops:
+        keys_stop = (
+            wrong.first_in_file_sql(line, wrong.stop_sql("object")) if is_whole(options) else wrong.stop_sql(line)
+        )
+        stops = f"if({is_change}, {keys_stop} is not null, {str(wrong.changes.corrupt == 'stop').lower()})"
+    return Verdict(is_bad=f"{CORRUPT} is not null", why=why, raw=CORRUPT, is_change=is_change, stops=stops)
+
+
+def _refusal_sql(wrong: JsonChanges) -> str:
+    line = quote_name(LINE)
+    return (
+        wrong.first_in_file_sql(line, wrong.refusal_sql("object"))
+        if is_whole(wrong.options)
+        else wrong.refusal_sql(line)
+    )
+
+
+def _describe_misfits(schema: StructType, line: str, options: Mapping[str, str]) -> str:
+    """What a bad line has that does not fit; it is parsed once more for that, as text."""
+    as_text = quote_text(", ".join(f"{quote_name(name)} string" for name in schema.names))
+    again = f"from_json({line}, {as_text}, {as_map(options)})"
+    said = describe_misfits(_lost_value_sql(line, column, options) for column in schema)
+    return f"coalesce(transform(array({again}), {_PARSED} -> {said})[0], {quote_text(_no_object_message(options))})"
+
+
+def _lost_value_sql(line: str, column: StructField, options: Mapping[str, str]) -> tuple[StructField, str, str]:
+    value, typed = f"{_PARSED}.{quote_name(column.name)}", quote_name(column.name)
+    is_lost = f"{typed} is null and {value} is not null or {is_other_value(line, column, options, typed)}"
+    return column, as_written(line, column, value), is_lost
+
+
+def split_objects(files: DataFrame, options: Mapping[str, str]) -> DataFrame:
+    """The objects of whole files, each of them a `LINE` as it was found, or written anew where objects lie in it very
+    deep; a file that is `NO_FILE` stays whole."""
+    from pyspark.sql import functions as F
+
+    told = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    value = F.from_json(F.expr(_parsed_text_sql(options)), f"{_ROW} array<string>, {CORRUPT} string", told)
+    frame = files.withColumn(_PARSED, F.when(F.expr(ONCE), value))
+    line = quote_name(LINE)
+    values = f"try_cast(try_parse_json({as_array(line)}) as array<variant>)"
+    deep = f"if(exists({values}, each -> schema_of_variant(each) not like 'OBJECT%'), null, {values})"
+    found = f"coalesce({split_objects_sql(line)}, transform({deep}, each -> to_json(each)))"
+    frame = frame.withColumn(_ROW, F.expr(f"case when {ONCE} and not ({_is_broken(options)}) then {found} end"))
+    frame = frame.withColumn(NO_FILE, F.expr(f"{_ROW} is null"))
+    return frame.withColumn(LINE, F.explode(F.expr(f"coalesce({_ROW}, array({line}))"))).select(*files.columns, NO_FILE)
+
+
+def parse_lines(lines: DataFrame, wrong: JsonChanges) -> DataFrame:
+    """The columns of the schema beside each `LINE`, and `CORRUPT`, which is NULL unless it is bad.
+
+    Blank lines are left out. A whole file is as many rows as its array has, or a single one if it is bad.
+    """
+    from pyspark.sql import functions as F
+
+    schema, options = wrong.schema, wrong.options
+    told = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    value = F.from_json(F.expr(_parsed_text_sql(options)), _parse_schema(schema, options), told)
+    frame = lines.withColumn(_PARSED, F.when(F.expr(ONCE), value)).where(f"{_PARSED} is not null")
+    frame = frame.withColumn(_WRONG, F.expr(f"case when {ONCE} then {_refusal_sql(wrong)} end"))
+    line, row = quote_name(LINE), _PARSED
+    told_of = _parsed_text_sql(options) if is_whole(options) else quote_name(LINE)
+    others = [
+        is_other_value(told_of, each, options, f"{_PARSED}.{quote_name(each.name)}") for each in _parse_fields(wrong)
+    ]
+    is_bad = " or ".join([_is_broken(options), f"{_WRONG} is not null", _is_inexact(schema, options), *others])
+    frame = frame.withColumn(CORRUPT, F.expr(f"case when {is_bad} then {line} end"))
+    if is_whole(options):
+        rows = f"if({CORRUPT} is null, {_PARSED}.{_ROW}, array(null))"
+        frame, row = frame.withColumn(_ROW, F.explode(F.expr(rows))), _ROW
+    columns = [
+        F.expr(cast_exactly_sql(f"{row}.{quote_name(each.name)}", each.dataType)).alias(each.name) for each in schema
+    ]
+    return frame.select(*lines.columns, _PARSED, _WRONG, CORRUPT, *columns)
+
+
+def _is_inexact(schema: StructType, options: Mapping[str, str]) -> str:
+    """SQL that is true where something was parsed that is too fine for its column."""
+    row = "row" if is_whole(options) else _PARSED
+    lost = [is_inexact(f"{row}.{quote_name(each.name)}", each.dataType) for each in schema if is_finer(each.dataType)]
+    any_of = " or ".join(lost) or "false"
+    return f"coalesce(exists({_PARSED}.{_ROW}, row -> {any_of}), false)" if lost and row == "row" else any_of
+
+
+def _is_broken(options: Mapping[str, str]) -> str:
+    """SQL that is true for what was parsed and is no object, or has values of other types."""
+    is_broken = f"{_PARSED}.{CORRUPT} is not null or {is_no_text(options)} or {has_more(options)}"
+    return f"{is_broken} or exists({_PARSED}.{_ROW}, row -> row is null)" if is_whole(options) else is_broken
+
+
+def _parsed_text_sql(options: Mapping[str, str]) -> str:
+    """What is parsed: the line, or the file as an array with a name."""
+    line = quote_name(LINE)
+    if not is_whole(options):
+        return line
+    return f"concat('{{\"{_ROW}\":', {as_array(line)}, '\\n}}')"
+
+
+def _parse_schema(schema: StructType, options: Mapping[str, str]) -> StructType:
+    from pyspark.sql.types import ArrayType, StringType, StructField, StructType
+
+    fine = widen_columns(schema)
+    columns = [StructField(_ROW, ArrayType(fine))] if is_whole(options) else fine.fields
+    return StructType([*columns, StructField(CORRUPT, StringType())])
+
+
+def surplus_message(options: Mapping[str, str]) -> str:
+    """The message about a line, or a whole file, with more than one object."""
+    if is_whole(options):
+        return "this file is not one JSON object or one array of objects; without multiLine each line is one object"
+    return "this line has more than one object; each needs a line of its own"
+
+
+def _no_object_message(options: Mapping[str, str]) -> str:
+    if is_whole(options):
+        return "this file is not a JSON object, or an array of objects, whose values have the types of the schema"
+    return "this line is not a JSON object whose values have the types of the schema"
+
+
+_NO_OBJECT = HIDDEN + "no_object"
+_MISFITS = HIDDEN + "misfits"
+_PATHS = HIDDEN + "paths"
+_KEPT = HIDDEN + "kept"
+_NOTHING = "cast(array() as array<struct<name: string, wider: boolean, said: string>>)"
+_SAID = quote_text("this line is not one JSON object")
+_LARGE_NUMBER = (
+    r"(?<=[:\[,\s])(-?[0-9.]*[eE]\+?[0-9]{2}[0-9]*|-?[0-9]{39}[0-9.eE+-]*|[+-]?(?:Infinity|INF)|NaN)(?=\s*[,\]}])"
+)
+_AS_TEXT = '"$1"'
+_OUTSIDE = r'(?=(?:[^"\\]|\\.|"(?:[^"\\]++|\\.)*+")*+\z)'
+"""What stands behind a place that is in no text."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JsonRescue:
+    """Lines taken apart by the policies, each of which may be another; with `multiLine` the objects of files."""
+
+    wrong: JsonChanges
+
+    @property
+    def _changes(self) -> Changes:
+        return self.wrong.changes
+
+    @property
+    def _each(self) -> JsonChanges:
+        """The same for an object by itself."""
+        return replace(self.wrong, options=self._options)
+
+    @property
+    def _options(self) -> Mapping[str, str]:
+        return {name: value for name, value in self.wrong.options.items() if name != "multiline"}
+
+    @property
+    def rescued_sql(self) -> str:
+        """SQL for what was rescued of a line, as JSON; NULL if there is nothing."""
+        line, keys = quote_name(LINE), _KEPT
+        whole = f"to_json(named_struct('_line', {line}))"
+        chosen = f"map_filter({{values}}, (key, value) -> array_contains({keys}, key))"
+        digits = f"regexp_replace({line}, {quote_text(_LARGE_NUMBER + _OUTSIDE)}, {quote_text(_AS_TEXT)})"
+        exact = chosen.format(values=f"try_cast(try_parse_json({digits}) as map<string, variant>)")
+        as_text = chosen.format(values=f"from_json({line}, 'map<string,string>', {as_map(self._options)})")
+        some = f"coalesce(to_json({exact}), to_json({as_text}))"
+        takes = str(self._changes.corrupt == "rescue").lower()
+        return f"case when {_NO_OBJECT} then if({takes}, {whole}, null) when size({keys}) > 0 then {some} end"
+
+    def rows(self, lines: DataFrame) -> DataFrame:
+        """The columns of the schema beside each `LINE`; what does not fit is NULL there. Blank lines are left out."""
+        from pyspark.sql import functions as F
+        from pyspark.sql.types import StringType, StructField, StructType
+
+        line, schema, is_file = quote_name(LINE), self.wrong.schema, "false"
+        if is_whole(self.wrong.options):
+            lines, is_file = split_objects(lines, self.wrong.options), NO_FILE
+        told = {**self._options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+        kind = StructType([*widen_columns(schema), StructField(CORRUPT, StringType())])
+        frame = lines.withColumn(_PARSED, F.when(F.expr(ONCE), F.from_json(line, kind, told)))
+        frame = frame.where(f"{_PARSED} is not null")
+        steps = {
+            _NO_OBJECT: f"{is_file} or {has_more(self._options)} or {is_no_text(self._options)} or "
+            f"({_PARSED}.{CORRUPT} is not null and {_is_no_object(line)})",
+            _MISFITS: f"if({self._fits_sql(schema)} or {_NO_OBJECT}, {_NOTHING}, {self._misfits_sql(schema)})",
+            _PATHS: f"if({_NO_OBJECT}, cast(array() as array<string>), {self._each.strange_paths_sql(line)})",
+            _WRONG: f"if({_NO_OBJECT}, null, {self._each.refusal_sql(line, _PATHS)})",
+            _KEPT: f"if({_NO_OBJECT}, cast(array() as array<string>), {self._rescued_keys_sql()})",
+        }
+        for name, step in steps.items():
+            frame = frame.withColumn(name, F.expr(f"case when {ONCE} then {step} end"))
+        columns = [F.expr(_fitting_value_sql(column)).alias(column.name) for column in schema]
+        kept = [name for name in lines.columns if name not in schema.names]
+        return frame.select(*kept, *steps, *columns)
+
+    def make_verdict(self) -> Verdict:
+        """The verdict on such a row."""
+        line, takes = quote_name(LINE), ("rescue",)
+        bad = [kind for kind in ("wider", "other") if getattr(self._changes, kind) not in takes]
+        said = f"array_join(transform({_filter_kinds_sql(bad)}, each -> each.said), '; ')"
+        refuses = str(self._changes.corrupt not in takes).lower()
+        stop = [kind for kind in ("wider", "other") if getattr(self._changes, kind) == "stop"]
+        ends = str(self._changes.corrupt == "stop").lower()
+        stops = f"size({_filter_kinds_sql(stop)}) > 0 or {self._each.stop_sql(line, _PATHS)} is not null"
+        broken = f"if({is_no_text(self._options)}, {quote_text(NO_TEXT)}, {self._surplus_message})"
+        return Verdict(
+            is_bad=f"({_NO_OBJECT} and {refuses}) or {_WRONG} is not null or size({_filter_kinds_sql(bad)}) > 0",
+            why=f"if({_NO_OBJECT}, {broken}, concat_ws('; ', nullif({said}, ''), {_WRONG}))",
+            raw=line,
+            is_change=f"not {_NO_OBJECT} and size({_filter_kinds_sql(bad)}) = 0",
+            stops=f"if({_NO_OBJECT}, {ends}, {stops})" if self.wrong.any_stops else "false",
+        )
+
+    @property
+    def _surplus_message(self) -> str:
+        return quote_text(surplus_message(self.wrong.options)) if is_whole(self.wrong.options) else _SAID
+
+    def _fits_sql(self, schema: StructType) -> str:
+        inexact = " or ".join(f"{_is_inexact_part(column)} or {self._is_other(column)}" for column in schema)
+        return f"({_PARSED}.{CORRUPT} is null and not coalesce({inexact}, false))"
+
+    def _is_other(self, column: StructField) -> str:
+        return is_other_value(quote_name(LINE), column, self._options, f"{_PARSED}.{quote_name(column.name)}")
+
+    def _misfits_sql(self, schema: StructType) -> str:
+        line, items = quote_name(LINE), []
+        for column in schema:
+            own = f"{quote_name(column.name)} {sql_type(widen_type(column.dataType))}, {CORRUPT} string"
+            alone = f"from_json({line}, {quote_text(own)}, {as_map(self._options)}).{CORRUPT} is not null"
+            is_lost = f"{alone} or {_is_inexact_part(column)} or {self._is_other(column)}"
+            value = as_written(line, column, value_under_key_sql(line, column.name, "string", self._options))
+            items.append(f"if({is_lost}, {_misfit_sql(column, value)}, null)")
+        return f"filter(array({', '.join(items)}), each -> each is not null)"
+
+    def _rescued_keys_sql(self) -> str:
+        """The keys whose values are rescued."""
+        line = quote_name(LINE)
+        kinds = [kind for kind in ("wider", "other") if getattr(self._changes, kind) == "rescue"]
+        begins = "exists(paths, path -> path = key or startswith(path, concat(key, '.')))"
+        strange = f"filter({keys_sql(line, self._options)}, key -> {begins})"
+        above = (
+            f"transform(array({self._each.rescued_paths_sql(_PATHS)}), paths "
+            f"-> if(size(paths) = 0, paths, {strange}))[0]"
+        )
+        return f"array_distinct(concat(transform({_filter_kinds_sql(kinds)}, each -> each.name), {above}))"
+
+
+def _misfit_sql(column: StructField, value: str) -> str:
+    wider = fits_wider_number(column, value)
+    return (
+        f"named_struct('name', {quote_text(column.name)}, 'wider', {wider}, 'said', {describe_misfit(column, value)})"
+    )
+
+
+def _filter_kinds_sql(kinds: list[str]) -> str:
+    """Those of the misfits that are of these kinds."""
+    any_of = " or ".join({"wider": "each.wider", "other": "not each.wider"}[kind] for kind in kinds)
+    asked = any_of or "false"
+    return f"filter({_MISFITS}, each -> {asked})"
+
+
+def _is_inexact_part(column: StructField) -> str:
+    return is_inexact(f"{_PARSED}.{quote_name(column.name)}", column.dataType)
+
+
+def _fitting_value_sql(column: StructField) -> str:
+    lost = f"{_NO_OBJECT} or exists({_MISFITS}, each -> each.name = {quote_text(column.name)})"
+    return (
+        f"case when not ({lost}) then {cast_exactly_sql(f'{_PARSED}.{quote_name(column.name)}', column.dataType)} end"
+    )
+
+
+def _is_no_object(line: str) -> str:
+    """SQL that is true for text that is no JSON object; one with a key twice is, though one parser refuses it."""
+    is_none = f"json_object_keys({line}) is null"
+    return f"coalesce(schema_of_variant(try_parse_json({line})) not like 'OBJECT%', {is_none})"

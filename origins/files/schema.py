@@ -1,0 +1,204 @@
+"""Which columns files have: found out once where no schema is given, and again where it evolves."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from origins.errors import OriginError
+from origins.files.bad_lines import CORRUPT
+from origins.files.changes import Changes, grow_schema
+from origins.files.csv_header import read_header
+from origins.files.formats import FileRows
+from origins.files.json_keys import none_differs
+from origins.files.listing import File, without_scheme
+from origins.files.options import is_whole
+from origins.files.parquet_rows import find_nanos, read_footers, read_schema, replace_nanos
+from origins.nack import REFUSED
+from origins.names import quote_name, quote_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructField, StructType
+
+    Read = Callable[[list[StructField]], DataFrame]
+
+_CASE = "spark.sql.caseSensitive"
+_UNTOLD = Changes(missing="evolve", extra="ignore")
+"""The policies under which files are looked through for what else they have."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileSchema:
+    """What columns files have that are read like this."""
+
+    rows: FileRows
+
+    def infer(self, spark: SparkSession, files: Sequence[File]) -> StructType | None:
+        """The columns of these files; None when there is nothing in them."""
+        from pyspark.sql.types import StringType, StructField, StructType
+
+        names = [file.name for file in files if file.size]
+        if not names:
+            return None
+        if self.rows.format in ("json", "parquet"):
+            found = self._infer_by_spark(spark, names)
+            if not found.names:
+                raise OriginError(
+                    f"No file in {self.rows.place.root} could be read as {self.rows.format}, so its columns are "
+                    "unknown.",
+                    hint="Give the origin a schema; lines that do not fit it go to the DLQ.",
+                )
+            return found
+        header = self._read_header(spark, names[0]) if self.rows.format == "csv" else ("value",)
+        if self.rows.format == "csv" and not self.rows.has_header:
+            header = tuple(f"_c{index}" for index in range(len(header)))
+        return StructType([StructField(name, StringType()) for name in header]) if header else None
+
+    def infer_beyond(self, spark: SparkSession, names: Sequence[str], known: StructType) -> StructType:
+        """The columns of these files that are not known yet, or known with another type; others may be among them.
+
+        Reads only headers of CSV for new columns, and no small file of JSON by Spark in which there are none.
+        """
+        from pyspark.sql.types import StructType
+
+        if self.rows.format == "json":
+            if self._is_known(names, known):
+                return StructType()
+            return grow_schema(
+                self._widen(spark, names, known), self._infer_by_spark(spark, names, whole=True), self.rows.changes
+            )
+        if self.rows.format == "parquet":
+            kinds = {
+                found.json(): name for name, found in read_footers(spark, self.rows.place, names) if found is not None
+            }
+            each = (read_schema(spark, self.rows.place, name) for name in kinds.values())
+            return reduce(lambda schema, found: grow_schema(schema, found, self.rows.changes), each, known)
+        return self._infer_csv(spark, names, known) if self.rows.format == "csv" else StructType()
+
+    def _is_known(self, names: Sequence[str], known: StructType) -> bool:
+        if self.rows.changes.wider == "evolve" or not self.rows.place.local:
+            return False
+        files = [Path(without_scheme(self.rows.place.join_path(name))) for name in names]
+        return none_differs(files, known, extra=True, missing=False, whole_file=is_whole(self.rows.options))
+
+    def _infer_csv(self, spark: SparkSession, names: Sequence[str], known: StructType) -> StructType:
+        from pyspark.sql.types import StringType, StructField, StructType
+
+        fields = list(known.fields)
+        if self.rows.has_header and self.rows.changes.extra == "evolve":
+            there = {name.lower() for name in known.names}
+            for name in names:
+                for column in (column.strip() for column in self._read_header(spark, name)):
+                    if column.lower() not in there:
+                        there.add(column.lower())
+                        fields.append(StructField(column, StringType()))
+        return self._widen(spark, names, StructType(fields))
+
+    def _widen(self, spark: SparkSession, names: Sequence[str], known: StructType) -> StructType:
+        from pyspark.sql.types import StructType
+
+        if self.rows.changes.wider != "evolve":
+            return known
+        read = replace(self.rows, changes=_UNTOLD)
+        return StructType(
+            widen_columns(known.fields, lambda columns: read.read(spark, names, StructType(columns), places=False))
+        )
+
+    def _read_header(self, spark: SparkSession, name: str) -> tuple[str, ...]:
+        return read_header(spark, self.rows.place, name, self.rows.options)
+
+    def _infer_by_spark(self, spark: SparkSession, names: Sequence[str], *, whole: bool = False) -> StructType:
+        from pyspark.errors import PySparkException
+        from pyspark.sql.types import StructType
+
+        all_files = {"json": {"columnNameOfCorruptRecord": CORRUPT}, "parquet": {"mergeSchema": "true"}}
+        nanos: dict[str, DataType] = {}
+        for name in names if self.rows.format == "parquet" else ():
+            nanos |= find_nanos(spark, self.rows.place, name)
+        options = {**self.rows.options, **all_files[self.rows.format], **({"samplingratio": "1.0"} if whole else {})}
+        try:
+            with _ignore_case(spark) if whole else contextlib.nullcontext():
+                found = self.rows.make_reader(spark, names, options).load(self.rows.place.make_patterns(names)).schema
+        except PySparkException as error:
+            raise OriginError(
+                f"The columns of the files in {self.rows.place.root} cannot be found: {error}",
+                hint="Give the origin a schema, or move the odd file out of the path.",
+            ) from error
+        return replace_nanos(StructType([column for column in found if column.name != CORRUPT]), nanos)
+
+
+@contextlib.contextmanager
+def _ignore_case(spark: SparkSession) -> Iterator[None]:
+    """Let names differ only in the case of letters; of those only one is a column, and it is not Spark who says so."""
+    before = spark.conf.get(_CASE, "false")
+    spark.conf.set(_CASE, "true")
+    try:
+        yield
+    finally:
+        spark.conf.set(_CASE, before or "false")
+
+
+_WHOLE = r"^[+-]?([0-9]{1,38})()$"
+_NUMBER = r"^[+-]?([0-9]*)[.]?([0-9]*)$"
+
+
+def widen_columns(columns: Sequence[StructField], read: Read) -> list[StructField]:
+    """The columns, with types as wide as their numbers want. What is no number widens nothing.
+
+    `read` gives the rows of the files, lazily, with columns as they are asked for. One Spark job, if a column is a
+    number at all.
+    """
+    from pyspark.sql.types import DecimalType, StringType, StructField
+
+    numbers = [column for column in columns if isinstance(column.dataType, (*_integer_types(), DecimalType))]
+    if not numbers:
+        return list(columns)
+    names = {column.name for column in numbers}
+    as_text = [StructField(each.name, StringType()) if each.name in names else each for each in columns]
+    rows = read(as_text).where(f"{REFUSED} is null")
+    asked = [wanted for column in numbers for wanted in _width_queries(column)]
+    found = iter(rows.selectExpr(*asked).collect()[0])
+    wide = {column.name: _widen_column(column, [next(found) for _ in _width_queries(column)]) for column in numbers}
+    return [wide.get(column.name, column) for column in columns]
+
+
+def _width_queries(column: StructField) -> list[str]:
+    """What is asked of all values: the digits before and behind the point, and the largest whole number."""
+    value = f"trim({quote_name(column.name)})"
+    pattern = _NUMBER if column.dataType.typeName() == "decimal" else _WHOLE
+
+    def digits(group: int) -> str:
+        is_number = f"{value} rlike {quote_text(pattern)}"
+        return (
+            f"max(case when {is_number} then char_length(regexp_extract({value}, {quote_text(pattern)}, {group})) end)"
+        )
+
+    whole = f"try_cast({value} as long)"
+    beyond = f"max(case when {value} rlike {quote_text(_WHOLE)} and {whole} is null then 1 else 0 end)"
+    return [digits(1), digits(2), f"max(if({whole} < 0, ~{whole}, {whole}))", beyond]
+
+
+def _widen_column(column: StructField, found: Sequence[int | None]) -> StructField:
+    from pyspark.sql.types import DecimalType, StructField
+
+    before, behind, largest, beyond = (each or 0 for each in found)
+    kind = column.dataType
+    if isinstance(kind, DecimalType):
+        scale, digits = max(kind.scale, behind), max(kind.precision - kind.scale, before)
+        return StructField(column.name, DecimalType(digits + scale, scale)) if digits + scale <= 38 else column
+    if beyond:
+        return StructField(column.name, DecimalType(max(before, 20), 0))
+    ladder = _integer_types()
+    fits = (each for each in ladder[ladder.index(type(kind)) :] if largest < 1 << (8 * (1 << ladder.index(each)) - 1))
+    return StructField(column.name, next(fits)())
+
+
+def _integer_types() -> tuple[type[DataType], ...]:
+    from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType
+
+    return (ByteType, ShortType, IntegerType, LongType)

@@ -1,0 +1,27 @@
+"""Wherry from Python: `import wherry as w`, then `w.Pipeline(name=…, origin=w.origins.Files(…), destinations=[…])`.
+
+Installed, this package is `wherry`. In a checkout on `sys.path`, `from runners import api as w` gives the same.
+"""
+
+from typing import TYPE_CHECKING
+
+import destinations
+import origins
+import runners
+import stages
+
+if TYPE_CHECKING:
+    from runners import *  # noqa: F403 -- `__all__` of `runners` says which
+else:
+
+    def __getattr__(name):
+        from origins.lazy import load_export
+
+        return load_export("runners", name)
+
+    def __dir__():
+        return sorted({*globals(), *__all__})
+
+
+__all__ = ["destinations", "origins", "stages"]
+__all__ += runners.__all__

@@ -1,1 +1,0 @@
-"""What the ledger says, against what is there; and mending what can be mended."""

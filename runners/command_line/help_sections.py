@@ -1,0 +1,123 @@
+"""Help in sections: the options of a command, and the commands of a group, under headings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+SELECTION, VALUES, EXPERTS = "Selection", "Values for the definition", "For experts"
+"""The headings of options; those of a command itself stand under none of these."""
+_FIRST = "Options"
+_FILE = "The definition; optional if a folder holds one."
+_WIDEST = 26
+"""So wide an option may be before its text begins a line of its own."""
+
+
+class SectionedOption(click.Option):
+    """An option that help shows under a heading."""
+
+    def __init__(self, *given: Any, section: str = _FIRST, **how: Any) -> None:
+        super().__init__(*given, **how)
+        self.section = section
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """The option and its one phrase, without the limits that click adds to it."""
+        found = super().get_help_record(ctx)
+        return found and (found[0], self.help or "")
+
+
+def option(*names: str, section: str = _FIRST, **how: Any) -> Callable[[F], F]:
+    """An option that help shows under this heading."""
+    return click.option(*names, cls=SectionedOption, section=section, **how)
+
+
+class SectionedCommand(click.Command):
+    """A command whose help groups its options."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        found: dict[str, list[tuple[str, str]]] = {
+            heading: [] for heading in ("Arguments", _FIRST, SELECTION, VALUES, EXPERTS)
+        }
+        for each in self.get_params(ctx):
+            if isinstance(each, click.Argument):
+                found["Arguments"] += [("FILE", _FILE)] if each.name == "file" else []
+            elif record := each.get_help_record(ctx):
+                found[getattr(each, "section", _FIRST)].append(record)
+        _write_sections(found, formatter)
+
+
+class SectionedGroup(click.Group):
+    """Commands under headings, in the order in which a person needs them. Without one it is the `default` command."""
+
+    command_class = SectionedCommand
+    group_class = type
+
+    def __init__(self, *given: Any, default: str = "", **how: Any) -> None:
+        super().__init__(*given, **how)
+        self.default = default
+        self.sections: dict[str, Sequence[str]] = {}
+        """The names of the commands by their heading."""
+
+    def add_section(self, heading: str, *commands: click.Command) -> None:
+        """Add commands, which help shows under this heading."""
+        for each in commands:
+            self.add_command(each)
+        self.sections[heading] = [each.name or "" for each in commands]
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if self.default and self._means_default(ctx, args):
+            args = [self.default, *args]
+        return super().parse_args(ctx, args)
+
+    def _means_default(self, ctx: click.Context, args: Sequence[str]) -> bool:
+        """Whether no command is named: nothing at all, an option of the default command, or its file."""
+        if not args:
+            return not ctx.resilient_parsing
+        first = args[0]
+        is_option = first.startswith("-") and first not in ctx.help_option_names
+        return first not in self.commands and (is_option or is_file(first))
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        named = {name for names in self.sections.values() for name in names}
+        rest = [name for name in self.commands if name not in named]
+        room = formatter.width - 6 - max(map(len, self.commands))
+        _write_sections(
+            {
+                heading: [(name, self.commands[name].get_short_help_str(room)) for name in names]
+                for heading, names in {**self.sections, "More" if named else "Commands": rest}.items()
+            },
+            formatter,
+        )
+
+
+def command(name: str | None = None) -> Callable[[Callable[..., Any]], click.Command]:
+    """Make a command whose help groups its options."""
+    return click.command(name, cls=SectionedCommand)
+
+
+def group(*, default: str = "", **how: Any) -> Callable[[Callable[..., Any]], SectionedGroup]:
+    """Make a group whose help groups its commands."""
+    return click.group(cls=SectionedGroup, default=default, **how)
+
+
+def is_file(word: str) -> bool:
+    """Whether a word of a command line means a definition, and not a command, a run or a setting."""
+    return word.endswith((".yaml", ".yml")) or "/" in word or Path(word).exists()
+
+
+def _write_sections(found: Mapping[str, Sequence[tuple[str, str]]], formatter: click.HelpFormatter) -> None:
+    """Each section that has anything, all with one column for the names."""
+    names = [name for rows in found.values() for name, _ in rows]
+    width = max((len(name) for name in names if len(name) <= _WIDEST), default=0)
+    for heading, rows in found.items():
+        if rows:
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(width), text) for name, text in rows], col_max=width)

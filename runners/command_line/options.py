@@ -1,0 +1,309 @@
+"""What commands are given: a definition file, and what is put into it for this call; and the exit codes they end
+with."""
+
+from __future__ import annotations
+
+import functools
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+from runners.command_line.help_sections import EXPERTS, SELECTION, VALUES, F, is_file, option
+
+if TYPE_CHECKING:
+    from runners.definitions.definition import Definition
+    from runners.pipeline import Pipeline
+
+
+def with_definition(command: F) -> F:
+    """A command over a definition file, and what is put into it. Without a file it is the only one in this folder."""
+    return with_definition_and("")(command)
+
+
+def with_definition_and(rest: str) -> Callable[[F], F]:
+    """The same for a command whose argument `rest` follows the file: a first word that is no file belongs to it."""
+
+    def make(command: F) -> F:
+        file = click.argument("file", type=click.Path(path_type=Path), required=False)
+        return file(with_values(_find_file(command, rest)))
+
+    return make
+
+
+def with_folder(command: F) -> F:
+    """A command whose file may be a folder: which of its pipelines are meant."""
+    return add_options(
+        command,
+        [
+            option("--all", "everything", section=SELECTION, is_flag=True, help="Take every definition of a folder."),
+            with_select,
+        ],
+    )
+
+
+def with_select(command: F) -> F:
+    """A command over the pipelines of a folder."""
+    said = "Take some of a folder: gold, gold+ or +gold."
+    return option("--select", section=SELECTION, multiple=True, metavar="NAME", help=said)(command)
+
+
+def split_words(file: Path | None, rest: Any) -> tuple[Path | None, Any]:
+    """The file and what follows it, one word or several, where the file may have been left out."""
+    if file is None or is_file(str(file)):
+        return file, rest
+    if isinstance(rest, tuple):
+        return None, (str(file), *rest)
+    return (file, rest) if rest else (None, str(file))
+
+
+def find_definition(folder: Path = Path()) -> Path:
+    """The only definition in a folder. Raises `Refusal`, with what to type, where there are none or several."""
+    from runners.definitions.definition import list_definitions
+    from runners.model.errors import Refusal
+
+    found = list_definitions(folder)
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise Refusal("There is no definition in this folder.", hint="Name its file; or write one:  wherry init")
+    names = [file.name for file in found]
+    listed = ", ".join(names) if len(names) <= _MOST_NAMED else f"{', '.join(names[:_MOST_NAMED])} and more"
+    ctx = click.get_current_context()
+    typed = ctx.command_path
+    every = any(each.name == "everything" for each in ctx.command.params)
+    all_of_them = f"\nOr all of them:  {typed} --all" if every else ""
+    raise Refusal(
+        f"There are {len(names)} definitions in this folder: {listed}.",
+        hint=f"Name one:  {typed} {shlex.quote(names[0])}{all_of_them}",
+    )
+
+
+_MOST_NAMED = 10
+
+
+def with_values(command: F) -> F:
+    """A command that reads a definition: what is put into it for this call."""
+    change = option(
+        *("--set", "overrides"),
+        section=VALUES,
+        multiple=True,
+        metavar="PATH=VALUE",
+        help="Override a field for this call only.",
+    )
+    return with_variables(change(command))
+
+
+def _find_file(command: F, rest: str) -> F:
+    """The command, given the definition; what its errors say to type names it."""
+
+    @functools.wraps(command)
+    def naming(**given: Any) -> Any:
+        from origins.errors import WherryError
+        from runners.model.text import with_file
+
+        if rest:
+            given["file"], given[rest] = split_words(given["file"], given[rest])
+        if given.get("everything") or given.get("select"):
+            given["file"] = given["file"] or Path()
+        given["file"] = given["file"] or find_definition()
+        try:
+            return command(**given)
+        except WherryError as error:
+            error.hint = with_file(error.hint, given["file"])
+            raise
+
+    return cast(F, naming)
+
+
+def with_variables(command: F) -> F:
+    """A command that reads definitions: what is put into them."""
+    path = click.Path(path_type=Path)
+    options = [
+        option(
+            *("--var", "variables"),
+            section=VALUES,
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="Set ${NAME}; falls back to the environment.",
+        ),
+        option(
+            *("--vars", "variable_file"),
+            section=VALUES,
+            type=path,
+            metavar="FILE",
+            help="Read values for ${NAME} from a YAML file.",
+        ),
+        option(
+            *("--secrets", "secret_file"),
+            section=VALUES,
+            type=path,
+            metavar="FILE",
+            help="Read values for ${secret:NAME} from a YAML file.",
+        ),
+    ]
+    return add_options(command, options)
+
+
+def add_options(command: F, options: Sequence[Callable[[F], F]]) -> F:
+    """The command with these options, in their order."""
+    return functools.reduce(lambda given, each: each(given), reversed(options), command)
+
+
+def merge_variables(variables: Sequence[str], variable_file: Path | None) -> dict[str, str]:
+    """The values that were given for `${NAME}`; the command line wins."""
+    from runners.definitions.parameters import read_variables
+
+    given = read_variables(variable_file) if variable_file else {}
+    return {**given, **dict(_split_pair(each, "--var", "NAME=VALUE") for each in variables)}
+
+
+def with_move_options(command: F) -> F:
+    """A command that changes what a run does next: why, and without asking."""
+    return add_options(command, [with_reason, option("--yes", is_flag=True, help="Do it without asking.")])
+
+
+def with_reason(command: F) -> F:
+    """A command that wants a reason."""
+    return option("--reason", default="", metavar="TEXT", help="Say why; the ledger keeps it.")(command)
+
+
+def with_log_format(command: F) -> F:
+    """A command that speaks on standard error while it works."""
+    choice = click.Choice(["text", "json"])
+    text = "Choose the format of standard error."
+    return option("--log-format", section=EXPERTS, type=choice, default="text", metavar="text|json", help=text)(command)
+
+
+VERSION = 1
+"""Of the form of what `--json` prints. A key that goes, or means another thing, makes a new one; a new key does not."""
+
+
+def as_json(command: F) -> F:
+    """A command that prints for a program as well: one object, whose `version` says which form it has."""
+    return option("--json", "json", is_flag=True, help="Print JSON for a program.")(command)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CarryOptions:
+    """How a command carries: what it says meanwhile, and what it does where another run does."""
+
+    quiet: bool
+    if_running: str
+    log_format: str
+    json: bool
+
+    @property
+    def skips(self) -> bool:
+        """Whether nothing is done where another run has the pipeline."""
+        return self.if_running == "skip"
+
+
+def with_carry_options(command: F) -> F:
+    """A command that carries: it is given a `CarryOptions`, and from then on speaks as that says."""
+
+    @functools.wraps(command)
+    def carrying(*, quiet: bool, if_running: str, log_format: str, json: bool, **given: Any) -> Any:
+        from runners.listeners.log_lines import configure_logs
+
+        configure_logs(log_format)
+        how = CarryOptions(quiet=quiet, if_running=if_running, log_format=log_format, json=json)
+        return command(carrying=how, **given)
+
+    options = [
+        option("--quiet", is_flag=True, help="Print no progress."),
+        option(
+            "--if-running",
+            type=click.Choice(["fail", "skip"]),
+            default="fail",
+            metavar="fail|skip",
+            help="Exit with 4, or 0, if another run is active.",
+        ),
+        with_log_format,
+        as_json,
+    ]
+    return add_options(cast(F, carrying), options)
+
+
+def complete_kinds(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The kinds whose names begin like this, for a shell that completes them."""
+    from runners.definitions.kinds import CONTRACTS, get_our_kinds
+
+    return sorted(
+        {name for role in CONTRACTS for name in get_our_kinds().list_names(role) if name.startswith(incomplete)}
+    )
+
+
+def complete_codes(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The codes that begin like this."""
+    from runners.model.codes import read_codes
+
+    return [code for code in read_codes() if code.startswith(incomplete.upper())]
+
+
+def load_for_reading(**given: Any) -> Pipeline:
+    """The pipeline of a definition whose state is looked at, for which no secret is needed."""
+    return load_pipeline(needs_secrets=False, **given)
+
+
+def load_pipeline(**given: Any) -> Pipeline:
+    """The pipeline of a definition, with what was put into it."""
+    from runners.pipeline import Pipeline
+
+    return Pipeline.of(load_definition(**given).pipeline)
+
+
+def load_definition(
+    file: Path,
+    variables: Sequence[str],
+    variable_file: Path | None,
+    overrides: Sequence[str],
+    secret_file: Path | None = None,
+    needs_secrets: bool = True,
+) -> Definition:
+    """The definition, with what was put into it."""
+    from runners.definitions.definition import list_secrets, load
+    from runners.definitions.parameters import read_variables
+
+    masked = list_secrets_to_mask()
+    definition = load(
+        file,
+        variables=merge_variables(variables, variable_file),
+        overrides=dict(_split_pair(each, "--set", "PATH=VALUE") for each in overrides),
+        secrets=read_variables(secret_file) if secret_file else {},
+        needs_secrets=needs_secrets,
+        tell_secrets=masked.update,
+    )
+    masked.update(list_secrets(definition.pipeline))
+    return definition
+
+
+def list_secrets_to_mask() -> dict[str, str]:
+    """The secrets, each with its reference, that the command masks in unexpected errors."""
+    return click.get_current_context().ensure_object(dict)
+
+
+def _split_pair(text: str, option: str, shape: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.BadParameter(f"expected {shape}, got '{text}'", param_hint=option)
+    return name, value
+
+
+FAILED = 1
+WRONG = 2
+"""The definition or the call is wrong."""
+STOPPED = 3
+"""Stopped before the end."""
+OWNED = 4
+"""Another run owns the pipeline."""
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+BY_CODE = {"DEFINITION": WRONG, "STAGE": WRONG, "AGGREGATE": WRONG, "REFUSED": WRONG, "OWNED": OWNED}
+"""The exit code of an error by the error's code; any other error is a failure."""
+BY_STATUS = {"succeeded": 0, "stopped": STOPPED, "failed": FAILED}
+"""The exit code of a run by how it ended."""

@@ -1,0 +1,152 @@
+"""An audit, and the DLQ, as a person reads them on a terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from origins.batch import JSON
+from runners.model.text import (
+    escape_controls,
+    escape_line,
+    format_batches,
+    format_count,
+    format_sections,
+    table,
+    with_file,
+)
+from runners.operations.audit_finding import Audit, DestinationProof, Finding
+
+if TYPE_CHECKING:
+    from runners.operations.repair import RepairResult
+    from runners.running.replay import SortedLetters
+
+
+def audit(said: Audit, file: str) -> str:
+    """Whether all adds up, what of it is proved, and each thing that does not, with what to do."""
+    batches = sum(lane["batches"] for lane in said.lanes.values())
+    if not batches and said.balanced:
+        return f"{said.pipeline} has processed nothing yet."
+    count = format_count(len(said.problems), "problem", "problems")
+    adds_up = "balances: every row is where it should be." if said.balanced else f"does not balance: {count}."
+    named: list[tuple[str, Sequence[str]]] = [
+        ("read", [f"{format_count(said.read)} in {format_batches(batches)}; {said.nacked:,} refused"]),
+        *((name, list(_format_destination(each))) for name, each in said.destinations.items()),
+        ("refused rows", _format_letters(said)),
+        ("open", [f"batch {each['number']} of lane {each['lane']}: {each['label']}" for each in said.open]),
+        ("accepted", [f"{each.code}  {_format_where(each)}: {each.message}" for each in said.accepted]),
+    ]
+    parts = [f"{said.pipeline} {adds_up}", "", format_sections(named)]
+    for finding in said.problems:
+        parts += ["", format_problem(finding, file)]
+    return "\n".join(parts)
+
+
+def format_problem(finding: Finding, file: str = "FILE") -> str:
+    """One finding: what, where, and what to do."""
+    repair = with_file(finding.repair, file).replace("--accept ID", f"--accept {finding.id}")
+    lines = [
+        f"{finding.code}  {_format_where(finding)}",
+        f"  {finding.message}",
+        *(f"  {line}" for line in repair.split("\n")),
+    ]
+    return escape_controls("\n".join(lines))
+
+
+def format_repairs(found: Sequence[Finding], accept: Sequence[str] = ()) -> str:
+    """What would be done."""
+    rows = [[each.code, _format_where(each), _ACCEPTED if each.id in accept else _DOES[each.remedy]] for each in found]
+    return table(["finding", "where", "repair"], rows)
+
+
+def format_repaired(said: RepairResult, file: str) -> str:
+    """What was done, what was not, and what is left."""
+    done: list[tuple[str, Sequence[str]]] = [
+        ("done", [*said.done, *(f"accepted: {each}" for each in said.accepted)]),
+        ("not done", said.failed),
+    ]
+    return "\n\n".join(part for part in (format_sections(done), audit(said.audit, file)) if part)
+
+
+_ACCEPTED = "none: the finding is accepted as it is"
+_DOES: Mapping[str, str] = {
+    "finish": "finish what the last run left open; plan nothing new",
+    "put_back": "put the rows back as they were, in one commit with the batch's own tag",
+}
+
+
+def _format_where(finding: Finding) -> str:
+    return ", ".join(part for part in (finding.batches, finding.destination) if part)
+
+
+def _format_destination(proved: DestinationProof) -> Iterator[str]:
+    owed = f", {format_batches(proved.owed)} owed" if proved.owed else ""
+    yield f"{format_count(proved.delivered)} delivered, {proved.filtered:,} filtered{owed}"
+    if proved.proved_from is None:
+        nothing, _, why = proved.proof.partition("nothing: ")
+        yield "checked: no batch" if nothing or not why else f"not checked: {why}"
+        return
+    since = ", ".join(f"batch {number} of lane {lane}" for lane, number in sorted(proved.proved_from.items()))
+    yield f"checked since {since or 'the beginning'}: {proved.proof}"
+
+
+def _format_letters(said: Audit) -> Sequence[str]:
+    if said.dlq is None:
+        return [f"{said.nacked:,} rows; their destination cannot be read, so they are not checked"]
+    return [f"{said.dlq['refused']:,} went to the DLQ, which has {said.dlq['rows']:,} rows"]
+
+
+def format_summary(causes: Sequence[Mapping[str, JSON]]) -> str:
+    """Why rows were refused, the most frequent cause first."""
+    if not causes:
+        return "The DLQ has no rows."
+    parts = []
+    for cause in causes:
+        where = cause["stage"] if cause["destination"] is None else f"{cause['stage']} for {cause['destination']}"
+        rows = [
+            [
+                f"{cause['rows']:,}",
+                f"{cause['waiting']:,}",
+                _format_minute(cause["first"]),
+                _format_minute(cause["last"]),
+            ],
+        ]
+        example = cause["example"]
+        parts += [
+            escape_line(f"{cause['code']}, {where}"),
+            table(["rows", "waiting", "first (UTC)", "last (UTC)"], rows),
+            escape_line(f"  {example['message']}"),
+            escape_line(f"  {json.dumps(example['row'], ensure_ascii=False)}"),
+            "",
+        ]
+    return "\n".join(parts).rstrip()
+
+
+def format_settings(facts: Mapping[str, JSON]) -> str:
+    """By what the next batch is judged."""
+    limits = ", ".join(f"{code} {limit}" for code, limit in facts["limits"].items()) or "none"
+    changed = ", ".join(facts.get("changed", ())) or None
+    named = [("window", [f"{facts['window']:,}"]), ("threshold", [f"{facts['threshold']:,}"]), ("limits", [limits])]
+    return format_sections([*named, *([("changed", [f"{changed}, for this run"])] if changed else [])])
+
+
+def replay(found: SortedLetters) -> str:
+    """What a replay would carry, and what it leaves."""
+    rows = [
+        [
+            origin,
+            f"{sum(len(span.parts) for span in spans):,}",
+            f"{len(spans):,}",
+            ", ".join(dict.fromkeys(name for span in spans for name in found.wanted[str(span.end)])),
+        ]
+        for origin, spans in found.spans.items()
+    ]
+    carried = (
+        table(["rows of origin", "rows", "batches", "go to"], rows) if rows else "No row of the DLQ can be replayed."
+    )
+    return "\n".join([carried, *map(escape_line, found.notices)])
+
+
+def _format_minute(moment: str) -> str:
+    return moment[:16].replace("T", " ")

@@ -1,0 +1,337 @@
+"""The commands about what a state holds: `wherry offsets`, `wherry audit` and `repair`, and `wherry dlq`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from runners.command_line.help_sections import SELECTION, F, command, group, option
+from runners.command_line.options import (
+    FAILED,
+    add_options,
+    as_json,
+    load_for_reading,
+    load_pipeline,
+    with_definition,
+    with_definition_and,
+    with_move_options,
+    with_reason,
+)
+
+if TYPE_CHECKING:
+    from runners.operations.offsets import OffsetMove
+    from runners.pipeline import Pipeline
+
+
+@group(default="show")
+def offsets() -> None:
+    """Show how far each lane was read, or move it by hand.
+
+    `wherry offsets orders.yaml` means `wherry offsets show orders.yaml`.
+    """
+
+
+@offsets.command("show")
+@with_definition
+@as_json
+def show_offsets(json: bool, **given: Any) -> None:
+    """Show how far each lane was read, and open batches.
+
+    For example:  wherry offsets show orders.yaml
+    """
+    from runners.command_line import printing
+
+    found = load_for_reading(**given).lanes()
+    click.echo(printing.as_json(found.json()) if json else str(found))
+
+
+@offsets.command("set")
+@with_definition
+@option("--lane", required=True, metavar="LANE", help="Move this lane.")
+@option("--offset", required=True, metavar="JSON", help="Move to this, as `offsets show --json` has it.")
+@with_move_options
+@as_json
+def set_offset(lane: str, offset: str, reason: str, yes: bool, json: bool, **given: Any) -> None:
+    """Set one lane to an offset.
+
+    For example:  wherry offsets set orders.yaml --lane 0 --offset 500 --reason "skip the test orders"
+    """
+    from json import JSONDecodeError, loads
+
+    from runners.operations.offsets import plan_set
+
+    try:
+        parsed = loads(offset)
+    except JSONDecodeError as error:
+        raise click.BadParameter(f"expected JSON, got {offset!r}: {error.msg}", param_hint="--offset") from error
+    pipeline = load_for_reading(**given)
+    move_offsets(pipeline, plan_set(pipeline, lane, parsed), reason=reason, yes=yes, json=json, file=str(given["file"]))
+
+
+@offsets.command("rewind")
+@with_definition
+@option("--batches", type=click.IntRange(min=1), metavar="N", help="Go back N batches in every lane.")
+@option("--to", "moment", metavar="TIME", help="Go back to 2026-01-31T06:00 (UTC).")
+@with_move_options
+@as_json
+def rewind_offsets(batches: int | None, moment: str | None, reason: str, yes: bool, json: bool, **given: Any) -> None:
+    """Go back; the next run reads rows since then again.
+
+    For example:  wherry offsets rewind orders.yaml --batches 2 --reason "the prices were wrong"
+    """
+    from datetime import datetime
+
+    from runners.operations.offsets import plan_rewind
+
+    try:
+        to = datetime.fromisoformat(moment) if moment else None
+    except ValueError as error:
+        raise click.BadParameter(
+            f"expected a time such as 2026-01-31T06:00, got {moment!r}", param_hint="--to"
+        ) from error
+    pipeline = load_for_reading(**given)
+    move_offsets(
+        pipeline,
+        plan_rewind(pipeline, batches=batches, to=to),
+        reason=reason,
+        yes=yes,
+        json=json,
+        file=str(given["file"]),
+    )
+
+
+@offsets.command("reset")
+@with_definition
+@with_move_options
+@as_json
+def reset_offsets(reason: str, yes: bool, json: bool, **given: Any) -> None:
+    """Go back to the beginning; the next run reads all again.
+
+    For example:  wherry offsets reset orders.yaml --reason "a new price list"
+    """
+    from runners.operations.offsets import plan_reset
+
+    pipeline = load_for_reading(**given)
+    move_offsets(pipeline, plan_reset(pipeline), reason=reason, yes=yes, json=json, file=str(given["file"]))
+
+
+def move_offsets(
+    pipeline: Pipeline, move: OffsetMove, *, reason: str, yes: bool, json: bool = False, file: str = ""
+) -> None:
+    """Say what a move will do, ask whether to do it, and do it; where the definition's `file` is named, also what to
+    type next."""
+    from runners.command_line import printing
+    from runners.model.errors import Refusal
+    from runners.operations.offsets import carry_out
+
+    click.echo(printing.move(move), err=True)
+    if move.lanes:
+        if not reason.strip():
+            raise Refusal("Nothing was moved: the ledger keeps a reason for each move.", hint='Add --reason "…".')
+        confirm(yes=yes)
+        carry_out(pipeline, move, reason=reason)
+        if file:
+            click.echo(f"Done. The next run continues from there:  wherry run {file}", err=True)
+    if json:
+        click.echo(printing.as_json(move.json()))
+
+
+def confirm(*, yes: bool) -> None:
+    """Ask for a yes, unless it was given already."""
+    from runners.model.errors import Refusal
+
+    if not yes:
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise Refusal(
+                "Nothing was done: without a terminal Wherry cannot ask for a yes.",
+                hint="Add --yes to do it without a question.",
+            )
+        click.confirm("Do it?", abort=True, err=True)
+
+
+@command()
+@with_definition
+@as_json
+def audit(json: bool, **given: Any) -> int:
+    """Prove that every row is where it should be.
+
+    For example:  wherry audit orders.yaml
+
+    Compares the ledger with the history and the rows of every destination, and with the dead letter queue. Changes
+    nothing. Ends with 0 if all adds up, with 1 if not.
+    """
+    from runners.command_line.printing import as_json as printed
+    from runners.command_line.printing_state import audit as said
+
+    found = load_for_reading(**given).audit()
+    click.echo(printed(found.json()) if json else said(found, str(given["file"])))
+    return 0 if found.balanced else FAILED
+
+
+@command()
+@with_definition
+@option("--accept", multiple=True, metavar="ID", help="Count this finding as right; may be repeated.")
+@with_move_options
+@as_json
+def repair(accept: Sequence[str], reason: str, yes: bool, json: bool, **given: Any) -> int:
+    """Repair what an audit finds, where no guess is needed.
+
+    For example:  wherry repair orders.yaml --reason "the table was restored by mistake"
+
+    Finishes batches that a run left open, and puts back whole batches that left a table. `audit` says what to do about
+    all else. --accept changes nothing: the finding counts as right from now on. Ends with 0 if all adds up then, with
+    1 if not.
+    """
+    from runners.command_line.printing import as_json as printed
+    from runners.command_line.printing_state import format_repaired, format_repairs
+    from runners.operations.repair import RepairResult
+
+    pipeline = load_pipeline(**given)
+    found = pipeline.audit()
+    safe = [each for each in found.problems if each.remedy or each.id in accept]
+    alone = "Wherry can repair nothing by itself." if found.problems else "Nothing is wrong."
+    click.echo(format_repairs(safe, accept) if safe else alone, err=True)
+    if safe or accept:
+        confirm(yes=yes)
+        done = pipeline.repair(reason=reason, accept=accept)
+        click.echo(printed(done.json()) if json else format_repaired(done, str(given["file"])))
+        return 0 if done.audit.balanced else FAILED
+    nothing = RepairResult(done=[], audit=found)
+    click.echo(printed(nothing.json()) if json else format_repaired(nothing, str(given["file"])))
+    return 0 if found.balanced else FAILED
+
+
+@group(default="show")
+def dlq() -> None:
+    """Show refused rows, process them again, or discard them.
+
+    `wherry dlq orders.yaml` means `wherry dlq show orders.yaml`.
+    """
+
+
+def with_choice_options(command: F) -> F:
+    """A command over rows of the DLQ: which of them; by default all that still wait."""
+    given = [
+        option("--id", "ids", section=SELECTION, multiple=True, metavar="ID", help="Take this row; may be repeated."),
+        option("--code", section=SELECTION, default="", metavar="CODE", help="Take rows with this code."),
+        option("--stage", section=SELECTION, default="", metavar="NAME", help="Take what this stage or table refused."),
+        option(
+            "--where", section=SELECTION, default="", metavar="SQL", help="Take rows where it is true; needs Spark."
+        ),
+    ]
+    return add_options(command, given)
+
+
+@dlq.command("show")
+@with_definition
+@option("--limit", type=click.IntRange(min=1), metavar="N", help="Show the newest N; default: 20, --json all.")
+@option("--reveal", is_flag=True, help="Show the values of protected columns.")
+@as_json
+def show_dead_letters(limit: int | None, reveal: bool, json: bool, **given: Any) -> None:
+    """Show refused rows: why, where, and the row itself.
+
+    For example:  wherry dlq show orders.yaml --limit 5
+    """
+    from runners.command_line import printing
+
+    rows = load_for_reading(**given).dead_letters(limit if limit or json else 20, reveal=reveal)
+    click.echo(printing.as_json({"rows": rows}) if json else printing.format_dead_letters(rows))
+
+
+@dlq.command("summary")
+@with_definition
+@as_json
+def summarise(json: bool, **given: Any) -> None:
+    """Count refused rows by cause.
+
+    For example:  wherry dlq summary orders.yaml
+
+    Each cause comes with its number of rows, how many of them wait, since when, and an example.
+    """
+    from runners.command_line import printing
+    from runners.command_line.printing_state import format_summary
+
+    causes = load_for_reading(**given).dead_letter_causes()
+    click.echo(printing.as_json({"causes": causes}) if json else format_summary(causes))
+
+
+@dlq.command("discard")
+@with_definition
+@with_choice_options
+@with_move_options
+@as_json
+def discard(
+    ids: Sequence[str], code: str, stage: str, where: str, reason: str, yes: bool, json: bool, **given: Any
+) -> None:
+    """Give refused rows up, so that no replay takes them.
+
+    For example:  wherry dlq discard orders.yaml --code PARSE --reason "test files"
+
+    The rows stay in the queue's table until dlq.retain is over.
+    """
+    from runners.command_line import printing
+    from runners.model.text import format_count
+    from runners.operations.dlq import choose_letters, discard
+    from runners.running.replay import Choice
+
+    choice = Choice(ids=tuple(ids), code=code, stage=stage, where=where)
+    pipeline = load_for_reading(**given)
+    rows = len(choose_letters(pipeline, choice)[1])
+    click.echo(f"{format_count(rows)} of the DLQ will be discarded: no replay will take them.", err=True)
+    if rows:
+        confirm(yes=yes)
+    done = discard(pipeline, choice, reason=reason, expected=rows)
+    click.echo(printing.as_json({"discarded": done}) if json else f"Discarded: {format_count(done)}.")
+
+
+@dlq.group(default="get")
+def config() -> None:
+    """Show or change the limits of an active run.
+
+    `wherry dlq config orders.yaml` means `wherry dlq config get orders.yaml`.
+    """
+
+
+@config.command("get")
+@with_definition
+@as_json
+def get_config(json: bool, **given: Any) -> None:
+    """Show the limits for the next batch.
+
+    For example:  wherry dlq config get orders.yaml
+    """
+    from runners.command_line.printing import as_json as printed
+    from runners.command_line.printing_state import format_settings
+    from runners.operations.dlq import get
+
+    facts = get(load_for_reading(**given))
+    click.echo(printed(facts) if json else format_settings(facts))
+
+
+@config.command("set")
+@with_definition_and("changes")
+@click.argument("changes", nargs=-1, metavar="NAME=VALUE...")
+@with_reason
+@as_json
+def set_config(changes: Sequence[str], reason: str, json: bool, **given: Any) -> None:
+    """Change the limits of an active run.
+
+    For example:  wherry dlq config set orders.yaml window=0 limits.CAST=5% --reason "they are known"
+
+    They hold from the next batch to the end of the run. NAME is window, threshold or limits.CODE.
+    """
+    from runners.command_line.printing import as_json as printed
+    from runners.command_line.printing_state import format_settings
+    from runners.operations.dlq import change_settings
+
+    if not changes:
+        raise click.MissingParameter(param_hint="NAME=VALUE", param_type="argument")
+    pairs = [each.partition("=") for each in changes]
+    wrong = next((name + equals for name, equals, _ in pairs if not (name and equals)), None)
+    if wrong is not None:
+        raise click.BadParameter(f"expected NAME=VALUE, got '{wrong}'", param_hint="NAME=VALUE")
+    facts = change_settings(load_for_reading(**given), {name: value for name, _, value in pairs}, reason=reason)
+    click.echo(printed(facts) if json else format_settings(facts))

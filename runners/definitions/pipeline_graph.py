@@ -1,0 +1,142 @@
+"""Which pipelines feed which: by the tables and folders that one writes and another reads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from graphlib import CycleError, TopologicalSorter
+
+from destinations.destination import Destination
+from origins.files.listing import is_local, parse_pattern, without_scheme
+from origins.origin import Origin
+from runners.definitions.problems import suggest_nearest
+from runners.model.errors import Refusal
+from runners.model.spec import PipelineSpec
+
+
+@dataclass(frozen=True)
+class PipelineGraph:
+    """Pipelines by name, each with those that it reads from."""
+
+    upstream: Mapping[str, Collection[str]]
+
+    @staticmethod
+    def of(pipelines: Mapping[str, PipelineSpec]) -> PipelineGraph:
+        """The graph of these. A pipeline that reads what it writes itself does not wait for itself."""
+        written = {name: list(list_written(each)) for name, each in pipelines.items()}
+        read = {name: list(list_read(each)) for name, each in pipelines.items()}
+        return PipelineGraph(
+            {
+                name: sorted(
+                    other
+                    for other in pipelines
+                    if other != name and any(_feeds(place, wanted) for place in written[other] for wanted in read[name])
+                )
+                for name in pipelines
+            }
+        )
+
+    def sort(self, names: Iterable[str]) -> Sequence[str]:
+        """These pipelines, each behind all that feed it, else by name. Raises `Refusal` for a circle."""
+        chosen = set(names)
+        sorter = TopologicalSorter({name: sorted(chosen.intersection(self.upstream[name])) for name in sorted(chosen)})
+        found: list[str] = []
+        try:
+            sorter.prepare()
+        except CycleError as error:
+            raise Refusal(
+                f"These pipelines feed each other in a circle: {' → '.join(error.args[1])}.",
+                hint="No order is right for all of them. Run them one by one, or change what one of them reads.",
+            ) from error
+        while sorter.is_active():
+            ready = sorted(sorter.get_ready())
+            found += ready
+            sorter.done(*ready)
+        return found
+
+    def select(self, selectors: Sequence[str]) -> Collection[str]:
+        """The pipelines that any selector means: `name`, `name+` with all that it feeds, `+name` with all that feeds
+        it. Without a selector all. Raises `Refusal` for a name that is not there."""
+        words = [word for each in selectors for word in each.split()]
+        if not words:
+            return set(self.upstream)
+        found: set[str] = set()
+        for word in words:
+            name = word.strip("+")
+            if name not in self.upstream:
+                raise Refusal(f"There is no pipeline '{name}' here; {suggest_nearest(name, self.upstream)}")
+            found.add(name)
+            if word.endswith("+"):
+                found |= _reach(name, self._list_downstream)
+            if word.startswith("+"):
+                found |= _reach(name, self.upstream.__getitem__)
+        return found
+
+    def _list_downstream(self, name: str) -> Collection[str]:
+        return [other for other, feeding in self.upstream.items() if name in feeding]
+
+
+def _reach(name: str, step: Callable[[str], Collection[str]]) -> set[str]:
+    """All that is reached from a pipeline by any number of steps."""
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        new = set(step(waiting.pop())) - found
+        found |= new
+        waiting += new
+    return found
+
+
+def list_written(pipeline: PipelineSpec) -> Iterator[str]:
+    """The tables and folders that a pipeline writes; its state is one, for the dead letter queue is in there."""
+    yield from _list_places([*pipeline.every_destination, pipeline.dlq.destination])
+    if isinstance(pipeline.state, str):
+        yield _name_folder(pipeline.state)
+
+
+def list_read(pipeline: PipelineSpec) -> Iterator[str]:
+    """The tables, folders and patterns of files that its origins and its lookups read."""
+    ends: list[Origin | Destination] = [*pipeline.given_origins, *pipeline.destinations]
+    yield from _list_places(
+        [*pipeline.given_origins, *pipeline.stages, *(stage for end in ends for stage in end.stages)]
+    )
+
+
+def _list_places(components: Iterable[object]) -> Iterator[str]:
+    for each in components:
+        tables = [getattr(each, "table", None), *getattr(each, "tables", ())]
+        yield from (_name_table(table) for table in tables if isinstance(table, str) and table)
+        paths = [getattr(each, "path", None), getattr(each, "file", None), *getattr(each, "paths", ())]
+        yield from (_name_folder(path) for path in paths if isinstance(path, str) and path)
+
+
+def _name_table(name: str) -> str:
+    """A table as `catalog.schema.table`; what is left out is Spark's own."""
+    parts = name.replace("`", "").lower().split(".")
+    return ".".join([*["spark_catalog", "default"][: max(0, 3 - len(parts))], *parts])
+
+
+def _name_folder(path: str) -> str:
+    return os.path.abspath(without_scheme(path)) if is_local(path) else path.rstrip("/")
+
+
+def _feeds(written: str, read: str) -> bool:
+    """Whether rows that are written in one place are found where another pipeline reads: in the place itself, below
+    it, or in a folder that a pattern fits."""
+    if written == read or "/" not in written or "/" not in read:
+        return written == read
+    pattern = parse_pattern(read)
+    root, segments = pattern.root.rstrip("/"), pattern.segments
+    if root == written or root.startswith(f"{written}/"):
+        return True
+    if not written.startswith(f"{root}/"):
+        return False
+    parts = written.removeprefix(f"{root}/").split("/")
+    for part, segment in zip(parts, segments, strict=False):
+        if segment == "**":
+            return True
+        if not fnmatchcase(part, segment):
+            return False
+    return len(parts) < len(segments)

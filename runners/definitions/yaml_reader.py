@@ -1,0 +1,433 @@
+"""The values of a definition, read from its document by the types that its dataclasses declare."""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import json
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal, TypeVar, cast, get_args, get_origin
+
+from destinations.destination import Destination
+from destinations.dlq import Dlq
+from origins.errors import WherryError
+from origins.origin import Origin
+from origins.paths import GivenPath
+from origins.secret import make_secret
+from runners.definitions.document import LARGEST, Fields, Items, Node, Scalar, join_key, parse, to_plain
+from runners.definitions.kinds import (
+    CONTRACTS,
+    Kinds,
+    Option,
+    Role,
+    describe_type,
+    get_our_kinds,
+    has_shape,
+    list_alternatives,
+    list_options,
+)
+from runners.definitions.problems import DefinitionError, Problem, suggest_nearest
+from runners.model.spec import PipelineSpec
+from runners.model.text import shorten
+from stages.stage import Stage
+
+WRONG: Final = object()
+"""In the place of a value that could not be read; why is among the problems."""
+
+
+def read_scalar(node: Scalar, annotation: Any) -> Any:
+    """The scalar as this type, or `WRONG`. A secret stays one, and is never a truth value."""
+    value = _convert_scalar(node, annotation)
+    if node.shown is None or value is WRONG or value is None:
+        return value
+    return WRONG if annotation is bool else make_secret(value, node.shown)
+
+
+def _convert_scalar(node: Scalar, annotation: Any) -> Any:
+    content = node.content
+    if node.loose:
+        content = Scalar(text=node.text, plain=annotation is not str).content
+    if annotation is Any:
+        return node.content
+    if annotation is type(None):
+        return None if content is None else WRONG
+    if get_origin(annotation) is Literal:
+        return node.text if content is not None and node.text in get_args(annotation) else WRONG
+    if annotation is float and type(content) is int:
+        return float(content)
+    return content if type(content) is annotation else WRONG
+
+
+def describe_expected(option: Option) -> str:
+    """What an option takes, in words."""
+    expected = describe_type(option.annotation)
+    return f"{expected} such as {option.like}" if option.like else expected
+
+
+def describe_found(node: Node) -> str:
+    """What stands there, in words."""
+    if isinstance(node, Fields):
+        return "a mapping"
+    if isinstance(node, Items):
+        return "a list"
+    if not node.plain or node.loose:
+        return f"the text {shorten(node.printable)}"
+    if node.content is None:
+        return "NULL" if node.printable else "nothing"
+    content = node.content
+    if isinstance(content, str):
+        return f"the text {shorten(node.printable)}"
+    return f"{_TYPES[type(content)]} {node.text}"
+
+
+_TYPES = {bool: "the truth value", int: "the number", float: "the number"}
+
+
+def suggest_remedy(node: Scalar, option: Option) -> str:
+    """What to do about a value of another type, if that is known."""
+    types = list_alternatives(option.annotation)
+    if bool in types and node.shown is not None:
+        return "; a secret can be text or a number, and ${NAME} can be true or false"
+    unquoted = type(Scalar(text=node.text, plain=True).content)
+    if str in types and node.plain and node.printable and not option.like:
+        return f'; to use it as text, quote it: "{node.printable[:60]}"'
+    if not node.plain and not node.loose and unquoted in types:
+        return "; remove the quotes"
+    if bool in types and node.printable.lower() in ("yes", "no", "on", "off"):
+        return f"; write {'true' if node.printable.lower() in ('yes', 'on') else 'false'}"
+    if any(has_shape(one, Sequence) for one in types) and node.printable:
+        return f"; put it in brackets: [{node.printable[:60]}]"
+    return ""
+
+
+T = TypeVar("T")
+
+_CALLED: Mapping[type, Mapping[str, str]] = {PipelineSpec: {"run_options": "run"}}
+"""The fields that a definition calls otherwise than Python does."""
+
+_ROLES: Mapping[type, Role] = {Origin: "origin", Stage: "stage", Destination: "destination"}
+
+
+@dataclass(kw_only=True)
+class DefinitionReader:
+    """Reads values, and goes on after each problem, so that all of them are found at once."""
+
+    directory: Path
+    """What paths are relative to."""
+    kinds: Kinds
+    problems: list[Problem] = field(default_factory=list)
+    places: dict[str, Node] = field(default_factory=dict)
+    """Where each path stands."""
+
+    def read_pipeline(self, node: Node) -> Any:
+        """The pipeline, or `WRONG`."""
+        pipeline = self._read_dataclass(node, PipelineSpec, "")
+        if isinstance(node, Fields) and not {"origin", "origins"} & set(node.fields):
+            return self._add_problem(node, "", "'origin' is missing; expected a mapping")
+        return pipeline
+
+    def read_options(self, cls: type[Any], node: Node, path: str) -> Any:
+        """A dataclass of options, or `WRONG`."""
+        return self._read_dataclass(node, cls, path)
+
+    def _read_value(self, node: Node, option: Option, path: str) -> Any:
+        self.places[path] = node
+        types = list_alternatives(option.annotation)
+        if isinstance(node, Scalar):
+            return self._read_scalar(node, types, option, path)
+        for one in types:
+            reads = self._find_reader(node, one, option)
+            if reads is not None:
+                return reads(node, path)
+        if isinstance(node, Fields) and list(node.fields) == ["file"] and str in types:
+            return self._read_file(node, path)
+        dashes = "; put a dash before each" if any(has_shape(one, Sequence) for one in types) else ""
+        return self._add_problem(
+            node, path, f"expected {describe_expected(option)}, got {describe_found(node)}{dashes}"
+        )
+
+    def _find_reader(self, node: Node, annotation: Any, option: Option) -> Callable[[Any, str], Any] | None:
+        """What reads a list or a mapping as this type; None if the type is neither."""
+        if annotation is Any:
+            return lambda node, _: to_plain(node)
+        if annotation in _ROLES:
+            return lambda node, path: self._read_component(node, _ROLES[annotation], path)
+        if annotation is Dlq:
+            return self._read_dlq
+        if isinstance(node, Fields):
+            if dataclasses.is_dataclass(annotation):
+                return lambda node, path: self._read_dataclass(node, cast("type[Any]", annotation), path)
+            if has_shape(annotation, Mapping) and not self._is_file_reference(node):
+                return lambda node, path: self._read_mapping(node, get_args(annotation)[1], path)
+        elif has_shape(annotation, Sequence):
+            each = dataclasses.replace(_element_option(get_args(annotation)[0]), path=option.path)
+            return lambda node, path: self._read_list(node, each, path)
+        return None
+
+    def _read_list(self, node: Items, option: Option, path: str) -> Any:
+        values = [self._read_value(item, option, f"{path}[{at}]") for at, item in enumerate(node.items)]
+        return WRONG if WRONG in values else tuple(values)
+
+    def _read_mapping(self, node: Fields, element: Any, path: str) -> Any:
+        """A mapping by names of the user's own; among expressions and settings `1` and `true` are their own text."""
+        option = _element_option(element)
+        values = {}
+        for key, inner in node.fields.items():
+            if (
+                str in list_alternatives(element)
+                and isinstance(inner, Scalar)
+                and inner.plain
+                and inner.content is not None
+            ):
+                inner = dataclasses.replace(inner, plain=False)
+            values[key] = self._read_value(inner, option, join_key(path, key))
+        return WRONG if WRONG in values.values() else values
+
+    def _read_scalar(self, node: Scalar, types: Sequence[Any], option: Option, path: str) -> Any:
+        for one in types:
+            if one in _ROLES:
+                return self._read_component(node, _ROLES[one], path)
+            if one is Dlq:
+                return self._read_dlq(node, path)
+        if node.loose and not node.text and type(None) in types:
+            return None
+        for one in types:
+            value = read_scalar(node, one)
+            if value is not WRONG:
+                return (
+                    self._resolve_path(node, value, path, option) if option.path and isinstance(value, str) else value
+                )
+        return self._add_problem(
+            node,
+            path,
+            f"expected {describe_expected(option)}, got {describe_found(node)}{suggest_remedy(node, option)}",
+        )
+
+    def _resolve_path(self, node: Scalar, value: str, path: str, option: Option | None = None) -> Any:
+        """A path from where the definition lies. What looks like a wildcard there is none."""
+        if not value:
+            return self._add_problem(node, path, "expected a path, got nothing")
+        if "\0" in value:
+            return self._add_problem(node, path, f"expected a path without NUL, got {shorten(node.printable)}")
+        if node.shown is not None:
+            message = "expected a path without a secret, since the ledger and the DLQ keep it"
+            return self._add_problem(node, path, f"{message}; `spark.conf` may have one")
+        if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", value):
+            return value
+        wild = option is not None and option.path == "pattern" and glob.has_magic(value)
+        directory = glob.escape(str(self.directory)) if wild else self.directory
+        expanded = os.path.expanduser(value)
+        return expanded if os.path.isabs(expanded) else GivenPath(os.path.join(directory, expanded), value)
+
+    def _read_file(self, node: Fields, path: str) -> Any:
+        name = node.fields["file"]
+        if not isinstance(name, Scalar) or not name.text:
+            return self._add_problem(name, f"{path}.file", f"expected the path of a file, got {describe_found(name)}")
+        place = self._resolve_path(name, name.text, f"{path}.file")
+        if place is WRONG:
+            return WRONG
+        try:
+            with Path(place).open("rb") as opened:
+                content = opened.read(LARGEST + 1)
+            if len(content) > LARGEST:
+                return self._add_problem(name, f"{path}.file", f"expected at most 1 MiB in {shorten(name.printable)}")
+            return content.decode("utf-8-sig").strip()
+        except OSError as error:
+            return self._add_problem(
+                name, f"{path}.file", f"{shorten(name.printable)} cannot be read: {error.strerror}"
+            )
+        except ValueError:
+            return self._add_problem(name, f"{path}.file", f"expected UTF-8 text in {shorten(name.printable)}")
+
+    @staticmethod
+    def _is_file_reference(node: Fields) -> bool:
+        """Whether this is `{file: orders.ddl}`, and no mapping with a name `file` of the user's own."""
+        name = node.fields.get("file")
+        return len(node.fields) == 1 and isinstance(name, Scalar) and re.search(r"[./]", name.text) is not None
+
+    def _read_component(self, node: Node, role: Role, path: str) -> Any:
+        """What stands as `kind: options`, with what belongs to every component of the role beside it."""
+        self.places[path] = node
+        known = self.kinds.get_kinds(role)
+        if not isinstance(node, Fields):
+            kind = node.text if isinstance(node, Scalar) and node.text in known else next(iter(known), "kind")
+            return self._add_problem(
+                node, path, f"expected a mapping such as `{kind}: {{…}}`, got {describe_found(node)}"
+            )
+        contract = list_options(CONTRACTS[role])
+        kinds = [key for key in node.fields if key not in contract and self.kinds.is_known(role, key)]
+        unknown = [key for key in node.fields if key not in contract and key not in kinds]
+        if not kinds:
+            for key in unknown:
+                self._add_unknown(node, key, self._unknown_kind_message(key, role), path)
+            if not unknown:
+                self._add_problem(node, path, f"expected a kind of {role}: {' or '.join(known)}")
+            return WRONG
+        if len(kinds) > 1:
+            apart = "; make each an item of its own" if path.endswith("]") else ""
+            return self._add_problem(node, path, f"expected one {role}, got {' and '.join(kinds)}{apart}")
+        kind = kinds[0]
+        try:
+            component = self.kinds.resolve(role, kind, folder=self.directory)
+        except WherryError as error:
+            return self._add_problem(node.keys.get(kind, node), path, error.message)
+        for key in unknown:
+            message = f"unknown option beside '{kind}'; {suggest_nearest(key, contract)}"
+            if key in list_options(component):
+                message = f"belongs inside of '{kind}'; indent it further"
+            self._add_unknown(node, key, message, path)
+        beside = {
+            key: self._read_value(value, contract[key], join_key(path, key))
+            for key, value in node.fields.items()
+            if key in contract
+        }
+        inside = self._read_inside(node.fields[kind], component, role, kind, join_key(path, kind), outside=unknown)
+        if unknown or inside is WRONG or WRONG in beside.values():
+            return WRONG
+        return self._make_dataclass(node, component, {**beside, **inside}, join_key(path, kind))
+
+    def _unknown_kind_message(self, key: str, role: Role) -> str:
+        others = self.kinds.list_roles(key)
+        if others:
+            return f"expected a kind of {role}, got a kind of {others[0]}"
+        return f"unknown {role}; {suggest_nearest(key, self.kinds.list_names(role))}"
+
+    def _read_inside(
+        self, node: Node, component: type[Any], role: Role, kind: str, path: str, *, outside: Sequence[str]
+    ) -> Any:
+        """The options inside of a kind, or the one that it takes as its whole value."""
+        self.places[path] = node
+        contract = list_options(CONTRACTS[role])
+        options = {name: option for name, option in list_options(component).items() if name not in contract}
+        main = next((option for option in options.values() if option.main), None)
+        if main is not None and not self._is_options(node, main, options):
+            value = self._read_value(node, main, path)
+            return WRONG if value is WRONG else {main.name: value}
+        if isinstance(node, Scalar) and node.plain and node.content is None:
+            node = dataclasses.replace(Fields(fields={}), line=node.line, column=node.column)
+        if not isinstance(node, Fields):
+            like = f"{{{next(iter(options), '')}: …}}" if options else "{}"
+            return self._add_problem(node, path, f"expected a mapping such as {like}, got {describe_found(node)}")
+        for key in [key for key in node.fields if key in contract and key not in options]:
+            self._add_unknown(node, key, f"belongs beside '{kind}', not inside of it", path)
+        return self._read_options(node, options, path, besides=tuple(contract), elsewhere=outside)
+
+    @staticmethod
+    def _is_options(node: Node, main: Option, options: Mapping[str, Option]) -> bool:
+        """Whether the value of a component with a main option is a mapping of options all the same."""
+        if not isinstance(node, Fields) or any(has_shape(one, Mapping) for one in list_alternatives(main.annotation)):
+            return False
+        return main.name in node.fields or not set(node.fields) <= {"file"}
+
+    def _read_dlq(self, node: Node, path: str) -> Any:
+        """The DLQ: its window, and the destination whose kind stands beside it."""
+        if not isinstance(node, Fields):
+            return self._add_problem(
+                node, path, f"expected a mapping such as {{window: 1000, threshold: 50}}, got {describe_found(node)}"
+            )
+        options = {name: option for name, option in list_options(Dlq).items() if name != "destination"}
+        kinds = [key for key in node.fields if key not in options and self.kinds.is_known("destination", key)]
+        own = dataclasses.replace(node, fields={k: v for k, v in node.fields.items() if k not in kinds})
+        going = dataclasses.replace(node, fields={k: v for k, v in node.fields.items() if k in kinds})
+        also = self.kinds.list_names("destination") if set(own.fields) - set(options) else ()
+        values = self._read_options(own, options, path, also=also)
+        destination = self._read_component(going, "destination", path) if going.fields else None
+        self.places[path] = node
+        if values is WRONG or destination is WRONG:
+            return WRONG
+        return self._make_dataclass(node, Dlq, {**values, "destination": destination}, path)
+
+    def _read_dataclass(self, node: Node, cls: type[Any], path: str) -> Any:
+        self.places[path] = node
+        called = _CALLED.get(cls, {})
+        options = {called.get(name, name): option for name, option in list_options(cls).items()}
+        if not isinstance(node, Fields):
+            return self._add_problem(
+                node, path, f"expected a mapping with {', '.join(options)}, got {describe_found(node)}"
+            )
+        values = self._read_options(node, options, path)
+        if values is WRONG:
+            return WRONG
+        return self._make_dataclass(node, cls, {options[key].name: value for key, value in values.items()}, path)
+
+    def _read_options(
+        self,
+        node: Fields,
+        options: Mapping[str, Option],
+        path: str,
+        *,
+        besides: Sequence[str] = (),
+        elsewhere: Sequence[str] = (),
+        also: Sequence[str] = (),
+    ) -> Any:
+        """The options that a mapping gives, by name; `WRONG` if one is unknown, missing or of another type.
+
+        What is `besides` is unknown and has been said; what stands `elsewhere` is not missing; `also` are
+        names that are known, and not read here.
+        """
+        values: dict[str, Any] = {}
+        meant = set(elsewhere)
+        for key, value in node.fields.items():
+            if key in options:
+                values[key] = self._read_value(value, options[key], join_key(path, key))
+            else:
+                values[key] = WRONG
+                if key not in besides:
+                    near = suggest_nearest(key, [*options, *also])
+                    meant.update(name for name in options if f"'{name}'" in near)
+                    self._add_unknown(node, key, f"unknown option; {near}", path)
+        for name, option in options.items():
+            if option.required and name not in values:
+                values[name] = WRONG
+                if name not in meant:
+                    self._add_problem(node, path, f"'{name}' is missing; expected {describe_expected(option)}")
+        return WRONG if WRONG in values.values() else values
+
+    def _make_dataclass(self, node: Node, cls: type[Any], values: Mapping[str, Any], path: str) -> Any:
+        """The dataclass; what its own checks say becomes a problem of the option that they name."""
+        try:
+            return cls(**values)
+        except WherryError as error:
+            return self._add_problem(node, path, error.message)
+        except ValueError as error:
+            named, _, said = str(error).partition(": ")
+            option, _, inside = named.partition(".")
+            options = list_options(cls)
+            if not said or option not in options:
+                return self._add_problem(node, path, str(error))
+            below = path if options[option].main else join_key(path, option)
+            below = join_key(below, inside) if inside else below
+            return self._add_problem(self.places.get(below, node), below, said)
+
+    def _add_unknown(self, node: Fields, key: str, message: str, path: str) -> None:
+        self._add_problem(node.keys.get(key, node.fields[key]), join_key(path, key), message)
+
+    def _add_problem(self, node: Node, path: str, message: str) -> Any:
+        self.problems.append(Problem(path=path, message=message, line=node.line, column=node.column))
+        return WRONG
+
+
+def read_options(cls: type[T], values: Mapping[str, Any], path: str, name: str) -> T:
+    """A dataclass of options from a mapping that was written in Python, read as one of a definition is.
+
+    Raises `DefinitionError` of this name with all that is wrong with it.
+    """
+    try:
+        text = json.dumps(values)
+    except (TypeError, ValueError) as error:
+        problem = Problem(path=path, message=f"expected a mapping of YAML values, got {error}")
+        raise DefinitionError(name, [problem]) from error
+    reader = DefinitionReader(directory=Path(), kinds=get_our_kinds())
+    read = reader.read_options(cls, parse(text, name), path)
+    if reader.problems:
+        raise DefinitionError(name, [dataclasses.replace(each, line=None, column=None) for each in reader.problems])
+    return cast("T", read)
+
+
+def _element_option(element: Any) -> Option:
+    """What stands in a list or under a name of the user's own, as an option."""
+    return Option(name="", annotation=element, default=None, main=False, path=False, like="")

@@ -1,1 +1,0 @@
-"""The refused rows: carried again, thrown away, summed up."""

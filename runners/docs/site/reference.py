@@ -1,0 +1,397 @@
+"""Writes the reference: a page for each kind, command and code, and for definitions, metrics, events and reports.
+
+Everything comes from where it is defined: dataclasses and the sentences below their fields, the commands of click, and
+CODES.md.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import json
+import re
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+
+from destinations.dlq import Dlq
+from runners.command_line.commands import wherry
+from runners.definitions.kinds import (
+    CONTRACTS,
+    DescribedOption,
+    Kind,
+    Role,
+    describe_kind,
+    describe_type,
+    get_our_kinds,
+    list_options,
+    read_docs,
+    read_summary,
+)
+from runners.listeners import metrics
+from runners.model import events, schedule_events
+from runners.model.codes import DOCUMENT, read_codes, summarise
+from runners.model.hook import Hook
+from runners.model.run_report import DestinationReport, Report, RunError
+from runners.model.spec import (
+    BatchOptions,
+    PipelineSpec,
+    RetryOptions,
+    RunOptions,
+    ScheduleOptions,
+    SchemaState,
+    SparkOptions,
+)
+
+Pages = dict[str, str]
+"""The text of each page, by its place below the folder of the reference."""
+
+ROOT = Path(__file__).resolve().parents[3]
+FOLDERS: Mapping[Role, str] = {"origin": "origins", "stage": "stages", "destination": "destinations"}
+DEFINITION: Mapping[str, type] = {
+    "": PipelineSpec,
+    "run": RunOptions,
+    "run.batch": BatchOptions,
+    "run.retry": RetryOptions,
+    "dlq": Dlq,
+    "schedule": ScheduleOptions,
+    "hooks": Hook,
+    "spark": SparkOptions,
+    "state": SchemaState,
+}
+"""What stands in a definition beside the kinds, by the word under which it stands."""
+_AROUND: Mapping[Role, str] = {
+    "origin": "name: orders\norigin:\n{example}\ndestinations:\n  - delta: {{path: tables/orders}}\n",
+    "stage": "name: orders\norigin:\n  files: {{path: landing/*.json, format: json}}\nstages:\n{example}\n"
+    "destinations:\n  - delta: {{path: tables/orders}}\n",
+    "destination": "name: orders\norigin:\n  files: {{path: landing/*.json, format: json}}\ndestinations:\n{example}\n",
+}
+_ROW_CODE = re.compile(
+    r"""reason\("([A-Z_]+)"|Rule\(code="([A-Z_]+)"|'code', '([A-Z_]+)'|"(REQUIRE)": |^[A-Z]+_CODE = "([A-Z_]+)\"""",
+    re.MULTILINE,
+)
+"""Where a source names the code of a refused row."""
+
+
+def write_reference(folder: Path) -> None:
+    """Write all pages of the reference below a folder."""
+    for name, text in make_pages().items():
+        page = folder / name
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(text, encoding="utf-8")
+
+
+def make_pages() -> Pages:
+    """All pages of the reference."""
+    kinds = [describe_kind(role, kind) for role in CONTRACTS for kind in get_our_kinds().get_kinds(role)]
+    commands = dict(_walk_commands(wherry, ()))
+    pages = {
+        "definition.md": _make_definition_page(),
+        "metrics.md": _make_metrics_page(),
+        "events.md": _make_events_page(),
+        "report.md": _make_report_page(),
+        "codes/index.md": _make_codes_index(),
+        "commands/index.md": _make_commands_index(commands),
+    }
+    for role, folder in FOLDERS.items():
+        ours = {kind.name: kind.summary for kind in kinds if kind.role == role}
+        intro = f"Each kind of {role} has a page with its options. `wherry kinds` lists them too."
+        pages[f"{folder}/index.md"] = _make_index(folder.capitalize(), intro, ours)
+    pages |= {f"{FOLDERS[kind.role]}/{kind.name}.md": _make_kind_page(kind) for kind in kinds}
+    pages |= {f"commands/{'-'.join(words)}.md": _make_command_page(words, each) for words, each in commands.items()}
+    found = [(kind, find_codes(kind)) for kind in kinds]
+    users = {code: [kind for kind, codes in found if code in codes] for code in read_codes()}
+    return pages | {f"codes/{code}.md": _make_code_page(code, users[code]) for code in read_codes()}
+
+
+def make_example(kind: Kind) -> str:
+    """A whole definition that uses a kind, from the example in the docstring of its class."""
+    dash = "  " if kind.role == "origin" else "  - "
+    lines = textwrap.indent(read_example(get_our_kinds().resolve(kind.role, kind.name)), "    " if dash[2:] else dash)
+    return _AROUND[kind.role].format(example=dash + lines.removeprefix("    " if dash[2:] else dash))
+
+
+def read_example(component: type) -> str:
+    """What stands below `Example:` in the docstring."""
+    _, _, below = (inspect.getdoc(component) or "").partition("\nExample:\n")
+    return textwrap.dedent(below).strip()
+
+
+def find_codes(kind: Kind) -> Sequence[str]:
+    """The codes of errors and of refused rows that the sources of a kind name, in the order of CODES.md."""
+    component = get_our_kinds().resolve(kind.role, kind.name)
+    sources = [file.read_text(encoding="utf-8") for file in _list_sources(component.__module__)]
+    named = {code for source in sources for found in _ROW_CODE.findall(source) for code in found if code}
+    raised = {name for source in sources for name in re.findall(r"\b(?:raise|return) (\w+)\(", source)}
+    named |= {code for name, code in _list_errors().items() if name in raised}
+    return [code for code in read_codes() if code in named]
+
+
+@dataclass(frozen=True)
+class CodeText:
+    """What CODES.md says of a code."""
+
+    cause: str
+    checks: Sequence[str]
+    remedies: Sequence[str]
+
+
+def read_code(code: str) -> CodeText:
+    """The cause of a code, what to check, and the remedies."""
+    cause, *items = re.split(r"\n- ", read_codes()[code])
+    labelled = [item.partition(": ") for item in items]
+    return CodeText(
+        cause=cause,
+        checks=[text for label, _, text in labelled if label == "Check"],
+        remedies=[text for label, _, text in labelled if label == "Remedy"],
+    )
+
+
+def _make_index(title: str, intro: str, names: Mapping[str, str]) -> str:
+    """A page that leads to others in its folder, by their names, each with its meaning."""
+    tree = _make_toctree({name: name for name in names})
+    return "\n".join([f"# {title}\n\n{intro}\n", _make_links(names), tree])
+
+
+def _make_links(names: Mapping[str, str]) -> str:
+    return "\n".join(f"[`{name}`]({name}.md)\n: {text}\n" for name, text in names.items())
+
+
+def _make_toctree(titles: Mapping[str, str]) -> str:
+    """What the menu shows below a page: the title of each page, by its name."""
+    return "```{toctree}\n:hidden:\n\n" + "\n".join(f"{title} <{name}>" for name, title in titles.items()) + "\n```\n"
+
+
+def _make_codes_index() -> str:
+    """The codes below the headings that they have in CODES.md."""
+    parts = ["# Codes\n\nEvery error and every refused row has a code. `wherry explain CODE` prints its text.\n"]
+    text = DOCUMENT.read_text(encoding="utf-8")
+    for heading, below in re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE):
+        codes = re.findall(r"^### `(\w+)`$", below, re.MULTILINE)
+        parts += [f"## {heading}\n", _make_links({code: summarise(code) for code in codes})]
+    return "\n".join([*parts, _make_toctree({code: code for code in read_codes()})])
+
+
+def _make_kind_page(kind: Kind) -> str:
+    component = get_our_kinds().resolve(kind.role, kind.name)
+    text = (inspect.getdoc(component) or "").partition("\nExample:\n")[0].strip()
+    example = make_example(kind)
+    common = [each for each in kind.options if each.required or re.search(rf"\b{each.name}:", example)]
+    main = next((each for each in kind.options if each.main), None)
+    common = common or ([main] if main else [])
+    promises = [f"{name.capitalize()}\n: {text}\n" for name, text in kind.promises.items()]
+    return "\n".join(
+        [
+            f"# `{kind.name}`, a kind of {kind.role}\n\n{text}\n",
+            *promises,
+            f"## Example\n\n```yaml\n{example}```\n",
+            *_make_options("Common options", common, main),
+            *_make_options("Advanced options", [each for each in kind.options if each not in common], main),
+            *_make_options(f"Options beside `{kind.name}`", kind.beside, None),
+            *_make_code_list(find_codes(kind)),
+            f"## More\n\n[How {FOLDERS[kind.role]} work](../../{FOLDERS[kind.role]}/README.md)\n",
+        ]
+    )
+
+
+def _make_options(title: str, options: Sequence[DescribedOption], main: DescribedOption | None) -> Iterator[str]:
+    if not options:
+        return
+    yield f"## {title}\n"
+    if main in options:
+        yield f"`{main.name}` is the main option: its value may stand right behind the kind.\n" if main else ""
+    for each in options:
+        default = "required" if each.required else f"default: {_show(each.default)}"
+        yield f"`{each.name}`\n: *{_show_type(each.type)}, {default}*\n\n  {each.text}\n"
+
+
+def _show_type(text: str) -> str:
+    """A type in words, its literals in code."""
+    return re.sub(r"'(\w+)'", r"`\1`", text)
+
+
+def _show(default: Any) -> str:
+    if default in (None, "", (), [], {}):
+        return "none"
+    return f"`{default if isinstance(default, str) else json.dumps(default, default=str)}`"
+
+
+def _make_code_list(codes: Sequence[str]) -> Iterator[str]:
+    if codes:
+        yield "## Codes\n\nThese codes may occur here:\n"
+        yield "\n".join(f"- [`{code}`](../codes/{code}.md): {summarise(code)}" for code in codes) + "\n"
+
+
+def _make_code_page(code: str, kinds: Sequence[Kind]) -> str:
+    said = read_code(code)
+    parts = [f"# `{code}`", "## Cause", said.cause, "## Check", _make_list(said.checks)]
+    parts += ["## Remedy", _make_list(said.remedies)]
+    if kinds:
+        links = [f"[`{kind.name}` ({kind.role})](../{FOLDERS[kind.role]}/{kind.name}.md)" for kind in kinds]
+        parts += ["## Where it occurs", _make_list(links)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _make_list(items: Sequence[str]) -> str:
+    return "\n".join(f"- {' '.join(item.split())}" for item in items) if len(items) > 1 else "".join(items)
+
+
+def _walk_commands(group: click.Group, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Each command with its words, and groups before what is in them."""
+    for name, command in group.commands.items():
+        if not command.hidden:
+            yield (*words, name), command
+            if isinstance(command, click.Group):
+                yield from _walk_commands(command, (*words, name))
+
+
+def _make_commands_index(commands: Mapping[tuple[str, ...], click.Command]) -> str:
+    rows = [
+        f"[`wherry {' '.join(words)}`]({'-'.join(words)}.md)\n: {_mark_options(_read_help(each)[0])}\n"
+        for words, each in commands.items()
+    ]
+    intro = "\n\n".join(_read_help(wherry))
+    return "\n".join(
+        [f"# Commands\n\n{intro}\n", *rows, _make_toctree({"-".join(words): " ".join(words) for words in commands})]
+    )
+
+
+def _make_command_page(words: tuple[str, ...], command: click.Command) -> str:
+    above = click.Context(wherry, info_name="wherry", **wherry.context_settings)
+    context = click.Context(command, parent=above, info_name=" ".join(words))
+    usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+    parts = [f"# `wherry {' '.join(words)}`"]
+    for paragraph in _read_help(command):
+        example = paragraph.removeprefix("For example:").strip()
+        parts.append(f"```console\n$ {example}\n```" if example != paragraph else _mark_options(paragraph))
+    parts += ["## Usage", f"```text\n{usage}\n```"]
+    if isinstance(command, click.Group):
+        inside = [
+            f"- [`{name}`]({'-'.join((*words, name))}.md): {_read_help(each)[0]}"
+            for name, each in command.commands.items()
+        ]
+        parts += ["## Commands", "\n".join(inside)]
+    options = [each for each in command.params if isinstance(each, click.Option) and not each.hidden]
+    if options:
+        parts += ["## Options", *(_make_command_option(each, context) for each in options)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _make_command_option(option: click.Option, context: click.Context) -> str:
+    names, text = option.get_help_record(context) or ("", "")
+    return f"`{names}`\n: {_mark_options(text)}"
+
+
+def _mark_options(text: str) -> str:
+    """A text of the command line as Markdown: options and parameters in code."""
+    return re.sub(r"(?<![\w`-])(--[a-z][\w-]*|\$\{[\w:]+\})(?!`)", r"`\1`", text)
+
+
+def _read_help(command: click.Command) -> list[str]:
+    """The paragraphs of a command's help."""
+    text = inspect.cleandoc(command.help or "").partition("\f")[0]
+    return [" ".join(each.replace("\b", "").split()) for each in text.split("\n\n")]
+
+
+def _make_definition_page() -> str:
+    intro = "A definition is a YAML file. These are its words, beside the kinds of origins, stages and destinations."
+    parts = [f"# The definition of a pipeline\n\n{intro}\n"]
+    for word, component in DEFINITION.items():
+        title = f"## `{word}`" if word else "## The top level"
+        parts.append(f"{title}\n\n{inspect.getdoc(component)}\n")
+        docs = read_docs(component)
+        for name, option in list_options(component).items():
+            called = {"run_options": "run"}.get(name, name)
+            default = "required" if option.required else f"default: {_show_value(option.default)}"
+            kind = _show_type(describe_type(option.annotation).replace("nothing", "a mapping"))
+            parts.append(f"`{called}`\n: *{kind}, {default}*\n\n  {docs[name]}\n")
+    return "\n".join(parts)
+
+
+def _show_value(default: Any) -> str:
+    return "see below" if dataclasses.is_dataclass(default) else _show(default)
+
+
+def _make_metrics_page() -> str:
+    intro = "`wherry schedule --metrics-port PORT` serves these figures for Prometheus at `/metrics`."
+    labels = _read_labels()
+    rows = [
+        f"`{name}`\n: *{kind}{', by ' + ', '.join(labels[name]) if labels[name] else ''}*\n\n  {text}\n"
+        for name, (kind, text) in metrics.METRICS.items()
+    ]
+    return "\n".join([f"# Metrics\n\n{intro}\n", *rows])
+
+
+def _read_labels() -> Mapping[str, list[str]]:
+    """The labels of each metric, as the source sets them."""
+    found: dict[str, list[str]] = {name: [] for name in metrics.METRICS}
+    for node in ast.walk(ast.parse(inspect.getsource(metrics))):
+        if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            found.get(str(node.args[0].value), []).extend(each.arg for each in node.keywords if each.arg)
+    return {name: list(dict.fromkeys(labels)) for name, labels in found.items()}
+
+
+def _make_events_page() -> str:
+    intro = (
+        "A listener gets each event of a run in Python: `pipeline.run(listeners=[function])`. "
+        "Every event comes after Wherry recorded what it says."
+    )
+    of_runs = _list_events(events.Event, events)
+    of_schedules = _list_events(schedule_events.ScheduleEvent, schedule_events)
+    parts = [f"# Events\n\n{intro}\n", "## Events of a run\n", *map(_describe_fields, of_runs)]
+    return "\n".join([*parts, "## Events of a scheduler\n", *map(_describe_fields, of_schedules)])
+
+
+def _list_events(union: Any, module: Any) -> list[type]:
+    names = str(union).split(" | ") if isinstance(union, str) else [each.__name__ for each in get_args(union)]
+    return [getattr(module, name) for name in names]
+
+
+def _describe_fields(component: type, title: str = "") -> str:
+    docs = read_docs(component)
+    rows = [f"`{each.name}`\n: {docs[each.name]}\n" for each in dataclasses.fields(component)]
+    return "\n".join([f"### `{title or component.__name__}`\n\n{read_summary(component)}\n", *rows])
+
+
+def _make_report_page() -> str:
+    docs = {**read_docs(Report), "delivered": inspect.getdoc(Report.delivered) or ""}
+    keys = Report(pipeline="orders", run="1", status="succeeded").json()
+    rows = [f"`{key}`\n: {docs[key]}\n" for key in keys]
+    intro = (
+        f"`wherry run FILE --json` prints this object. In Python, `pipeline.run()` returns it. {inspect.getdoc(Report)}"
+    )
+    inside = [_describe_fields(DestinationReport, "destinations.NAME"), _describe_fields(RunError, "error")]
+    return "\n".join([f"# The report of a run\n\n{intro}\n", "## Keys\n", *rows, "## Objects inside\n", *inside])
+
+
+@cache
+def _list_errors() -> Mapping[str, str]:
+    """The code of each class of error, by its name."""
+    sources = [
+        file.read_text(encoding="utf-8") for folder in FOLDERS.values() for file in ROOT.glob(f"{folder}/**/*.py")
+    ]
+    error = re.compile(r'^class (\w+)\(.*\):\n(?:    .*\n|\n)*?    code(?:: .+)? = "(\w+)"', re.MULTILINE)
+    return {name: code for source in sources for name, code in error.findall(source)}
+
+
+@cache
+def _list_sources(module: str) -> Sequence[Path]:
+    """The sources of a module and of what it imports from its own top folder, but for the contract."""
+    folder = module.partition(".")[0]
+    seen: dict[Path, None] = {}
+    waiting = [module]
+    while waiting:
+        file = ROOT / f"{waiting.pop().replace('.', '/')}.py"
+        if file in seen or not file.is_file() or file.stem == folder.rstrip("s"):
+            continue
+        seen[file] = None
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{folder}."):
+                waiting += [str(node.module), *(f"{node.module}.{each.name}" for each in node.names)]
+    return list(seen)

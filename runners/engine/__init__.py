@@ -1,0 +1,1 @@
+"""The engine decides what happens to each batch; it carries no rows."""

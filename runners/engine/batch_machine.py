@@ -1,0 +1,425 @@
+"""One batch on its way: what follows from each outcome. Pure: nothing is read, written or waited for here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from destinations.destination import Identity, Written
+from destinations.dlq import DLQ, Dlq
+from origins.batch import Json
+from runners.model.counts import BranchCounts, Counts, SettledCounts
+from runners.model.entry import Entry
+from runners.model.error_kinds import classify
+from runners.model.errors import LimitTripped, RefusedLate, StageStopped, Unbalanced, WindowTripped
+from runners.model.nack_window import WindowBody, judge_limits
+from runners.model.pipeline_state import CLEAN, LaneState, is_replay
+from runners.model.planned_batch import DecidedBatch, PlannedBatch, SettleBody
+from runners.model.tasks import (
+    Answers,
+    AskDestinations,
+    Checked,
+    CheckRefusals,
+    Counted,
+    CountSpan,
+    Declined,
+    Deliver,
+    EmptyBatchShown,
+    Explain,
+    Explained,
+    Failed,
+    GroupWritten,
+    Landed,
+    Outcome,
+    Prepare,
+    Prepared,
+    Task,
+    WriteStraight,
+)
+
+GROUPED = "grouped"
+"""The way of several lanes' batches in one write."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeliveryRules:
+    """What the definition says about delivery."""
+
+    dlq: Dlq = Dlq()
+    delivery: Literal["after_all", "after_any"] = "after_all"
+    discards: bool = False
+    """Whether the DLQ throws rows away."""
+    replacing: frozenset[str] = frozenset()
+    """The destinations of which a run's first batch replaces the rows, and so is written though it has none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchInFlight:
+    """A batch on its way, and what is known of it so far."""
+
+    plan: PlannedBatch
+    lane: LaneState
+    """The lane as it was when the batch was planned."""
+    task: Task | None = None
+    """What is to be done next, or is being done; None when nothing is left to do."""
+    decision: DecidedBatch | None = None
+    landed: Mapping[str, Written] = field(default_factory=dict)
+    failed: Mapping[str, Exception] = field(default_factory=dict)
+    declined: frozenset[str] = frozenset()
+    """The ways that declined it."""
+    begun: bool = False
+    """Whether this run planned it."""
+    refusing: str = ""
+    """The destination whose write refused rows that were decided for it, if there is one."""
+    again: bool = False
+    """Whether it is decided once more though the DLQ has rows of it."""
+    way: str = ""
+    """Which way it took; nothing while that is open, or where an earlier run has taken it."""
+    stale: bool = False
+    """Whether what it was planned with may be gone: if nobody has it, it is planned anew."""
+    tried: int = 0
+    """How often it was tried again, by earlier runs too."""
+    since: float | None = None
+    """When it first could not be carried, by the run's clock; maybe before the run began."""
+    until: float | None = None
+    """Until when it rests before it is tried again; None once it was."""
+
+    def is_resting(self, now: float) -> bool:
+        """Whether it is not yet time to try the batch again."""
+        return self.until is not None and self.until > now
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transition:
+    """What follows: entries to record first, then the flight as it goes on."""
+
+    flight: BatchInFlight
+    entries: Sequence[Entry] = ()
+    settled: bool = False
+    """Whether the offset is committed with these entries."""
+    done: bool = False
+    """Whether the batch is finished and its lane free."""
+    error: Exception | None = None
+    """Why the run must stop."""
+    again: Task | None = None
+    """What to do first if the error turns out to pass by itself."""
+
+
+def begin_flight(plan: PlannedBatch, lane: LaneState, since: float | None = None) -> BatchInFlight:
+    """A batch that was just planned; `since` is when its rows could not be carried for the first time, if ever."""
+    task = WriteStraight(plan=plan) if plan.straight else Prepare(plan=plan)
+    return BatchInFlight(plan=plan, lane=lane, task=task, begun=True, tried=lane.tried, since=since)
+
+
+def resume_flight(
+    plan: PlannedBatch, lane: LaneState, identities: Mapping[str, Identity], since: float | None = None
+) -> BatchInFlight:
+    """A batch that a process left open which is gone: nothing is known until everybody was asked."""
+    names = list(plan.destinations)
+    if plan.decision and plan.decision.counts.nacked:
+        names.insert(0, DLQ)
+    task = AskDestinations(plan=plan, names=names, identities=identities)
+    return BatchInFlight(plan=plan, lane=lane, task=task, decision=plan.decision, tried=lane.tried, since=since)
+
+
+def next_transition(flight: BatchInFlight, outcome: Outcome, rules: DeliveryRules) -> Transition:
+    """What follows from the outcome of the flight's task."""
+    if isinstance(outcome, Failed):
+        return _on_failed(flight, outcome.error, rules)
+    if isinstance(outcome, Declined):
+        return _on_declined(flight, outcome)
+    if isinstance(outcome, Prepared):
+        return _on_prepared(replace(flight, way=outcome.way), outcome, rules)
+    if isinstance(outcome, Explained):
+        return _on_tripped(flight, outcome.nacks, rules)
+    if isinstance(outcome, Answers):
+        return _on_answers(flight, outcome, rules)
+    if isinstance(outcome, Counted):
+        return _on_counted(flight, outcome)
+    if isinstance(outcome, Checked):
+        return _on_checked(flight, outcome, rules)
+    assert not isinstance(outcome, EmptyBatchShown | GroupWritten), "what a flight hears is of one batch"
+    if outcome.counts is not None:
+        return _settle_straight(replace(flight, way=outcome.way), outcome.written, outcome.counts)
+    return _on_delivered(flight, outcome, rules)
+
+
+def _on_declined(flight: BatchInFlight, declined: Declined) -> Transition:
+    """A batch that cannot go with others goes by itself, and one that cannot go straight is decided first. A write that
+    may have landed is asked for before that."""
+    flight = replace(flight, declined=flight.declined | {declined.way})
+    if declined.error is not None:
+        return Transition(flight=replace(flight, task=_make_ask(flight, [declined.error])))
+    task = flight.task if declined.way == GROUPED else Prepare(plan=flight.plan)
+    return Transition(flight=replace(flight, task=task))
+
+
+def _settle_straight(flight: BatchInFlight, written: Mapping[str, Written], counts: Counts) -> Transition:
+    flight = replace(flight, landed=written)
+    window, _ = flight.lane.window.advance(counts.read, (), Dlq())
+    return _settle(flight, counts, window.json(), owed=())
+
+
+def _on_prepared(flight: BatchInFlight, prepared: Prepared, rules: DeliveryRules) -> Transition:
+    dlq = Dlq(window=0) if is_replay(flight.plan.batch.lane) else rules.dlq
+    window, tripped = judge_limits(flight.lane.window, dlq, prepared.counts.read, prepared.nacks, prepared.codes)
+    decision = DecidedBatch(
+        path=prepared.path,
+        sections=prepared.sections,
+        counts=prepared.counts,
+        window=window,
+        bases=prepared.bases,
+        again=flight.again,
+        way=prepared.way,
+    )
+    if flight.again:  # it has delivered something, so it is settled whole
+        tripped = None
+    elif prepared.stops:
+        task = Explain(plan=flight.plan, decision=decision, place=0, stages=prepared.stops)
+        return Transition(flight=replace(flight, task=task, decision=decision))
+    if tripped is not None:
+        place, code, rows = tripped.place, tripped.code, tripped.rows
+        task = Explain(plan=flight.plan, decision=decision, place=place, code=code, rows=rows)
+        return Transition(flight=replace(flight, task=task, decision=decision))
+    entry = Entry(kind="prepared", lane=flight.plan.batch.lane, plan=flight.plan.batch.plan, body=decision.json())
+    step = _next_deliveries(replace(flight, decision=decision), rules)
+    return replace(step, entries=(entry, *step.entries))
+
+
+def _on_tripped(flight: BatchInFlight, nacks: Sequence[Mapping[str, Json]], rules: DeliveryRules) -> Transition:
+    task = flight.task
+    assert isinstance(task, Explain)
+    dlq, batch = rules.dlq, flight.plan.batch
+    nacked = task.decision.counts.nacked
+    error: Exception = WindowTripped(
+        batch, place=task.place, window=dlq.window, threshold=dlq.threshold, nacks=nacks, nacked=nacked
+    )
+    if task.stages:
+        error = StageStopped(batch, stages=task.stages, nacks=nacks)
+    elif task.code:
+        read, limit = task.decision.counts.read, dlq.limits.get(task.code, "")
+        error = LimitTripped(batch, of=task.code, limit=limit, rows=task.rows, read=read, nacks=nacks)
+    return replace(_cancel(flight), error=error)
+
+
+def _on_answers(flight: BatchInFlight, answers: Answers, rules: DeliveryRules) -> Transition:
+    if flight.decision is not None:
+        return _on_answers_decided(flight, flight.decision, answers, rules)
+    if not answers.found:
+        anew = flight.stale or not flight.begun
+        return _cancel(flight) if anew else Transition(flight=replace(flight, task=WriteStraight(plan=flight.plan)))
+    (written,) = answers.found.values()
+    return Transition(flight=replace(flight, landed=answers.found, task=CountSpan(plan=flight.plan, written=written)))
+
+
+def _on_answers_decided(
+    flight: BatchInFlight, decision: DecidedBatch, answers: Answers, rules: DeliveryRules
+) -> Transition:
+    """A decided batch goes on to those that do not have it. Where nobody has it, and a destination has refused rows of
+    it or may demand something else than when it was decided, that is looked at first."""
+    found = {name: each for name, each in answers.found.items() if name != DLQ or not decision.again}
+    flight = replace(flight, landed={**flight.landed, **found})
+    having = _list_landed(flight)
+    if flight.refusing in having:
+        flight = replace(flight, refusing="", failed={})
+    if flight.refusing and having:
+        return _refuse_late(flight, flight.refusing, having)
+    if flight.refusing or not (flight.begun or having):
+        return Transition(flight=replace(flight, task=CheckRefusals(plan=flight.plan, decision=decision)))
+    return _next_deliveries(flight, rules)
+
+
+def _on_counted(flight: BatchInFlight, counted: Counted) -> Transition:
+    """The equation of a straight batch that was found. Where its commit brought others as well, what stands behind all
+    stages is what this batch has of it."""
+    ((name, written),) = flight.landed.items()
+    delivered = counted.left if written.rows is None else written.rows
+    if written.version is not None:
+        flight = replace(flight, landed={name: replace(written, rows=delivered)})
+    read = (delivered or 0) if counted.read is None else counted.read
+    expected = read if delivered is None else delivered
+    branch = BranchCounts(expected=expected, filtered=max(0, read - expected), changed=max(0, expected - read))
+    counts = Counts(read=read, branches={name: branch})
+    window, _ = flight.lane.window.advance(read, (), Dlq())
+    return _settle(flight, counts, window.json(), owed=(), known=counted.read is not None)
+
+
+def _on_checked(flight: BatchInFlight, checked: Checked, rules: DeliveryRules) -> Transition:
+    """A batch that nobody has, though it was decided, is decided again where a destination would refuse rows of it.
+    One that an earlier run has left is planned anew, for its stages may be others now."""
+    assert flight.decision is not None
+    again = flight.again or flight.decision.again or DLQ in flight.landed
+    if not checked.refusing and flight.refusing not in flight.failed:
+        return _next_deliveries(replace(flight, refusing=""), rules)
+    if not checked.refusing and (flight.begun or again):
+        return Transition(flight=replace(flight, task=None), error=flight.failed[flight.refusing])
+    if again and not (flight.begun and checked.same):
+        return _refuse_late(flight, checked.refusing, [DLQ])
+    if not flight.begun:
+        return _cancel(flight)
+    task = Prepare(plan=flight.plan)
+    return Transition(flight=replace(flight, task=task, decision=None, landed={}, failed={}, refusing="", again=again))
+
+
+def _on_delivered(flight: BatchInFlight, landed: Landed, rules: DeliveryRules) -> Transition:
+    flight = replace(flight, landed={**flight.landed, **landed.written}, failed={**flight.failed, **landed.failed})
+    refusing = next((name for name, error in landed.failed.items() if classify(error).is_value), "")
+    if refusing and DLQ not in landed.failed:
+        if _list_landed(flight):
+            return _refuse_late(flight, refusing, _list_landed(flight))
+        task = _make_ask(flight, list(flight.failed.values()), list(flight.failed))
+        return Transition(flight=replace(flight, task=task, refusing=refusing))
+    if landed.failed and (DLQ in landed.failed or rules.delivery == "after_all"):
+        final = DLQ in landed.failed and not classify(landed.failed[DLQ]).is_conflict
+        again = None if final else _make_ask(flight, list(landed.failed.values()), list(landed.failed))
+        return Transition(flight=replace(flight, task=None), error=next(iter(landed.failed.values())), again=again)
+    return _next_deliveries(flight, rules)
+
+
+def _next_deliveries(flight: BatchInFlight, rules: DeliveryRules) -> Transition:
+    """The next deliveries of a decided batch, or its end.
+
+    All destinations get it side by side, and the DLQ what was refused; after any, one after the other, so that the
+    first one moves the offset, and the DLQ beside the first.
+    """
+    decision = flight.decision
+    assert decision is not None
+    counts = decision.counts
+    opens = rules.replacing if flight.plan.batch.first else ()
+    nothing = {
+        name: Written(rows=0)
+        for name in flight.plan.destinations
+        if not counts.branches[name].expected and name not in opens
+    }
+    flight = replace(flight, landed={**nothing, **flight.landed})
+    nacks_wait = counts.nacked > 0 and not rules.discards and DLQ not in flight.landed
+    waiting = [name for name in flight.plan.destinations if name not in flight.landed and name not in flight.failed]
+    together = waiting if rules.delivery == "after_all" else waiting[:1]
+    names = [DLQ, *together] if nacks_wait else together
+    owed = tuple(name for name in flight.plan.destinations if name not in flight.landed)
+    confirmed = not nacks_wait and len(owed) < len(flight.plan.destinations)
+    publish = rules.delivery == "after_any" and confirmed and bool(owed) and not flight.plan.published
+    if names:
+        flight = replace(flight, task=Deliver(plan=flight.plan, decision=decision, names=names))
+        return _publish(flight, counts, decision, owed) if publish else Transition(flight=flight)
+    if not owed:
+        return _settle(flight, counts, decision.window.json(), owed=(), discards=rules.discards)
+    errors = list(flight.failed.values())
+    error, again = errors[0], _make_ask(flight, errors, list(flight.failed))
+    flight = replace(flight, task=None)
+    step = _publish(flight, counts, decision, owed) if publish else Transition(flight=flight)
+    return replace(step, error=error, again=again)
+
+
+def _list_landed(flight: BatchInFlight) -> Sequence[str]:
+    """The destinations that have got rows of a decided batch."""
+    assert flight.decision is not None
+    branches = flight.decision.counts.branches
+    landed = {name: flight.landed[name] for name in flight.plan.destinations if name in flight.landed}
+    return [name for name, each in landed.items() if branches[name].expected or each.version is not None]
+
+
+def _refuse_late(flight: BatchInFlight, refusing: str, having: Sequence[str]) -> Transition:
+    error = flight.failed.get(refusing)
+    said = getattr(error, "message", str(error)) if error else "it has a new constraint that these rows do not meet"
+    late = RefusedLate(flight.plan.batch, refusing=refusing, having=having, said=said)
+    late.__cause__ = error
+    return Transition(flight=replace(flight, task=None), error=late)
+
+
+def _publish(flight: BatchInFlight, counts: Counts, decision: DecidedBatch, owed: Sequence[str]) -> Transition:
+    """Commit the offset while some destinations still owe the batch."""
+    step = _settle(flight, counts, decision.window.json(), owed=owed)
+    plan = replace(flight.plan, published=True)
+    return replace(step, flight=replace(flight, plan=plan), done=False)
+
+
+def _settle(
+    flight: BatchInFlight,
+    counts: Counts,
+    window: WindowBody,
+    *,
+    owed: Sequence[str],
+    known: bool = True,
+    discards: bool = False,
+) -> Transition:
+    plan, batch = flight.plan, flight.plan.batch
+    delivered = {name: flight.landed[name].rows for name in plan.destinations if name in flight.landed}
+    counted = {name: rows for name, rows in delivered.items() if rows is not None}
+    balanced: bool | str = counts.is_balanced(counted)
+    if balanced and (not known or len(counted) < len(delivered)):
+        balanced = "unknown"
+    clean = 0 if counts.nacked else min(CLEAN, flight.lane.clean + 1)
+    decided = counts.json()
+    settled: SettledCounts = {
+        "read": decided["read"],
+        "nacked": decided["nacked"],
+        "branches": decided["branches"],
+        "stages": decided["stages"],
+        "delivered": delivered,
+        "discarded": counts.nacked if discards else 0,
+        "balanced": balanced,
+    }
+    if "findings" in decided:
+        settled["findings"] = decided["findings"]
+    if DLQ in flight.landed:
+        settled["dlq_bytes"] = flight.landed[DLQ].bytes
+    body: SettleBody = {
+        "offset": batch.span.end,
+        "counts": settled,
+        "window": window,
+        "clean": clean,
+        "owed": list(owed),
+    }
+    way = flight.way or (flight.decision.way if flight.decision else "")
+    if way:
+        body["way"] = way
+    entry = Entry(kind="settle", lane=batch.lane, plan=batch.plan, body=body)
+    error = None
+    if balanced is False:
+        error = Unbalanced(
+            f"the counts of batch {batch.number} of lane {batch.lane} do not add up: read {counts.read}, "
+            f"refused {counts.nacked}, filtered {counts.filtered}, delivered {delivered}.",
+            hint="Wherry settled the batch as it is. Compare the destination with the origin before the next run.",
+        )
+    return Transition(
+        flight=replace(flight, task=None) if not owed else flight,
+        entries=(entry,),
+        settled=not plan.published,
+        done=not owed,
+        error=error,
+    )
+
+
+def _cancel(flight: BatchInFlight) -> Transition:
+    batch = flight.plan.batch
+    entry = Entry(kind="cancel", lane=batch.lane, plan=batch.plan)
+    return Transition(flight=replace(flight, task=None), entries=(entry,), done=True)
+
+
+def _on_failed(flight: BatchInFlight, error: Exception, rules: DeliveryRules) -> Transition:
+    task = flight.task
+    if isinstance(task, Explain):
+        return _on_tripped(flight, (), rules)
+    if isinstance(task, Deliver):
+        return _on_delivered(flight, Landed(written={}, failed=dict.fromkeys(task.names, error)), rules)
+    stale = bool(flight.begun and flight.plan.pins and not flight.again) and isinstance(task, WriteStraight | Prepare)
+    stale = stale and classify(error).is_file_gone
+    again = _make_ask(flight, [error]) if stale or isinstance(task, WriteStraight) else task
+    return Transition(flight=replace(flight, task=None, stale=stale), error=error, again=again)
+
+
+def rest_flight(flight: BatchInFlight, again: Task, *, now: float, until: float) -> BatchInFlight:
+    """The flight once more, after a rest."""
+    since = now if flight.since is None else flight.since
+    return replace(flight, task=again, failed={}, tried=flight.tried + 1, since=since, until=until)
+
+
+def _make_ask(flight: BatchInFlight, errors: Sequence[Exception], names: Sequence[str] = ()) -> AskDestinations:
+    """Whether writes of ours that ended with these errors have landed all the same. What each destination was when the
+    run opened is put in when they are asked."""
+    ended = not any(classify(error).is_outcome_unknown for error in errors)
+    return AskDestinations(
+        plan=flight.plan, names=names or flight.plan.destinations, identities={}, ours=True, ended=ended
+    )

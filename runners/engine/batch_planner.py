@@ -1,0 +1,153 @@
+"""What a run plans from: the backlogs of its origins, and the terms on which batches are made of them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from origins.batch import Batch, Json, Limits, Span
+from origins.origin import Backlog
+from runners.model.batch_timing import BatchSizing
+from runners.model.clock import Clock
+from runners.model.pipeline_state import LaneState
+from runners.model.planned_batch import PlannedBatch
+from runners.model.tasks import ShowEmptyBatch
+
+NO_LIMITS = Limits()
+BLINK = 0.02
+"""So many seconds may be spent on counting what waits, which nothing but an estimate needs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OriginFeed:
+    """One origin as a run finds it."""
+
+    origin: str
+    lanes: Mapping[str, str]
+    """The origin's own names of its lanes, by the names that they have in the pipeline."""
+    schema: str
+    backlog: Backlog
+    news: Sequence[str] = ()
+    """What a person should know of the schema."""
+    straight: bool = False
+    """Whether a clean batch may go straight to its destination."""
+    shares: bool = False
+    """Whether a straight batch may be written together with those of other lanes."""
+    whole: bool = False
+    """Whether all that waits in a lane is one batch, beyond the limits."""
+    destinations: Callable[[Span], Sequence[str]] | None = None
+    """To which destinations a batch goes; by default to all."""
+    predictable: bool = False
+    """Whether the rows of a batch may be described before its turn."""
+    pins: Callable[[], Mapping[str, Json]] = dict
+    """What the stages must find the same whenever a batch that is planned now is computed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchPlanner:
+    """What there is to plan from in this run, and under which terms."""
+
+    pipeline: str
+    run: str
+    definition: str
+    destinations: Sequence[str]
+    feeds: Sequence[OriginFeed]
+    limits: Limits = NO_LIMITS
+    wait: float = 0.0
+    """How many seconds a batch that is not full waits for more, in a run that goes on."""
+    idle: float = 0.0
+    """After how many seconds without a batch stages and destinations see an empty one; 0 is never."""
+    first_alone: bool = False
+    """Whether the run's first batch is settled before another is planned."""
+    _feeds: Mapping[str, OriginFeed] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_feeds", {lane: feed for feed in self.feeds for lane in feed.lanes})
+
+    @property
+    def lanes(self) -> Sequence[str]:
+        """All lanes, in the order in which they are served."""
+        return tuple(self._feeds)
+
+    def take(self, lane: str, start: Json, pace: BatchSizing) -> Span | None:
+        """The lane's next batch after `start`, as large as the limits and the pace allow."""
+        feed = self._feeds[lane]
+        limits = NO_LIMITS if feed.whole else pace.limit(lane, self.limits)
+        return feed.backlog.take(feed.lanes[lane], start, limits)
+
+    def is_load(self, lane: str) -> bool:
+        """Whether each batch of the lane is a load of its own, so that the one before it has nothing to do with it."""
+        return self._feeds[lane].whole and len(self._feeds) == 1
+
+    def may_group(self, lane: str) -> bool:
+        """Whether the lane's straight batches may be written together with those of others of its origin."""
+        feed = self._feeds.get(lane)
+        return feed is not None and feed.shares
+
+    def plan(self, lane: str, state: LaneState, span: Span, now: datetime, *, first: bool) -> PlannedBatch:
+        """The lane's next batch, with all that must stay the same about it."""
+        feed = self._feeds[lane]
+        return PlannedBatch(
+            batch=self._make_batch(lane, state.number + 1, span, now, first=first),
+            destinations=tuple(feed.destinations(span) if feed.destinations else self.destinations),
+            straight=feed.straight and not state.careful,
+            pins=feed.pins(),
+        )
+
+    def predict_next(
+        self, before: PlannedBatch, state: LaneState, now: datetime, pace: BatchSizing
+    ) -> PlannedBatch | None:
+        """What comes behind this batch if all goes well; None where that may still grow."""
+        lane = before.batch.lane
+        feed = self._feeds.get(lane)
+        span = self.take(lane, before.batch.span.end, pace) if feed is not None and feed.predictable else None
+        if span is None or not span.full:
+            return None
+        return self.plan(lane, replace(state, number=before.batch.number), span, now, first=False)
+
+    def count_waiting(self, offsets: Mapping[str, Json], pace: BatchSizing, clock: Clock) -> Mapping[str, int]:
+        """How many batches wait behind these offsets, of the lanes that can be counted within a blink."""
+        until, found = clock.elapsed() + BLINK, {}
+        for lane in self.lanes:
+            count, start = 0, offsets.get(lane)
+            while clock.elapsed() < until and (span := self.take(lane, start, pace)) is not None:
+                count, start = count + 1, span.end
+            if clock.elapsed() >= until:
+                break
+            found[lane] = count
+        return found
+
+    def make_ticks(self, lanes: Callable[[str], LaneState], now: datetime) -> Mapping[str, ShowEmptyBatch]:
+        """An empty batch of each origin, by the lane that shows it."""
+        found = {}
+        for feed in self.feeds:
+            lane = next(iter(feed.lanes))
+            state = lanes(lane)
+            span = Span(start=state.offset, end=state.offset, label="nothing")
+            found[lane] = ShowEmptyBatch(batch=self._make_batch(lane, state.number, span, now))
+        return found
+
+    def _make_batch(self, lane: str, number: int, span: Span, now: datetime, *, first: bool = False) -> Batch:
+        feed = self._feeds[lane]
+        return Batch(
+            pipeline=self.pipeline,
+            run=self.run,
+            origin=feed.origin,
+            lane=lane,
+            number=number,
+            plan=uuid.uuid4().hex,
+            span=span,
+            schema=feed.schema,
+            time=now,
+            first=first,
+            definition=self.definition,
+        )
+
+
+def list_notices(source: BatchPlanner | None) -> Iterator[tuple[str, str]]:
+    """What a person should know of what was found, each with its origin."""
+    for feed in source.feeds if source else ():
+        for notice in [*feed.news, *feed.backlog.notices]:
+            yield feed.origin, notice

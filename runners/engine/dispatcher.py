@@ -1,0 +1,428 @@
+"""The one thread that owns progress: it plans batches, hands them to runners, collects outcomes and commits.
+
+Each turn decides, then records, then acts. Nothing is done that is not recorded first, and nothing is recorded
+by anybody else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from destinations.destination import Identity
+from destinations.dlq import DLQ
+from origins.batch import Batch
+from origins.crash_points import reach
+from runners.engine.backoff import BackOff
+from runners.engine.batch_machine import BatchInFlight, DeliveryRules, Transition, next_transition, resume_flight
+from runners.engine.planning import Planning
+from runners.engine.work_in_flight import WorkInFlight, group_flights
+from runners.engine.worker_pool import Finished, TaskWorkers
+from runners.model.batch_timing import BatchSizing
+from runners.model.clock import Clock
+from runners.model.entry import Entry
+from runners.model.events import (
+    BatchCancelled,
+    BatchDecided,
+    BatchPlanned,
+    BatchResumed,
+    BatchSettled,
+    Event,
+    Listener,
+    RunStopping,
+)
+from runners.model.nack_window import apply_config
+from runners.model.pipeline_state import PipelineState
+from runners.model.planned_batch import DecisionBody, PlannedBatch, SettleBody
+from runners.model.spec import NEVER, RetryPolicy
+from runners.model.tasks import AskDestinations, Failed, Outcome, Prepare, Task, WriteStraight
+from runners.state.journal import Journal
+from runners.state.ledger import LedgerError
+from runners.state.progress import read_body
+
+
+@dataclass(frozen=True, kw_only=True)
+class CarryingOptions:
+    """What the definition says about how many batches go at once, and which are tried again."""
+
+    max_in_flight: int
+    grouped_lanes: int = 16
+    """How many lanes' batches go together at most."""
+    retry: RetryPolicy = NEVER
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgressCallbacks:
+    """The callbacks of the dispatcher. Each is called in its thread."""
+
+    committed: Mapping[str, Callable[[Batch], None]]
+    """The origins that want to hear when a batch's offset is durable, by name."""
+    forget: Callable[[PlannedBatch], None]
+    """Removes what was prepared for a batch that is finished."""
+    pulse: Callable[[], None] = lambda: None
+    """Returns when the workers are there; until then this owner does not renew its lease."""
+    listeners: Sequence[Listener] = ()
+
+
+class Dispatcher:
+    """Carries batches until nothing is left, a stop is requested, or something fails."""
+
+    def __init__(
+        self,
+        *,
+        journal: Journal,
+        crew: TaskWorkers,
+        clock: Clock,
+        rules: DeliveryRules,
+        options: CarryingOptions,
+        callbacks: ProgressCallbacks,
+        pace: BatchSizing | None = None,
+        dice: random.Random | None = None,
+    ) -> None:
+        self.journal = journal
+        self.crew = crew
+        self.clock = clock
+        self.rules = rules
+        self.options = options
+        self.callbacks = callbacks
+        self.work = WorkInFlight(crew)
+        self.planning = Planning(self.work, pace=pace or BatchSizing(), max_in_flight=options.max_in_flight)
+        self.resting = BackOff(options.retry, dice or random.Random(), now=clock.elapsed())  # noqa: S311
+        self.stops = StoppingRules()
+        if journal.tenure is not None:
+            journal.tenure.wake = crew.wake
+
+    @property
+    def stopping(self) -> str:
+        """Why it stops; empty while it does not."""
+        return self.stops.reason
+
+    @property
+    def asked_to_stop(self) -> str:
+        """Why it was asked to stop; empty until then."""
+        return self.stops.asked
+
+    @property
+    def stop_asked(self) -> float | None:
+        """When it was asked first, by the clock."""
+        return self.stops.asked_at
+
+    @property
+    def forced(self) -> bool:
+        """Whether what is in flight is left as it is."""
+        return self.stops.forced
+
+    @property
+    def errors(self) -> Sequence[Exception]:
+        """What went wrong, in its order."""
+        return self.stops.errors
+
+    def run(self) -> None:
+        """Turn until there is nothing left to do. The first error is `errors[0]`; it is not raised."""
+        finished: Sequence[Finished] = ()
+        while self.take_turn(finished):
+            finished = self.crew.wait(self.patience())
+
+    def recover(self) -> None:
+        """Take up where an earlier run ended: its open batches are finished before any other is planned.
+
+        The origin is told once more of each lane's last settled batch, for nobody knows whether it heard.
+        """
+        for name in self.journal.state.lanes:
+            self._resume(name)
+
+    def request_stop(self, reason: str, *, force: bool = False) -> None:
+        """Plan nothing more. What is in flight finishes, or with `force` is left as it is.
+
+        May be called from any thread and from a signal handler; the next turn hears it.
+        """
+        self.stops.request(reason, self.clock.elapsed(), force=force)
+        self.crew.wake()
+
+    def take_turn(self, finished: Sequence[Finished] = ()) -> bool:
+        """One turn; whether there is anything left to wait for."""
+        self.planning.turns += 1
+        if self.asked_to_stop:
+            self._stop(self.asked_to_stop)
+        if self.forced:
+            return False
+        self._poll()
+        self.planning.let_go(stopping=bool(self.stopping))
+        steps = self._decide_all(finished)
+        alone = any(
+            step.error or (step.settled and step.flight.plan.batch.origin in self.callbacks.committed) for step in steps
+        )
+        if alone:
+            self._record(steps)
+            steps = []
+        self._record(steps, self._plan(self._free_lanes(steps)))
+        if self._share_lanes():
+            self._record((), self._plan(self.journal.state))
+        self._listen()
+        self._renew()
+        self._hand_out()
+        self._tick()
+        self.journal.compact()
+        return (
+            bool(self.work.working)
+            or self.planning.may_plan_more(stopping=bool(self.stopping))
+            or any(flight.task for flight in self.work.list_idle())
+            or self.planning.must_wait(stopping=bool(self.stopping))
+        )
+
+    def patience(self) -> float | None:
+        """How many seconds to wait for an outcome before there is something else to do; None for ever."""
+        now = self.clock.elapsed()
+        moments = []
+        if self.work.has_idle_runner():
+            moments = [moment - now for moment in self.resting.list_moments(self.work.list_idle())]
+        word = [] if self.journal.tenure is None else [self.journal.tenure.due - now]
+        if self.planning.company is not None and not self.stopping:
+            word.append(self.planning.company.next - now)
+        if self.planning.may_plan_more(stopping=bool(self.stopping)):
+            if self.stopping:
+                return _time_until_first(word) if self.work.working else 0.0
+            moments.extend(self.planning.list_moments(now))
+        return _time_until_first([*moments, *word])
+
+    def _resume(self, name: str) -> None:
+        lane = self.journal.state.get_lane(name)
+        if lane.told is not None:
+            self._commit(lane.told.batch)
+        if lane.open is not None:
+            since = self.resting.find_first_failure(lane, self.clock)
+            flight = resume_flight(lane.open, lane, self._list_identities(), since)
+            self.work.add(flight, self.clock.elapsed())
+            self._emit(BatchResumed(batch=lane.open.batch))
+
+    def _list_identities(self) -> Mapping[str, Identity]:
+        return {DLQ: Identity(place=""), **self.journal.state.identities}
+
+    def _stop(self, reason: str, *, asked: bool = True) -> None:
+        now = self.clock.elapsed()
+        if self.stops.begin(reason, now if asked else None):
+            self.work.drop_resting(now)
+            self._emit(RunStopping(reason=reason))
+
+    def _heed_ledger(self) -> None:
+        """Stop if the ledger says so."""
+        if self.journal.state.stopping:
+            self._stop(self.journal.state.stopping)
+
+    def _fail(self, error: Exception) -> None:
+        """Keep the error, and carry nothing that is not in flight: not even what was waiting for more. What goes wrong
+        in a run that has lost its pipeline is no error: it raises `Fenced`."""
+        with contextlib.suppress(LedgerError):
+            self.journal.refresh()
+        self.stops.add_error(error)
+        self.planning.following = None
+        self._stop("failed", asked=False)
+
+    def _poll(self) -> None:
+        """See whether more waits, when it is time to."""
+        if self.stopping or not self.planning.is_poll_due(self.clock.elapsed()):
+            return
+        self.journal.refresh()
+        self._heed_ledger()
+        if not self.stopping:
+            self.planning.poll(self.journal.state, self.clock)
+
+    def _share_lanes(self) -> bool:
+        """Give lanes to those whose they should be, and take ours, with the batches that are open in them; whether any
+        were taken or looked at."""
+        company = self.planning.company
+        if company is None or self.stopping:
+            return False
+        if company.next <= self.clock.elapsed():
+            company.hear_others()
+            self._heed_ledger()
+            if self.stopping:
+                return False
+        taken = company.change_lanes(self.work.list_lanes(), self.planning.list_ended(self._list_own_lanes()))
+        for lane in taken:
+            self._resume(lane)
+        return self.planning.survey_taken(company, taken, self._list_own_lanes()) or bool(taken)
+
+    def _list_own_lanes(self) -> Collection[str]:
+        return self.journal.state.lanes_of(self.journal.owner)
+
+    def _decide_all(self, finished: Sequence[Finished]) -> list[Transition]:
+        """What follows from these outcomes; nothing does from an empty batch that was seen."""
+        steps = []
+        for first, outcome in finished:
+            for lane, each in self.work.split(first, outcome):
+                if not self.work.end_tick(lane):
+                    steps.append(self._decide(lane, each))
+                elif isinstance(each, Failed):
+                    self._fail(each.error)
+        return steps
+
+    def _decide(self, lane: str, outcome: Outcome) -> Transition:
+        flight = self.work.flights[lane]
+        assert flight.task is not None, "an outcome follows from a task"
+        self.work.watches[flight.plan.batch.plan].note_task(flight.task, outcome, self.clock.elapsed())
+        step = next_transition(flight, outcome, self._current_rules())
+        step = self.resting.rest_or_fail(step, self.clock, stopping=bool(self.stopping))
+        self.work.flights[lane] = step.flight
+        if flight.begun and any(entry.kind == "cancel" for entry in step.entries):
+            self.planning.note_cancelled(flight.plan.batch)
+        return step
+
+    def _current_rules(self) -> DeliveryRules:
+        """The definition's, with what somebody changed since the run began."""
+        return replace(self.rules, dlq=apply_config(self.rules.dlq, self.journal.state.config))
+
+    def _free_lanes(self, steps: Sequence[Transition]) -> PipelineState:
+        """Free the lanes of which these steps end the batch; the state as it will be once they are recorded."""
+        for step in steps:
+            if step.done:
+                del self.work.flights[step.flight.plan.batch.lane]
+        return self.journal.preview_state([entry for step in steps for entry in step.entries])
+
+    def _plan(self, state: PipelineState) -> Sequence[Transition]:
+        midway = self.journal.state.midway
+        return self.planning.plan(state, self.clock, midway=midway, stopping=bool(self.stopping))
+
+    def _record(self, steps: Sequence[Transition], planned: Sequence[Transition] = ()) -> None:
+        """Record what was decided and what is planned at once, then act on it. What is planned is given up when
+        somebody has asked to stop meanwhile."""
+        plans = [entry for step in planned for entry in step.entries]
+        began = self.clock.elapsed()
+        recorded = self.journal.record(*(entry for step in steps for entry in step.entries), plans=plans)
+        for watch in [self.work.watches[step.flight.plan.batch.plan] for step in [*steps, *planned] if step.entries]:
+            watch.mark("plan", began)
+            watch.mark("ledger", self.clock.elapsed())
+        for step in planned:
+            batch = step.flight.plan.batch
+            self.planning.confirm(batch) if recorded else self.planning.give_up(batch)
+        for step in [*steps, *(planned if recorded else ())]:
+            self._act(step)
+        self._heed_ledger()
+
+    def _act(self, step: Transition) -> None:
+        plan, lane = step.flight.plan, step.flight.plan.batch.lane
+        for entry in step.entries:
+            watch = self.work.watches[plan.batch.plan]
+            if entry.kind == "settle" and not plan.published:
+                self.planning.pace.note_time(lane, watch.worked, full=plan.batch.span.full)
+            rests = self.resting.begun.pop(plan.batch.plan) if entry.kind == "rest" else None
+            self._emit(rests or make_event(step.flight, entry, watch.spent))
+        if step.settled:
+            self._commit(plan.batch)
+        if step.done:
+            if self.work.flights.get(lane) is step.flight:
+                del self.work.flights[lane]
+            del self.work.watches[plan.batch.plan]
+            self.callbacks.forget(replace(plan, decision=step.flight.decision))
+        if step.error is not None:
+            self._fail(step.error)
+
+    def _commit(self, batch: Batch) -> None:
+        if batch.origin in self.callbacks.committed:
+            self.callbacks.committed[batch.origin](batch)
+            reach("after-committed")
+
+    def _listen(self) -> None:
+        """Hear of a stop or of a new owner, where a batch rests."""
+        if self.resting.should_listen(self.work.list_idle(), self.clock.elapsed()):
+            self.journal.refresh()
+            self._heed_ledger()
+
+    def _renew(self) -> None:
+        """Keep the pipeline while nothing else is recorded: in the middle of a long batch, and when nothing comes."""
+        tenure = self.journal.tenure
+        if tenure is None or self.clock.elapsed() < tenure.due:
+            return
+        self.callbacks.pulse()
+        self.journal.renew(busy=bool(self.work.flights) or self.planning.company is not None)
+        self._heed_ledger()
+
+    def _hand_out(self) -> None:
+        """Started batches first, then new ones; never more than there are runners."""
+        waiting = [flight for flight in self.work.list_awake(self.clock.elapsed()) if flight.task is not None]
+        for flights in group_flights(waiting, self.planning.source, self.options.grouped_lanes):
+            if not self.work.has_idle_runner():
+                return
+            self.work.start(flights, [self._complete_task(flight) for flight in flights], self.clock.elapsed())
+
+    def _complete_task(self, flight: BatchInFlight) -> Task:
+        """What is to be done, with what is known only now."""
+        task = flight.task
+        assert task is not None
+        if isinstance(task, AskDestinations) and task.ours:
+            return replace(task, identities=self._list_identities())
+        if isinstance(task, Prepare):
+            task = replace(task, codes=bool(self._current_rules().dlq.limits))
+        if isinstance(task, Prepare) and task.plan.straight:  # a row was refused: the next batch goes another way
+            return task
+        if isinstance(task, Prepare | WriteStraight) and not self.stopping:
+            return replace(task, following=self.planning.predict(task.plan, self.journal.state, self.clock))
+        return task
+
+    def _tick(self) -> None:
+        """Show everybody an empty batch when nothing has come for a while."""
+        if not self.stopping:
+            for lane, tick in self.planning.make_ticks(self.journal.state, self.clock):
+                self.work.start_tick(lane, tick)
+
+    def _emit(self, event: Event) -> None:
+        for listener in self.callbacks.listeners:
+            listener(event)
+
+
+def _time_until_first(moments: Sequence[float]) -> float | None:
+    """How long it is until the first of them; None for ever."""
+    return max(0.0, min(moments)) if moments else None
+
+
+def make_event(flight: BatchInFlight, entry: Entry, spent: Mapping[str, float]) -> Event:
+    """The event of an entry of this flight, but for that of a rest. `spent` is where its time went."""
+    batch = flight.plan.batch
+    if entry.kind == "plan":
+        return BatchPlanned(batch=batch)
+    if entry.kind == "prepared":
+        return BatchDecided(batch=batch, nacked=read_body(entry, DecisionBody)["counts"]["nacked"])
+    if entry.kind == "cancel":
+        return BatchCancelled(batch=batch)
+    body = read_body(entry, SettleBody)
+    return BatchSettled(
+        batch=batch, counts=body["counts"], owed=tuple(body["owed"]), seconds=dict(spent), way=flight.way
+    )
+
+
+class StoppingRules:
+    """Whether a run plans anything more. Only `request` may be called from any thread and from a signal handler."""
+
+    def __init__(self) -> None:
+        self.reason = ""
+        """Why it stops; empty while it does not."""
+        self.asked = ""
+        """Why somebody asked it to; the next turn hears it."""
+        self.asked_at: float | None = None
+        """When somebody asked it to stop, by the clock."""
+        self.forced = False
+        """Whether what is in flight is left as it is."""
+        self.errors: list[Exception] = []
+
+    def request(self, reason: str, now: float, *, force: bool) -> None:
+        """Ask for a stop. The first reason counts."""
+        self.forced = self.forced or force
+        if self.asked_at is None:
+            self.asked_at = now
+        self.asked = self.asked or reason
+
+    def begin(self, reason: str, now: float | None) -> bool:
+        """Stop, unless it does already; whether it begins to. `now` is None where nobody asked for it."""
+        if self.reason:
+            return False
+        self.reason = reason
+        if self.asked_at is None:
+            self.asked_at = now
+        return True
+
+    def add_error(self, error: Exception) -> None:
+        """Keep the error, once."""
+        if error not in self.errors:
+            self.errors.append(error)

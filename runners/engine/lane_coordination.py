@@ -1,0 +1,252 @@
+"""The runs that share the lanes of a pipeline, as one of them sees the others: it listens to them, takes lanes and
+gives them back. `decide_change` is pure and says what is to be done. Each step is recorded before it counts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from runners.engine.batch_planner import BatchPlanner
+from runners.model.clock import Clock
+from runners.model.entry import Entry, OwnerBody
+from runners.model.pipeline_state import PipelineState
+from runners.state.journal import Journal, Lease
+from runners.state.location import StateLocation
+from runners.state.process_locks import end_orphan
+from runners.state.takeover import describe_owner, is_dead
+
+LOOKS = 10
+"""How often in a lease one looks what the others have recorded."""
+LATE = 3
+"""A run that looks so many times later has not listened."""
+log = logging.getLogger("wherry")
+
+
+class LaneCoordination:
+    """One run among those that share a pipeline. Used by the thread that owns progress alone."""
+
+    def __init__(
+        self,
+        *,
+        journal: Journal,
+        tenure: Lease,
+        place: StateLocation,
+        lanes: Sequence[str],
+        definition: str = "",
+        frees: bool = True,
+        follows: bool = False,
+        bury: Callable[[OwnerBody], None] = end_orphan,
+    ) -> None:
+        self.journal = journal
+        self.clock: Clock = tenure.clock
+        self.place = place
+        self.definition = definition
+        """The hash of the definition, which is that of all of them."""
+        self.bury = bury
+        """Ends what an owner that is ousted may have left running."""
+        self.again: Callable[[BatchPlanner, Collection[str]], BatchPlanner] = lambda source, _: source
+        """The same to plan from, with what waits at these origins now, for lanes that were another run's."""
+        self.view = LaneView(me=journal.owner, lanes=lanes, frees=frees, follows=follows)
+        self.every = tenure.busy / LOOKS
+        self.next = self.clock.elapsed()
+        """When it is time to look."""
+        self._met: frozenset[str] = frozenset()
+        """Who was there when this run looked at what waits."""
+        self._heard: dict[str, tuple[int, float]] = {}
+        """The last word of each of the others, and when it was first seen, by the clock."""
+
+    @property
+    def alone(self) -> bool:
+        """Whether there are no others."""
+        return len(self.journal.state.owners) == 1
+
+    @property
+    def has_newcomers(self) -> bool:
+        """Whether another run joined since this run looked at what waits: he may have seen more."""
+        return any(owner["owner"] not in self._met for owner in self.journal.state.owners)
+
+    def note_survey(self) -> None:
+        """From now on all present runs see the same."""
+        self._met = frozenset(owner["owner"] for owner in self.journal.state.owners)
+
+    @property
+    def left(self) -> OwnerBody | None:
+        """An owner that says nothing any more and keeps its lanes all the same; None if there is none."""
+        state = self.journal.state
+        kept = (state.find_owner(name) for name in self.view.silent if not self.view.frees and state.lanes_of(name))
+        return next(kept, None)
+
+    @property
+    def has_nothing_to_open(self) -> bool:
+        """Whether the first run follows, and has seen no rows yet that give a schema."""
+        owner = self.journal.state.owner or {}
+        return not self.may_open and bool(owner.get("follow") and owner.get("ready"))
+
+    @property
+    def may_open(self) -> bool:
+        """Whether this run may open the pipeline: the others have, with the same definition, or it came first."""
+        owner = self.journal.state.owner or {}
+        return owner.get("owner") == self.view.me or self.journal.state.opened.get("hash") == self.definition
+
+    def await_opening(self, ends: Callable[[], bool]) -> None:
+        """Return once this run may open the pipeline, or there is nothing to open, or `ends` says that it is not to."""
+        while not (ends() or self.may_open or self.has_nothing_to_open):
+            self.clock.wait(min(1.0, self.every))
+            self.hear_others()
+            self.change_lanes()
+            if self.journal.tenure and self.clock.elapsed() >= self.journal.tenure.due:
+                self.journal.renew(busy=False)
+
+    def begin(self) -> None:
+        """Ask for a share, with the lease of a busy run."""
+        lease = self.journal.tenure.busy if self.journal.tenure else None
+        self.journal.record(Entry(kind="renew", body={"lease": lease, "ready": True}))
+
+    def release_lanes(self) -> None:
+        """Give all lanes back for a while that may be long, with the lease of an idle run."""
+        lanes = list(self.journal.state.lanes_of(self.view.me))
+        lease = self.journal.tenure.idle if self.journal.tenure else None
+        given = [Entry(kind="give", body={"lanes": lanes, "done": False})] if lanes else []
+        self.journal.record(*given, Entry(kind="renew", body={"lease": lease, "ready": False}))
+
+    def hear_others(self) -> None:
+        """Read the entries of the other runs. Raises `Fenced` when they have ousted this run."""
+        self.journal.refresh()
+        now = self.clock.elapsed()
+        if now > self.next + LATE * self.every:  # who did not listen, asleep say, cannot tell who was silent
+            self._heard.clear()
+        self.next = now + self.every
+        self._note_heard(now)
+
+    def change_lanes(self, busy: Collection[str] = (), exhausted: Collection[str] = ()) -> Sequence[str]:
+        """Do what is to be done about the lanes; those that were taken."""
+        taken: list[str] = []
+        while True:
+            self._note_heard(self.clock.elapsed())
+            silent = frozenset(self._list_silent(self.clock.elapsed()))
+            over = frozenset() if self.has_newcomers else frozenset(exhausted)
+            self.view = replace(self.view, silent=silent, busy=frozenset(busy), exhausted=over)
+            change = decide_change(self.journal.state, self.view)
+            gone = [owner for owner in self.journal.state.owners if owner["owner"] in change.oust]
+            if not change:
+                return taken
+            if self.journal.attempt(*_make_entries(change)):
+                taken += change.take
+                for owner in gone:
+                    log.warning(
+                        "%s is dead, or was silent for a whole lease: other runs take its lanes", describe_owner(owner)
+                    )
+                    self.bury(owner)
+
+    def _note_heard(self, now: float) -> None:
+        for owner in self.journal.state.owners:
+            if self._heard.get(owner["owner"], (0, now))[0] != owner["heard"]:
+                self._heard[owner["owner"]] = (owner["heard"], now)
+
+    def _list_silent(self, now: float) -> Iterator[str]:
+        for owner in self.journal.state.owners:
+            over = owner["lease"] is not None and now - self._heard[owner["owner"]][1] >= owner["lease"]
+            if owner["owner"] != self.view.me and (over or is_dead(owner, self.place)):
+                yield owner["owner"]
+
+    def list_kept_lanes(self) -> Collection[str]:
+        """The lanes of which this run may plan a batch: its own, but for those that others wait for."""
+        state = self.journal.state
+        fair = divide_lanes(state, self.view)
+        return {lane for lane in state.lanes_of(self.view.me) if fair.get(lane, self.view.me) == self.view.me}
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether lanes of the others may come to this run still."""
+        return has_unfinished(self.journal.state, self.view)
+
+
+def _make_entries(change: LaneChange) -> Iterator[Entry]:
+    if change.oust:
+        yield Entry(kind="oust", body={"owners": list(change.oust)})
+    if change.done:
+        yield Entry(kind="give", body={"lanes": list(change.done), "done": True})
+    if change.give:
+        yield Entry(kind="give", body={"lanes": list(change.give), "done": False})
+    if change.take:
+        yield Entry(kind="take", body={"lanes": list(change.take)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaneView:
+    """What one run knows beside the ledger."""
+
+    me: str
+    lanes: Sequence[str]
+    """The lanes of the definition, in the order in which they are dealt out."""
+    silent: Collection[str] = ()
+    """The owners that are dead, or were silent for a whole lease."""
+    busy: Collection[str] = ()
+    """The lanes of which it has a batch on its way."""
+    exhausted: Collection[str] = ()
+    """The lanes in which it has carried all that there was."""
+    frees: bool = True
+    """Whether the lanes of an owner that is silent are taken from it."""
+    follows: bool = False
+    """Whether it goes on for ever, so that no lane is ever done for it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaneChange:
+    """What to record, in this order; nothing, where all is as it should be."""
+
+    oust: tuple[str, ...] = ()
+    """Owners that own nothing any more."""
+    done: tuple[str, ...] = ()
+    """Lanes given back since all of them is carried."""
+    give: tuple[str, ...] = ()
+    """Lanes given back for others."""
+    take: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.oust or self.done or self.give or self.take)
+
+
+def deal_lanes(lanes: Sequence[str], owners: Sequence[str]) -> Mapping[str, str]:
+    """The lanes, dealt out to the owners like cards."""
+    return {lane: owners[place % len(owners)] for place, lane in enumerate(lanes)} if owners else {}
+
+
+def list_lanes(state: PipelineState, lanes: Sequence[str]) -> Sequence[str]:
+    """The lanes of the definition, and those with an open batch that it has no more."""
+    return [*lanes, *sorted(lane for lane, each in state.lanes.items() if each.open and lane not in lanes)]
+
+
+def divide_lanes(state: PipelineState, view: LaneView) -> Mapping[str, str]:
+    """The right owner of each lane, among the owners that are ready and heard; fixed lanes stay."""
+    ready = [owner["owner"] for owner in state.owners if owner.get("ready") and owner["owner"] not in view.silent]
+    kept = {lane for lane, held in state.held.items() if held.owner in view.silent and not view.frees}
+    return deal_lanes([lane for lane in list_lanes(state, view.lanes) if lane not in kept], ready)
+
+
+def decide_change(state: PipelineState, view: LaneView) -> LaneChange:
+    """What this run does next. Lanes change hands between batches only, or when their owner is ousted; one that is
+    silent and holds nothing is ousted by anybody."""
+    oust = tuple(name for name in view.silent if state.find_owner(name) and (view.frees or not state.lanes_of(name)))
+    if oust:
+        return LaneChange(oust=oust)
+    fair = divide_lanes(state, view)
+    idle = [lane for lane in state.lanes_of(view.me) if lane not in view.busy and not state.get_lane(lane).open]
+    done = tuple(lane for lane in idle if lane in view.exhausted)
+    give = tuple(lane for lane in idle if lane not in done and fair.get(lane, view.me) != view.me)
+    free = [lane for lane, owner in fair.items() if owner == view.me and lane not in state.held]
+    return LaneChange(done=done, give=give, take=tuple(lane for lane in free if view.follows or lane not in state.done))
+
+
+def has_unfinished(state: PipelineState, view: LaneView) -> bool:
+    """Whether there is a lane that may come to this run still: one that is not done, of somebody who does not go on
+    for ever by himself, and who gives it back now or whenever he ends or dies."""
+    endless = {owner["owner"] for owner in state.owners if owner.get("follow") and owner["owner"] not in view.silent}
+    fair = divide_lanes(state, view)
+    left = [
+        lane
+        for lane in list_lanes(state, view.lanes)
+        if lane not in state.done and (view.frees or fair.get(lane) == view.me)
+    ]
+    return any(lane not in state.held or state.held[lane].owner not in endless for lane in left)

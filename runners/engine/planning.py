@@ -1,0 +1,285 @@
+"""Which batches are planned next, in which lanes, and when a run that follows looks again. Nothing is recorded here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import timedelta
+
+from origins.batch import Batch, Json, Span
+from runners.engine.backoff import BackOff
+from runners.engine.batch_machine import BatchInFlight, Transition, begin_flight
+from runners.engine.batch_planner import BatchPlanner, OriginFeed
+from runners.engine.lane_coordination import LaneCoordination
+from runners.engine.work_in_flight import WorkInFlight, may_share
+from runners.model.batch_timing import BatchSizing
+from runners.model.clock import Clock
+from runners.model.entry import Entry
+from runners.model.pipeline_state import LaneState, PipelineState, is_replay
+from runners.model.planned_batch import PlannedBatch
+from runners.model.tasks import ShowEmptyBatch
+
+STALE = timedelta(seconds=10)
+"""A batch that was predicted so long ago is planned again: expressions may ask for its time."""
+
+
+class Planning:
+    """What a run knows of the batches to come. Used by the thread that owns progress alone."""
+
+    def __init__(self, work: WorkInFlight, *, pace: BatchSizing, max_in_flight: int) -> None:
+        self.work = work
+        self.pace = pace
+        self.max_in_flight = max_in_flight
+        self.source: BatchPlanner | None = None
+        self.company: LaneCoordination | None = None
+        """The other runs with which it shares the lanes; None where it has all of them."""
+        self.following: Follower | None = None
+        """How to go on when nothing is left; None for a run that ends then."""
+        self.exhausted: set[str] = set()
+        self.unseen: set[str] = set()
+        """Lanes that were another run's, or that somebody shares who may have seen more."""
+        self.served: dict[str, int] = {}
+        """For each lane the turn in which it was last planned: who waited longest comes first."""
+        self.turns = 0
+        self.begun = False
+        """Whether this run has planned a batch."""
+        self._predicted: dict[str, PlannedBatch] = {}
+
+    def plan(self, state: PipelineState, clock: Clock, *, midway: bool, stopping: bool) -> Sequence[Transition]:
+        """The next batches, as many as may be in flight and can be carried at once.
+
+        `state` is the state as it will be once everything before them is recorded; `midway` says whether an earlier
+        run has begun what this one continues.
+        """
+        steps: list[Transition] = []
+        source = self.source
+        for lane in sorted(self._list_plannable(stopping=stopping), key=lambda lane: self.served.get(lane, 0)):
+            assert source is not None
+            if self._is_opening(source):
+                break
+            if not self._has_room(clock.elapsed(), shared=source.may_group(lane)):
+                continue
+            began = clock.elapsed()
+            lane_state = state.get_lane(lane)
+            span = source.take(lane, lane_state.offset, self.pace)
+            if span is None:
+                self._note_exhausted(lane)
+            elif stopping or not self._is_gathering(lane, span, source.wait, clock.elapsed()):
+                flight = self._begin(source, lane_state, lane, span, clock, midway=midway)
+                self.work.add(flight, began)
+                batch = flight.plan.batch
+                entry = Entry(kind="plan", lane=lane, plan=batch.plan, body=flight.plan.json())
+                steps.append(Transition(flight=flight, entries=(entry,)))
+        return steps
+
+    def predict(self, plan: PlannedBatch, state: PipelineState, clock: Clock) -> PlannedBatch | None:
+        """What this batch's lane carries next if all goes well. It is planned, and recorded, in its turn."""
+        lane = plan.batch.lane
+        if self.source is None:
+            return None
+        predicted = self.source.predict_next(plan, state.get_lane(lane), clock.now(), self.pace)
+        if predicted is not None:
+            self._predicted[lane] = predicted
+        return predicted
+
+    def confirm(self, batch: Batch) -> None:
+        """The plan is recorded: the lane waits for no more rows."""
+        if self.following is not None:
+            self.following.note_planned(batch.lane)
+
+    def give_up(self, batch: Batch) -> None:
+        """The plan could not be recorded: the batch was never begun."""
+        self.work.remove(batch)
+        self.begun = self.begun and not batch.first
+
+    def note_cancelled(self, batch: Batch) -> None:
+        """The rows of this batch, which this run planned, are planned once more."""
+        self.exhausted.discard(batch.lane)
+        self.begun = self.begun and not batch.first
+
+    def may_plan_more(self, *, stopping: bool) -> bool:
+        """Whether there may be more to plan, though nothing is in flight: until a stop, or until what was waiting for
+        more rows then is planned."""
+        return self.following is not None and (not stopping or bool(self.following.gathering))
+
+    def must_wait(self, *, stopping: bool) -> bool:
+        """Whether this run has to wait for lanes of others, though it has nothing left to carry."""
+        if self.company is None or self.source is None or self.following is not None or stopping:
+            return False
+        return self.company.unfinished
+
+    def list_moments(self, now: float) -> Iterator[float]:
+        """In how many seconds a run that goes on has something else to do than to wait for an outcome."""
+        if self.following is not None:
+            free = self._has_room(now, shared=False) and not (self.source and self._is_opening(self.source))
+            yield self.following.compute_patience(self.source, now, busy=bool(self.work.working), free=free)
+
+    def is_poll_due(self, now: float) -> bool:
+        """Whether it is time to see whether more waits."""
+        return self.following is not None and self.following.is_due(now)
+
+    def poll(self, state: PipelineState, clock: Clock) -> None:
+        """See whether more waits behind all that is recorded and in flight."""
+        assert self.following is not None
+        offsets = {lane: state.get_lane(lane).offset for lane in self.source.lanes} if self.source else {}
+        offsets.update({lane: flight.plan.batch.span.end for lane, flight in self.work.flights.items()})
+        self.source = self.following.poll(self.source, offsets, clock)
+        self.exhausted.clear()
+
+    def let_go(self, *, stopping: bool) -> None:
+        """Wait for more no longer in lanes that are another's, or, behind a stop, that would have to be looked at."""
+        if self.company is None or self.following is None:
+            return
+        mine, unseen = self.company.list_kept_lanes(), self._list_unseen() if stopping else ()
+        for lane in [lane for lane in self.following.gathering if lane not in mine or lane in unseen]:
+            self.following.note_planned(lane)
+
+    def list_ended(self, mine: Collection[str]) -> Collection[str]:
+        """Those of this run's lanes in which it has nothing left to carry, if it is to end at all."""
+        if self.source is None or self.following is not None:
+            return ()
+        planned = set(self.source.lanes)
+        return [lane for lane in mine if (lane in self.exhausted or lane not in planned) and lane not in self.unseen]
+
+    def survey_taken(self, company: LaneCoordination, taken: Sequence[str], mine: Collection[str]) -> bool:
+        """Look at what waits in lanes that were taken; whether anything was looked at.
+
+        All lanes of this run are looked at where another run came that may have seen more.
+        """
+        self.unseen.update(taken)
+        if company.has_newcomers:
+            company.note_survey()
+            self.unseen.update(() if self.following else mine)
+        return self._survey(company)
+
+    def make_ticks(self, state: PipelineState, clock: Clock) -> Sequence[tuple[str, ShowEmptyBatch]]:
+        """The empty batches that everybody is shown when nothing has come for a while, by their lanes."""
+        source, following = self.source, self.following
+        busy = bool(self.work.flights or self.work.working)
+        if source is None or following is None or not following.is_quiet(source.idle, clock.elapsed(), busy=busy):
+            return []
+        return list(source.make_ticks(state.get_lane, clock.now()).items())[: self.work.crew.size]
+
+    def _list_plannable(self, *, stopping: bool) -> Sequence[str]:
+        """The lanes of which a batch may be planned; after a stop those whose batch was waiting for more rows."""
+        lanes: Collection[str] = self.source.lanes if self.source else ()
+        if stopping:
+            lanes = tuple(self.following.gathering) if self.following else ()
+        if self.company is not None:
+            mine, unseen = self.company.list_kept_lanes(), self._list_unseen()
+            lanes = [lane for lane in lanes if lane in mine and lane not in unseen]
+        taken = self.work.list_lanes() | self.exhausted
+        return [lane for lane in lanes if lane not in taken]
+
+    def _has_room(self, now: float, *, shared: bool) -> bool:
+        """Whether another batch may be planned: not too many are in flight, and a runner will be there for it, or one
+        that carries others with which it can be written."""
+        idle = self.work.list_awake(now)
+        together = [flight for flight in idle if may_share(flight, self.source)]
+        runners = len(self.work.working) + len(idle) - len(together) + bool(together)
+        free = runners < self.work.crew.size or (shared and bool(together))
+        return len(self.work.flights) < self.max_in_flight and free
+
+    def _begin(
+        self, source: BatchPlanner, state: LaneState, lane: str, span: Span, clock: Clock, *, midway: bool
+    ) -> BatchInFlight:
+        first = source.is_load(lane) or not (self.begun or midway or is_replay(lane))
+        plan = source.plan(lane, state, span, clock.now(), first=first)
+        predicted = self._predicted.pop(lane, None)
+        if predicted is not None and predicted.is_same_batch(plan) and plan.batch.time - predicted.batch.time < STALE:
+            plan = predicted
+        self.begun = True
+        self.served[lane] = self.turns
+        return begin_flight(plan, state, BackOff.find_first_failure(state, clock))
+
+    def _is_opening(self, source: BatchPlanner) -> bool:
+        """Whether the run's first batch must be settled before another is planned."""
+        return source.first_alone and any(flight.plan.batch.first for flight in self.work.flights.values())
+
+    def _is_gathering(self, lane: str, span: Span, wait: float, now: float) -> bool:
+        """Whether the lane's next batch waits for more rows."""
+        return self.following is not None and self.following.is_gathering(lane, span, wait, now)
+
+    def _note_exhausted(self, lane: str) -> None:
+        self.exhausted.add(lane)
+        if self.following is not None:
+            self.following.note_planned(lane)
+
+    def _survey(self, company: LaneCoordination) -> bool:
+        """Look at what waits where it has to be looked at again, as soon as nothing of that origin is in flight here:
+        what is in flight stands in no ledger."""
+        if self.source is None:
+            return False
+        flying = self.work.list_lanes()
+        due = [feed for feed in self._list_unseen_feeds() if flying.isdisjoint(feed.lanes)]
+        lanes = {lane for feed in due for lane in feed.lanes}
+        self.unseen &= set(self.source.lanes) - lanes
+        self.exhausted -= lanes
+        if due:
+            self.source = company.again(self.source, [feed.origin for feed in due])
+        return bool(due)
+
+    def _list_unseen(self) -> Collection[str]:
+        """The lanes of which nothing is planned before they were looked at again: all of an origin."""
+        return {lane for feed in self._list_unseen_feeds() for lane in feed.lanes}
+
+    def _list_unseen_feeds(self) -> Sequence[OriginFeed]:
+        feeds = self.source.feeds if self.source else ()
+        return [feed for feed in feeds if not self.unseen.isdisjoint(feed.lanes)]
+
+
+SELDOM = 100
+"""How many times longer than the last look took the next one waits at least: looking costs 1 % of a core at most."""
+
+Again = Callable[["BatchPlanner | None", Mapping[str, Json]], "BatchPlanner | None"]
+"""What there is to plan from now, behind these offsets."""
+
+
+class Follower:
+    """What a run that goes on knows of time, all in seconds of its own clock."""
+
+    def __init__(self, *, every: float, again: Again, now: float) -> None:
+        self.every = every
+        """How long to wait between two looks."""
+        self.again = again
+        self.next = now + every
+        """When it is time to look again."""
+        self.gathering: dict[str, float] = {}
+        """When the first row was seen of each lane whose next batch waits for more."""
+        self.quiet = now
+        """Since when there was no batch, and no empty one."""
+
+    def is_due(self, now: float) -> bool:
+        """Whether it is time to look."""
+        return now >= self.next
+
+    def poll(self, source: BatchPlanner | None, offsets: Mapping[str, Json], clock: Clock) -> BatchPlanner | None:
+        """What there is to plan from now."""
+        began = clock.elapsed()
+        found = self.again(source, offsets)
+        took = clock.elapsed() - began
+        self.next = clock.elapsed() + max(self.every, SELDOM * took)
+        return found
+
+    def is_gathering(self, lane: str, span: Span, wait: float, now: float) -> bool:
+        """Whether the lane's next batch waits for more rows: no limit has closed it, and its first row was seen less
+        than `wait` ago."""
+        return bool(wait) and not span.full and now - self.gathering.setdefault(lane, now) < wait
+
+    def note_planned(self, lane: str) -> None:
+        """The lane's batch waits no longer."""
+        self.gathering.pop(lane, None)
+
+    def is_quiet(self, idle: float, now: float, *, busy: bool) -> bool:
+        """Whether there was nothing for as long as `idle`; then the time starts over."""
+        quiet = bool(idle) and not busy and now - self.quiet >= idle
+        if busy or quiet:
+            self.quiet = now
+        return quiet
+
+    def compute_patience(self, source: BatchPlanner | None, now: float, *, busy: bool, free: bool) -> float:
+        """How long there is nothing to do but to wait for an outcome; `free` if another batch could be planned."""
+        moments = [self.next]
+        if source is not None:
+            moments += [since + source.wait for since in self.gathering.values()] if free else []
+            moments += [self.quiet + source.idle] if source.idle and not busy else []
+        return max(0.0, min(moments) - now)

@@ -1,0 +1,136 @@
+"""The batches on their way: what is known of each, which a runner has, and which share one write. Nothing waits
+here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from origins.batch import Batch
+from runners.engine.batch_machine import GROUPED, BatchInFlight
+from runners.engine.batch_planner import BatchPlanner
+from runners.engine.worker_pool import Finished, TaskWorkers
+from runners.model.batch_timing import BatchTiming
+from runners.model.tasks import Declined, Failed, GroupWritten, Outcome, ShowEmptyBatch, Task, WriteGroup, WriteStraight
+
+
+class WorkInFlight:
+    """The flights and the runners that carry them. Used by the thread that owns progress alone."""
+
+    def __init__(self, crew: TaskWorkers) -> None:
+        self.crew = crew
+        self.flights: dict[str, BatchInFlight] = {}
+        """The batch of each lane that has one on its way."""
+        self.working: dict[str, Sequence[str]] = {}
+        """The lanes of which a runner carries batches: together, under the name of the first of them."""
+        self.watches: dict[str, BatchTiming] = {}
+        """Where the time goes of each batch on its way, by its plan."""
+        self.ticking: set[str] = set()
+        """The lanes in which an empty batch is being shown."""
+
+    def has_idle_runner(self) -> bool:
+        """Whether another task can be started."""
+        return len(self.working) < self.crew.size
+
+    def list_busy_lanes(self) -> set[str]:
+        """The lanes of which a runner has a task."""
+        return {lane for lanes in self.working.values() for lane in lanes}
+
+    def list_lanes(self) -> set[str]:
+        """The lanes in which anything is on its way, an empty batch too."""
+        return {*self.flights, *self.list_busy_lanes()}
+
+    def list_idle(self) -> Sequence[BatchInFlight]:
+        """The flights that no runner has."""
+        busy = self.list_busy_lanes()
+        return [flight for lane, flight in self.flights.items() if lane not in busy]
+
+    def list_awake(self, now: float) -> Sequence[BatchInFlight]:
+        """The flights that no runner has and that do not rest."""
+        return [flight for flight in self.list_idle() if not flight.is_resting(now)]
+
+    def add(self, flight: BatchInFlight, now: float) -> None:
+        """Count the batch among those on their way; its time begins now."""
+        self.flights[flight.plan.batch.lane] = flight
+        self.watches[flight.plan.batch.plan] = BatchTiming(now)
+
+    def remove(self, batch: Batch) -> None:
+        """Give up a batch that was never begun."""
+        del self.flights[batch.lane]
+        del self.watches[batch.plan]
+
+    def drop_resting(self, now: float) -> None:
+        """Give up the batches that rest; the next run takes them up."""
+        for flight in self.list_idle():
+            if flight.is_resting(now):
+                del self.flights[flight.plan.batch.lane]
+
+    def start(self, flights: Sequence[BatchInFlight], tasks: Sequence[Task], now: float) -> None:
+        """Give the tasks of these flights to one runner, as one task."""
+        lanes = [flight.plan.batch.lane for flight in flights]
+        for flight in flights:
+            self.watches[flight.plan.batch.plan].mark("plan" if flight.until is None else "rest", now)
+            self.flights[flight.plan.batch.lane] = replace(flight, until=None)
+        self.working[lanes[0]] = lanes
+        self.crew.start(lanes[0], join_tasks(tasks))
+
+    def start_tick(self, lane: str, tick: ShowEmptyBatch) -> None:
+        """Have an empty batch shown in the name of this lane."""
+        self.ticking.add(lane)
+        self.working[lane] = [lane]
+        self.crew.start(lane, tick)
+
+    def split(self, first: str, outcome: Outcome) -> Sequence[Finished]:
+        """The outcome of the task given in the name of this lane, for each of its lanes. Its runner is idle."""
+        return list(split_outcome(outcome, self.working.pop(first)))
+
+    def end_tick(self, lane: str) -> bool:
+        """Whether the outcome of this lane is that of an empty batch."""
+        ticked = lane in self.ticking
+        self.ticking.discard(lane)
+        return ticked
+
+
+def may_share(flight: BatchInFlight, source: BatchPlanner | None) -> bool:
+    """Whether this batch may be written together with others: it goes straight, its destination takes several, and no
+    write of it with others was declined before."""
+    if source is None or GROUPED in flight.declined or not isinstance(flight.task, WriteStraight):
+        return False
+    return source.may_group(flight.plan.batch.lane)
+
+
+def group_flights(
+    flights: Sequence[BatchInFlight], source: BatchPlanner | None, most: int
+) -> Iterator[Sequence[BatchInFlight]]:
+    """The flights in their order, those together that may share a write, at most so many of them."""
+    sharing: dict[str, list[BatchInFlight]] = {}
+    for flight in flights:
+        if may_share(flight, source):
+            sharing.setdefault(flight.plan.batch.origin, []).append(flight)
+    for flight in flights:
+        together = sharing.get(flight.plan.batch.origin, []) if may_share(flight, source) else [flight]
+        if together and together[0] is flight:
+            for first in range(0, len(together), most):
+                yield together[first : first + most]
+
+
+def join_tasks(tasks: Sequence[Task]) -> Task:
+    """One task for all of them."""
+    carries = [task for task in tasks if isinstance(task, WriteStraight)]
+    return WriteGroup(carries=carries) if len(tasks) > 1 else tasks[0]
+
+
+def split_outcome(outcome: Outcome, lanes: Sequence[str]) -> Iterator[Finished]:
+    """The outcome of a task, for each of its lanes."""
+    for lane in lanes:
+        if isinstance(outcome, GroupWritten):
+            yield lane, outcome.landed[lane]
+        elif len(lanes) == 1 or isinstance(outcome, Failed) or _is_parting(outcome):
+            yield lane, outcome
+        else:
+            raise TypeError(f"no outcome of a shared task: {outcome}")
+
+
+def _is_parting(outcome: Outcome) -> bool:
+    """Whether the lanes cannot go together."""
+    return isinstance(outcome, Declined) and outcome.way == GROUPED

@@ -1,1 +1,0 @@
-"""Where what happened is written down: the contract, what keeps it, and its entries."""

@@ -1,0 +1,1 @@
+"""Values and pure rules of a pipeline; nothing here needs Spark."""

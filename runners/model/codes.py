@@ -1,0 +1,84 @@
+"""What the codes of errors and of refused rows mean, as CODES.md says it to people and `wherry explain` prints it; and
+what to type next after a run that failed with one.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+DOCUMENT = Path(__file__).parents[1] / "CODES.md"
+_ENTRY = re.compile(r"^### `(?P<code>\w+)`\n(?P<text>.*?)(?=^##|\Z)", re.DOTALL | re.MULTILINE)
+_SENTENCE = re.compile(r"(?P<said>(?:`[^`]*`|[^`])*?)[.:](?: |$)")
+"""A dot or a colon between backticks ends no sentence."""
+
+
+@functools.cache
+def read_codes() -> Mapping[str, str]:
+    """What each code means and what to do, in the order of the document."""
+    document = DOCUMENT.read_text(encoding="utf-8")
+    return {entry["code"]: entry["text"].strip() for entry in _ENTRY.finditer(document)}
+
+
+def summarise(code: str) -> str:
+    """What a code means, up to the first full stop or colon; one inside of a name or a command ends nothing."""
+    summary = " ".join(read_codes()[code].split("\n- ")[0].split())
+    first = _SENTENCE.match(summary)
+    assert first is not None, code
+    return f"{first['said']}."
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to type after a run has failed with a code."""
+
+    command: str
+    """With `FILE` in the place of the definition."""
+    first: str = ""
+    """What has to be changed before, in a sentence; without it the command shows more and changes nothing."""
+
+
+_RUN, _PREVIEW, _VALIDATE = "wherry run FILE", "wherry preview FILE", "wherry validate FILE"
+ADVICE: Mapping[str, Advice] = {
+    "WINDOW": Advice(_PREVIEW),
+    "STAGE_STOP": Advice(_PREVIEW),
+    "EXPECTATION": Advice(_PREVIEW),
+    "LIMIT": Advice(_PREVIEW),
+    "CARRY": Advice(_PREVIEW),
+    "UNEXPECTED": Advice(_PREVIEW),
+    "SCHEMA": Advice(_PREVIEW, "Correct the file, or set `on_change` in the definition."),
+    "REFUSED_LATE": Advice(_RUN, "Remove the constraint that refuses the rows."),
+    "STAGE": Advice(f"{_VALIDATE} --spark", "Correct the stage that the error names."),
+    "AGGREGATE": Advice(f"{_VALIDATE} --spark", "Give the destination one batch, as the error says."),
+    "TABLE": Advice(f"{_VALIDATE} --spark", "Correct the table that the error names, or create it."),
+    "MISFIT": Advice(_RUN, "Change the columns that the error lists, in the stages or in the table."),
+    "DEFINITION": Advice(_VALIDATE, "Correct the definition."),
+    "FUNCTION": Advice(_VALIDATE, "Put the function where the definition says it is."),
+    "KIND": Advice(_VALIDATE, "Install what the error names."),
+    "REFUSED": Advice(_RUN, "Run again with the option that the error names."),
+    "ORIGIN": Advice(_RUN, "Put back what is missing at the origin, or correct its place in the definition."),
+    "DESTINATION": Advice(_RUN, "Put the destination back, or make its place usable."),
+    "LEDGER": Advice(_RUN, "Put the ledger back as it was, or give its folder room and rights."),
+    "LOCK": Advice(_RUN, "Make the state's directory writable for this user."),
+    "ACCESS": Advice(_RUN, "Free disk space, or give this user the right that the error names."),
+    "SESSION": Advice(_RUN, "Create a new Spark session, with its old settings and views."),
+    "LATE": Advice(_RUN, "Set a longer `run.lease`, or give the machine less work."),
+    "FAILED": Advice(_RUN, "Do what the error says."),
+    "UNSURE": Advice("wherry audit FILE"),
+    "UNBALANCED": Advice("wherry audit FILE"),
+    "OVERWRITTEN": Advice("wherry audit FILE"),
+    "SPARK": Advice("wherry doctor"),
+    "OWNED": Advice("wherry status FILE"),
+    "FENCED": Advice("wherry status FILE"),
+    "CONFLICT": Advice("wherry status FILE"),
+    "RUN_FAILED": Advice("wherry status FILE"),
+}
+"""By the code of an error. To run again is advised only where something has to be changed first."""
+
+
+def find_advice(code: str) -> Advice:
+    """What to type after an error with this code; a code of another version of Wherry is one without its own."""
+    return ADVICE.get(code, ADVICE["FAILED"])

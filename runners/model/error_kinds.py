@@ -1,0 +1,229 @@
+"""What an error means for the batch that met it. It is decided by types, conditions and SQLSTATEs, never by text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from destinations.destination import Late
+from origins.errors import RAISED, ErrorCause, WherryError, get_raised_words, list_causes, list_errors
+from runners.model.errors import CarryFailed
+from stages.bisection import EXPRESSION_CODE, MARK
+
+_CONFLICT = "another commit came in between"
+_CANCELLED = "another program cancelled the Spark job"
+_GONE = "a file disappeared after the batch was described"
+_AWAY = "a server is down, restarting or too busy"
+_FORGOTTEN = ("INVALID_HANDLE.", "RESPONSE_ALREADY_RECEIVED", "NO_ACTIVE_SESSION")
+_CONDITIONS = {
+    _CONFLICT: (
+        "DELTA_CONCURRENT_",
+        "DELTA_METADATA_CHANGED",
+        "DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS",
+        "DELTA_PROTOCOL_CHANGED",
+    ),
+    _CANCELLED: ("SPARK_JOB_CANCELLED", "OPERATION_CANCELED"),
+    _GONE: ("FAILED_READ_FILE.FILE_NOT_EXIST", "DELTA_FILE_NOT_FOUND"),
+    _AWAY: ("SPARK_CONNECT_ILLEGAL_STATE.", *_FORGOTTEN),
+}
+"""How Spark's conditions begin for errors that pass by themselves."""
+_NAMES = {
+    _CONFLICT: (
+        "ConcurrentAppendException",
+        "ConcurrentDeleteReadException",
+        "ConcurrentDeleteDeleteException",
+        "ConcurrentTransactionException",
+        "ConcurrentWriteException",
+        "MetadataChangedException",
+        "ProtocolChangedException",
+        "CommitFailedError",
+        "MetadataChanged",
+    ),
+    "an executor or its output was lost": (
+        "ExecutorLostFailure",
+        "FetchFailed",
+        "FetchFailedException",
+        "MetadataFetchFailedException",
+        "BlockMissingException",
+    ),
+    _AWAY: (
+        "TimeoutError",
+        "TimeoutException",
+        "SocketTimeoutException",
+        "ConnectionError",
+        "ConnectionResetError",
+        "ConnectionRefusedError",
+        "ConnectionAbortedError",
+        "BrokenPipeError",
+        "ConnectException",
+        "SocketException",
+        "NoRouteToHostException",
+        "UnknownHostException",
+        "TooManyRequestsException",
+        "SlowDownException",
+        "ServiceUnavailableException",
+        "RequestLimitExceededException",
+        "ThrottlingException",
+    ),
+}
+"""The types of such errors, in Python and Java, where Spark has no condition."""
+_UNANSWERED = ("UNAVAILABLE", "DEADLINE_EXCEEDED")
+_BUSY = (*_UNANSWERED, "RESOURCE_EXHAUSTED")
+
+_DATA = ("22", "23")
+"""SQL's classes for a wrong value and for a constraint that is broken."""
+_BROKEN = "DeltaInvariantViolationException"
+_WRAPPING = ("TASK_WRITE_FAILED", "_LEGACY_", "PYTHON_EXCEPTION")
+"""Conditions that say nothing of the cause."""
+_NO_ROWS_FAULT = ("FAILED_READ_FILE", "DELTA_", "UNABLE_TO_ACQUIRE_MEMORY")
+"""Conditions for files that cannot be read, for what a table says of itself, and for memory that is full."""
+_NO_ROWS_FAULT_BY_NAME = (
+    "FileNotFoundException",
+    "NoSuchFileException",
+    "FileSystemException",
+    "AccessControlException",
+    "AccessDeniedException",
+    "ChecksumException",
+    "IOException",
+    "EOFException",
+    "OutOfMemoryError",
+    "SparkOutOfMemoryError",
+    "InterruptedException",
+    "ClosedByInterruptException",
+    "TaskKilledException",
+    "ClassNotFoundException",
+    "NoClassDefFoundError",
+    "NoSuchMethodError",
+    "UnsatisfiedLinkError",
+    "ClassCastException",
+    "NotSerializableException",
+    "InvalidClassException",
+    "CompileException",
+)
+"""The types of the same errors, of interrupted work, and of code that is missing or does not fit. They count where
+Spark has no condition."""
+_NO_ROWS_FAULT_IN_PYTHON = ("FunctionCannotRun", "ImportError", "ModuleNotFoundError", "MemoryError")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorKind:
+    """What an error means. Several may hold: a lost session is transient, and leaves the outcome unknown."""
+
+    transient: str = ""
+    """Why the error passes by itself, in words; empty if a person has to act."""
+    is_conflict: bool = False
+    """A table took another commit than this one, such as a fence."""
+    is_file_gone: bool = False
+    """The rows to read were removed; what is there now can be read."""
+    is_cancelled: bool = False
+    """Spark's work was cancelled."""
+    is_outcome_unknown: bool = False
+    """A connection broke, and the work that was asked for may still go on."""
+    is_session_lost: bool = False
+    """The Spark Connect server no longer knows the session, or what was asked in it."""
+    is_value: bool = False
+    """Spark or Delta says that a value is wrong, or breaks a constraint."""
+    is_row: bool = False
+    """A row may be to blame. Errs towards yes: the caller then looks for the row where nothing is delivered."""
+    is_refusal: bool = False
+    """A stage refused a row of a straight batch."""
+
+
+def classify(error: BaseException, also: Sequence[str] = ()) -> ErrorKind:
+    """The kind of the error, by itself and by the errors that it was raised from.
+
+    `also` are words of errors that pass by themselves, or codes of Wherry's errors, as the definition names them.
+    """
+    errors = [each for each in list_errors(error) if not isinstance(each, CarryFailed)]
+    causes = [list_causes(each) for each in errors]
+    known = [cause for each in causes for cause in each]
+    ours = any(isinstance(each, WherryError) for each in errors)
+    named = _find_named(errors, also)
+    passing = next(filter(None, map(_transient_reason, known)), "")
+    if any(isinstance(each, Late) for each in errors):
+        transient = "the run's lease ended before its write began"
+    else:
+        transient = "" if ours or any(map(_is_our_own_jvm, errors)) else passing
+    transient = f"retry.also names it: {named}" if named else transient
+    lost = any(cause.condition.startswith(_FORGOTTEN) for cause in known)
+    value = any(cause.state.startswith(_DATA) or cause.name == _BROKEN for cause in known)
+    return ErrorKind(
+        transient=transient,
+        is_conflict=transient == _CONFLICT,
+        is_file_gone=transient == _GONE,
+        is_cancelled=any(cause.condition.startswith(_CONDITIONS[_CANCELLED]) for cause in known),
+        is_outcome_unknown=lost
+        or any(isinstance(each, (ConnectionError, TimeoutError)) for each in errors)
+        or any(cause.status in _UNANSWERED for cause in known),
+        is_session_lost=lost,
+        is_value=value,
+        is_row=value or (not (ours or transient) and any(map(_is_of_a_row, causes))),
+        is_refusal=is_refusal(error),
+    )
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether a stage refused a row of a straight batch."""
+    return get_raised_words(error) == MARK
+
+
+def explain_row_error(error: BaseException) -> tuple[str, str]:
+    """The code under which a row with this error is refused, and the cause's own words.
+
+    The words are empty where the error itself says it best.
+    """
+    causes = list_causes(error)
+    spark = next((each for each in causes if _says_the_cause(each)), None)
+    if spark is not None:
+        return spark.condition.partition(".")[0], spark.said.partition("\n")[0].rstrip()
+    behind = causes[2:]
+    if not behind or any(cause.in_python for cause in causes):
+        return EXPRESSION_CODE, ""
+    return EXPRESSION_CODE, f"{behind[-1].name}: {behind[-1].said.partition(chr(10))[0]}".rstrip(": ")
+
+
+def _transient_reason(cause: ErrorCause) -> str:
+    by_condition = (why for why, signs in _CONDITIONS.items() if cause.condition.startswith(signs))
+    by_name = (why for why, names in _NAMES.items() if cause.name in names)
+    return next(by_condition, "") or next(by_name, "") or (_AWAY if cause.status in _BUSY else "")
+
+
+def _find_named(errors: Sequence[BaseException], also: Sequence[str]) -> str:
+    """The first of the words that stands in one of the errors; a definition says that it may stand anywhere."""
+    if not also:
+        return ""
+    texts = [f"{getattr(each, 'code', '')} {type(each).__name__}: {each}" for each in errors]
+    return next((sign for text in texts for sign in also if sign in text), "")
+
+
+def _says_the_cause(cause: ErrorCause) -> bool:
+    return bool(cause.condition) and not cause.condition.startswith(_WRAPPING)
+
+
+def _is_of_a_row(causes: Sequence[ErrorCause]) -> bool:
+    """Whether the error comes from evaluating rows, and from nothing that concerns all of them alike."""
+    raised = [cause.said for cause in causes if cause.condition == RAISED]
+    if not (raised or any(cause.in_task or cause.in_python for cause in causes)):
+        return False
+    if any(said.startswith(("WHERRY_", "wherry-")) for said in raised):
+        return False
+    return not any(_transient_reason(cause) for cause in causes) and not any(_concerns_all(causes))
+
+
+def _concerns_all(causes: Sequence[ErrorCause]) -> Iterator[bool]:
+    """For each cause whether it is no row's fault. Spark's first condition decides, where it has one."""
+    conditions = [cause.condition for cause in causes if _says_the_cause(cause)]
+    yield from (condition.startswith(_NO_ROWS_FAULT) for condition in conditions[:1])
+    if not conditions:
+        yield from (cause.name in _NO_ROWS_FAULT_BY_NAME for cause in causes)
+    yield from (cause.in_python and cause.name in _NO_ROWS_FAULT_IN_PYTHON for cause in causes)
+
+
+def _is_our_own_jvm(error: BaseException) -> bool:
+    """Whether it was raised by the bridge to the JVM of this process, which nobody starts again."""
+    if type(error).__name__ in ("Py4JNetworkError", "Py4JJavaError"):
+        return type(error).__name__ == "Py4JNetworkError"  # the other one is the JVM's own answer, so it is there
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and str(trace.tb_frame.f_globals.get("__name__", "")).startswith("py4j.")

@@ -1,0 +1,195 @@
+"""How a run can fail, in words for the person on duty."""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Mapping, Sequence
+
+from destinations.dlq import DLQ, MOST_NACKS
+from origins.batch import Batch, Json
+from origins.errors import WherryError
+from runners.model.text import escape_line
+
+
+class WindowTripped(WherryError):
+    """There were too many nacks in the last rows of a lane. The batch that tripped it delivered nothing."""
+
+    code = "WINDOW"
+    batch: Batch
+
+    def __init__(
+        self,
+        batch: Batch,
+        *,
+        place: int,
+        window: int,
+        threshold: int,
+        nacks: Sequence[Mapping[str, Json]],
+        nacked: int = 1,
+    ) -> None:
+        many, were = ("a row was", "was") if threshold == 1 else ("too many rows were", "were")
+        lines = [
+            f"{many} refused. No row is lost; batch {batch.number} of lane {batch.lane} "
+            "was not delivered, and its offset stays.",
+            f"  lane {batch.lane}, batch {batch.number}, row {place}{_format_label(batch)}",
+            f"  {threshold:,} of the last {window:,} rows {were} refused (limit {threshold:,})",
+        ]
+        super().__init__(
+            "\n".join([*lines, *_format_examples(nacks)]),
+            hint="see it       wherry preview FILE\n"
+            "let it pass  wherry run FILE --set dlq.window=0  (this run only; refused rows go to the DLQ)\n"
+            f"for good     dlq: {_widen_window(window, threshold, nacked)}  in the definition",
+        )
+        self.batch = batch
+        self.stage = nacks[0]["stage"] if nacks else None
+        self.rows = [nack["row"] for nack in nacks]
+        """The refused rows, the one that tripped it first."""
+
+
+def _widen_window(window: int, threshold: int, nacked: int) -> str:
+    """A window that a batch with so many nacks does not trip, where this one tripped. It is as long, unless that was
+    the first nack at once."""
+    rows = max(window, 1_000) if window == 1 else window
+    nacks = max(2 * threshold, threshold + nacked, 50 if window == 1 else 0)
+    return f"{{window: {rows}, threshold: {nacks}}}" if nacks <= min(rows, MOST_NACKS) else "{window: 0}"
+
+
+class StageStopped(WherryError):
+    """A stage refused a row, and its `on_error` is stop. The batch delivered nothing."""
+
+    code = "STAGE_STOP"
+
+    def __init__(self, batch: Batch, *, stages: Sequence[str], nacks: Sequence[Mapping[str, Json]]) -> None:
+        lines = [
+            f"the stage '{stages[0]}' refused a row, and its on_error is stop. No row is lost; batch "
+            f"{batch.number} of lane {batch.lane} was not delivered, and its offset stays.",
+            f"  lane {batch.lane}, batch {batch.number}{_format_label(batch)}",
+        ]
+        for nack in nacks[:3]:
+            lines.append(f"  stage '{nack['stage']}': {escape_line(str(nack['message']))}")
+            lines.append(f"    {json.dumps(nack['row'], ensure_ascii=False)}")
+        super().__init__(
+            "\n".join(lines),
+            hint="see it       wherry preview FILE\n"
+            "let it pass  on_error: nack  at the stage; its refused rows then go to the DLQ",
+        )
+        self.batch = batch
+        self.stage = stages[0]
+
+
+class LimitTripped(WherryError):
+    """More rows of a batch were refused for one reason than that reason may have. The batch delivered nothing."""
+
+    code = "LIMIT"
+
+    def __init__(self, batch: Batch, *, of: str, limit: str, rows: int, read: int, nacks: Sequence[Mapping[str, Json]]):
+        lines = [
+            f"too many rows were refused with {of}. No row is lost; batch {batch.number} of lane {batch.lane} was not "
+            "delivered, and its offset stays.",
+            f"  lane {batch.lane}, batch {batch.number}{_format_label(batch)}",
+            f"  {rows:,} of its {read:,} rows were refused (limit {limit} of a batch)",
+            *_format_examples(nacks),
+        ]
+        super().__init__(
+            "\n".join(lines),
+            hint="see it       wherry preview FILE\n"
+            f"let it pass  wherry run FILE --set dlq.limits.{of}=off  (this run only; refused rows go to the DLQ)",
+        )
+        self.batch = batch
+        self.stage = nacks[0]["stage"] if nacks else None
+
+
+class RefusedLate(WherryError):
+    """A destination refuses rows of a batch that others have got already."""
+
+    code = "REFUSED_LATE"
+
+    def __init__(self, batch: Batch, *, refusing: str, having: Sequence[str], said: str) -> None:
+        without = (
+            f'\ngo without   wherry run FILE --forget {refusing} --reason "…"\n'
+            f"             wherry backfill FILE --only {refusing} --lane {batch.lane} --from {batch.number} "
+            f'--to {batch.number} --reason "…"  (refuses these rows alone)'
+        )
+        super().__init__(
+            f"'{refusing}' refuses rows of batch {batch.number} of lane {batch.lane}, but "
+            f"{' and '.join(having)} {'has' if len(having) == 1 else 'have'} rows of it already: {said}",
+            hint="No row is lost: the batch stays open, and the next run continues with it.\n"
+            f"let it in    remove the new constraint or NOT NULL of '{refusing}'; run; add it again"
+            + ("" if list(having) == [DLQ] else without),
+        )
+        self.batch = batch
+
+
+class Unbalanced(WherryError):
+    """A batch was delivered, and its counts do not add up."""
+
+    code = "UNBALANCED"
+
+
+def _format_label(batch: Batch) -> str:
+    return f": {escape_line(batch.span.label)}" if batch.span.label else ""
+
+
+def _format_examples(nacks: Sequence[Mapping[str, Json]]) -> Sequence[str]:
+    examples = [(nack["stage"], escape_line(str(nack["message"])), nack["row"]) for nack in nacks[:3]]
+    return [
+        f"  stage '{stage}': {message}\n    {json.dumps(row, ensure_ascii=False)}" for stage, message, row in examples
+    ]
+
+
+class Fenced(WherryError):
+    """Another process owns the pipeline now; this one stops without touching anything."""
+
+    code = "FENCED"
+
+
+class Owned(WherryError):
+    """Another run owns the pipeline."""
+
+    code = "OWNED"
+
+
+class Refusal(WherryError):
+    """The state and the definition do not go together, and a person must say what is meant."""
+
+    code = "REFUSED"
+
+
+class StageError(WherryError):
+    """A stage cannot be applied to the rows that reach it: an unknown column, a type, a syntax error."""
+
+    code = "STAGE"
+
+
+class SplitAggregate(WherryError):
+    """A stage sees one batch at a time, and a destination that is replaced would get its results of several."""
+
+    code = "AGGREGATE"
+
+
+class CarryFailed(WherryError):
+    """A batch could not be carried; what it was, where, and in whose words."""
+
+    code = "CARRY"
+
+
+class Inaccessible(WherryError):
+    """The system does not let this user read or write a file, or has no room for it."""
+
+    code = "ACCESS"
+
+
+def wrap_file_error(error: Exception) -> WherryError | None:
+    """The message for a person, if the system refused access to a file; None for other errors."""
+    if not isinstance(error, OSError) or error.filename is None or error.errno not in (*_NO_RIGHT, *_NO_ROOM):
+        return None
+    right = f"Run as another user, or change the owner or the mode:  ls -ld {error.filename}"
+    return Inaccessible(
+        f"{error.filename} cannot be read or written: {error.strerror}.",
+        hint="Free disk space, then run again." if error.errno in _NO_ROOM else right,
+    )
+
+
+_NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)

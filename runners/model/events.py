@@ -1,0 +1,130 @@
+"""What listeners hear: every change of a batch's state, after it is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from origins.batch import Batch
+from runners.model.counts import SettledCounts
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunStarted:
+    """A run has the pipeline and begins to plan."""
+
+    pipeline: str
+    """The pipeline's name."""
+    run: str
+    """The run's id."""
+    waiting: Mapping[str, int] = field(default_factory=dict)
+    """How many batches wait in each lane, where the origin knows that at once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchPlanned:
+    """A batch is planned; it is open now."""
+
+    batch: Batch
+    """The batch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchResumed:
+    """The run recovers a batch that an earlier run left open."""
+
+    batch: Batch
+    """The batch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchRests:
+    """A batch failed with an error that may pass by itself. After a wait Wherry tries it again."""
+
+    batch: Batch
+    """The batch."""
+    error: Exception
+    """The error of the last try."""
+    tried: int
+    """The number of the next retry. The first try is not a retry."""
+    seconds: float
+    """How long Wherry waits before it tries again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchDecided:
+    """Wherry has stored what happens to every row of a batch."""
+
+    batch: Batch
+    """The batch."""
+    nacked: int
+    """How many of its rows are refused."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchSettled:
+    """A batch is settled: its offset is committed."""
+
+    batch: Batch
+    """The batch."""
+    counts: SettledCounts
+    """The rows that were read, delivered, filtered and refused, by destination and by stage."""
+    owed: tuple[str, ...] = ()
+    """The destinations that do not have the batch yet."""
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """Where its time went since it was planned or resumed: `plan`, `read`, `write`, `dlq`, `ledger`, `rest`."""
+    way: str = ""
+    """Which way it took (`runners.ways.choose`). Empty where an earlier run began to deliver it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchCancelled:
+    """A batch was cancelled. It delivered nothing, and Wherry will plan its rows again."""
+
+    batch: Batch
+    """The batch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noticed:
+    """A notice for a person about an origin, or about the stages that its rows pass."""
+
+    origin: str
+    """The origin's name."""
+    message: str
+    """The notice."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunStopping:
+    """The run plans no further batch, and finishes those in flight."""
+
+    reason: str
+    """Why the run stops."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunEnded:
+    """The run is over."""
+
+    status: str
+    """`succeeded`, `failed` or `stopped`."""
+    reason: str
+    """Why it was stopped or failed."""
+    lanes: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    """The last offset of each lane."""
+
+
+def describe_rest(event: BatchRests) -> str:
+    """The sentence that a person reads of it."""
+    batch = event.batch
+    why = str(event.error).splitlines()[0]
+    return f"batch {batch.number} of lane {batch.lane} will be tried again in {event.seconds:.1f} s: {why}"
+
+
+Event: TypeAlias = (
+    "RunStarted | BatchPlanned | BatchResumed | BatchDecided | BatchRests | BatchSettled | BatchCancelled | Noticed"
+    " | RunStopping | RunEnded"
+)
+Listener: TypeAlias = Callable[[Event], None]

@@ -1,0 +1,254 @@
+"""The pipeline as its ledger knows it: who has it, and how far each lane is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypedDict
+
+from destinations.destination import Identity
+from origins.batch import Json
+from runners.model.entry import BegunBackfill, DlqSettings, EndedBody, OpenBody, OwnerBody, Settled
+from runners.model.nack_window import NackWindow, WindowBody
+from runners.model.planned_batch import PlanBody, PlannedBatch
+
+BACKFILL = "backfill-"
+"""How the names of lanes begin in which the past is carried again."""
+REPLAY = "dlq/"
+"""How the names of lanes begin in which rows of the DLQ are carried again; an origin's name follows."""
+CLEAN = 10
+"""How many clean batches in a row bring a lane back to the straight way."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaneState:
+    """How far one lane is."""
+
+    offset: Json = None
+    """The end of its last committed batch, inclusive; None at its beginning."""
+    number: int = 0
+    """The highest number that a batch of it ever had."""
+    committed: int = 0
+    """The number of the last batch whose offset was committed."""
+    committed_at: str = ""
+    window: NackWindow = NackWindow()
+    clean: int = CLEAN
+    """How many batches in a row had no nack, up to `CLEAN`."""
+    open: PlannedBatch | None = None
+    told: PlannedBatch | None = None
+    """The last settled batch; the origin hears of it again on opening."""
+    tried: int = 0
+    """How often its next batch was tried again, by however many runs; a batch that is settled, and a run that gives
+    up, begin the count anew."""
+    since: str = ""
+    """When that batch could not be carried for the first time."""
+
+    @property
+    def careful(self) -> bool:
+        """Whether its batches are decided before they are written, since one had nacks not long ago."""
+        return self.clean < CLEAN
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaneHolder:
+    """The owner of a lane, where several runs share a pipeline."""
+
+    owner: str
+    epoch: int
+    """The number under which it was taken; a later owner has a higher one."""
+
+
+class _Lane(TypedDict):
+    offset: Json
+    number: int
+    committed: int
+    committed_at: str
+    window: WindowBody | None
+    clean: int
+    open: PlanBody | None
+    told: PlanBody | None
+
+
+class LaneBody(_Lane, total=False):
+    """A lane, in a `snapshot`."""
+
+    tried: int
+    since: str
+
+
+class _Snapshot(TypedDict):
+    epoch: int
+    pipeline: str
+    opened: OpenBody
+    owners: Sequence[OwnerBody]
+    held: Mapping[str, tuple[str, int]]
+    done: Sequence[str]
+    ended: EndedBody | None
+    stopping: str
+    forgotten: Sequence[tuple[str, int, int]]
+    midway: bool
+    backfills: Mapping[str, BegunBackfill]
+    lanes: Mapping[str, LaneBody]
+
+
+class SnapshotBody(_Snapshot, total=False):
+    """Of `snapshot`: the whole state."""
+
+    config: DlqSettings
+    jumps: Sequence[tuple[str, int]]
+    accepted: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineState:
+    """The pipeline as its ledger knows it."""
+
+    seq: int = 0
+    epoch: int = 0
+    pipeline: str = ""
+    opened: OpenBody = field(default_factory=OpenBody)
+    """The body of the last `open`: definition, layout, what each destination was."""
+    owners: tuple[OwnerBody, ...] = ()
+    """The runs that have it, in the order in which they came: one, or several that share its lanes. Each is the body of
+    its `acquire`, with its name as `owner` and the lease that it took last; `heard` and `heard_at` are the number of
+    its last entry, for each one renews its lease, and when that was by its own clock: for people, and never to take
+    anything by. `ready` are those who share and want lanes."""
+    held: Mapping[str, LaneHolder] = field(default_factory=dict)
+    """The owners of shared lanes; a lane without an owner may be taken."""
+    done: frozenset[str] = frozenset()
+    """The shared lanes of which all is carried that was there when those who share them began."""
+    ended: EndedBody | None = None
+    """The body of the last `release`."""
+    stopping: str = ""
+    """Why the owner was asked to stop."""
+    lanes: Mapping[str, LaneState] = field(default_factory=dict)
+    forgotten: tuple[tuple[str, int, int], ...] = ()
+    """Lane, first and last number of batches that were rewound: they do not count as carried any more."""
+    midway: bool = False
+    """Whether batches were carried since a run last carried all that it found: what comes next goes on with these."""
+    config: DlqSettings = field(default_factory=DlqSettings)
+    """The DLQ's settings that were changed for the run that is under way."""
+    backfills: Mapping[str, BegunBackfill] = field(default_factory=dict)
+    """For each backfill, by what it holds, what its lanes are called and when it began."""
+    jumps: tuple[tuple[str, int], ...] = ()
+    """Lane and number: behind this batch somebody set the lane's offset, so that the next need not go on from it."""
+    accepted: frozenset[str] = frozenset()
+    """The findings of an audit that were accepted."""
+
+    def get_lane(self, name: str) -> LaneState:
+        """The lane, or one at its beginning."""
+        return self.lanes.get(name, LaneState())
+
+    @property
+    def owner(self) -> OwnerBody | None:
+        """The oldest owner."""
+        return self.owners[0] if self.owners else None
+
+    def find_owner(self, name: str) -> OwnerBody | None:
+        """The owner of this name; None if it has the pipeline no more."""
+        return next((owner for owner in self.owners if owner["owner"] == name), None)
+
+    def lanes_of(self, name: str) -> tuple[str, ...]:
+        """The shared lanes that this owner has."""
+        return tuple(lane for lane, held in self.held.items() if held.owner == name)
+
+    @property
+    def identities(self) -> Mapping[str, Identity]:
+        """What each destination was when the last run opened, by which it is asked now."""
+        return {
+            name: Identity(place=each["place"], id=each["id"], version=each["version"])
+            for name, each in self.opened.get("destinations", {}).items()
+        }
+
+    @property
+    def open_plans(self) -> tuple[PlannedBatch, ...]:
+        """The batches that are planned and not settled, in the order of the lanes."""
+        return tuple(lane.open for lane in self.lanes.values() if lane.open)
+
+    def is_carried(self, settled: Settled) -> bool:
+        """Whether a settled batch still counts as carried."""
+        return not any(lane == settled.lane and first <= settled.number <= last for lane, first, last in self.forgotten)
+
+    def json(self) -> SnapshotBody:
+        """As the body of a `snapshot` entry."""
+        return {
+            "epoch": self.epoch,
+            "pipeline": self.pipeline,
+            "opened": self.opened,
+            "owners": list(self.owners),
+            "held": {lane: (held.owner, held.epoch) for lane, held in self.held.items()},
+            "done": sorted(self.done),
+            "ended": self.ended,
+            "stopping": self.stopping,
+            "forgotten": list(self.forgotten),
+            "midway": self.midway,
+            "config": self.config,
+            "backfills": dict(self.backfills),
+            "jumps": list(self.jumps),
+            "accepted": sorted(self.accepted),
+            "lanes": {
+                name: {
+                    "offset": lane.offset,
+                    "number": lane.number,
+                    "committed": lane.committed,
+                    "committed_at": lane.committed_at,
+                    "window": lane.window.json(),
+                    "clean": lane.clean,
+                    "open": lane.open.json() if lane.open else None,
+                    "told": lane.told.json() if lane.told else None,
+                    "tried": lane.tried,
+                    "since": lane.since,
+                }
+                for name, lane in self.lanes.items()
+            },
+        }
+
+    @classmethod
+    def of(cls, body: SnapshotBody) -> PipelineState:
+        """From such a body."""
+
+        def plan(value: PlanBody | None) -> PlannedBatch | None:
+            return PlannedBatch.of(body["pipeline"], value) if value else None
+
+        lanes = {
+            name: LaneState(
+                offset=lane["offset"],
+                number=lane["number"],
+                committed=lane["committed"],
+                committed_at=lane["committed_at"],
+                clean=lane["clean"],
+                window=NackWindow.of(lane["window"]),
+                open=plan(lane["open"]),
+                told=plan(lane["told"]),
+                tried=lane.get("tried", 0),
+                since=lane.get("since", ""),
+            )
+            for name, lane in body["lanes"].items()
+        }
+        return cls(
+            epoch=body["epoch"],
+            pipeline=body["pipeline"],
+            opened=body["opened"],
+            owners=tuple(body["owners"]),
+            held={lane: LaneHolder(owner=owner, epoch=epoch) for lane, (owner, epoch) in body["held"].items()},
+            done=frozenset(body["done"]),
+            ended=body["ended"],
+            stopping=body["stopping"],
+            lanes=lanes,
+            forgotten=tuple((lane, first, last) for lane, first, last in body["forgotten"]),
+            midway=body["midway"],
+            config=body.get("config", {}),
+            backfills=body["backfills"],
+            jumps=tuple((lane, number) for lane, number in body.get("jumps", ())),
+            accepted=frozenset(body.get("accepted", ())),
+        )
+
+
+def is_replay(lane: str) -> bool:
+    """Whether rows of the DLQ are carried in this lane."""
+    return lane.startswith(REPLAY)
+
+
+def is_aside(lane: str) -> bool:
+    """Whether this is no lane of an origin, but one in which something is carried again beside them."""
+    return lane.startswith((BACKFILL, REPLAY))

@@ -1,0 +1,453 @@
+"""What a run carried, and what suites of expectations found out: the same names in Python and in JSON."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias, TypedDict
+
+from origins.batch import JSON, Batch, Json
+from origins.errors import WherryError
+from origins.json_shape import check_shape
+from origins.protection import Protection
+from runners.model.batch_timing import PHASES, add_times
+from runners.model.counts import StageCountBody
+from runners.model.errors import wrap_file_error
+from runners.model.events import BatchRests, BatchSettled, Event, Noticed, describe_rest
+from runners.model.masking import without
+from runners.model.text import summarise_error
+from stages.expect.expectation import Expectation
+from stages.expect.expectation_results import make_validation_result
+
+MOST_NOTICES = 100
+
+
+class LaneReport(TypedDict):
+    """How far a lane came in a run, and by how many batches."""
+
+    offset: Json
+    batches: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class DestinationReport:
+    """One destination's side of a run."""
+
+    read: int = 0
+    """The rows of the batches for this destination."""
+    delivered: int = 0
+    """The rows that the destination took."""
+    filtered: int = 0
+    """The rows that stages filtered on the way to it."""
+    nacked: int = 0
+    """The rows of these batches that were refused."""
+    owed: int = 0
+    """How many batches the destination has not confirmed yet."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunError:
+    """Why a run failed."""
+
+    cls: str
+    """The class of the error in Python. In JSON the key is `class`."""
+    code: str
+    """The error's code."""
+    message: str
+    """What happened."""
+    hint: str = ""
+    """What to do."""
+    stage: str | None = None
+    """The stage at which it happened, if it was one."""
+    lane: str | None = None
+    """The lane of the batch, if it was one."""
+    later: tuple[str, ...] = ()
+    """What else went wrong while the run ended because of this error, a line each."""
+
+    @staticmethod
+    def of(
+        error: Exception,
+        secrets: Mapping[str, str] | None = None,
+        protection: Protection = Protection(),
+        later: Sequence[Exception] = (),
+    ) -> RunError:
+        """Make it from an exception, without secrets; a foreign error becomes one line."""
+        batch: Batch | None = getattr(error, "batch", None)
+        error = wrap_file_error(error) or error
+        ours = (
+            error
+            if isinstance(error, WherryError)
+            else WherryError(protection.mask_error(error, summarise_error(error)))
+        )
+        return RunError(
+            cls=type(error).__name__,
+            code=error.code if isinstance(error, WherryError) else "UNEXPECTED",
+            message=ours.message,
+            hint=ours.hint,
+            stage=getattr(error, "stage", None),
+            lane=batch.lane if batch else None,
+            later=tuple(protection.mask_error(each, summarise_error(each)) for each in later),
+        ).mask(secrets or {})
+
+    def __str__(self) -> str:
+        parts = [self.message, self.hint, *(f"later: {each}" for each in self.later)]
+        return "\n".join(part for part in parts if part)
+
+    def mask(self, secrets: Mapping[str, str]) -> RunError:
+        """The same, and no secret in its words."""
+        message, hint, later = without(secrets, [self.message, self.hint, self.later])
+        return replace(self, message=message, hint=hint, later=later)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """How a run went. For every destination, read + changed = delivered + filtered + nacked."""
+
+    pipeline: str
+    """The pipeline's name."""
+    run: str
+    """The run's id."""
+    status: str
+    """`succeeded`, `failed` or `stopped`."""
+    reason: str = ""
+    """Why the run was stopped or failed."""
+    batches: int = 0
+    """How many batches the run settled."""
+    read: int = 0
+    """The rows of these batches."""
+    filtered: int = 0
+    """The rows that stages filtered on the way to the first destination."""
+    nacked: int = 0
+    """The rows that were refused."""
+    discarded: int = 0
+    """The refused rows that were thrown away on purpose."""
+    changed: int = 0
+    """Rows that stages added. The number is negative if stages took rows away without filtering them."""
+    balanced: bool | str = True
+    """Whether the rows add up: true, false, or `unknown` if the rows of a batch can no longer be counted."""
+    destinations: Mapping[str, DestinationReport] = field(default_factory=dict)
+    """The counts of each destination, by its name."""
+    stages: tuple[StageCountBody, ...] = ()
+    """For each stage the rows that came in, went out, were filtered and were refused."""
+    seconds: float = 0.0
+    """How long the run took."""
+    spent: Mapping[str, float] = field(default_factory=dict)
+    """Where the batches' time went, in seconds: `plan`, `read`, `write`, `dlq`, `ledger`. Times of parallel lanes are
+    added up."""
+    ways: Mapping[str, int] = field(default_factory=dict)
+    """How many batches took which way. `resumed` counts batches that an earlier run began to deliver."""
+    lanes: Mapping[str, LaneReport] = field(default_factory=dict)
+    """For each lane its last offset and its number of batches."""
+    notices: tuple[str, ...] = ()
+    """What Wherry noticed at the origins and during retries; the first hundred."""
+    quality: tuple[Mapping[str, JSON], ...] = ()
+    """The results of each expectation over the run."""
+    validations: tuple[Mapping[str, JSON], ...] = ()
+    """The results of the last batches, as Great Expectations writes a validation result."""
+    error: RunError | None = None
+    """Why the run failed; null if it did not."""
+    timeline: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict, repr=False)
+    """When each lane was at work, and on what; for pages and the run history."""
+    snapshot: Mapping[str, JSON] | None = None
+    """What a failed run was doing: `lane`, `number`, `of`, `stage`, and up to 20 `rows` of the batch."""
+    html: Callable[[Report], str] | None = field(default=None, repr=False, compare=False)
+    """What a notebook shows of the report; without it the report is shown as text."""
+
+    @property
+    def delivered(self) -> Mapping[str, int]:
+        """The rows that each destination took."""
+        return {name: destination.delivered for name, destination in self.destinations.items()}
+
+    def mask(self, secrets: Mapping[str, str]) -> Report:
+        """The same, and no secret in its free texts; names, ids, states and figures are what they are."""
+        kept = self.snapshot
+        return replace(
+            self,
+            reason=without(secrets, self.reason),
+            notices=without(secrets, self.notices),
+            error=self.error and self.error.mask(secrets),
+            snapshot=kept and {**kept, "rows": without(secrets, kept["rows"])},
+        )
+
+    def json(self) -> dict[str, JSON]:
+        """As `wherry run --json` prints it."""
+        error = self.error
+        return {
+            "pipeline": self.pipeline,
+            "run": self.run,
+            "status": self.status,
+            "reason": self.reason,
+            "batches": self.batches,
+            "read": self.read,
+            "filtered": self.filtered,
+            "nacked": self.nacked,
+            "discarded": self.discarded,
+            "changed": self.changed,
+            "balanced": self.balanced,
+            "delivered": dict(self.delivered),
+            "destinations": {name: vars(destination).copy() for name, destination in self.destinations.items()},
+            "stages": list(self.stages),
+            "seconds": round(self.seconds, 3),
+            "spent": {phase: round(seconds, 3) for phase, seconds in self.spent.items()},
+            "ways": dict(self.ways),
+            "lanes": dict(self.lanes),
+            "notices": list(self.notices),
+            "quality": [dict(each) for each in self.quality],
+            "validations": [dict(each) for each in self.validations],
+            "error": None
+            if error is None
+            else {
+                "class": error.cls,
+                "code": error.code,
+                "message": error.message,
+                "hint": error.hint,
+                "stage": error.stage,
+                "lane": error.lane,
+                "later": list(error.later),
+            },
+            "snapshot": self.snapshot,
+        }
+
+    def _repr_html_(self) -> str | None:
+        return self.html(self) if self.html else None
+
+
+class PipelineFailed(WherryError):
+    """A run failed. `report` says how far it came."""
+
+    code = "RUN_FAILED"
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(str(report.error))
+        self.report = report
+
+
+_NOTHING = {"read": 0, "delivered": 0, "filtered": 0, "nacked": 0}
+
+
+class RunReportBuilder:
+    """A listener that adds up what a run settles."""
+
+    def __init__(
+        self, destinations: tuple[str, ...], resolved: Mapping[str, str] | None = None, suites: Suites | None = None
+    ) -> None:
+        self.resolved = resolved or {}
+        """The names of destinations by those that they had when a batch was planned."""
+        self.settled: dict[str, BatchSettled] = {}
+        self.totals = {"batches": 0, "read": 0, "nacked": 0, "discarded": 0, "filtered": 0, "changed": 0}
+        self.branches = {name: dict(_NOTHING) for name in destinations}
+        self.stages: dict[str, StageCountBody] = {}
+        self.lanes: dict[str, LaneReport] = {}
+        self.ways = Counter[str]()
+        self.balanced: bool | str = True
+        self.owed: dict[str, int] = dict.fromkeys(destinations, 0)
+        self.notices: list[str] = []
+        self.spent = dict.fromkeys(PHASES, 0.0)
+        self.quality = Quality(suites or {})
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, BatchSettled):
+            before = self.settled.pop(event.batch.plan, None)
+            self._add(event, before)
+            self.spent = add_times(self.spent, event.seconds, before.seconds if before else {})
+            if event.owed:
+                self.settled[event.batch.plan] = event
+        elif isinstance(event, BatchRests) and len(self.notices) < MOST_NOTICES:
+            self.notices.append(describe_rest(event))
+        elif isinstance(event, Noticed) and len(self.notices) < MOST_NOTICES:
+            self.notices.append(f"{event.origin}: {event.message}")
+
+    def _add(self, event: BatchSettled, before: BatchSettled | None) -> None:
+        counts = event.counts
+        if before is None:
+            self.totals["batches"] += 1
+            self.ways[event.way or "resumed"] += 1
+            self.totals["read"] += counts["read"]
+            self.totals["nacked"] += counts["nacked"]
+            self.totals["discarded"] += counts["discarded"]
+            for branch in [*counts["branches"].values()][:1]:
+                self.totals["filtered"] += branch["filtered"]
+                self.totals["changed"] += branch["changed"]
+            for name in counts["branches"]:
+                if self.resolved.get(name, name) not in self.branches and name not in counts["delivered"]:
+                    continue  # it is gone, and a person has said that it may lack the batch
+                totals = self._branch_totals(name)
+                totals["read"] += counts["read"]
+                totals["nacked"] += counts["nacked"]
+            known = self.lanes.get(event.batch.lane)
+            self.lanes[event.batch.lane] = {
+                "offset": event.batch.span.end,
+                "batches": (known["batches"] if known else 0) + 1,
+            }
+            for stage in counts["stages"]:
+                before_it = self.stages.get(stage["stage"])
+                self.stages[stage["stage"]] = _add_counts(before_it, stage) if before_it else stage
+            self.quality.add(event.batch, counts.get("findings", {}))
+        already = before.counts["delivered"] if before else {}
+        for name, rows in counts["delivered"].items():
+            if name not in already:
+                totals = self._branch_totals(name)
+                totals["delivered"] += rows or 0
+                totals["filtered"] += counts["branches"][name]["filtered"]
+        for name in before.owed if before else ():
+            self.owed[self.resolved.get(name, name)] -= 1
+        for name in event.owed:
+            now = self.resolved.get(name, name)
+            self.owed[now] = self.owed.get(now, 0) + 1
+        if counts["balanced"] is False or (counts["balanced"] == "unknown" and self.balanced is True):
+            self.balanced = counts["balanced"]
+
+    def _branch_totals(self, name: str) -> dict[str, int]:
+        """What is added up for the destination that had this name when the batch was planned."""
+        return self.branches.setdefault(self.resolved.get(name, name), dict(_NOTHING))
+
+    def build_report(
+        self,
+        *,
+        pipeline: str,
+        run: str,
+        status: str,
+        reason: str,
+        seconds: float,
+        error: RunError | None,
+        snapshot: Mapping[str, JSON] | None = None,
+        timeline: Mapping[str, Sequence[Mapping[str, object]]] | None = None,
+    ) -> Report:
+        """The report of the run as far as it came."""
+        return Report(
+            pipeline=pipeline,
+            run=run,
+            status=status,
+            reason=reason,
+            batches=self.totals["batches"],
+            read=self.totals["read"],
+            filtered=self.totals["filtered"],
+            nacked=self.totals["nacked"],
+            discarded=self.totals["discarded"],
+            changed=self.totals["changed"],
+            balanced=self.balanced,
+            destinations={
+                name: DestinationReport(**branch, owed=self.owed.get(name, 0)) for name, branch in self.branches.items()
+            },
+            stages=tuple(self.stages.values()),
+            seconds=seconds,
+            spent=self.spent,
+            ways=dict(self.ways),
+            lanes=self.lanes,
+            notices=tuple(self.notices),
+            quality=tuple(self.quality.json()),
+            validations=tuple(self.quality.validations),
+            error=error,
+            snapshot=snapshot,
+            timeline=timeline or {},
+        )
+
+
+def _add_counts(first: StageCountBody, second: StageCountBody) -> StageCountBody:
+    return {
+        "stage": first["stage"],
+        "in": first["in"] + second["in"],
+        "out": first["out"] + second["out"],
+        "filtered": first["filtered"] + second["filtered"],
+        "nacked": first["nacked"] + second["nacked"],
+    }
+
+
+MOST_VALIDATIONS = 20
+"""Of so many of the last batches a report has the whole validation result; of all of them it has the figures."""
+Suites: TypeAlias = Mapping[str, Mapping[str, Sequence[Expectation]]]
+"""By origin and by the name of a stage what is expected there."""
+
+
+class _Finding(TypedDict, total=False):
+    """What a stage found of one expectation in a batch."""
+
+    success: bool
+    element_count: int
+    missing_count: int | None
+    unexpected_count: int
+
+
+@dataclass
+class _ExpectationFigures:
+    """One expectation over a run."""
+
+    rule: Expectation
+    batches: int = 0
+    failed: int = 0
+    rows: int = 0
+    unexpected: int = 0
+
+    def add(self, found: _Finding) -> None:
+        self.batches += 1
+        self.failed += not found["success"]
+        self.rows += found.get("element_count", 0) - (found.get("missing_count") or 0)
+        self.unexpected += found.get("unexpected_count", 0)
+
+    @property
+    def share(self) -> float | None:
+        """The share of rows, or of batches where rows are not asked, that was as expected."""
+        if not self.rule.known.of_rows:
+            return 1 - self.failed / self.batches
+        return 1 - self.unexpected / self.rows if self.rows else None
+
+    def json(self, stage: str) -> dict[str, JSON]:
+        return {
+            "stage": stage,
+            "rule": _format_label(self.rule),
+            "severity": self.rule.severity,
+            "batches": self.batches,
+            "failed": self.failed,
+            "rows": self.rows if self.rule.known.of_rows else None,
+            "unexpected": self.unexpected if self.rule.known.of_rows else None,
+            "share": self.share,
+        }
+
+
+class Quality:
+    """Adds up what the batches of a run were found to be."""
+
+    def __init__(self, suites: Suites) -> None:
+        self.suites = suites
+        self._figures: dict[str, list[_ExpectationFigures]] = {}
+        self.validations: deque[Mapping[str, JSON]] = deque(maxlen=MOST_VALIDATIONS)
+        """The validation results of the last batches."""
+
+    def add(self, batch: Batch, findings: Mapping[str, Json]) -> None:
+        """A batch is settled. What a stage found that the definition has no more is left out."""
+        for stage, found in findings.items():
+            rules = self.suites.get(batch.origin, {}).get(stage, ())
+            if not isinstance(found, list | tuple) or len(rules) != len(found):
+                continue
+            for figures, each in zip(
+                self._figures.setdefault(stage, [*map(_ExpectationFigures, rules)]), found, strict=True
+            ):
+                figures.add(check_shape(_Finding, each))
+            asset = f"{batch.origin}, lane {batch.lane}, batch {batch.number}"
+            at = batch.time.isoformat()
+            self.validations.append(
+                make_validation_result(rules, found, suite=stage, run=batch.run, batch=asset, at=at)
+            )
+
+    def json(self) -> list[dict[str, JSON]]:
+        """For each expectation how it fared."""
+        return [figures.json(stage) for stage, all_of in self._figures.items() for figures in all_of]
+
+
+def compute_trends(runs: Sequence[Mapping[str, JSON]]) -> list[dict[str, JSON]]:
+    """From runs as the history has them, the newest first: for each rule how it fared in each that asked it, the oldest
+    first."""
+    found: dict[tuple[str, str], list[dict[str, JSON]]] = {}
+    for run in reversed(runs):
+        for each in (run.get("report") or {}).get("quality", ()):
+            facts = {"run": run["run"], "started_at": run["started_at"]}
+            facts.update({name: each[name] for name in ("share", "batches", "failed")})
+            found.setdefault((each["stage"], each["rule"]), []).append(facts)
+    return [{"stage": stage, "rule": rule, "runs": fared} for (stage, rule), fared in found.items()]
+
+
+def _format_label(rule: Expectation) -> str:
+    of = f"({', '.join(rule.columns)})" if rule.columns else ""
+    expected = f" {rule.expected}" if rule.expected else ""
+    return f"{rule.type}{of}{expected}"

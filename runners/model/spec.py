@@ -1,0 +1,241 @@
+"""A pipeline as a value: what is carried from where through what to where, the options of its runs, and when they
+try again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+from destinations.destination import Destination
+from destinations.dlq import Dlq
+from origins.origin import Origin
+from origins.protection import Protection
+from origins.quantities import parse_seconds
+from runners.model.error_kinds import classify
+from runners.model.hook import Hook
+from stages.stage import Stage
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchOptions:
+    """When a batch is full. The page of each origin says which of these limits it keeps."""
+
+    rows: int | None = 100_000
+    """How many rows a batch has at most."""
+    bytes: str | None = field(default="1GiB", metadata={"like": "256MiB"})
+    """How many bytes a batch has at most, as they are stored at the origin."""
+    files: int | None = 1_000
+    """How many files a batch has at most."""
+    wait: str = field(default="0s", metadata={"like": "10s"})
+    """With `--follow`: how long a batch that is not full waits for more rows, from its first row on."""
+    target: str = field(default="0s", metadata={"like": "10s"})
+    """How long a batch should take. Batches then begin small, and grow or shrink within the limits. With 0s each batch
+    is as large as the limits allow."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetryOptions:
+    """How Wherry retries a batch after an error that may pass by itself, such as a lost connection."""
+
+    attempts: int = 7
+    """How often Wherry retries the same batch. -1 is without end, and 0 is never."""
+    wait: str = field(default="1s", metadata={"like": "10s"})
+    """How long the first wait is. Each later wait is twice as long."""
+    most: str = field(default="5m", metadata={"like": "1m"})
+    """How long one wait is at most."""
+    within: str = field(default="1h", metadata={"like": "1d"})
+    """How long after the first error Wherry still retries."""
+    also: Sequence[str] = ()
+    """More words of errors that may pass by themselves."""
+
+
+WAYS = ("grouped", "straight", "in_process", "copy_files", "one_pass", "written")
+"""The ways that a batch may take, in the order in which they are asked."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """How a run works on batches."""
+
+    runners: int | None = None
+    """How many batches a run works on at the same time. The default is the lower of lanes and cores."""
+    max_in_flight: int | None = None
+    """How many batches may be planned and not yet settled. The default is the number of lanes."""
+    batch: BatchOptions = BatchOptions()
+    """When a batch is full."""
+    retry: RetryOptions = RetryOptions()
+    """How Wherry retries a batch after an error that may pass by itself."""
+    drain: str = field(default="0s", metadata={"like": "5m"})
+    """How long a stop waits for batches in flight before it cancels them. 0s waits without end."""
+    poll: str = field(default="1s", metadata={"like": "10s"})
+    """With `--follow`: how often Wherry looks for new rows. It looks less often where looking takes long."""
+    idle: str = field(default="0s", metadata={"like": "60s"})
+    """With `--follow`: after how long without rows Wherry processes an empty batch. 0s is never."""
+    ownership: Literal["on", "off"] = "on"
+    """Whether a lease keeps other runs of this pipeline away. Use `off` only if two runs can never overlap."""
+    assignment: Literal["single", "round_robin", "local_only"] = "single"
+    """`single`: one run has all lanes. `round_robin`: several runs share them, and take over the lanes of a run that
+    ended. `local_only`: those lanes wait for `--take-over`."""
+    lease: str = field(default="60s", metadata={"like": "30s"})
+    """How long a run on another host may be silent before another run takes its pipeline over."""
+    time_zone: str = "UTC"
+    """The time zone of the Spark session, for expressions with dates and times."""
+    history: str = field(default="90d", metadata={"like": "30d"})
+    """How long a run stays in the run history. 0s keeps no history."""
+    snapshot: int = 20
+    """How many rows of a failed batch Wherry keeps beside the error, at most 20."""
+    ways: Sequence[str] = field(default=(), metadata={"like": "[straight, written]"})
+    """Which ways batches may take, to find a fault in one of them. The default is all; `written` is always allowed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleOptions:
+    """When `wherry schedule` runs the pipeline. Give one of `cron`, `every` and `after`."""
+
+    cron: str | None = field(default=None, metadata={"like": '"30 2 * * *"'})
+    """Times as in crontab: minute, hour, day of month, month, weekday; or a word such as `@daily`."""
+    every: str | None = field(default=None, metadata={"like": "5m"})
+    """The time between two runs, counted from the beginning of 1970 in UTC."""
+    after: str | None = field(default=None, metadata={"like": "orders"})
+    """The name of another pipeline in the same folder. This one runs after each success of that one."""
+    time_zone: str = "UTC"
+    """The time zone of `cron`."""
+    on_overlap: Literal["skip", "queue"] = "skip"
+    """What happens to a run that is due while the run before it still works."""
+    catch_up: Literal["none", "once", "all"] = "once"
+    """What happens to runs that were due while the scheduler was off or paused. `all` is at most the last thousand."""
+    jitter: str = field(default="0s", metadata={"like": "30s"})
+    """The most by which a run begins later, at random, so that not all pipelines begin at once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparkOptions:
+    """Settings of a Spark session that Wherry starts. Wherry uses an existing session as it is."""
+
+    conf: Mapping[str, str] = field(default_factory=dict)
+    """Configuration of Spark by key, for example `spark.driver.memory`."""
+    packages: Sequence[str] = ()
+    """Maven coordinates of further JARs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchemaState:
+    """The state as tables of a catalog's schema: `<name>_ledger`, `<name>_dlq`."""
+
+    schema: str
+    """The schema's name, for example `main.wherry`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineSpec:
+    """A pipeline: where rows come from, which stages they pass, and where they go. The same in YAML and in Python."""
+
+    name: str
+    """The pipeline's name. State, reports and commits carry it."""
+    origin: Origin | None = None
+    """Where rows come from. Give either this or `origins`."""
+    origins: Sequence[Origin] = ()
+    """Several origins, each with a name. Their rows pass the same stages and go to the same destinations."""
+    destinations: Sequence[Destination]
+    """Where rows go. Each destination gets every row that passes the stages."""
+    stages: Sequence[Stage] = ()
+    """What happens to the rows on their way, in this order."""
+    delivery: Literal["after_all", "after_any"] = "after_all"
+    """Whether a batch is settled when all destinations have it, or when the first one has it."""
+    dlq: Dlq = Dlq()
+    """Where refused rows go, and how many of them stop the run."""
+    protect: Sequence[str] = ()
+    """Columns whose values are never shown. Wherry masks them in errors, logs, previews and reports."""
+    state: str | SchemaState | None = field(default=None, metadata={"path": True})
+    """The folder or schema of the state. The default is `.wherry/<name>` beside the definition."""
+    run_options: RunOptions = RunOptions()
+    """How a run works on batches. In a definition the word is `run`."""
+    spark: SparkOptions = SparkOptions()
+    """Settings of a Spark session that Wherry starts."""
+    hooks: Sequence[Hook] = ()
+    """What Wherry calls when a run begins, succeeds, fails or is stopped."""
+    schedule: ScheduleOptions | None = None
+    """When the scheduler runs the pipeline. By default only a person or another program starts it."""
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False, metadata={"hidden": True})
+    """The secrets that stand in it, each with the reference that is shown and stored in its place."""
+
+    @property
+    def protection(self) -> Protection:
+        """What masks the protected columns of a row that is shown."""
+        return Protection(tuple(self.protect))
+
+    @property
+    def given_origins(self) -> Sequence[Origin]:
+        """The one origin, or all of them, as they were given."""
+        return self.origins if self.origin is None else (self.origin,)
+
+    @cached_property
+    def every_origin(self) -> Sequence[Origin]:
+        """The origins as they are read: one of several tables is an origin for each; among several origins its name
+        begins with that of the one that it is of."""
+        if self.origin is not None:
+            return self.origin.each()
+        return [each for given in self.origins for each in given.each(f"{given.name}/")]
+
+    @cached_property
+    def every_destination(self) -> Sequence[Destination]:
+        """The destinations as they are written: one with `{lane}` in its place is a destination for each lane that is
+        a table."""
+        lanes = [origin.name or "" for origin in self.every_origin if origin.only_lane]
+        given = [(each, lanes if each.by_lane else ("",)) for each in self.destinations]
+        return [each.of_lane(lane) if lane else each for each, own in given for lane in own]
+
+    def lanes_of(self, origin: Origin) -> Mapping[str, str]:
+        """The origin's own names of its lanes, by the names that they have in the pipeline."""
+        if origin.only_lane:
+            return {origin.name or origin.only_lane: origin.only_lane}
+        prefix = "" if self.origin is not None else f"{origin.name}/"
+        return {prefix + lane: lane for lane in origin.lane_names()}
+
+    def owns(self, origin: Origin, lane: str) -> bool:
+        """Whether a lane of the pipeline belongs or belonged to this origin."""
+        if origin.only_lane:
+            return lane == origin.name
+        return "/" not in lane if self.origin is not None else lane.startswith(f"{origin.name}/")
+
+
+FOR_EVER = -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetryPolicy:
+    """What the definition says about trying again; all times in seconds."""
+
+    attempts: int = 7
+    """How often the same batch is tried again; -1 is for ever, 0 never."""
+    wait: float = 1.0
+    """How long the first wait is; each later one is twice as long."""
+    most: float = 300.0
+    """How long a wait is at most."""
+    within: float = 3_600.0
+    """After how long since the first error nothing is tried any more."""
+    also: Sequence[str] = ()
+    """Words in an error that mean that it passes by itself, beside those that are known."""
+
+    def pause(self, error: Exception, *, tried: int, since: float, dice: random.Random) -> float | None:
+        """How long to wait before the batch is tried again, which was so often, since so long; None if it is not.
+
+        Up to a fifth of the wait is left to chance, so that many pipelines do not come back at the same moment.
+        """
+        if (tried >= self.attempts and self.attempts != FOR_EVER) or not classify(error, self.also).transient:
+            return None
+        full = min(self.most, self.wait * 2.0 ** min(tried, 60))
+        pause = full * (1 - 0.2 * dice.random())
+        return pause if since + pause <= self.within else None
+
+
+NEVER = RetryPolicy(attempts=0)
+
+
+def make_policy(options: RetryOptions) -> RetryPolicy:
+    """As the definition has it."""
+    times = {name: parse_seconds(getattr(options, name)) for name in ("wait", "most", "within")}
+    return RetryPolicy(attempts=options.attempts, also=options.also, **times)

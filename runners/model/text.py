@@ -1,0 +1,173 @@
+"""Words, numbers, tables and errors as a person reads them, on a terminal or in a notebook."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+import os
+import re
+import shlex
+import shutil
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from origins.batch import JSON, Json
+
+
+_WIDEST = 110
+_KEPT = "\0"
+_COMMAND = re.compile(r"(?P<command>\bwherry(?: [a-z]+)+) FILE\b")
+_COLORS = {"refused": "#b00020", "filtered": "#777777", "failed": "#b00020"}
+
+
+def format_count(number: int, one: str = "row", many: str = "rows") -> str:
+    """So many of something: `1 row`, `1,234 rows`."""
+    return f"{number:,} {one if number == 1 else many}"
+
+
+def format_batches(number: int) -> str:
+    """So many batches."""
+    return format_count(number, "batch", "batches")
+
+
+def format_percent(fared: Mapping[str, JSON]) -> str:
+    """The share as a person reads it; never 100% unless it is all."""
+    share = fared["share"]
+    if share is None:
+        return "-"
+    return "100%" if share == 1 else f"{math.floor(share * 10_000) / 100:.2f}%"
+
+
+def show_moment(at: object) -> str:
+    """A time in UTC to the second; nothing for none."""
+    return str(at or "")[:19].replace("T", " ")
+
+
+def show_offset(offset: Json) -> str:
+    """Where a lane is."""
+    return "the beginning" if offset is None else json.dumps(offset, ensure_ascii=False)
+
+
+def show_open_batch(plan: Mapping[str, JSON], *, under_way: bool = False) -> str:
+    """What becomes of a batch that is not settled; with `under_way` a run is at work."""
+    label = f" ({plan['label']})" if plan["label"] else ""
+    how = "is open; the next run finishes it first"
+    if plan.get("owed"):
+        how = "is missing in some destinations; the next run delivers it first"
+    elif under_way:
+        how = "is being processed"
+    return f"batch {plan['number']} of lane {plan['lane']}{label} {how}"
+
+
+def shorten(text: str) -> str:
+    """What was given, as it is quoted in a message: on one line, and not for ever."""
+    return repr(text if len(text) <= 60 else text[:59] + "…")
+
+
+def shorten_paths(text: str) -> str:
+    """The text with paths beneath the current directory as they would be typed."""
+    here = os.getcwd().rstrip(os.sep) + os.sep
+    return text.replace(here, "") if len(here) > 1 else text
+
+
+def with_file(said: str, file: object) -> str:
+    """The text with the definition's file in each command that has `FILE` there, as a shell takes it."""
+    return _COMMAND.sub(lambda found: f"{found['command']} {shlex.quote(str(file))}", said)
+
+
+def format_sections(named: Iterable[tuple[str, Sequence[str]]]) -> str:
+    """Headings in a column of their own, with sentences beside them."""
+    rows = [
+        (heading if at == 0 else "", sentence) for heading, sentences in named for at, sentence in enumerate(sentences)
+    ]
+    width = max((len(heading) for heading, _ in rows), default=0) + 2
+    return "\n".join(_wrap_text(sentence, f"{heading:<{width}}", " " * width) for heading, sentence in rows)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table with a heading; the last column may be long."""
+    rows = [[escape_line(cell) for cell in row] for row in rows]
+    widths = [max(len(row[at]) for row in [head, *rows]) for at in range(len(head))]
+    lines = []
+    for row in [head, *rows]:
+        first = "".join(f"{cell:<{width}}  " for cell, width in zip(row[:-1], widths, strict=False))
+        lines.append(_wrap_text(row[-1], first, " " * len(first)).rstrip())
+    return "\n".join(lines)
+
+
+def _wrap_text(text: str, first: str, indent: str) -> str:
+    """The text in lines of the terminal's width; a command behind a colon and two spaces stays in one line."""
+    width = min(shutil.get_terminal_size((100, 24)).columns, _WIDEST)
+    room = max(width - len(indent), 30)
+    said, colon, command = escape_controls(text).partition(":  ")
+    whole = said + colon + command.replace(" ", _KEPT)
+    lines = textwrap.wrap(whole, room, break_long_words=False, break_on_hyphens=False) or [""]
+    return "\n".join([first + lines[0], *(indent + line for line in lines[1:])]).replace(_KEPT, " ")
+
+
+def render_html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in plain HTML that any notebook takes; what became of a row has its colour in the first column."""
+    titles = "".join(f"<th>{escape_html(title)}</th>" for title in head)
+    cells = [[_color(cell) if at == 0 else escape_html(cell) for at, cell in enumerate(row)] for row in rows]
+    lines = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in cells)
+    return f"<table><thead><tr>{titles}</tr></thead><tbody>{lines}</tbody></table>"
+
+
+def _color(word: str) -> str:
+    color = _COLORS.get(word)
+    return f'<span style="color: {color}">{escape_html(word)}</span>' if color else escape_html(word)
+
+
+def escape_html(value: str) -> str:
+    """The text as HTML, with special characters escaped."""
+    return html.escape(escape_controls(value))
+
+
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def escape_controls(text: str) -> str:
+    """The text with escapes in the place of what moves a cursor, changes colours or turns the direction of writing.
+    Line breaks and tabs stay. JSON stays the same JSON."""
+    return _CONTROLS.sub(lambda found: found.group() if found.group() in "\n\t" else _escape(found.group()), text)
+
+
+def escape_line(text: str) -> str:
+    """The same, and no line break and no tab either, so that no line can be forged."""
+    return _CONTROLS.sub(lambda found: _escape(found.group()), text)
+
+
+def _escape(control: str) -> str:
+    return _SHORT.get(control) or f"\\u{ord(control):04x}"
+
+
+_WORKER = "An exception was thrown from the Python worker"
+"""How Spark begins to tell of an error in a Python function; what the function raised stands at the end."""
+_AWAY = re.compile(r'^\s*status = StatusCode\.(?P<status>\w+)\n\s*details = "(?P<details>[^"\n]+)"', re.MULTILINE)
+"""How a Connect client tells that its server does not answer: among other lines."""
+
+
+def summarise_error(error: BaseException) -> str:
+    """An error in one line, in the words of its cause, without Java's stack."""
+    from stages.bisection import FAILS
+
+    if isinstance(error, (ArithmeticError, AttributeError, LookupError, TypeError)):
+        return f"{type(error).__name__}: {error}"
+    away = _AWAY.search(str(error))
+    if away:
+        return f"{away['status']}: {away['details']}"
+    lines = [line for line in str(error).splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+    if len(lines) > 1 and lines[0].startswith("An error occurred while calling "):
+        lines = [lines[1].removeprefix(": "), *lines[2:]]
+    if _WORKER in str(error):
+        return next((line for line in reversed(lines) if re.match(r"[A-Za-z_][\w.]*: ", line)), lines[-1])
+    causes = [line for line in lines if line.startswith("Caused by: ")]
+    said = (causes or lines or [type(error).__name__])[-1 if causes else 0]
+    said = re.sub(r"^Caused by: ", "", said.strip())
+    said = re.sub(r"^(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error): ", "", said)
+    said = said.replace(f"[USER_RAISED_EXCEPTION] {FAILS}", "[USER_RAISED_EXCEPTION] ")
+    return re.sub(r"\s*SQLSTATE: \w+.*$", "", said)

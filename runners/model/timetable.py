@@ -1,0 +1,316 @@
+"""When a schedule is due, as moments in UTC, by intervals or by a line of crontab. Pure: no clock is read here."""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import re
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta, timezone, tzinfo
+from typing import TypeVar
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from origins.quantities import parse_seconds
+from runners.model.spec import ScheduleOptions
+from runners.model.text import shorten
+
+T = TypeVar("T")
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_DAY = timedelta(days=1)
+_FAR = 366 * 9
+"""The days in which every line fires that ever does: a 29th of February may be eight years away."""
+
+
+class Timetable(ABC):
+    """The moments at which something is due."""
+
+    @abstractmethod
+    def find_next(self, moment: datetime) -> datetime | None:
+        """The first that is later than this one."""
+
+    def list_following(self, moment: datetime, count: int) -> Sequence[datetime]:
+        """The next so many that are later than this one."""
+        found: list[datetime] = []
+        while len(found) < count and (due := self.find_next(found[-1] if found else moment)) is not None:
+            found.append(due)
+        return found
+
+    def list_between(self, start: datetime, end: datetime, most: int) -> Sequence[datetime]:
+        """Those later than `start` up to and including `end`; of many the last so many."""
+        found: deque[datetime] = deque(maxlen=most)
+        due = self.find_next(start)
+        while due is not None and due <= end:
+            found.append(due)
+            due = self.find_next(due)
+        return found
+
+    def find_last(self, start: datetime, end: datetime) -> datetime | None:
+        """The last time after `start`, up to and including `end`."""
+        reach = timedelta(hours=1)
+        while True:
+            behind = max(start, end - reach)
+            found = self.list_between(behind, end, 1)
+            if found or behind == start:
+                return found[0] if found else None
+            reach *= 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Every(Timetable):
+    """Always after the same time, counted from the beginning of 1970 in UTC, so that a restart changes nothing."""
+
+    step: timedelta
+
+    def find_next(self, moment: datetime) -> datetime | None:
+        return _EPOCH + ((moment - _EPOCH) // self.step + 1) * self.step
+
+    def list_between(self, start: datetime, end: datetime, most: int) -> Sequence[datetime]:
+        return super().list_between(max(start, end - most * self.step), end, most)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CronTimes(Timetable):
+    """A line of crontab in a time zone.
+
+    Where clocks go forward, what is due in the hour that is left out is due at its end; where they go back, what is
+    due in the hour that comes twice is due the first time. A line for every hour goes by the hours that there are:
+    none of them is left out, and both of the two that are called alike have theirs.
+    """
+
+    line: Cron
+    zone: tzinfo
+
+    def find_next(self, moment: datetime) -> datetime | None:
+        day = moment.astimezone(self.zone).date()
+        for _ in range(_FAR):
+            # What is called today may come before what is called yesterday, where clocks go back at midnight.
+            near = [_list_due_on(self.line, self.zone, day + near * _DAY) for near in (-1, 0, 1)]
+            later = [due[at] for due in near if (at := bisect.bisect_right(due, moment)) < len(due)]
+            if later:
+                return min(later)
+            day += _DAY
+        return None
+
+
+def make_timetable(options: ScheduleOptions) -> Timetable | None:
+    """When the schedule is due; None if it waits for another pipeline.
+
+    Raises ValueError, with the option before a colon, for one that says no time.
+    """
+    if options.every is not None:
+        return Every(step=_prefix_error("every", _parse_step, options.every))
+    if options.cron is not None:
+        line = _prefix_error("cron", parse, options.cron)
+        return CronTimes(line=line, zone=_prefix_error("time_zone", find_zone, options.time_zone))
+    return None
+
+
+def find_zone(name: str) -> tzinfo:
+    """The time zone. Raises ValueError for a name that this machine does not know."""
+    if name == "UTC":
+        return timezone.utc
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ValueError(f"expected a time zone such as UTC or Europe/Berlin, got {shorten(name)}") from error
+
+
+def _parse_step(text: str) -> timedelta:
+    length = parse_seconds(text)
+    if length < 1:
+        raise ValueError(f"expected at least 1s, got {text!r}")
+    return timedelta(seconds=length)
+
+
+def _prefix_error(option: str, read: Callable[[str], T], text: str) -> T:
+    try:
+        return read(text)
+    except ValueError as error:
+        raise ValueError(f"{option}: {error}") from error
+
+
+@functools.lru_cache(maxsize=512)
+def _list_due_on(line: Cron, zone: tzinfo, day: date) -> Sequence[datetime]:
+    """When it is due on the day that is called so, in UTC and in order."""
+    if not line.fits(day):
+        return ()
+    moments = (
+        moment
+        for hour in line.hours
+        for minute in line.minutes
+        for moment in _find_moments(datetime(day.year, day.month, day.day, hour, minute), zone, each=line.every_hour)
+    )
+    return tuple(sorted(set(moments)))
+
+
+def _find_moments(wall: datetime, zone: tzinfo, *, each: bool) -> Iterator[datetime]:
+    """When the clocks of a zone show this; `each` time, or else once, also where they leave it out."""
+    first = wall.replace(tzinfo=zone).astimezone(timezone.utc)
+    second = wall.replace(tzinfo=zone, fold=1).astimezone(timezone.utc)
+    if first == second:
+        yield first
+    elif first < second:
+        yield first
+        if each:
+            yield second
+    elif not each:
+        yield _find_clock_change(second, first, zone)
+
+
+def _find_clock_change(before: datetime, behind: datetime, zone: tzinfo) -> datetime:
+    """The moment between these two at which the zone's clocks are moved, to the second."""
+    old = before.astimezone(zone).utcoffset()
+    while behind - before > timedelta(seconds=1):
+        middle = before + timedelta(seconds=(behind - before) // timedelta(seconds=2))
+        if middle.astimezone(zone).utcoffset() == old:
+            before = middle
+        else:
+            behind = middle
+    return behind
+
+
+def describe_schedule(options: ScheduleOptions) -> str:
+    """When it runs, and what becomes of what it misses."""
+    overlap = {"skip": "is left out", "queue": "waits for it"}[options.on_overlap]
+    missed = {"none": "are left out", "once": "become one run", "all": "all run"}[options.catch_up]
+    return (
+        f"`wherry schedule` runs it {describe_times(options)}. A run that is due before another has ended {overlap}; "
+        f"runs that were due in a pause {missed}."
+    )
+
+
+def describe_times(options: ScheduleOptions) -> str:
+    """When it runs, as `every 5m`."""
+    at = f"every {options.every}" if options.every is not None else f"at {options.cron!r} ({options.time_zone})"
+    if options.after is not None:
+        at = f"after each run of {options.after} that succeeded"
+    return f"{at}, each up to {options.jitter} later" if parse_seconds(options.jitter) else at
+
+
+def format_due_times(options: ScheduleOptions, due: Sequence[datetime]) -> Sequence[str]:
+    """The next times, as the clocks of its zone show them."""
+    shown = [moment.astimezone(find_zone(options.time_zone)).strftime("%a %Y-%m-%d %H:%M:%S %z") for moment in due]
+    return [f"Next: {', '.join(shown)}"] if shown else []
+
+
+def list_due_times(options: ScheduleOptions, moment: datetime, count: int) -> Sequence[datetime]:
+    """The next so many times; none for a pipeline that waits for another."""
+    timetable = make_timetable(options)
+    return [] if timetable is None else timetable.list_following(moment, count)
+
+
+_SHORT: Mapping[str, str] = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_MOST_DAYS = {2: 29, 4: 30, 6: 30, 9: 30, 11: 30}
+_EXPECTED = 'expected a line of crontab such as "30 2 * * *" or "@daily"'
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cron:
+    """The minutes that a line names, in any time zone."""
+
+    minutes: frozenset[int]
+    hours: frozenset[int]
+    days: frozenset[int]
+    months: frozenset[int]
+    weekdays: frozenset[int]
+    """From 0, which is Sunday."""
+    either: bool
+    """Whether one of `days` and `weekdays` is enough, as it is where neither of them begins with `*`."""
+
+    @property
+    def every_hour(self) -> bool:
+        """Whether all hours of a day are named."""
+        return len(self.hours) == 24
+
+    def fits(self, day: date) -> bool:
+        """Whether it fires on this day."""
+        if day.month not in self.months:
+            return False
+        by_day, by_weekday = day.day in self.days, day.isoweekday() % 7 in self.weekdays
+        return (by_day or by_weekday) if self.either else (by_day and by_weekday)
+
+    @property
+    def fires(self) -> bool:
+        """Whether there is any day on which it fires; there is no 30th of February."""
+        return self.either or any(min(self.days) <= _MOST_DAYS.get(month, 31) for month in self.months)
+
+
+def parse(line: str) -> Cron:
+    """The line, read. Raises ValueError that says how to write one."""
+    text = _SHORT.get(line.strip().lower(), line.strip())
+    if text.startswith("@"):
+        boot = "; Wherry cannot wait for a boot" if text.lower() == "@reboot" else ""
+        raise ValueError(f"expected one of {', '.join(_SHORT)}, got {line!r}{boot}")
+    fields = text.split()
+    if len(fields) != 5:
+        seconds = "; cron has no field for seconds" if len(fields) == 6 else ""
+        raise ValueError(
+            f"{_EXPECTED} (minute, hour, day of month, month, weekday), got {_count(len(fields))} in {line!r}{seconds}"
+        )
+    minute, hour, day, month, weekday = fields
+    cron = Cron(
+        minutes=_parse_numbers("minute", minute, 0, 59),
+        hours=_parse_numbers("hour", hour, 0, 23),
+        days=_parse_numbers("day of month", day, 1, 31),
+        months=_parse_numbers("month", month, 1, 12, _MONTHS),
+        weekdays=frozenset(each % 7 for each in _parse_numbers("weekday", weekday, 0, 7, _WEEKDAYS)),
+        either=not day.startswith("*") and not weekday.startswith("*"),
+    )
+    if not cron.fires:
+        raise ValueError(f"it never fires: no month of {line!r} has such a day")
+    return cron
+
+
+def _parse_numbers(field: str, text: str, low: int, high: int, names: Sequence[str] = ()) -> frozenset[int]:
+    return frozenset(number for part in text.split(",") for number in _parse_part(field, part, low, high, names))
+
+
+def _parse_part(field: str, text: str, low: int, high: int, names: Sequence[str]) -> range:
+    """`*`, `7`, `mon-fri` or `8-18/2`, as numbers."""
+    found = re.fullmatch(r"(?:(\*)|(\w+)(?:-(\w+))?)(?:/(\d{1,4}))?", text, re.ASCII)
+    if found is None:
+        raise ValueError(f"{field}: expected *, {low}-{high} or a list of these, got {text!r}")
+    star, first, last, every = found.groups()
+    step = 1 if every is None else int(every)
+    if step == 0:
+        raise ValueError(f"{field}: expected a step of at least 1, got {text!r}")
+    if star:
+        return range(low, (6 if field == "weekday" else high) + 1, step)
+    start = _parse_number(field, first, low, high, names)
+    if last is None:
+        if every is not None:
+            raise ValueError(f"{field}: expected a range before a step, as in {first}-{high}/{step}, got {text!r}")
+        return range(start, start + 1)
+    end = _parse_number(field, last, low, high, names)
+    if field == "weekday" and end == 0 and start > 0:
+        end = 7
+    if end < start:
+        raise ValueError(f"{field}: expected a range that goes up, such as {start}-{high},{low}-{end}, got {text!r}")
+    return range(start, end + 1, step)
+
+
+def _parse_number(field: str, text: str, low: int, high: int, names: Sequence[str]) -> int:
+    if text.lower() in names:
+        return names.index(text.lower()) + low
+    if not text.isdecimal() or not low <= int(text) <= high:
+        named = f" or {names[0]}…{names[-1]}" if names else ""
+        raise ValueError(f"{field}: expected {low}-{high}{named}, got {text!r}")
+    return int(text)
+
+
+def _count(fields: int) -> str:
+    return "1 field" if fields == 1 else f"{fields} fields"

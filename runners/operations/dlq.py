@@ -1,0 +1,244 @@
+"""The refused rows of a pipeline: why they were refused, how they are discarded, and the settings of its DLQ."""
+
+from __future__ import annotations
+
+import dataclasses
+import getpass
+import json
+import socket
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from destinations.dead_letters import format_moment, query_dlq, read_dead_letters
+from destinations.destination import Destination
+from destinations.dlq import Dlq
+from origins.batch import JSON, Batch, Span
+from runners.model.clock import Clock
+from runners.model.entry import Entry
+from runners.model.errors import Owned, Refusal
+from runners.model.nack_window import apply_config
+from runners.model.pipeline_state import REPLAY, PipelineState, is_replay
+from runners.model.planned_batch import PlannedBatch
+from runners.model.spec import PipelineSpec
+from runners.model.text import format_count
+from runners.running.replay import MOST, Choice, Letter
+from runners.state.journal import DISCARDS, DecidedLetters, Journal, list_decided
+from runners.state.ledger import Conflict
+from runners.state.location import StateLocation, check_pipeline, find_dlq
+from runners.state.takeover import is_run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+_CAUSES = "SELECT id, code, stage, destination, nacked_at FROM {table} ORDER BY nacked_at, lane, number, position"
+_EXAMPLES = "SELECT id, message, `row` FROM {{table}} WHERE id IN ({ids})"
+
+
+def list_dead_letters(
+    pipeline: PipelineSpec, limit: int | None = None, *, reveal: bool = False
+) -> list[dict[str, JSON]]:
+    """The last `limit` refused rows (default: all), the newest last; with `reveal` protected columns as they are.
+
+    Raises `DestinationError` for a DLQ that cannot be read again.
+    """
+    dlq, spark, known = _open_dlq(pipeline)
+    rows = read_dead_letters(dlq, spark, limit=limit, replayed=known.replayed, discarded=known.discarded)
+    return rows if reveal else [pipeline.protection.mask_nack(row) for row in rows]
+
+
+def summarize(pipeline: PipelineSpec) -> list[dict[str, JSON]]:
+    """The causes as `summarise_causes` gives them; the values of protected columns are masked in the examples."""
+    mask = pipeline.protection.mask_nack
+    causes = summarise_causes(*_open_dlq(pipeline))
+    return [{**cause, "example": mask({**cause["example"], "stage": cause["stage"]})} for cause in causes]
+
+
+def _open_dlq(pipeline: PipelineSpec) -> tuple[Destination, Callable[[], SparkSession], DecidedLetters]:
+    """The DLQ, a Spark to ask it with, and what was decided of its rows."""
+    return *find_dlq(pipeline), list_decided(StateLocation.of(pipeline).open_journal(pipeline))
+
+
+def summarise_causes(
+    dlq: Destination, spark: Callable[[], SparkSession], known: DecidedLetters
+) -> list[dict[str, JSON]]:
+    """The causes, the most frequent first; `waiting` are the rows without a decision, and the example is
+    the newest of them, or the newest of all."""
+    causes: dict[tuple[JSON, ...], dict[str, JSON]] = {}
+    for row in query_dlq(dlq, spark, _CAUSES):
+        cause = causes.setdefault(
+            (row["code"], row["stage"], row["destination"]),
+            {**{key: row[key] for key in ("code", "stage", "destination")}, "rows": 0, "waiting": 0, "first": None},
+        )
+        waits = row["id"] not in known
+        cause.update(
+            rows=cause["rows"] + 1,
+            waiting=cause["waiting"] + waits,
+            first=cause["first"] or format_moment(row["nacked_at"]),
+            last=format_moment(row["nacked_at"]),
+        )
+        if waits or not cause["waiting"]:
+            cause["example"] = row["id"]
+    examples = _read_examples(dlq, spark, [cause["example"] for cause in causes.values()])
+    found = [{**cause, "example": examples[cause["example"]]} for cause in causes.values()]
+    return sorted(found, key=lambda cause: (-cause["waiting"], -cause["rows"], cause["code"]))
+
+
+def _read_examples(dlq: Destination, spark: Callable[[], SparkSession], ids: Iterable[str]) -> Mapping[str, JSON]:
+    listed = ", ".join(f"'{each}'" for each in ids)
+    rows = query_dlq(dlq, spark, _EXAMPLES.format(ids=listed)) if listed else []
+    return {row["id"]: {**row, "row": json.loads(row["row"])} for row in rows}
+
+
+def discard(pipeline: PipelineSpec, choice: Choice, *, reason: str, expected: int | None = None) -> int:
+    """Settle the rows as discarded, with the user and the reason; how many there were.
+
+    May be called while the pipeline is run, but not while its DLQ is carried again. With `expected`, the number of
+    rows that somebody was told of, nothing is done where there are more now.
+    """
+    if not reason.strip():
+        raise Refusal("A discard needs a reason, which the ledger keeps.", hint='--reason "…"')
+    while True:
+        journal, letters = choose_letters(pipeline, choice)
+        if expected is not None and len(letters) > expected:
+            raise Refusal(
+                (f"Nothing was discarded: expected {format_count(expected)}, found {format_count(len(letters))} now."),
+                hint="See the rows again:  wherry dlq show FILE",
+            )
+        if not letters:
+            return 0
+        entries = list(_make_entries(pipeline, journal.state, letters, reason))
+        try:
+            journal.ledger.append(entries, after=journal.state.seq)
+        except Conflict:
+            continue
+        return len(letters)
+
+
+def choose_letters(pipeline: PipelineSpec, choice: Choice) -> tuple[Journal, list[Letter]]:
+    """The ledger, and the rows that are meant and wait. Raises `Owned` while the DLQ is carried again."""
+    place = StateLocation.of(pipeline)
+    journal = place.open_journal(pipeline)
+    state = journal.state
+    check_pipeline(pipeline, place, state)
+    replaying = bool((state.owner or {}).get("replay")) and is_run(state, place, Clock())
+    if replaying or any(is_replay(plan.batch.lane) for plan in state.open_plans):
+        raise Owned(
+            f"Nothing was discarded: a replay of the DLQ of {pipeline.name} is under way.",
+            hint="Wait for the end of the replay. If it died, run the pipeline once to finish its open batches.",
+        )
+    return journal, choice.select_letters(*find_dlq(pipeline), list_decided(journal))
+
+
+def _make_entries(
+    pipeline: PipelineSpec, state: PipelineState, letters: Sequence[Letter], reason: str
+) -> Iterator[Entry]:
+    """For each origin batches that go to no destination, planned and settled at once."""
+    said = {"who": f"{getpass.getuser()}@{socket.gethostname()}", "reason": reason}
+    for origin in dict.fromkeys(letter.origin for letter in letters):
+        ids = [letter.id for letter in letters if letter.origin == origin]
+        lane = f"{REPLAY}{origin}"
+        for number, first in enumerate(range(0, len(ids), MOST), state.get_lane(lane).number + 1):
+            own = tuple(ids[first : first + MOST])
+            plan = PlannedBatch(batch=_make_batch(pipeline, origin, number, own), destinations=(), straight=True)
+            counts = {"read": len(own), "nacked": 0, "branches": {}, "stages": [], "delivered": {}, "balanced": True}
+            body = {
+                "offset": own[-1],
+                "counts": {**counts, "discarded": len(own), DISCARDS: said},
+                "window": state.get_lane(lane).window.json(),
+                "clean": state.get_lane(lane).clean,
+                "owed": [],
+            }
+            name = plan.batch.plan
+            yield Entry(kind="plan", lane=lane, plan=name, epoch=state.epoch, body=plan.json())
+            yield Entry(kind="settle", lane=lane, plan=name, epoch=state.epoch, body=body)
+
+
+def _make_batch(pipeline: PipelineSpec, origin: str, number: int, ids: tuple[str, ...]) -> Batch:
+    return Batch(
+        pipeline=pipeline.name,
+        run="",
+        origin=origin,
+        lane=f"{REPLAY}{origin}",
+        number=number,
+        plan=uuid.uuid4().hex,
+        span=Span(start=None, end=ids[-1], parts=ids, label=f"{format_count(len(ids))} discarded"),
+        schema="",
+        time=datetime.now(timezone.utc),
+    )
+
+
+def get(pipeline: PipelineSpec) -> dict[str, JSON]:
+    """The settings that the next batch goes by, and which of them were changed since the run began."""
+    state = _open_journal(pipeline).state
+    return {**_list_settings(apply_config(pipeline.dlq, state.config)), "changed": sorted(state.config)}
+
+
+def change_settings(pipeline: PipelineSpec, settings: Mapping[str, str], *, reason: str) -> dict[str, JSON]:
+    """Change settings of the run that is under way; what they are now.
+
+    The run hears of it at its next entry in the ledger, and judges the next batch by it; the run after it goes by its
+    definition again. A setting is `window`, `threshold`, or `limits.CODE`, which an empty value takes away.
+
+    Raises `Refusal` where nobody runs the pipeline, and for a setting that cannot be.
+    """
+    if not reason.strip():
+        raise Refusal("A change of settings needs a reason, which the ledger keeps.", hint='--reason "…"')
+    while True:
+        journal = _open_journal(pipeline)
+        state = journal.state
+        if state.owner is None:
+            raise Refusal(
+                f"{pipeline.name} is not running, so there are no settings of a run to change.",
+                hint="To make it permanent, set `dlq:` in the definition. For one run:  wherry run FILE --set "
+                "dlq.window=0",
+            )
+        now = _with(apply_config(pipeline.dlq, state.config), settings)
+        body = {
+            "dlq": {name: _list_settings(now)[name] for name in {name.partition(".")[0] for name in settings}},
+            "who": f"{getpass.getuser()}@{socket.gethostname()}",
+            "reason": reason,
+        }
+        try:
+            journal.ledger.append([Entry(kind="config", epoch=state.epoch, body=body)], after=state.seq)
+        except Conflict:
+            continue
+        return _list_settings(now)
+
+
+def _with(dlq: Dlq, settings: Mapping[str, str]) -> Dlq:
+    """The settings as they are typed, put in."""
+    limits = dict(dlq.limits)
+    numbers = {"window": dlq.window, "threshold": dlq.threshold}
+    for name, value in settings.items():
+        if name.startswith("limits.") and value:
+            limits[name.removeprefix("limits.")] = value
+        elif name.startswith("limits."):
+            limits.pop(name.removeprefix("limits."), None)
+        elif name in numbers:
+            numbers[name] = _parse_number(name, value)
+        else:
+            raise Refusal(f"There is no setting '{name}'; there are: window, threshold, limits.CODE.")
+    try:
+        return dataclasses.replace(dlq, window=numbers["window"], threshold=numbers["threshold"], limits=limits)
+    except ValueError as error:
+        raise Refusal(f"The setting was refused: {error}.") from error
+
+
+def _parse_number(name: str, value: str) -> int:
+    if not value.isdecimal():
+        raise Refusal(f"{name}: expected a whole number, got {value!r}.")
+    return int(value)
+
+
+def _list_settings(dlq: Dlq) -> dict[str, JSON]:
+    return {"window": dlq.window, "threshold": dlq.threshold, "limits": dict(dlq.limits)}
+
+
+def _open_journal(pipeline: PipelineSpec) -> Journal:
+    place = StateLocation.of(pipeline)
+    journal = place.open_journal(pipeline)
+    check_pipeline(pipeline, place, journal.state)
+    return journal

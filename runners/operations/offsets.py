@@ -1,0 +1,296 @@
+"""Moving a pipeline's offsets by hand: what would happen first, then the entry that says who did it and why.
+
+Numbers go on: a batch after a rewind is a new batch, and no destination skips it.
+"""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from origins.batch import JSON
+from origins.origin import Origin
+from runners.model.clock import Clock
+from runners.model.entry import Entry, Settled
+from runners.model.errors import Owned, Refusal
+from runners.model.pipeline_state import LaneState, PipelineState, is_aside
+from runners.model.spec import PipelineSpec
+from runners.state.journal import Journal
+from runners.state.ledger import Conflict
+from runners.state.location import StateLocation, check_pipeline
+from runners.state.process_locks import StateLock
+from runners.state.takeover import Takeover
+from runners.ways.stage_chain import name_destinations
+
+if TYPE_CHECKING:
+    from runners.running.backfill import Backfill
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaneMove:
+    """What a move does to one lane."""
+
+    before: JSON
+    after: JSON
+    batches: int | None = 0
+    """How many settled batches will be carried again; None if only the origin knows."""
+    rows: int | None = 0
+    numbers: tuple[int, int] | None = None
+    """The first and the last number of these."""
+    skipped: str = ""
+    """What will never be carried, as the origin says; empty where it is nothing, or the origin does not know."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OffsetMove:
+    """What will happen when offsets are moved; nothing has happened yet."""
+
+    lanes: Mapping[str, LaneMove]
+    destinations: Mapping[str, str] = field(default_factory=dict)
+    """For each destination what becomes of rows that it has already."""
+
+    def json(self) -> dict[str, JSON]:
+        """As `wherry offsets` prints it."""
+        return {
+            "lanes": {
+                name: {
+                    "from": lane.before,
+                    "to": lane.after,
+                    "batches": lane.batches,
+                    "rows": lane.rows,
+                    **({"skipped": lane.skipped} if lane.skipped else {}),
+                }
+                for name, lane in self.lanes.items()
+            },
+            "destinations": dict(self.destinations),
+        }
+
+
+def show(pipeline: PipelineSpec) -> dict[str, JSON]:
+    """How far every lane is, and what is open."""
+    with _open_ledger(pipeline, locked=False) as journal:
+        state = journal.state
+    return {
+        "lanes": {
+            name: {
+                "offset": lane.offset,
+                "number": lane.committed,
+                "epoch": state.held[name].epoch if name in state.held else state.epoch,
+                "committed_at": lane.committed_at or None,
+            }
+            for name, lane in state.lanes.items()
+            if not is_aside(name)
+        },
+        "open": [open_plan(state, name) for name, lane in state.lanes.items() if lane.open],
+    }
+
+
+def open_plan(state: PipelineState, lane: str) -> dict[str, JSON]:
+    """A batch that is planned and not settled, for a person."""
+    plan = state.get_lane(lane).open
+    assert plan is not None
+    return {
+        "lane": lane,
+        "number": plan.batch.number,
+        "plan": plan.batch.plan,
+        "label": plan.batch.span.label,
+        "decided": plan.decision is not None,
+        "owed": plan.published,
+        "destinations": list(plan.destinations),
+    }
+
+
+def plan_reset(pipeline: PipelineSpec) -> OffsetMove:
+    """Every lane back to its beginning."""
+    with _open_ledger(pipeline) as journal:
+        return _plan_rewind(pipeline, journal, lambda _: True, everything=True)
+
+
+def plan_rewind(pipeline: PipelineSpec, *, batches: int | None = None, to: datetime | None = None) -> OffsetMove:
+    """Every lane back by so many batches, or to where it was at that time."""
+    if (batches is None) == (to is None):
+        raise Refusal("A rewind needs one of --batches N and --to TIME.")
+    with _open_ledger(pipeline) as journal:
+        if to is not None:
+            moment = to if to.tzinfo else to.replace(tzinfo=timezone.utc)
+            return _plan_rewind(pipeline, journal, lambda settled: datetime.fromisoformat(settled.at) >= moment)
+        carried = [settled for settled in journal.list_settled() if not is_aside(settled.lane)]
+        latest: dict[str, list[int]] = {}
+        for settled in carried:
+            latest.setdefault(settled.lane, []).append(settled.number)
+        first = {lane: sorted(numbers)[-(batches or 0) :][0] for lane, numbers in latest.items() if batches}
+        return _plan_rewind(
+            pipeline, journal, lambda settled: settled.lane in first and settled.number >= first[settled.lane]
+        )
+
+
+def plan_set(pipeline: PipelineSpec, lane: str, offset: JSON) -> OffsetMove:
+    """One lane to an offset as its origin writes them."""
+    owner = next((origin for origin in pipeline.every_origin if pipeline.owns(origin, lane)), None)
+    if owner is not None and owner.keeps_parts:
+        raise Refusal(
+            "This origin tracks its files by name, so no offset can be set.",
+            hint="Use  wherry offsets rewind FILE --batches N  or  wherry offsets reset FILE",
+        )
+    with _open_ledger(pipeline) as journal:
+        state = journal.state
+        known = {*state.lanes, *(name for each in pipeline.every_origin for name in pipeline.lanes_of(each))}
+        if lane not in known:
+            raise Refusal(f"There is no lane '{lane}'; there are: {', '.join(sorted(known))}.")
+        _check_offset(pipeline, owner, lane, offset)
+        move = _move_to(
+            state.get_lane(lane), offset, [settled for settled in journal.list_settled() if settled.lane == lane]
+        )
+        if owner is not None:
+            move = replace(move, skipped=owner.describe_skipped(state.get_lane(lane).offset, offset))
+        return OffsetMove(lanes={lane: move}, destinations=_list_again(pipeline))
+
+
+def _move_to(lane: LaneState, after: JSON, carried: Sequence[Settled]) -> LaneMove:
+    """What comes again is known where one of the batches began with this offset, or none has been carried behind it."""
+    batches = sorted(carried, key=lambda settled: settled.number)
+    starts = [settled.span["start"] for settled in batches]
+    if after == lane.offset or not batches:
+        return LaneMove(before=lane.offset, after=after)
+    if after not in starts:
+        return LaneMove(before=lane.offset, after=after, batches=None, rows=None)
+    return _move_back(lane, after, batches[starts.index(after) :])
+
+
+def _move_back(lane: LaneState, after: JSON, batches: Sequence[Settled]) -> LaneMove:
+    return LaneMove(
+        before=lane.offset,
+        after=after,
+        batches=len(batches),
+        rows=sum(settled.counts["read"] for settled in batches),
+        numbers=(batches[0].number, lane.number) if batches else None,
+    )
+
+
+def _check_offset(pipeline: PipelineSpec, owner: Origin | None, lane: str, offset: JSON) -> None:
+    if offset is None:
+        return
+    try:
+        if owner is not None and lane in pipeline.lanes_of(owner):
+            owner.check_offset(pipeline.lanes_of(owner)[lane], offset)
+    except ValueError as error:
+        raise Refusal(
+            f"Lane {lane} cannot be set to this offset: {error}.",
+            hint="`null` is its beginning; `wherry offsets show FILE --json` shows its offset.",
+        ) from error
+
+
+def plan_backfill(pipeline: PipelineSpec, backfill: Backfill) -> OffsetMove:
+    """What a backfill carries again, lane by lane, and what becomes of it. The lanes themselves are not moved.
+
+    Raises `Refusal` where there is nothing that it would carry, with the reason.
+    """
+    with _open_ledger(pipeline, locked=False) as journal:
+        found = backfill.list_left(pipeline, journal)
+        if not found and backfill.has_begun(journal):
+            raise Refusal("This backfill was completed already.", hint="Add --again to repeat it.")
+        if not found:
+            raise Refusal("No settled batch is in this range.", hint=_describe_carried(journal.list_settled()))
+    lanes = {
+        lane: LaneMove(
+            before=batches[0].span["start"],
+            after=batches[-1].span["end"],
+            batches=len(batches),
+            rows=sum(batch.counts["read"] for batch in batches),
+        )
+        for lane, batches in found.items()
+    }
+    again = {name: what for name, what in _list_again(pipeline).items() if backfill.only in (None, name)}
+    return OffsetMove(lanes=lanes, destinations=again)
+
+
+def _describe_carried(settled: Sequence[Settled]) -> str:
+    """From which batch to which there were any, lane by lane."""
+    lanes: dict[str, list[Settled]] = {}
+    for batch in sorted(settled, key=lambda batch: batch.number):
+        if not is_aside(batch.lane):
+            lanes.setdefault(batch.lane, []).append(batch)
+    sentences = [
+        f"Lane {lane} has batches {batches[0].number} to {batches[-1].number}, "
+        f"committed from {batches[0].at[:19]} to {batches[-1].at[:19]} UTC."
+        for lane, batches in lanes.items()
+    ]
+    return "\n".join(sentences[:20]) or "No batch was processed yet."
+
+
+def carry_out(pipeline: PipelineSpec, move: OffsetMove, *, reason: str) -> None:
+    """Record the move, with the user and the reason. Raises `Owned` when a run has begun meanwhile."""
+    if not reason.strip():
+        raise Refusal("A move of offsets needs a reason, which the ledger keeps.", hint='--reason "…"')
+    with _open_ledger(pipeline) as journal:
+        state = journal.state
+        for name, lane in move.lanes.items():
+            if state.get_lane(name).offset != lane.before:
+                raise Refusal(
+                    f"Lane {name} has moved in the meantime.",
+                    hint="See the offsets again, then decide:  wherry offsets show FILE",
+                )
+        entry = Entry(
+            kind="set",
+            epoch=state.epoch,
+            body={
+                "lanes": {name: {"offset": lane.after} for name, lane in move.lanes.items()},
+                "forgotten": [[name, *lane.numbers] for name, lane in move.lanes.items() if lane.numbers],
+                "who": f"{getpass.getuser()}@{socket.gethostname()}",
+                "reason": reason,
+            },
+        )
+        try:
+            journal.ledger.append([entry], after=state.seq)
+        except Conflict as error:
+            raise Owned(f"{pipeline.name} started a run, so no offset was moved.") from error
+
+
+def _plan_rewind(
+    pipeline: PipelineSpec, journal: Journal, again: Callable[[Settled], bool], *, everything: bool = False
+) -> OffsetMove:
+    state = journal.state
+    by_lane: dict[str, list[Settled]] = {}
+    for settled in journal.list_settled():
+        if again(settled) and not is_aside(settled.lane):
+            by_lane.setdefault(settled.lane, []).append(settled)
+    lanes = {}
+    for name in [lane for lane in state.lanes if not is_aside(lane)] if everything else by_lane:
+        batches = sorted(by_lane.get(name, []), key=lambda settled: settled.number)
+        after = None if everything else batches[0].span["start"]
+        lanes[name] = _move_back(state.get_lane(name), after, batches)
+    return OffsetMove(lanes=lanes, destinations=_list_again(pipeline))
+
+
+def _list_again(pipeline: PipelineSpec) -> Mapping[str, str]:
+    return {name: destination.again for name, destination in name_destinations(pipeline.every_destination).items()}
+
+
+@contextmanager
+def _open_ledger(pipeline: PipelineSpec, *, locked: bool = True) -> Iterator[Journal]:
+    """The pipeline's ledger; with `locked` only while nobody runs it and no batch is open."""
+    place = StateLocation.of(pipeline)
+    lock = StateLock(place.lock)
+    if locked and not lock.acquire():
+        raise Owned(f"{pipeline.name} is running. Wait for its end before you move its offsets.")
+    try:
+        journal = place.open_journal(pipeline)
+        check_pipeline(pipeline, place, journal.state)
+        if locked:
+            Takeover(pipeline=pipeline.name, place=place, lock=lock, clock=Clock()).may(journal)
+        if locked and journal.state.open_plans:
+            batch = journal.state.open_plans[0].batch
+            raise Refusal(
+                f"Batch {batch.number} of lane {batch.lane} is open: Wherry does not know yet whether it was "
+                "delivered.",
+                hint="Run the pipeline once to finish it, then move the offsets:  wherry run FILE",
+            )
+        yield journal
+    finally:
+        if locked:
+            lock.release()

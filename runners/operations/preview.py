@@ -1,0 +1,190 @@
+"""A preview: what would become of the rows that wait, stage by stage."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from origins.batch import JSON
+from runners.model.counts import StageCount
+from runners.model.text import escape_html, escape_line, format_count, render_html_table, shorten_paths
+
+READ = "as read"
+"""What stands in the place of a stage's name where no stage has seen the rows yet."""
+_OUTCOMES = {
+    "stop": "which stops the run",
+    "quarantine": "and the whole batch goes to the DLQ",
+    "report": "which is only reported",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeenRow:
+    """One of the rows at a stage: as it left if it was kept, else as it came."""
+
+    outcome: Literal["kept", "filtered", "refused"]
+    row: JSON
+    code: str | None = None
+    message: str | None = None
+    """Why it is refused."""
+
+    def json(self) -> dict[str, Any]:
+        """As `--json` prints it."""
+        return vars(self).copy()
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageFailure:
+    """A batch that fails at a stage as a whole."""
+
+    why: tuple[str, ...]
+    """What was expected of it and found, a line for each."""
+    then: Literal["stop", "quarantine", "report"]
+    """What becomes of it: it stops the run, goes to the DLQ whole, or is only reported. Rows are shown as if a batch
+    that stops the run were only reported."""
+
+    @property
+    def outcome(self) -> str:
+        """What becomes of it, in words."""
+        return _OUTCOMES[self.then]
+
+    def json(self) -> dict[str, Any]:
+        """As `--json` prints it."""
+        return {"why": list(self.why), "then": self.then}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagePreview:
+    """What one stage does: to how many rows of the batch, and some of them."""
+
+    counts: StageCount
+    rows: tuple[SeenRow, ...]
+    failure: StageFailure | None = None
+    """How the batch fails as a whole, where it does."""
+
+    def json(self) -> dict[str, Any]:
+        """As `--json` prints it."""
+        failure = self.failure and self.failure.json()
+        return {**self.counts.json(), "failure": failure, "rows": [row.json() for row in self.rows]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchPreview:
+    """The next batch of one lane, tried out."""
+
+    lane: str
+    number: int
+    label: str
+    """What it is read from, as a person would name it."""
+    read: int
+    stages: tuple[StagePreview, ...]
+    destinations: Mapping[str, int]
+    """How many rows each destination would get, if no batch that fails stopped the run."""
+
+    @property
+    def stops(self) -> bool:
+        """Whether it stops the run, so that nothing of it is delivered."""
+        return any(stage.failure is not None and stage.failure.then == "stop" for stage in self.stages)
+
+    def json(self) -> dict[str, Any]:
+        """As `--json` prints it."""
+        return {**vars(self), "stages": [stage.json() for stage in self.stages], "stops": self.stops}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preview:
+    """What would become of the rows that wait. In a notebook it shows as tables."""
+
+    pipeline: str
+    batches: tuple[BatchPreview, ...]
+    """The next batch of each origin; none where nothing waits."""
+
+    def json(self) -> dict[str, Any]:
+        """As `wherry preview --json` prints it."""
+        return {"pipeline": self.pipeline, "batches": [batch.json() for batch in self.batches]}
+
+    def __str__(self) -> str:
+        return _as_text(self)
+
+    def _repr_html_(self) -> str:
+        return _as_html(self)
+
+
+def _as_text(said: Preview) -> str:
+    """Every stage with what it does to the batch, and some of the rows."""
+    if not said.batches:
+        return f"No rows wait for {said.pipeline}. To preview old rows:  --from-beginning"
+    return "\n\n".join(line for batch in said.batches for line in _format_batch(batch))
+
+
+def _format_batch(batch: BatchPreview) -> Iterator[str]:
+    label = f" ({escape_line(shorten_paths(batch.label))})" if batch.label else ""
+    yield (
+        f"Batch {batch.number} of lane {batch.lane}{label}, preview of {format_count(batch.read)}. Nothing is written."
+    )
+    for stage in batch.stages:
+        yield "\n".join([_format_counts(stage), *_format_failure(stage), *map(_format_row, stage.rows)])
+    if batch.stops:
+        yield "No row of it would be delivered: the run would stop. If that batch were only reported,"
+    yield "\n".join(f"{name} would get {format_count(rows)}." for name, rows in batch.destinations.items())
+
+
+def _format_failure(stage: StagePreview) -> Iterator[str]:
+    if stage.failure is not None:
+        yield f"  the batch fails, {stage.failure.outcome}:"
+        yield from (escape_line(f"    {line}") for line in stage.failure.why)
+
+
+def _format_counts(stage: StagePreview) -> str:
+    counts = stage.counts
+    into = counts.left + counts.filtered + counts.nacked
+    changed = f" in, {counts.left:,} out" if into != counts.entered else ""
+    lost = [f"{counts.filtered:,} filtered"] if counts.filtered else []
+    lost += [f"{counts.nacked:,} refused"] if counts.nacked else []
+    return f"{counts.stage}: {format_count(counts.entered)}{changed}{', '.join(['', *lost])}"
+
+
+def _format_row(seen: SeenRow) -> str:
+    row = escape_line(json.dumps(seen.row, ensure_ascii=False))
+    return f"  {seen.outcome:<9} {row}" + (f"\n{'':<12}{escape_line(seen.message)}" if seen.message else "")
+
+
+def _as_html(said: Preview) -> str:
+    """Every stage of every batch with some of its rows, columns side by side."""
+    if not said.batches:
+        return f"<p>No rows wait for <b>{escape_html(said.pipeline)}</b>.</p>"
+    return "".join(part for batch in said.batches for part in _render_batch(batch))
+
+
+def _render_batch(batch: BatchPreview) -> Iterator[str]:
+    yield f"<h4>Batch {batch.number} of lane {escape_html(batch.lane)}, preview: {escape_html(batch.label)}</h4>"
+    for stage in batch.stages:
+        counts = stage.counts
+        yield (
+            f"<p><b>{escape_html(counts.stage)}</b>: {counts.entered:,} in, {counts.left:,} out, "
+            f"{counts.filtered:,} filtered, {counts.nacked:,} refused</p>"
+        )
+        if stage.failure is not None:
+            why = "".join(f"<li>{escape_html(line)}</li>" for line in stage.failure.why)
+            yield f"<p>The batch fails, {stage.failure.outcome}:</p><ul>{why}</ul>"
+        yield _render_rows(stage)
+    if batch.stops:
+        yield "<p>No row of it would be delivered: the run would stop. If that batch were only reported:</p>"
+    rows = [[name, f"{rows:,}"] for name, rows in batch.destinations.items()]
+    yield render_html_table(["destination", "would get"], rows)
+
+
+def _render_rows(stage: StagePreview) -> str:
+    seen = [(each, each.row if isinstance(each.row, Mapping) else {"": each.row}) for each in stage.rows]
+    names = list(dict.fromkeys(name for _, row in seen for name in row))
+    lines = [[each.outcome, *(_render_cell(row, name) for name in names), each.message or ""] for each, row in seen]
+    return render_html_table(["", *names, "why"], lines)
+
+
+def _render_cell(row: Mapping[str, JSON], name: str) -> str:
+    if name not in row:
+        return ""
+    value = row[name]
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

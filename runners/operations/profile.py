@@ -1,0 +1,91 @@
+"""A suite to start from: what rows are like, seen in one pass, as expectations that hold of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from origins.batch import JSON
+from origins.names import quote_name
+from stages.expect.expectation_results import VERSION
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
+
+FEW = 20
+"""So many different values are a set that is worth expecting."""
+_TRACKED = 1_000
+_SHARE = 0.05
+"""By how much the share of values that are there may fall below what it is now."""
+_YEAR = 1000
+"""Great Expectations cannot hand Spark a date before this year: its digits would be fewer than four."""
+_EXACT = 2**53
+"""Whole numbers up to this are what they are as a float, which is what Great Expectations compares with."""
+
+
+def profile_rows(rows: DataFrame, name: str) -> dict[str, JSON]:
+    """The suite, in Great Expectations' own JSON. Starts one query. Raises ValueError for no rows."""
+    asked = {"rows": F.count(F.lit(1))}
+    for at, field in enumerate(rows.schema):
+        asked.update({f"{at} {what}": column for what, column in _make_figures(field.name, field.dataType).items()})
+    (found,) = rows.agg(*[column.alias(what) for what, column in asked.items()]).collect()
+    if not found["rows"]:
+        raise ValueError("there are no rows")
+    expectations = [_make_expectation("expect_table_columns_to_match_set", {"column_set": rows.columns}, "warning")]
+    for at, field in enumerate(rows.schema):
+        own = {what.partition(" ")[2]: found[what] for what in asked if what.startswith(f"{at} ")}
+        expectations += _profile_column(field.name, own, found["rows"])
+    return {"name": name, "expectations": expectations, "meta": {"great_expectations_version": VERSION}}
+
+
+def _make_figures(name: str, kind: DataType) -> Mapping[str, Column]:
+    from pyspark.sql.types import BooleanType, DateType, NumericType, StringType, TimestampType
+
+    column = F.col(quote_name(name))
+    found = {"there": F.count(column)}
+    if isinstance(kind, NumericType | DateType | TimestampType):
+        found.update(least=F.min(column), most=F.max(column))
+    if isinstance(kind, StringType):
+        found.update(shortest=F.min(F.length(column)), longest=F.max(F.length(column)))
+    if isinstance(kind, StringType | BooleanType):
+        found.update(values=F.expr(f"approx_top_k({quote_name(name)}, {FEW + 1}, {_TRACKED})"))
+    return found
+
+
+def _profile_column(name: str, found: Mapping[str, Any], rows: int) -> Iterator[dict[str, JSON]]:
+    of = {"column": name}
+    if found["there"] == rows:
+        yield _make_expectation("expect_column_values_to_not_be_null", of, "critical")
+    elif found["there"]:
+        mostly = max(0.0, math.floor((found["there"] / rows - _SHARE) * 100) / 100)
+        yield _make_expectation("expect_column_values_to_not_be_null", {**of, "mostly": mostly}, "warning")
+    least, most = _to_plain(found.get("least")), _to_plain(found.get("most"))
+    if least is not None and most is not None:
+        limits = {"min_value": least, "max_value": most}
+        yield _make_expectation("expect_column_values_to_be_between", {**of, **limits}, "warning")
+    values = [each["item"] for each in found.get("values") or () if each["item"] is not None]
+    if 0 < len(values) <= FEW and len(values) * 2 <= found["there"]:
+        yield _make_expectation("expect_column_values_to_be_in_set", {**of, "value_set": sorted(values)}, "warning")
+    elif found.get("longest") is not None:
+        lengths = {"min_value": found["shortest"], "max_value": found["longest"]}
+        yield _make_expectation("expect_column_value_lengths_to_be_between", {**of, **lengths}, "warning")
+
+
+def _to_plain(value: Any) -> JSON:
+    """A limit as JSON has it; None for one that cannot be compared exactly."""
+    if isinstance(value, datetime | date):
+        if value.year < _YEAR:
+            return None
+        return value.isoformat(sep=" ") if isinstance(value, datetime) else value.isoformat()
+    if value is None or not math.isfinite(value) or abs(value) > _EXACT:
+        return None
+    return value if isinstance(value, int | float) else float(value)
+
+
+def _make_expectation(name: str, kwargs: Mapping[str, JSON], severity: str) -> dict[str, JSON]:
+    return {"type": name, "kwargs": dict(kwargs), "meta": {}, "severity": severity}

@@ -1,0 +1,437 @@
+"""Trying out what waits: the next batch of each origin passes all stages, and nothing is written.
+
+A batch tried out: every row passes every stage once, as when it is decided, and some rows are kept to be seen.
+
+Beside each row stands how it left every stage; what became of it is asked at the end, in one query for each part
+between stages that change rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from origins.batch import JSON, Batch
+from origins.errors import WherryError
+from origins.files.changes import find_schema_stop
+from origins.names import HIDDEN, quote_name
+from origins.origin import PLACE, Origin, Progress
+from origins.protection import Protection
+from origins.quantities import parse_seconds
+from runners.definitions.definition import Definition
+from runners.definitions.problems import suggest_nearest
+from runners.engine.batch_planner import BatchPlanner, OriginFeed
+from runners.model.batch_timing import BatchSizing
+from runners.model.counts import StageCount
+from runners.model.entry import EndedBody, ErrorBody
+from runners.model.error_kinds import classify
+from runners.model.errors import CarryFailed, Refusal
+from runners.model.masking import without
+from runners.model.pipeline_state import LaneState
+from runners.model.planned_batch import PlannedBatch
+from runners.model.text import summarise_error
+from runners.operations.preview import READ, BatchPreview, Preview, SeenRow, StageFailure, StagePreview
+from runners.running.opening import (
+    analyse_chain,
+    check_protected,
+    find_recorded_schema,
+    find_schema,
+    make_chain,
+    make_limits,
+    survey_origin,
+)
+from runners.spark.session import make_own_session, obtain
+from runners.state.journal import Journal
+from runners.state.location import StateLocation, check_pipeline
+from runners.state.prepared_store import MemoryStore
+from runners.ways.batch_source import list_columns, list_demands_now, strip_lane_prefix
+from runners.ways.bisect_rows import RowErrorIsolator, split_runs
+from runners.ways.deciding import make_filter_column, make_struct, pass_branches
+from runners.ways.row_outcomes import count_by_spark
+from runners.ways.stage_chain import PlacedStage, StageChain, apply_chain, make_labels, name_destinations
+from stages.expect.expect import Expect
+from stages.expect.expectation_results import list_failures
+from stages.rows import REFUSED_BY_ORIGIN, STATE, VERDICT, MarkedRows, encode_struct
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from stages.stage import Stage
+
+
+def preview(definition: Definition, *, rows: int | None, shown: int, lane: str | None, from_beginning: bool) -> Preview:
+    """Try out the next batch of each origin, or of one lane; as `Pipeline.preview` says."""
+    pipeline = definition.pipeline
+    known = [each for origin in pipeline.every_origin for each in pipeline.lanes_of(origin)]
+    if lane is not None and lane not in known:
+        raise Refusal(f"There is no lane '{lane}'; {suggest_nearest(lane, known)}")
+    place = StateLocation.of(pipeline)
+    spark = make_own_session(obtain(pipeline.spark.conf, pipeline.spark.packages), pipeline.run_options.time_zone)
+    journal = Journal(place.open_ledger(spark if place.needs_spark else None))
+    check_pipeline(pipeline, place, journal.state)
+    look = _PreviewRun(definition=definition, journal=journal, spark=spark, from_beginning=from_beginning)
+    tried = []
+    for origin in pipeline.every_origin:
+        found = look.find_waiting(origin, [lane] if lane else known)
+        if found is not None:
+            tried.append(look.try_batch(origin, *found, rows=rows, shown=shown))
+    return Preview(pipeline=pipeline.name, batches=tuple(tried))
+
+
+def read_next_rows(definition: Definition, without: type[Stage]) -> DataFrame | None:
+    """The rows of the next batch behind the stages that all rows pass, but for those of this kind, without those that
+    are filtered or refused; None when nothing waits. Nothing is written."""
+
+    pipeline = definition.pipeline
+    place = StateLocation.of(pipeline)
+    spark = make_own_session(obtain(pipeline.spark.conf, pipeline.spark.packages), pipeline.run_options.time_zone)
+    journal = Journal(place.open_ledger(spark if place.needs_spark else None))
+    check_pipeline(pipeline, place, journal.state)
+    look = _PreviewRun(definition=definition, journal=journal, spark=spark, from_beginning=False)
+    for origin in pipeline.every_origin:
+        found = look.find_waiting(origin, [*pipeline.lanes_of(origin)])
+        if found is not None:
+            line, plan = found
+            steps = [step for step in line.common if not isinstance(step.stage, without)]
+            frame = origin.fetch(spark, [strip_lane_prefix(plan.batch)], places=True).frame()
+            rows = MarkedRows.begin(frame, list_columns(plan.batch), make_labels(plan.batch), _select_live)
+            rows = apply_chain(
+                replace(rows, parts=origin.parts(strip_lane_prefix(plan.batch))), steps, plan.pins, checked=True
+            )
+            return _select_live(rows)
+    return None
+
+
+def _select_live(rows: MarkedRows) -> DataFrame:
+
+    return rows.frame.where(f"{STATE} = 0").select(*[rows.column(name) for name in rows.names])
+
+
+@dataclass(frozen=True, kw_only=True)
+class _PreviewRun:
+    """A look at what waits, which leaves everything as it is."""
+
+    definition: Definition
+    journal: Journal
+    spark: SparkSession
+    from_beginning: bool
+
+    def find_waiting(self, origin: Origin, lanes: list[str]) -> tuple[StageChain, PlannedBatch] | None:
+        """The next batch of the origin's first lane that has one, and the stages that it passes."""
+        pipeline, options = self.definition.pipeline, self.definition.pipeline.run_options.batch
+        backlog = (
+            origin.survey(self.spark, Progress())
+            if self.from_beginning
+            else survey_origin(pipeline, origin, self.journal, self.spark)
+        )
+        schema = find_schema(origin, find_recorded_schema(origin, self.journal), self.spark, backlog)
+        if schema is None:
+            return None
+        schema = origin.complete_schema(schema)
+        line = self._make_chain(origin, schema)
+        source = BatchPlanner(
+            pipeline=pipeline.name,
+            run="",
+            definition=self.definition.hash,
+            destinations=tuple(line.branches),
+            feeds=[
+                OriginFeed(
+                    origin=origin.name or "origin",
+                    lanes=pipeline.lanes_of(origin),
+                    schema=schema,
+                    backlog=backlog,
+                    pins=lambda: line.pins(self.spark),
+                    whole=origin.batch == "whole",
+                )
+            ],
+            limits=make_limits(options),
+        )
+        pace = BatchSizing(parse_seconds(options.target))
+        for lane in self._order_lanes(lanes):
+            state = LaneState() if self.from_beginning else self.journal.state.get_lane(lane)
+            span = source.take(lane, state.offset, pace) if lane in source.lanes else None
+            if span is not None:
+                return line, source.plan(lane, state, span, datetime.now(timezone.utc), first=False)
+        return None
+
+    def try_batch(
+        self, origin: Origin, line: StageChain, plan: PlannedBatch, *, rows: int | None, shown: int
+    ) -> BatchPreview:
+        """What becomes of the batch's rows."""
+        from runners.ways.deciding import BatchDecision
+
+        batch, pipeline = plan.batch, self.definition.pipeline
+        order = origin.parts(strip_lane_prefix(batch))
+
+        def tried(sieve: RowErrorIsolator | None = None) -> BatchPreview:
+            trial = BatchTrial(
+                line=line,
+                pins=plan.pins,
+                order=order,
+                most=shown,
+                secrets=pipeline.secrets,
+                protection=pipeline.protection,
+                sieve=sieve,
+            )
+            frame = origin.fetch(self.spark, [strip_lane_prefix(batch)], places=True).frame()
+            return trial.of(batch, frame, list_columns(batch), rows=rows)
+
+        def sifted() -> BatchPreview:
+            preparation = BatchDecision(
+                spark=self.spark, store=MemoryStore(), name="preview", line=line, pins=plan.pins, order=order
+            )
+            return tried(RowErrorIsolator(preparation))
+
+        try:
+            try:
+                return tried()
+            except Exception as error:
+                if not classify(error).is_row:
+                    raise
+                return sifted()
+        except WherryError:
+            raise
+        except Exception as error:  # whatever it is, a person is told which batch raised it
+            where = f"batch {batch.number} of lane {batch.lane} ({batch.span.label})"
+            protection = self.definition.pipeline.protection
+            failed = CarryFailed(f"{where} cannot be previewed: {protection.mask_error(error, summarise_error(error))}")
+            raise (find_schema_stop(error, protection) or failed) from error
+
+    def _make_chain(self, origin: Origin, schema: str) -> StageChain:
+        pipeline, destinations = self.definition.pipeline, name_destinations(self.definition.pipeline.every_destination)
+        line = make_chain(pipeline, origin, destinations)
+        arriving = analyse_chain(self.spark, schema, line)
+        if pipeline.origin is not None:
+            check_protected(pipeline.protect, self.spark, {"origin": line}, {"origin": schema})
+        demands = {
+            name: list(list_demands_now(self.spark, destinations[name], arriving[name])) for name in line.branches
+        }
+        return make_chain(pipeline, origin, destinations, demands)
+
+    def _order_lanes(self, lanes: list[str]) -> Iterator[str]:
+        """The lane in which the last run failed comes first."""
+        ended = self.journal.state.ended or EndedBody()
+        failed = (ended.get("error") or ErrorBody()).get("lane")
+        yield from sorted(lanes, key=lambda lane: lane != failed)
+
+
+SEEN = HIDDEN + "seen"
+FILTERED = HIDDEN + "filtered"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepNote:
+    """How rows left a step, under a column of its own; `before` is where it stood before, for those that did not."""
+
+    step: PlacedStage | None
+    column: str
+    schema: str
+    before: str
+    filters: str = ""
+    """The column of its destination's filters; empty for a step that all rows pass."""
+
+
+@dataclass
+class TrialSection:
+    """The steps up to a step that changes rows, or to the end."""
+
+    notes: list[StepNote] = field(default_factory=list)
+    filters: dict[str, str] = field(default_factory=dict)
+    """By destination the column that says which of its own steps filtered a row."""
+    found: Sequence[Mapping[str, JSON]] = ()
+    """Rows to be seen, each with what became of it and of how many others."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows it had."""
+        return sum(row["alike"] for row in self.found if row["nth"] == 1)
+
+    @property
+    def live(self) -> int:
+        """How many of them reach the step that changes rows."""
+        return sum(row["alike"] for row in self.found if row["nth"] == 1 and row["state"] == 0)
+
+
+@dataclass
+class BatchTrial:
+    """One batch being tried out."""
+
+    line: StageChain
+    pins: Mapping[str, JSON]
+    order: Sequence[str]
+    """The parts of the batch in the order in which their rows count as read."""
+    most: int
+    """Of each kind of row so many are seen."""
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    """What is not shown, with what stands in its place."""
+    protection: Protection = Protection()
+    """What masks the rows that are seen."""
+    sieve: RowErrorIsolator | None = None
+    """What finds the rows at which stages raise; None while none is known to."""
+    sections: list[TrialSection] = field(default_factory=list)
+    findings: dict[str, Sequence[Mapping[str, JSON]]] = field(default_factory=dict)
+    """What stages found out about the batch, by their names."""
+
+    def of(self, batch: Batch, frame: DataFrame, names: tuple[str, ...], *, rows: int | None = None) -> BatchPreview:
+        """What becomes of the rows, which `Origin.fetch` gave with their places; with `rows` of the first so many."""
+        if rows is not None:
+            frame = frame.orderBy(*self._arrival_order()).limit(rows)
+        begun = MarkedRows.begin(frame, names, make_labels(batch), self._close_section)
+        protected = tuple(self.protection.columns)
+        begun = replace(begun, parts=self.order, hold=_count_notes, tell=self.findings.__setitem__, protected=protected)
+        self.sections.append(TrialSection())
+        rows_now = self._note_rows(begun, None, "")
+        for run in split_runs(self.line.common):
+            rows_now = self._apply_steps(self.sieve.isolate(rows_now, run) if self.sieve else rows_now, run)
+        self._close(self._apply_branches(self.sieve.isolate_for_branches(rows_now) if self.sieve else rows_now))
+        last = self.sections[-1]
+        live = [row for row in last.found if row["nth"] == 1 and row["state"] == 0]
+        return BatchPreview(
+            lane=batch.lane,
+            number=batch.number,
+            label=batch.span.label,
+            read=self.sections[0].rows,
+            stages=tuple(self._list_stages()),
+            destinations={
+                name: sum(row["alike"] for row in live if not row.get(last.filters.get(name, "")))
+                for name in self.line.branches
+            },
+        )
+
+    def _apply_steps(self, rows: MarkedRows, steps: Sequence[PlacedStage], filters: str = "") -> MarkedRows:
+        for step in steps:
+            before = [each.column for each in self.sections[-1].notes if each.filters in ("", filters)][-1]
+            rows = apply_chain(rows, [_without_stop(step)], self.pins, checked=True)
+            if step.stage.changes_rows:
+                self.sections.append(TrialSection())
+            rows = self._note_rows(rows, step, before, filters)
+        return rows
+
+    def _note_rows(self, rows: MarkedRows, step: PlacedStage | None, before: str, filters: str = "") -> MarkedRows:
+        notes = self.sections[-1].notes
+        column = f"{SEEN}{len(notes)}"
+        notes.append(StepNote(step=step, column=column, schema=rows.schema.json(), before=before, filters=filters))
+        frame = rows.frame.withColumn(column, make_struct(rows.names))
+        return replace(rows, frame=frame, kept=(*rows.kept, column))
+
+    def _apply_branches(self, rows: MarkedRows) -> DataFrame:
+        """The rows behind every destination's own steps."""
+        steps = {name: own for name, own in self.line.branches.items() if own}
+        self.sections[-1].filters.update({name: f"{FILTERED}{index}" for index, name in enumerate(steps)})
+
+        def own(rows: MarkedRows, name: str) -> tuple[MarkedRows, Mapping[str, Column]]:
+            filters = self.sections[-1].filters[name]
+            return self._apply_steps(rows, steps[name], filters), {filters: make_filter_column()}
+
+        return pass_branches(rows, steps, own).frame
+
+    def _close_section(self, rows: MarkedRows) -> DataFrame:
+        """What a stage that changes rows gets: the live ones."""
+        self._close(rows.frame)
+        return rows.frame.where(F.col(STATE) == 0).select(*[F.col(quote_name(name)) for name in rows.names])
+
+    def _close(self, frame: DataFrame) -> None:
+        """Ask what became of the rows of the last section: for each outcome how many there are, and the first ones."""
+        section = self.sections[-1]
+        filters = list(section.filters.values())
+        needed = frame.select(PLACE, STATE, VERDICT, *filters, *[note.column for note in section.notes])
+        alike = Window.partitionBy(STATE, F.col(VERDICT)["code"], *filters)
+        nth = F.row_number().over(alike.orderBy(*self._arrival_order())).alias("nth")
+        first = needed.select("*", nth, F.count(F.lit(1)).over(alike).alias("alike")).where(F.col("nth") <= self.most)
+        found = first.select(
+            F.col(STATE).alias("state"),
+            *[F.col(name) for name in filters],
+            *[F.col(VERDICT)[name].alias(name) for name in ("code", "message", "row")],
+            *[encode_struct(note.column, note.schema).alias(note.column) for note in section.notes],
+            "nth",
+            "alike",
+            F.array(*self._arrival_order()).alias("arrival"),
+        )
+        section.found = sorted((row.asDict() for row in found.collect()), key=lambda row: row["arrival"])
+
+    def _arrival_order(self) -> list[Column]:
+        """By what rows stand in the order in which they were read."""
+        part = F.array_position(F.lit(list(self.order)), F.col(PLACE)["part"])
+        return [part, F.col(PLACE)["block"], F.col(PLACE)["row"]]
+
+    def _list_stages(self) -> Iterator[StagePreview]:
+        for number, section in enumerate(self.sections):
+            for note in section.notes:
+                changes = note.step is not None and note.step.stage.changes_rows
+                yield self._describe_stage(section, note, self.sections[number - 1] if changes else None)
+
+    def _describe_stage(self, section: TrialSection, note: StepNote, before: TrialSection | None) -> StagePreview:
+        """What a step did; `before` is what it was given, where it gave other rows, and where those stay that it
+        refused at its door."""
+        number = note.step.number if note.step else 0
+        rows: dict[str, list[Mapping[str, JSON]]] = {"kept": [], "filtered": [], "refused": []}
+        totals = dict.fromkeys(rows, 0)
+        left = [row for row in before.found if abs(row["state"]) == number] if before else []
+        for row in [*section.found, *left]:
+            outcome = _find_outcome(row, note, number)
+            if outcome:
+                rows[outcome].append(row)
+                totals[outcome] += row["alike"] if row["nth"] == 1 else 0
+        kept = sorted(rows["kept"], key=lambda row: bool(row["state"] or row.get(note.filters)))[: self.most]
+        first = section.notes[0].column
+        seen = [SeenRow(outcome="kept", row=self._mask_row(row[note.column], row[first])) for row in kept]
+        filtered = rows["filtered"][: self.most]
+        seen += [SeenRow(outcome="filtered", row=self._mask_row(row[note.before], row[first])) for row in filtered]
+        seen += [self._describe_refused(row, first) for row in rows["refused"]]
+        changed = totals["kept"] - before.live if before else 0
+        counts = StageCount(
+            stage=note.step.name if note.step else READ,
+            entered=sum(totals.values()) - changed,
+            left=totals["kept"],
+            filtered=totals["filtered"],
+            nacked=totals["refused"],
+        )
+        return StagePreview(counts=counts, rows=tuple(seen), failure=self._find_failure(note.step))
+
+    def _find_failure(self, step: PlacedStage | None) -> StageFailure | None:
+        """How the batch fails at a step as a whole, if it was judged there and does."""
+        if step is None or step.name not in self.findings or not isinstance(step.stage, Expect):
+            return None
+        why = list_failures(step.stage.rules, self.findings[step.name])
+        said = tuple(str(without(self.secrets, line)) for line in why)
+        return StageFailure(why=said, then=step.stage.on_batch_failure) if why else None
+
+    def _mask_row(self, row: str, as_it_came: str) -> JSON:
+        return without(self.secrets, self.protection.mask_row(json.loads(row), json.loads(as_it_came)))
+
+    def _describe_refused(self, row: Mapping[str, JSON], first: str) -> SeenRow:
+        stage = "origin" if row["state"] == REFUSED_BY_ORIGIN else None
+        rows = {"row": json.loads(row["row"]), "original": json.loads(row[first])}
+        nack = self.protection.mask_nack({"stage": stage, "message": row["message"], **rows})
+        said = without(self.secrets, nack["message"])
+        return SeenRow(outcome="refused", row=without(self.secrets, nack["row"]), code=row["code"], message=said)
+
+
+def _count_notes(rows: MarkedRows, note: str) -> tuple[MarkedRows, Mapping[str, int]]:
+    """The rows as they are, for nothing is written: who looks at the whole batch computes it. How many have which
+    note."""
+    return rows, count_by_spark(rows.frame, [note])[note] if note else {}
+
+
+def _without_stop(step: PlacedStage) -> PlacedStage:
+    """The step, at which no batch stops that fails as a whole, so that what follows can be seen."""
+    stage = step.stage
+    if isinstance(stage, Expect) and stage.on_batch_failure == "stop":
+        return replace(step, stage=replace(stage, on_batch_failure="report"))
+    return step
+
+
+def _find_outcome(row: Mapping[str, JSON], note: StepNote, number: int) -> str:
+    """What became of a row at a step; nothing if it did not come there."""
+    state, filtered = row["state"], row[note.filters] if note.filters else 0
+    left = [(0, "refused")] if state == REFUSED_BY_ORIGIN else []
+    left += [(-state, "refused")] if state < 0 else [(state, "filtered")] if state else []
+    left += [(filtered, "filtered")] if filtered else []
+    at, how = min(left, default=(number + 1, ""))
+    return "kept" if at > number else how if at == number else ""

@@ -1,0 +1,307 @@
+"""What a definition will do, in plain words, without starting anything."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from destinations.destination import Destination
+from destinations.discard import Discard
+from origins.batch import JSON
+from origins.files.files import Files
+from origins.files.listing import parse_pattern
+from origins.origin import Origin, Progress
+from origins.quantities import parse_seconds
+from runners.definitions.definition import Definition
+from runners.definitions.kinds import Kinds, find_kind, list_options
+from runners.model.clock import Clock
+from runners.model.masking import hide_secrets, warn_of_short_secrets
+from runners.model.spec import WAYS, BatchOptions, PipelineSpec, SchemaState
+from runners.model.timetable import describe_schedule, format_due_times, list_due_times
+from runners.running.aggregates import check_mixing, list_splits, warn_of_deduplicates
+from runners.running.opening import analyse_chain, check_protected, make_candidate, make_chain
+from runners.spark.session import make_own_session, obtain
+from runners.ways.choose import list_reasons
+from runners.ways.stage_chain import name_destinations
+from runners.ways.straight import list_prepare_reasons
+from runners.ways.way import Thresholds
+from stages.deduplicate import Deduplicate
+from stages.stage import Stage
+
+_RESTART = (
+    "A run first finishes the batch that was left open, then continues after the last committed batch.",
+    "From the beginning again:  wherry run FILE --from-beginning",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """What will happen when the pipeline is run; every sentence is for a person."""
+
+    pipeline: str
+    hash: str
+    origins: tuple[Mapping[str, JSON], ...]
+    """Name, kind, place, lanes and stages of each."""
+    stages: tuple[str, ...]
+    destinations: tuple[Mapping[str, JSON], ...]
+    """Name, kind, place and guarantee of each."""
+    batches: tuple[str, ...]
+    """When a batch is full, and how many are carried at a time."""
+    way: str
+    """`straight` or `prepared`."""
+    because: tuple[str, ...]
+    """Why it is prepared; nothing when it is straight."""
+    ways: Mapping[str, str]
+    """For each way why no batch can take it; nothing where one can."""
+    delivery: str
+    dead_letters: tuple[str, ...]
+    restart: tuple[str, ...]
+    state: str
+    schedule: tuple[str, ...]
+    """When it runs by itself; nothing when it does not."""
+    next: tuple[str, ...]
+    """The next three times of that, in UTC."""
+    notes: tuple[str, ...]
+    """What is easily overlooked."""
+
+    def json(self) -> dict[str, JSON]:
+        """As `--json` prints it."""
+        return dataclasses.asdict(self)
+
+
+def explain(definition: Definition, kinds: Kinds | None = None, clock: Clock | None = None) -> Explanation:
+    """What the definition will do. Reads nothing but the definition, and the clock where it has a schedule."""
+    pipeline = definition.pipeline
+    due = [] if pipeline.schedule is None else list_due_times(pipeline.schedule, (clock or Clock()).now(), 3)
+    destinations = name_destinations(pipeline.every_destination)
+    candidates = [
+        make_candidate(pipeline, origin, make_chain(pipeline, origin, destinations), destinations)
+        for origin in pipeline.every_origin
+    ]
+    because = dict.fromkeys(why for candidate in candidates for why in list_prepare_reasons(candidate))
+    told_of = [list_reasons(candidate) for candidate in candidates]
+    return Explanation(
+        pipeline=pipeline.name,
+        hash=definition.hash,
+        origins=tuple(
+            {
+                "name": origin.name,
+                "kind": find_kind(origin, kinds),
+                "place": hide_secrets(origin).place,
+                "lanes": len(origin.lane_names()),
+                "stages": [stage.name for stage in origin.stages],
+            }
+            for origin in pipeline.every_origin
+        ),
+        stages=tuple(stage.name or find_kind(stage, kinds) for stage in pipeline.stages),
+        destinations=tuple(
+            {
+                "name": destination.name,
+                "kind": find_kind(destination, kinds),
+                "place": hide_secrets(destination).place,
+                "stages": [stage.name for stage in destination.stages],
+                "guarantee": destination.guarantee,
+            }
+            for destination in pipeline.every_destination
+        ),
+        batches=tuple(_explain_batches(pipeline, kinds)),
+        way="prepared" if because else "straight",
+        because=tuple(because),
+        ways={way: "" if "" in (whys := [each[way] for each in told_of]) else whys[0] for way in WAYS},
+        delivery=_explain_delivery(pipeline),
+        dead_letters=tuple(_explain_dead_letters(pipeline)),
+        restart=_RESTART,
+        state=_explain_state(pipeline),
+        schedule=()
+        if pipeline.schedule is None
+        else (describe_schedule(pipeline.schedule), *format_due_times(pipeline.schedule, due)),
+        next=tuple(moment.isoformat() for moment in due),
+        notes=tuple(_list_notes(pipeline)),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Analysis:
+    """What only Spark can say of a definition."""
+
+    columns: Mapping[str, str]
+    """The columns in which rows reach each destination; empty if they are unknown."""
+    notes: tuple[str, ...]
+    """What is easily overlooked."""
+
+
+def analyse(definition: Definition) -> Analysis:
+    """What Spark says of the definition; no row is read.
+
+    Raises `StageError` that names the stage that does not fit what reaches it, `SplitAggregate` for one whose result
+    would be wrong, and `OriginError` when the place does not exist.
+    """
+    pipeline = definition.pipeline
+    spark = make_own_session(obtain(pipeline.spark.conf, pipeline.spark.packages), pipeline.run_options.time_zone)
+    found: dict[str, str] = {}
+    lines, schemas = {}, {}
+    for origin in pipeline.every_origin:
+        columns = origin.columns(spark, origin.survey(spark, Progress()))
+        if columns is not None:
+            line, whole = (
+                make_chain(pipeline, origin, name_destinations(pipeline.every_destination)),
+                origin.complete_schema(columns),
+            )
+            found.update({name: schema.toDDL() for name, schema in analyse_chain(spark, whole, line).items()})
+            lines[origin.name or "origin"], schemas[origin.name or "origin"] = line, whole
+    if len(schemas) == len(pipeline.every_origin):
+        check_protected(pipeline.protect, spark, lines, schemas)
+    notices = check_mixing(pipeline, spark, lines, schemas)
+    notes = [f"{name}: {sentence}" for name, sentences in notices.items() for sentence in sentences]
+    return Analysis(columns=found, notes=tuple(notes))
+
+
+def _explain_batches(pipeline: PipelineSpec, kinds: Kinds | None) -> Iterator[str]:
+    for origin in pipeline.every_origin:
+        of = f" of {origin.name}" if len(pipeline.every_origin) > 1 else ""
+        yield from _explain_limits(pipeline.run_options.batch, origin, of, kinds)
+    lanes, options = _count_lanes(pipeline), pipeline.run_options
+    if parse_seconds(options.batch.wait):
+        yield f"With --follow, a batch that is not full waits {options.batch.wait} for more rows, from its first row."
+    if parse_seconds(options.batch.target):
+        target = options.batch.target
+        yield f"Batches begin with a sixteenth of that, and grow or shrink until a batch takes about {target}."
+    in_flight = options.max_in_flight or lanes
+    runners = min(options.runners or os.cpu_count() or 1, in_flight, lanes)
+    if (
+        in_flight > 1
+        and lanes > 1
+        and len(pipeline.every_destination) == 1
+        and pipeline.every_destination[0].takes_several
+    ):
+        yield (
+            f"{_count(lanes, 'lane')}: clean batches that are ready together are written together, up to "
+            f"{min(Thresholds().grouped_lanes, in_flight)}; at most {_count(runners, 'write')} at a time."
+        )
+    else:
+        yield f"{_count(lanes, 'lane')}: at most {_count(runners, 'batch', 'batches')} at a time."
+
+
+def _count_lanes(pipeline: PipelineSpec) -> int:
+    return sum(len(origin.lane_names()) for origin in pipeline.every_origin)
+
+
+def _explain_limits(batch: BatchOptions, origin: Origin, of: str, kinds: Kinds | None) -> Iterator[str]:
+    binds = origin.binds if origin.batch == "limited" else frozenset()
+    files = min((most for most in (batch.files, getattr(origin, "max_files", None)) if most), default=0)
+    limits = {
+        "rows": _count(batch.rows, "row") if batch.rows else "",
+        "bytes": batch.bytes or "",
+        "files": _count(files, "file") if files else "",
+    }
+    binding = [said for name, said in limits.items() if said and name in binds]
+    given = [name for name in limits if getattr(batch, name) != getattr(BatchOptions(), name)]
+    loose = [f"run.batch.{name}" for name in given if limits[name] and name not in binds]
+    most = f"at most {' and '.join(binding)}" if binding else "all waiting rows of its lane"
+    yield f"A batch{of} holds {most}."
+    if loose:
+        can = f"only {' and '.join(sorted(binds))}" if binds else "nothing"
+        have = "has" if len(loose) == 1 else "have"
+        yield f"{' and '.join(loose)} {have} no effect: {can} can limit a batch of {find_kind(origin, kinds)}."
+
+
+def _explain_delivery(pipeline: PipelineSpec) -> str:
+    if len(pipeline.every_destination) == 1:
+        (only,) = pipeline.every_destination
+        return f"The offset is committed when {only.name} and the DLQ have the batch."
+    if all(each.by_lane for each in pipeline.destinations) and len(pipeline.destinations) == 1:
+        return "The offset is committed when the lane's destination and the DLQ have the batch."
+    if pipeline.delivery == "after_all":
+        return "The offset is committed when all destinations and the DLQ have the batch."
+    return (
+        "The offset is committed as soon as one destination and the DLQ have the batch. The others still get it, also "
+        "after a crash."
+    )
+
+
+def _explain_dead_letters(pipeline: PipelineSpec) -> Iterator[str]:
+    dlq = pipeline.dlq
+    if isinstance(dlq.destination, Discard):
+        where = "are counted and discarded"
+    elif dlq.destination is not None:
+        where = f"go to {hide_secrets(dlq.destination).place or dlq.destination.name}"
+    else:
+        where = "go to a table in the state (wherry dlq show)"
+    if dlq.window == 0:
+        yield f"Refused rows never stop a run; they {where}."
+    elif dlq.threshold == 1:
+        yield "The first refused row stops the run; its batch is not delivered, and the DLQ gets nothing."
+        yield f"For one run in which they {where}:  wherry run FILE --set dlq.window=0"
+        yield "To make it permanent:  dlq: {window: 1000, threshold: 50}"
+    else:
+        yield f"Refused rows {where}."
+        yield (
+            f"The run stops when {dlq.threshold:,} of the last {dlq.window:,} rows of a lane were refused; that batch "
+            "is not delivered."
+        )
+    for stage in _list_stages(pipeline):
+        if stage.on_error != "nack":
+            yield f"A row that {stage.name} refuses {_REFUSED[stage.on_error]}."
+
+
+_REFUSED = {
+    "discard": "is discarded and counts as filtered",
+    "keep": "continues unchanged",
+    "stop": "stops the run, even if the window allows it",
+}
+
+
+def _list_stages(pipeline: PipelineSpec) -> Iterator[Stage]:
+    ends: list[Origin | Destination] = [*pipeline.given_origins, *pipeline.destinations]
+    yield from pipeline.stages
+    yield from (stage for end in ends for stage in end.stages)
+
+
+def _explain_state(pipeline: PipelineSpec) -> str:
+    if isinstance(pipeline.state, SchemaState):
+        return f"{pipeline.state.schema}.{pipeline.name}_ledger and tables beside it"
+    there = pipeline.state is not None and os.path.exists(pipeline.state)
+    return f"{pipeline.state}{'' if there else ' (created by the first run)'}"
+
+
+def _list_notes(pipeline: PipelineSpec) -> Iterator[str]:
+    run, lanes = pipeline.run_options, _count_lanes(pipeline)
+    yield from warn_of_short_secrets(pipeline.secrets)
+    if run.ownership == "off":
+        yield "run.ownership is off: two runs at once may deliver rows twice. Let your scheduler prevent that."
+    if run.runners and run.runners > lanes:
+        there = f"there {'is' if lanes == 1 else 'are'} {_count(lanes, 'lane')}"
+        yield f"run.runners is {run.runners}, but a lane has one batch at a time, and {there}."
+    if run.runners and run.max_in_flight and run.runners > run.max_in_flight:
+        yield f"run.runners is {run.runners}, but run.max_in_flight allows only {run.max_in_flight}."
+    for origin in pipeline.every_origin:
+        if isinstance(origin, Files) and not parse_pattern(origin.path).is_there:
+            yield f"There is nothing at {parse_pattern(origin.path).root} yet; a run fails until something is there."
+        elif isinstance(origin, Files) and not parse_pattern(origin.path).is_open:
+            yield f"This user has no right to read {parse_pattern(origin.path).root}; a run fails without it."
+    local = [each.name for each in pipeline.every_destination if each.remembers and _is_local_table(each)]
+    if local:
+        names = " and ".join(map(str, local))
+        yield f"On a local disk Delta cannot keep two programs apart: only Wherry may write to {names}."
+    if pipeline.protect:
+        shown = "are masked in every output; the DLQ keeps them (wherry dlq show FILE --reveal)"
+        yield f"The values of {', '.join(pipeline.protect)} {shown}."
+    for origin in pipeline.every_origin:
+        line = make_chain(pipeline, origin, name_destinations(pipeline.every_destination))
+        yield from warn_of_deduplicates(pipeline, line, list_splits(pipeline, origin, line))
+    for stage in _list_stages(pipeline):
+        if isinstance(stage, Deduplicate) and stage.against is not None and lanes > 1:
+            yield f"{stage.name}: it sees one batch at a time, so a key in two lanes may pass twice."
+
+
+def _is_local_table(destination: Destination) -> bool:
+    """Whether the destination writes to a table in a folder of this machine."""
+    options = list_options(type(destination))
+    paths = [getattr(destination, name) for name, option in options.items() if option.path and "table" in options]
+    return any(isinstance(path, str) and (path.startswith("file:") or "://" not in path) for path in paths if path)
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -1,1 +1,0 @@
-"""What would become of the rows that wait; nothing is written."""

@@ -1,0 +1,1 @@
+"""One run: it opens a pipeline, checks it, carries what waits, and stops."""

@@ -1,0 +1,297 @@
+"""Which stages put the rows of a batch together, by Spark's plan, and where that would give a wrong table."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from origins.names import HIDDEN
+from origins.origin import Origin
+from runners.model.errors import SplitAggregate
+from runners.model.spec import PipelineSpec
+from runners.ways.stage_chain import SAMPLE_LABELS, PlacedStage, StageChain, apply_chain
+from stages.deduplicate import Deduplicate
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from stages.rows import StraightRows
+
+ROWS = HIDDEN + "rows"
+"""What the rows that enter a stage are called in the plan of that stage."""
+_WORDS = {
+    "Aggregate": "an aggregate",
+    "Window": "a window function",
+    "Distinct": "a DISTINCT",
+    "Deduplicate": "a DISTINCT",
+    "GlobalLimit": "a LIMIT",
+    "LocalLimit": "a LIMIT",
+    "Offset": "an OFFSET",
+    "Tail": "a LIMIT",
+    "Intersect": "an INTERSECT",
+    "Except": "an EXCEPT",
+}
+"""The name of a plan's node that needs several rows. In Spark's plan a rollup, a cube and a pivot are aggregates."""
+_KEEPS = {
+    "LeftOuter": (True, False),
+    "LeftSemi": (True, False),
+    "LeftAnti": (True, False),
+    "RightOuter": (False, True),
+    "FullOuter": (True, True),
+}
+"""Of which sides a join gives rows that the other side only picks or completes."""
+_OF_GROUPS = re.compile(r"(?:Flat)?Map(?:Co)?Groups\w*")
+_LINE = re.compile(r"((?:[: ] {2})*)([:+])- (\w+)(.*)")
+_BEGINS, _ENDS = "== Analyzed Logical Plan ==", "== Optimized Logical Plan =="
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitReason:
+    """Why rows that belong together may come in several batches, and what a person can do about it."""
+
+    why: str
+    remedy: str
+
+
+def list_splits(
+    pipeline: PipelineSpec, origin: Origin, line: StageChain, *, follow: bool = False, again: SplitReason | None = None
+) -> Sequence[SplitReason]:
+    """Why the destinations of this origin may get several batches in a run; nothing if they surely get one."""
+    destinations = [each for each in pipeline.every_destination if each.name in line.branches]
+    sharing = [
+        each
+        for each in pipeline.every_origin
+        if any(destination.takes(pipeline.lanes_of(each)) for destination in destinations)
+    ]
+    lanes = sum(len(each.lane_names()) for each in sharing)
+    found = [] if again is None else [again]
+    if len(sharing) > 1:
+        found.append(SplitReason(why=f"{len(sharing)} origins deliver to it", remedy="Use one origin."))
+    elif lanes > 1:
+        found.append(SplitReason(why=f"there are {lanes} lanes", remedy="Give the origin one lane."))
+    several = [each for each in sharing if each.may_give_several()]
+    found += [
+        SplitReason(why=f"'{each.name}' may give several batches", remedy=_describe_remedy(each)) for each in several
+    ]
+    if follow and origin.batch != "whole":
+        why = "with --follow, later rows form other batches"
+        found.append(SplitReason(why=why, remedy="Run it without --follow, for example on a schedule."))
+    return found
+
+
+def _describe_remedy(origin: Origin) -> str:
+    if origin.whole_by and origin.batch != "whole":
+        return (
+            f"Write `{origin.whole_by}` at the origin '{origin.name}'; then all waiting rows of its lane are one batch."
+        )
+    return (
+        f"'{origin.name}' cannot make one batch of all waiting rows. Append its rows to a Delta table. Compute from "
+        "that table in a second pipeline with `read: whole`."
+    )
+
+
+OF_A_BACKFILL = SplitReason(
+    why="a backfill processes each old batch alone",
+    remedy="Process all rows from the beginning:  wherry run FILE --from-beginning",
+)
+OF_A_REPLAY = SplitReason(
+    why="a replay processes refused rows in batches of their own",
+    remedy="Read the rows again from the origin; or remove this destination from the definition for the replay.",
+)
+
+
+def check_mixing(
+    pipeline: PipelineSpec,
+    spark: SparkSession,
+    lines: Mapping[str, StageChain],
+    schemas: Mapping[str, str],
+    *,
+    follow: bool = False,
+    again: SplitReason | None = None,
+    only: str | None = None,
+) -> Mapping[str, Sequence[str]]:
+    """What a person should know of stages that see one batch at a time: sentences by origin. Reads no row.
+
+    Raises `SplitAggregate` where such a stage stands before a destination that is replaced and may get several batches:
+    the first would replace the table, and the results of the others would be appended. `again` says that old rows are
+    carried again, and `only` names the one destination that gets them.
+
+    Spark is asked about stages that `may_mix`, and only where several batches may come.
+    """
+    found: dict[str, Sequence[str]] = {}
+    for origin in pipeline.every_origin:
+        name = origin.name or "origin"
+        if name not in schemas:
+            continue
+        splits = list_splits(pipeline, origin, lines[name], follow=follow, again=again)
+        mixed = find_mixing_stages(spark, schemas[name], lines[name]) if splits else {}
+        _check_replaced(pipeline, lines[name], mixed, splits, only)
+        found[name] = [
+            f"stage '{step}' has {what} and sees one batch at a time, but {splits[0].why}. Nothing combines the "
+            f"results of several batches. {splits[0].remedy}"
+            for step, what in mixed.items()
+        ]
+    return found
+
+
+def _check_replaced(
+    pipeline: PipelineSpec, line: StageChain, mixed: Mapping[str, str], splits: Sequence[SplitReason], only: str | None
+) -> None:
+    for destination in pipeline.every_destination:
+        name = destination.name or ""
+        if not destination.replaces or name not in line.branches or only not in (None, name):
+            continue
+        for step in [each.name for each in [*line.common, *line.branches[name]] if each.name in mixed]:
+            raise SplitAggregate(
+                f"'{name}' would get a wrong result, so no row was read. Stage '{step}' has {mixed[step]} and sees "
+                f"one batch at a time, but {' and '.join(split.why for split in splits)}. The mode of '{name}' is "
+                "replace: the first batch would replace the table, and later batches would be appended.",
+                hint="\n".join(split.remedy for split in splits),
+            )
+
+
+def warn_of_deduplicates(pipeline: PipelineSpec, line: StageChain, splits: Sequence[SplitReason]) -> Iterator[str]:
+    """What a person should know of a `deduplicate` on the way to a destination that is replaced. It says in its
+    documentation that it looks at one batch, so it is told and not refused, and elsewhere it is not even told."""
+    for destination in pipeline.every_destination if splits else ():
+        own = line.branches.get(destination.name or "") if destination.replaces else None
+        for step in [*line.common, *own] if own is not None else ():
+            if isinstance(step.stage, Deduplicate):
+                yield (
+                    f"stage '{step.name}' sees one batch at a time, but {splits[0].why}. A key in two batches is in "
+                    f"'{destination.name}' twice. {splits[0].remedy}"
+                )
+
+
+def find_mixing_stages(spark: SparkSession, schema: str, line: StageChain) -> Mapping[str, str]:
+    """The stages whose analysed plan puts rows of a batch together, by name, with what they have for it. Reads no row.
+
+    Each stage is applied to no rows with the columns that reach it, so that its plan is all its own.
+    """
+    from pyspark.sql.types import StructType
+
+    found: dict[str, str] = {}
+
+    def behind(schema: StructType, steps: Sequence[PlacedStage]) -> StructType:
+        for step in steps:
+            rows = _make_empty_rows(spark, schema)
+            rows = apply_chain(rows, [step], {}, checked=True)
+            what = describe_mixing(_plan(rows.frame)) if step.stage.may_mix else ()
+            if what:
+                found[step.name] = " and ".join(what)
+            schema = rows.schema
+        return schema
+
+    if any(step.stage.may_mix for step in line.steps):
+        common = behind(StructType.fromJson(json.loads(schema)), line.common)
+        for steps in line.branches.values():
+            behind(common, steps)
+    return found
+
+
+def _make_empty_rows(spark: SparkSession, schema: StructType) -> StraightRows:
+    from stages.rows import StraightRows
+
+    empty = spark.createDataFrame([], schema).alias(ROWS)
+    return StraightRows.begin(empty, tuple(schema.names), SAMPLE_LABELS, lambda frame, _: frame)
+
+
+def _plan(frame: DataFrame) -> str:
+    """What Spark says of the frame; without rows the optimizer leaves all tables that the stage asks alone."""
+    explained = frame.sparkSession.sql("EXPLAIN EXTENDED SELECT * FROM {frame} WHERE false", frame=frame)
+    return str(explained.collect()[0][0])
+
+
+@dataclass(eq=False)
+class _PlanNode:
+    """A line of a plan, with the nodes below it."""
+
+    name: str
+    said: str
+    """What stands behind the name."""
+    depth: int
+    inputs: list[_PlanNode] = field(default_factory=list)
+    subqueries: list[_PlanNode] = field(default_factory=list)
+    """The plans of queries that stand in its expressions."""
+    ended: set[int] = field(default_factory=set)
+    """The depths of the nodes below it of which the last has come."""
+
+
+def describe_mixing(plan: str) -> Sequence[str]:
+    """What in an analysed plan (`EXPLAIN EXTENDED`) puts several of the rows called `ROWS` together, in words. Where
+    Spark shows no plan, because the optimizer already met an error, nobody can say that nothing does.
+
+    Only the names of nodes count, and only of nodes that these rows reach: an aggregate of another table, or of the
+    items of one row, does not depend on the batch. These do: aggregates, windows, DISTINCT, LIMIT and OFFSET, INTERSECT
+    and EXCEPT, functions of groups, subqueries over the rows, and joins with themselves or that keep rows of another
+    table. A sort leaves the rows as they are. A UNION with another table, which each batch repeats, is not counted.
+    """
+    if _BEGINS not in plan:
+        return ("a plan that Spark cannot show",)
+    root = _parse_plan(plan)
+    definitions = {_get_number(node): node for node in _all(root) if node.name == "CTERelationDef"}
+    known: dict[str, bool] = {}
+    found: dict[str, None] = {}
+
+    def reaches(node: _PlanNode) -> bool:
+        """Whether the rows reach this node; notes what puts them together at it or below."""
+        if node.name == "CTERelationDef":
+            return False  # counts where it is asked for
+        if node.name in ("CTERelationRef", "UnionLoopRef"):
+            number = _get_number(node)
+            if number not in known:
+                known[number] = False
+                below = [reaches(each) for each in definitions[number].inputs] if number in definitions else []
+                known[number] = any(below)
+            return known[number]
+        asked = [reaches(each) for each in node.subqueries]
+        given = [reaches(each) for each in node.inputs]
+        if any(asked):
+            found["a subquery over the rows"] = None
+        if any(given) and node.name in _WORDS:
+            found[_WORDS[node.name]] = None
+        if any(given) and _OF_GROUPS.fullmatch(node.name):
+            found["a function of groups"] = None
+        if node.name == "Join" and all(given):
+            found["a join of the rows with themselves"] = None
+        elif node.name == "Join" and any(given):
+            kept = _KEEPS.get(node.said.split(",")[0].strip(), (False, False))
+            if any(keeps and not ours for keeps, ours in zip(kept, given, strict=True)):
+                found["a join that keeps rows of another table"] = None
+        return any(asked) or any(given) or (node.name, node.said.strip()) == ("SubqueryAlias", ROWS)
+
+    reaches(root)
+    return tuple(found)
+
+
+def _parse_plan(plan: str) -> _PlanNode:
+    """The analysed plan. Lines that do not fit where they stand are no nodes, but pieces of a text with line breaks."""
+    root = _PlanNode(name="", said="", depth=0)
+    path = [root]
+    for line in plan.partition(_BEGINS)[2].rpartition(_ENDS)[0].splitlines():
+        fitting = _LINE.fullmatch(line)
+        if fitting is None:
+            continue
+        before, mark, name, said = fitting.groups()
+        node = _PlanNode(name=name, said=said, depth=len(before) // 3 + 1)
+        above = next(each for each in reversed(path) if each.depth < node.depth)
+        if node.depth > above.depth + 2 or node.depth in above.ended:
+            continue
+        above.ended.update({node.depth} if mark == "+" else ())
+        (above.inputs if node.depth == above.depth + 1 else above.subqueries).append(node)
+        path = [*path[: path.index(above) + 1], node]
+    return root
+
+
+def _all(node: _PlanNode) -> Iterator[_PlanNode]:
+    yield node
+    for each in [*node.subqueries, *node.inputs]:
+        yield from _all(each)
+
+
+def _get_number(node: _PlanNode) -> str:
+    return node.said.split(",")[0].strip()

@@ -1,0 +1,324 @@
+"""What changed between two runs: whether the state still fits the definition, and what a person decides where none
+can know."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from destinations.destination import Destination, OpenDestination
+from destinations.dlq import DLQ
+from origins.batch import Json
+from origins.origin import Origin
+from origins.paths import list_given_paths
+from runners.model.entry import DestinationBody, Entry, OpenBody, OriginBody
+from runners.model.errors import Refusal
+from runners.model.masking import hide_secrets
+from runners.model.pipeline_state import PipelineState
+from runners.model.planned_batch import PlannedBatch
+from runners.model.spec import PipelineSpec
+from runners.state.journal import Journal
+from runners.state.ledger import LedgerError
+from runners.state.progress import apply_entries
+from stages.mask import Mask
+
+Recognises = Callable[[str], bool]
+"""Whether an origin or a destination is the one that the state knows, wherever it was: what is there says so itself."""
+
+
+def check_layout(
+    pipeline: PipelineSpec,
+    destinations: Mapping[str, Destination],
+    state: PipelineState,
+    ruling: OperatorOverrides,
+    recognises: Recognises = lambda name: False,
+) -> None:
+    """Raises `Refusal` when the definition reads or writes elsewhere than the state remembers, unless told what lies
+    there now. What moved together with the state, or is recognised, is the same."""
+    origins = {origin.name or "origin": origin for origin in pipeline.every_origin}
+    home, elsewhere = _DefinitionHome.of(pipeline, state.opened), list[_MovedPlace]()
+    salts = mark_salts(pipeline)
+    ruling.check({*origins, *destinations, *salts, DLQ})
+    _check_salts(state.opened.get("salts", {}), salts, ruling)
+    before = state.opened.get("origins", {})
+    for name, origin in origins.items():
+        if name in before and name not in ruling.fresh:
+            _check_lanes(pipeline, origin, before[name]["lanes"])
+            elsewhere += _compare_place(name, before[name], origin, home)
+    elsewhere += _check_names(pipeline, before, origins, ruling, home)
+    written = state.opened.get("destinations", {})
+    for name, destination in destinations.items():
+        known = written.get(name) or written.get(destination.was or "")
+        if known and name not in ruling.fresh:
+            elsewhere += _compare_place(name, known, destination, home)
+    asked = [each for each in elsewhere if each.name not in ruling.moved and not recognises(each.name)]
+    if asked:
+        raise _refuse_moved(asked)
+
+
+_ELSEWHERE = "If `state:` was changed, change it back: only the old state knows which batches were delivered.\n"
+
+
+def check_newest(
+    journal: Journal,
+    pipeline: str,
+    destinations: Mapping[str, Destination],
+    opened: Mapping[str, OpenDestination],
+    ruling: OperatorOverrides,
+) -> None:
+    """Raises `LedgerError` when a destination has a batch that the ledger never planned: it is not the newest one."""
+    for name, destination in destinations.items():
+        label = None if name in ruling.fresh else opened[name].newest(pipeline)
+        if label is None or label["destination"] not in (name, destination.was):
+            continue
+        lane, number = label["lane"], label["number"]
+        if number <= journal.state.get_lane(lane).number:
+            continue
+        planned = apply_entries(journal.ledger.read(journal.state.seq), journal.state).get_lane(lane).number
+        if number > planned:
+            raise LedgerError(
+                f"'{name}' has batch {number} of lane {lane} of this pipeline, but the ledger has planned "
+                f"{f'up to {planned}' if planned else 'none'}. The ledger is lost, or was replaced by an older copy.",
+                hint=(_ELSEWHERE if journal.state.ended is None else "")
+                + "Put the newest ledger back. Wherry wrote nothing, since rows could be delivered twice. To see the "
+                "extra batches:  wherry audit FILE\n"
+                f'If rows may be there twice, or {name} was emptied:  wherry run FILE --fresh {name} --reason "…"',
+            )
+
+
+def _check_lanes(pipeline: PipelineSpec, origin: Origin, before: Sequence[str]) -> None:
+    now = list(pipeline.lanes_of(origin))
+    if list(before) != now and not (origin.regroups and ("/" in before[0]) == ("/" in now[0])):
+        raise Refusal(
+            f"The lanes of '{origin.name}' were {', '.join(before)} and are now {', '.join(now)}; its offsets belong "
+            "to the old lanes.",
+            hint="Put the old lanes back, or start over with a new `name:` and `state:`.",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _DefinitionHome:
+    """Whether the folder of the definition moved with the state in it, so that what was given relative to it did."""
+
+    same: bool = False
+    """Whether the state lies where it lay, as seen from the definition."""
+    before: str = ""
+    """Where the definition was, of a state that was written before paths were recorded as they were given."""
+    now: str = ""
+
+    @staticmethod
+    def of(pipeline: PipelineSpec, opened: OpenBody) -> _DefinitionHome:
+        """By where the definition keeps its state, and where it kept it when the last run opened."""
+        state = pipeline.state if isinstance(pipeline.state, str) else ""
+        given = list_given_paths([state])
+        if not given:
+            return _DefinitionHome()
+        if "state" in opened:
+            return _DefinitionHome(same=opened["state"] == given[0])
+        kept = json.loads(opened.get("definition") or "{}").get("state")
+        tail = f"{os.sep}{given[0]}"
+        if not isinstance(kept, str) or not kept.endswith(tail):
+            return _DefinitionHome()
+        now = os.path.abspath(state).removesuffix(tail)
+        return _DefinitionHome(same=True, before=kept.removesuffix(tail), now=now)
+
+    def has(self, known: OriginBody | DestinationBody, end: Origin | Destination) -> bool:
+        """Whether an end that the state knows is in its old place, as seen from the definition."""
+        if not self.same or not end.given:
+            return False
+        if "given" in known:
+            return bool(known["given"] == list(end.given))
+        place = hide_secrets(end).place
+        return bool(place.startswith(self.now) and known["place"] == self.before + place.removeprefix(self.now))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _MovedPlace:
+    """An origin or a destination whose place is another one than the state remembers."""
+
+    name: str
+    before: str
+    now: str
+
+
+def _compare_place(
+    name: str, known: OriginBody | DestinationBody, end: Origin | Destination, home: _DefinitionHome
+) -> list[_MovedPlace]:
+    now = hide_secrets(end).place
+    same = known["place"] == now or home.has(known, end)
+    return [] if same else [_MovedPlace(name=name, before=known["place"], now=now)]
+
+
+def _refuse_moved(parts: Sequence[_MovedPlace]) -> Refusal:
+    """All that lies elsewhere, and one command for all of it."""
+    moves = [f"'{each.name}' was {each.before} and is now {each.now}" for each in parts]
+    moved, fresh = (" ".join(f"{option} {each.name}" for each in parts) for option in ("--moved", "--fresh"))
+    apart = "; you can combine both options" if len(parts) > 1 else ""
+    return Refusal(
+        f"{'; '.join(moves)}; the state belongs to the old {'places' if len(parts) > 1 else 'place'}.",
+        hint="If the new place has the same content:  wherry run FILE " + moved + ' --reason "…"\n'
+        f"If it has other content{apart}:  wherry run FILE " + fresh + ' --reason "…"',
+    )
+
+
+def _check_names(
+    pipeline: PipelineSpec,
+    before: Mapping[str, OriginBody],
+    origins: Mapping[str, Origin],
+    ruling: OperatorOverrides,
+    home: _DefinitionHome,
+) -> list[_MovedPlace]:
+    """An only origin may change its name; among several, one that is new while another is gone was perhaps renamed."""
+    gone = [name for name in before if name not in origins]
+    new = [name for name in origins if name not in before and name not in ruling.fresh]
+    if not gone or not new:
+        return []
+    if pipeline.origin is not None and len(before) == 1:
+        _check_lanes(pipeline, pipeline.origin, before[gone[0]]["lanes"])
+        return _compare_place(new[0], before[gone[0]], pipeline.origin, home)
+    raise Refusal(
+        f"The origin{'s' * (len(gone) > 1)} {', '.join(gone)} {'are' if len(gone) > 1 else 'is'} gone and "
+        f"{', '.join(new)} {'are' if len(new) > 1 else 'is'} new; the ledger keeps progress by name.",
+        hint=f'To read a new origin from its beginning:  wherry run FILE --fresh {new[0]} --reason "…"\n'
+        "If it is the same origin, put its old name back.",
+    )
+
+
+def mark_salts(pipeline: PipelineSpec) -> Mapping[str, list[str]]:
+    """By `STAGE.salt` a mark of each salt that a stage hashes with, as the ledger keeps it.
+
+    It tells whether a salt is the one of before. It is too short to confirm what somebody guesses the salt to be.
+    """
+    ends: list[Origin | Destination] = [*pipeline.given_origins, *pipeline.destinations]
+    stages = [*pipeline.stages, *(stage for end in ends for stage in end.stages)]
+    found: dict[str, list[str]] = {}
+    for stage in stages:
+        if isinstance(stage, Mask) and stage.salt:
+            mark = hmac.new(stage.salt.encode(), b"wherry: which salt it is", hashlib.sha256).hexdigest()[:_MARK]
+            found.setdefault(f"{stage.name}.salt", []).append(mark)
+    return found
+
+
+_MARK = 8
+"""The characters of a salt's mark: one in four thousand million other salts has the same."""
+
+
+def _check_salts(before: Mapping[str, Sequence[str]], now: Mapping[str, list[str]], ruling: OperatorOverrides) -> None:
+    for name, marks in now.items():
+        if name in before and list(before[name]) != marks and name not in ruling.fresh:
+            stage = name.removesuffix(".salt")
+            raise Refusal(
+                f"The salt of the stage '{stage}' has changed since the last run: values would get other hashes than "
+                "in the delivered rows.",
+                hint="Put the old salt back.\n"
+                f'To use new hashes from now on:  wherry run FILE --fresh {name} --reason "…"',
+            )
+
+
+def start_over(
+    pipeline: PipelineSpec, journal: Journal, ruling: OperatorOverrides, *, stand: Collection[str] = ()
+) -> None:
+    """Put the lanes of origins that are read whole, or that are new in an old place, back to their beginning; not those
+    that `stand` as they were carried.
+
+    Numbers go on, so that no destination takes what comes for what it has.
+    """
+    state = journal.state
+    for origin in pipeline.every_origin:
+        name = origin.name or "origin"
+        if (origin.read != "whole" or name in stand) and name not in ruling.fresh:
+            continue
+        lanes = {lane: each for lane, each in state.lanes.items() if pipeline.owns(origin, lane) and each.committed}
+        if lanes:
+            body = {
+                "lanes": {lane: {"offset": None} for lane in lanes},
+                "forgotten": [[lane, 1, each.number] for lane, each in lanes.items()],
+                "who": "wherry",
+                "reason": f"{name} is read whole" if origin.read == "whole" else ruling.reason,
+            }
+            journal.record(Entry(kind="set", body=body))
+
+
+def resolve_names(destinations: Mapping[str, Destination]) -> Mapping[str, str]:
+    """The names of destinations by all names that they have or had."""
+    was = {each.was: name for name, each in destinations.items() if each.was}
+    return {**was, **{name: name for name in destinations}}
+
+
+def waive(journal: Journal, destinations: Mapping[str, Destination], ruling: OperatorOverrides) -> None:
+    """See to it that all destinations of which an open batch waits are there, or are forgotten on a person's word.
+
+    A batch that waits for nobody else is cancelled, and its rows are planned anew.
+    """
+    known = resolve_names(destinations)
+    for plan in journal.state.open_plans:
+        gone = [name for name in plan.destinations if name not in known]
+        for name in gone:
+            if name not in ruling.forget:
+                raise _make_waiting_refusal(plan, name)
+        if plan.decision is not None and set(plan.destinations) - {*gone, *ruling.forget}:
+            gone = [name for name in plan.destinations if name in {*gone, *ruling.forget}]
+        if gone:
+            journal.record(*_list_waived(plan, gone, ruling))
+
+
+def _list_waived(plan: PlannedBatch, gone: list[str], ruling: OperatorOverrides) -> Iterator[Entry]:
+    batch = plan.batch
+    body = {"forget": gone, "reason": ruling.reason}
+    yield Entry(kind="waive", lane=batch.lane, plan=batch.plan, body=body)
+    if set(plan.destinations) == set(gone):
+        yield Entry(kind="cancel", lane=batch.lane, plan=batch.plan)
+
+
+def _make_waiting_refusal(plan: PlannedBatch, name: str) -> Refusal:
+    return Refusal(
+        f"Batch {plan.batch.number} of lane {plan.batch.lane} is open and waits for the destination '{name}', "
+        "which the definition no longer has.",
+        hint=f"Put the destination back until the batch is finished. If it was renamed, set `was: {name}` at its new "
+        "name.\n"
+        f'To drop the batch there:  wherry run FILE --forget {name} --reason "…"',
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorOverrides:
+    """A person's word for one run."""
+
+    moved: tuple[str, ...] = ()
+    """Origins and destinations at a new place, with the same content."""
+    fresh: tuple[str, ...] = ()
+    """Origins and destinations in whose place there is something else now: an origin is read from its beginning, a
+    destination takes part from the next batch."""
+    forget: tuple[str, ...] = ()
+    """Destinations that are gone, or refuse what was decided for them, and get no open batch any more."""
+    assume: Literal["", "delivered", "missing"] = ""
+    """What holds for an open batch of which its destination cannot say whether it has it."""
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        if self and not self.reason.strip():
+            raise Refusal("This option needs a reason, which the ledger keeps.", hint='--reason "…"')
+
+    def __bool__(self) -> bool:
+        return bool(self.moved or self.fresh or self.forget or self.assume)
+
+    def check(self, names: set[str]) -> None:
+        """Raises `Refusal` for what nothing is called."""
+        for name in (*self.moved, *self.fresh):
+            if name not in names:
+                raise Refusal(f"Nothing has the name '{name}'; there are: {', '.join(sorted(names))}.")
+
+    def json(self) -> Mapping[str, Json]:
+        """As the ledger keeps it."""
+        return {
+            "moved": list(self.moved),
+            "fresh": list(self.fresh),
+            "forget": list(self.forget),
+            "assume": self.assume,
+            "reason": self.reason,
+        }

@@ -1,0 +1,141 @@
+"""Rows of the DLQ as they were read, for a batch that carries them again."""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from destinations.delta.delta import Delta
+from destinations.delta.table import TargetTable
+from destinations.destination import Destination
+from origins.batch import Batch
+from origins.batch_rows import FrameRows
+from origins.errors import WherryError, list_spark_errors
+from origins.nack import REFUSED, restore, show_value
+from origins.names import HIDDEN, quote_text
+from origins.origin import PLACE, Backlog, Origin, Progress
+from runners.model.text import summarise_error
+from runners.state.journal import DecidedLetters
+from stages.bisection import FAILS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, SparkSession
+    from pyspark.sql.types import StructField, StructType
+
+_ROW, _ID, _READ = HIDDEN + "row", HIDDEN + "id", HIDDEN + "read"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeadLetterRows(Origin):
+    """The rows of a DLQ that a batch names in its span, with the columns that their origin has today.
+
+    A column that is new is NULL, one that is gone is left out, one of another type is converted; a row of which a value
+    cannot be is refused.
+    """
+
+    dlq: Delta
+
+    def survey(self, spark: SparkSession, progress: Progress) -> Backlog:
+        raise NotImplementedError("a replay chooses the rows of a DLQ")
+
+    def columns(self, spark: SparkSession, backlog: Backlog) -> str | None:
+        raise NotImplementedError("its rows have the columns of the origin that read them")
+
+    def fetch(self, spark: SparkSession, batches: Sequence[Batch], *, places: bool = False) -> FrameRows:
+        from pyspark.sql import functions as F
+        from pyspark.sql.types import StructType
+
+        (batch,) = batches
+        ids = batch.span.parts
+        wanted = spark.createDataFrame(list(enumerate(ids)), f"{_ROW} bigint, {_ID} string")
+        kept = spark.sql(f"SELECT id AS {_ID}, original, original_schema FROM {self.dlq.sql_name}")
+        query = f"SELECT original_schema FROM {self.dlq.sql_name} WHERE id = {quote_text(str(ids[0]))}"
+        before = StructType.fromJson(json.loads(spark.sql(query).collect()[0][0]))
+        now = StructType.fromJson(json.loads(batch.schema))
+        lost = F.raise_error(F.concat(F.lit(f"{FAILS}the DLQ no longer has this row: "), F.col(_ID)))
+        original = F.coalesce(F.col("original"), lost.cast("string"))
+        frame = wanted.join(kept, _ID, "left")
+        frame = frame.select(_ROW, original.alias("original"), restore(original, before).alias(_READ))
+        values = {field.name: _as_today(field, before) for field in now}
+        problems = [why for field in now if (why := _describe_misfit(field, before)) is not None]
+        columns = [value.alias(name) for name, value in values.items()]
+        if problems:
+            why = F.concat_ws("; ", *problems)
+            said_of_it = F.struct(F.lit("PARSE").alias("code"), why.alias("message"), F.col("original").alias("raw"))
+            columns.append(F.when(why != "", said_of_it).alias(REFUSED))
+        if places:
+            block = F.lit(0).cast("bigint").alias("block")
+            columns.append(F.struct(F.lit("").alias("part"), block, F.col(_ROW).alias("row")).alias(PLACE))
+        return FrameRows(frame.select(*columns))
+
+    def parts(self, batch: Batch) -> Sequence[str]:
+        return ("",)
+
+
+def _find_field(name: str, before: StructType) -> StructField | None:
+    return next((field for field in before if field.name.lower() == name.lower()), None)
+
+
+def _as_today(field: StructField, before: StructType) -> Column:
+    """A column of today, from the row as it was read."""
+    from pyspark.sql import functions as F
+
+    old = _find_field(field.name, before)
+    if old is None:
+        return F.lit(None).cast(field.dataType)
+    value = F.col(_READ)[old.name]
+    return value if old.dataType == field.dataType else value.try_cast(field.dataType)
+
+
+def _describe_misfit(field: StructField, before: StructType) -> Column | None:
+    """What is said of a value that cannot be converted to the type of today; None for a column that needs none."""
+    from pyspark.sql import functions as F
+
+    old = _find_field(field.name, before)
+    if old is None or old.dataType == field.dataType:
+        return None
+    value = F.col(_READ)[old.name]
+    kind = field.dataType.simpleString()
+    message = F.concat(
+        F.lit(f"column {field.name}: "),
+        show_value(value),
+        F.lit(f" is not {'an' if kind[0] in 'aeiou' else 'a'} {kind}"),
+    )
+    return F.when(value.isNotNull() & value.try_cast(field.dataType).isNull(), message)
+
+
+log = logging.getLogger("wherry")
+
+
+def tidy(spark: SparkSession, dlq: Destination, known: DecidedLetters, *, retain: float, now: datetime) -> None:
+    """Take the rows away that were carried again or discarded and were refused more than `retain` seconds ago.
+
+    What goes wrong in here costs space only: it is logged, and tried again behind the next replay.
+    """
+    if not isinstance(dlq, Delta) or not known.ids:
+        return
+    try:
+        _delete_old(spark, dlq, known, quote_text((now - timedelta(seconds=retain)).isoformat()))
+    except list_spark_errors(WherryError) as error:
+        log.warning("rows of the DLQ that are older than dlq.retain were not deleted: %s", summarise_error(error))
+
+
+def _delete_old(spark: SparkSession, dlq: Delta, known: DecidedLetters, before: str) -> None:
+    table = TargetTable.find(spark, dlq.sql_name, dlq.folder)
+    old = spark.sql(f"SELECT id FROM {dlq.sql_name} WHERE nacked_at < timestamp {before}").collect() if table else []
+    ids = [(row["id"],) for row in old if row["id"] in known]
+    if table is None or not ids:
+        return
+    view = f"{HIDDEN}{uuid.uuid4().hex}"
+    spark.createDataFrame(ids, "id string").createOrReplaceTempView(view)
+    try:
+        with table.hold_commits():
+            gone = f"MERGE INTO {dlq.sql_name} AS kept USING {view} AS gone ON kept.id = gone.id"
+            spark.sql(f"{gone} WHEN MATCHED THEN DELETE").collect()
+    finally:
+        spark.catalog.dropTempView(view)

@@ -1,0 +1,420 @@
+"""Opening a run: what waits, whether everything fits, what is protected, and what the ledger keeps. Nothing is read
+yet."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from destinations.dead_letters import dlq_schema as dead_letter_schema
+from destinations.dead_letters import ensure_dlq
+from destinations.destination import Destination, Identity, OpenDestination
+from destinations.dlq import DLQ
+from origins.batch import JSON, Limits
+from origins.origin import Backlog, Origin, Progress
+from origins.paths import list_given_paths
+from origins.quantities import parse_seconds, parse_size
+from origins.schema import format_ddl
+from runners.definitions.problems import suggest_nearest
+from runners.engine.batch_planner import BatchPlanner, OriginFeed
+from runners.model.entry import Entry, OriginBody
+from runners.model.errors import Refusal
+from runners.model.masking import hide_secrets
+from runners.model.run_report import Suites
+from runners.model.spec import BatchOptions, PipelineSpec
+from runners.running.aggregates import SplitReason, check_mixing, list_splits, warn_of_deduplicates
+from runners.running.compatibility import OperatorOverrides, check_newest, mark_salts
+from runners.state.journal import Journal
+from runners.ways.choose import GROUPED, STRAIGHT, list_ways_off, why_not
+from runners.ways.stage_chain import SAMPLE_LABELS, PlacedStage, StageChain, apply_chain, name_destinations
+from runners.ways.way import Candidate
+from stages.expect.expect import Expect
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import DataType, StructType
+
+    from stages.rows import StraightRows
+    from stages.stage import Stage
+
+
+@dataclass
+class RunOpening:
+    """A definition about to be run on a session."""
+
+    pipeline: PipelineSpec
+    run: str
+    text: str
+    """The definition, whole, as the ledger keeps it."""
+    hash: str
+    destinations: Mapping[str, Destination]
+    dlq: Destination
+    opened: Mapping[str, OpenDestination]
+    """The destinations as this run has them open, by name, and the DLQ."""
+    ruling: OperatorOverrides = OperatorOverrides()  # noqa: RUF009  (it is frozen)
+    follow: bool = False
+    """Whether the run goes on when nothing is left."""
+    split: SplitReason | None = None
+    """Why rows come in several batches beyond the origins' rules, if they do."""
+    only: str | None = None
+    """The one destination that gets the rows; by default all."""
+    lines: Mapping[str, StageChain] = field(default_factory=dict)
+    """The way of each origin's rows, once it is open."""
+
+    def open_source(self, journal: Journal, spark: SparkSession) -> BatchPlanner | None:
+        """What this run plans from; None while the schema is unknown.
+
+        Records the definition, the layout, and what each destination is, so that it can be asked later.
+        """
+        backlogs = {name: survey_origin(self.pipeline, each, journal, spark) for name, each in self._origins.items()}
+        schemas = self._find_schemas(journal, spark, backlogs)
+        return self._make_source(journal, spark, backlogs, schemas) if schemas else None
+
+    def _make_source(
+        self, journal: Journal, spark: SparkSession, backlogs: Mapping[str, Backlog], schemas: Mapping[str, str]
+    ) -> BatchPlanner:
+        whole = {name: self._origins[name].complete_schema(schema) for name, schema in schemas.items()}
+        news = {name: list(self._describe_schema(name, schema, journal)) for name, schema in schemas.items()}
+        if len(whole) == len(self._origins):
+            lines = {name: make_chain(self.pipeline, self._origins[name], self.destinations) for name in whole}
+            check_protected(self.pipeline.protect, spark, lines, whole)
+        for name, sentences in self._check_mixing(spark, whole).items():
+            news[name] += sentences
+        self._expect(journal)
+        identities = self._open_destinations(spark, whole)
+        check_newest(journal, self.pipeline.name, self.destinations, self.opened, self.ruling)
+        if journal.is_shared:
+            journal.refresh()  # behind the look at the tables, so that no open batch of others is older than that
+        body = {
+            "pipeline": self.pipeline.name,
+            "run": self.run,
+            "definition": self.text,
+            "hash": self.hash,
+            "salts": mark_salts(self.pipeline),
+            "state": next(iter(list_given_paths([self.pipeline.state])), None)
+            if isinstance(self.pipeline.state, str)
+            else None,
+            "origins": {
+                name: {
+                    "lanes": list(self.pipeline.lanes_of(each)),
+                    "place": hide_secrets(each).place,
+                    "given": list(each.given),
+                    "schema": schemas.get(name),
+                }
+                for name, each in self._origins.items()
+            },
+            "destinations": {
+                each: {
+                    **hide_secrets(self._get_destination(each)).describe(),
+                    "id": identity.id,
+                    "version": self._find_asked_from(each, identity, journal),
+                }
+                for each, identity in identities.items()
+            },
+        }
+        journal.record(Entry(kind="open", body=body))
+        batch = self.pipeline.run_options.batch
+        return BatchPlanner(
+            pipeline=self.pipeline.name,
+            run=self.run,
+            definition=self.hash,
+            destinations=tuple(self.destinations),
+            feeds=[
+                replace(self._make_feed(spark, name, schema, backlogs[name]), news=news[name])
+                for name, schema in whole.items()
+            ],
+            limits=make_limits(batch),
+            wait=parse_seconds(batch.wait),
+            idle=parse_seconds(self.pipeline.run_options.idle),
+            first_alone=any(each.replaces for each in self.destinations.values()),
+        )
+
+    def survey_again(
+        self, source: BatchPlanner | None, offsets: Mapping[str, JSON], journal: Journal, spark: SparkSession
+    ) -> BatchPlanner | None:
+        """What waits now, behind these offsets; an origin that had no schema yet is opened once it has one."""
+        if source is None:
+            return self.open_source(journal, spark)
+
+        def now(feed: OriginFeed) -> OriginFeed:
+            own = {feed.lanes[lane]: offsets[lane] for lane in feed.lanes}
+            return replace(feed, backlog=feed.backlog.again(spark, own))
+
+        source = replace(source, feeds=[now(feed) for feed in source.feeds])
+        backlogs = {feed.origin: feed.backlog for feed in source.feeds}
+        unopened = [name for name in self._origins if name not in backlogs]
+        if not unopened and not any(self._origins[name].evolves for name in backlogs):
+            return source
+        backlogs |= {name: survey_origin(self.pipeline, self._origins[name], journal, spark) for name in unopened}
+        schemas = self._find_schemas(journal, spark, backlogs)
+        whole = {name: self._origins[name].complete_schema(schema) for name, schema in schemas.items()}
+        if whole == {feed.origin: feed.schema for feed in source.feeds}:
+            return source
+        return self._make_source(journal, spark, backlogs, schemas)
+
+    def survey_anew(
+        self, source: BatchPlanner, origins: Collection[str], journal: Journal, spark: SparkSession
+    ) -> BatchPlanner:
+        """The same with what waits at these origins now by the ledger's word, for lanes in which another run was
+        before. Nothing of them may be in flight here."""
+
+        def now(feed: OriginFeed) -> OriginFeed:
+            if feed.origin not in origins:
+                return feed
+            return replace(feed, backlog=survey_origin(self.pipeline, self._origins[feed.origin], journal, spark))
+
+        return replace(source, feeds=[now(feed) for feed in source.feeds])
+
+    @property
+    def _origins(self) -> Mapping[str, Origin]:
+        return {origin.name or "origin": origin for origin in self.pipeline.every_origin}
+
+    def _check_mixing(self, spark: SparkSession, schemas: Mapping[str, str]) -> Mapping[str, Sequence[str]]:
+        """What a person should know of stages that see one batch at a time. Raises `SplitAggregate`."""
+        lines = {name: make_chain(self.pipeline, self._origins[name], self.destinations) for name in schemas}
+        notices = check_mixing(
+            self.pipeline, spark, lines, schemas, follow=self.follow, again=self.split, only=self.only
+        )
+
+        def twice(name: str) -> Iterator[str]:
+            splits = list_splits(self.pipeline, self._origins[name], lines[name], follow=self.follow, again=self.split)
+            return warn_of_deduplicates(self.pipeline, lines[name], splits)
+
+        return {name: [*sentences, *twice(name)] for name, sentences in notices.items()}
+
+    def _find_schemas(
+        self, journal: Journal, spark: SparkSession, backlogs: Mapping[str, Backlog]
+    ) -> Mapping[str, str]:
+        """The schema of each origin that has one: pinned by an earlier run, given, or told from what waits."""
+        found = {}
+        for name, backlog in backlogs.items():
+            known = None if name in self.ruling.fresh else find_recorded_schema(self._origins[name], journal)
+            schema = find_schema(self._origins[name], known, spark, backlog)
+            if schema is not None:
+                found[name] = schema
+        return found
+
+    def _describe_schema(self, name: str, schema: str, journal: Journal) -> Iterator[str]:
+        """What a person is told of a schema that nobody has written: once, and again when it has changed."""
+        from pyspark.sql.types import StructType
+
+        origin, before = self._origins[name], find_recorded_schema(self._origins[name], journal)
+        if schema == before or not (origin.infers or (origin.evolves and before)):
+            return
+        message = "changed schema" if before else "inferred schema, now fixed"
+        yield f'{message}. To declare it:  schema: "{format_ddl(StructType.fromJson(json.loads(schema)))}"'
+
+    def _make_feed(self, spark: SparkSession, name: str, schema: str, backlog: Backlog) -> OriginFeed:
+        line, origin = self.lines[name], self._origins[name]
+        own = tuple(line.branches)
+        candidate = make_candidate(self.pipeline, origin, line, self.destinations)
+        return OriginFeed(
+            origin=name,
+            lanes=self.pipeline.lanes_of(origin),
+            schema=schema,
+            backlog=backlog,
+            straight=not why_not(candidate, STRAIGHT),
+            shares=not why_not(candidate, GROUPED),
+            destinations=(lambda span: own) if len(own) < len(self.destinations) else None,
+            predictable=origin.checks and line.is_describable,
+            pins=lambda: line.pins(spark),
+            whole=origin.batch == "whole",
+        )
+
+    def _expect(self, journal: Journal) -> None:
+        """Tell every destination what it was, unless a person said that it is another one now."""
+        known = journal.state.identities
+        for name in (*self.destinations, DLQ):
+            before = known.get(name) or known.get(self._get_destination(name).was or "")
+            ruled = name in (*self.ruling.fresh, *self.ruling.moved)
+            self.opened[name].expects(Identity(place="") if before is None or ruled else before)
+
+    def _open_destinations(self, spark: SparkSession, schemas: Mapping[str, str]) -> Mapping[str, Identity]:
+        """What each destination is. Tables are made, and every schema that will arrive there is checked."""
+        identities, lines = {}, {}
+        for name, schema in schemas.items():
+            line = make_chain(self.pipeline, self._origins[name], self.destinations)
+            leaving = analyse_chain(spark, schema, line)
+            demands: dict[str, list[Stage]] = {}
+            for each in line.branches:
+                destination = self.opened[each]
+                if self._origins[name].evolves:
+                    destination.grow(spark, leaving[each])
+                identities[each] = destination.ensure_place(spark, leaving[each])
+                demands[each] = list(destination.demands(spark, leaving[each]))
+            lines[name] = make_chain(self.pipeline, self._origins[name], self.destinations, demands)
+            if any(demands.values()):
+                analyse_chain(spark, schema, lines[name])
+        self.lines = lines
+        ours = self.pipeline.dlq.destination is None
+        dlq = self.opened[DLQ]
+        identities[DLQ] = ensure_dlq(dlq, spark) if ours else dlq.ensure_place(spark, dead_letter_schema())
+        return identities
+
+    def _find_asked_from(self, name: str, identity: Identity, journal: Journal) -> int:
+        """From which version on a destination is asked. While a batch is open it stays the one from before that batch
+        was written."""
+        before = journal.state.identities.get(name)
+        if before is None or before.id != identity.id or not journal.state.open_plans:
+            return identity.version
+        return min(before.version, identity.version)
+
+    def _get_destination(self, name: str) -> Destination:
+        return self.dlq if name == DLQ else self.destinations[name]
+
+
+def make_limits(options: BatchOptions) -> Limits:
+    """When a batch is full."""
+    return Limits(rows=options.rows, bytes=parse_size(options.bytes) if options.bytes else None, files=options.files)
+
+
+def make_chain(
+    pipeline: PipelineSpec,
+    origin: Origin,
+    destinations: Mapping[str, Destination],
+    demands: Mapping[str, list[Stage]] | None = None,
+) -> StageChain:
+    """The stages that an origin's rows pass: its own, the pipeline's, each destination's."""
+    lanes = pipeline.lanes_of(origin)
+    own = {name: each for name, each in destinations.items() if each.takes(lanes)}
+    return StageChain.of([*origin.stages, *pipeline.stages], own, demands)
+
+
+def make_candidate(
+    pipeline: PipelineSpec, origin: Origin, line: StageChain, destinations: Mapping[str, Destination]
+) -> Candidate:
+    """What the ways of an origin's batches depend on, before there is a batch."""
+    own = [destinations[name] for name in line.branches]
+    return Candidate(
+        origin=origin,
+        chain=line,
+        destinations=own,
+        lanes=len(pipeline.lanes_of(origin)),
+        declined=list_ways_off(pipeline.run_options.ways),
+    )
+
+
+def survey_origin(pipeline: PipelineSpec, origin: Origin, journal: Journal, spark: SparkSession) -> Backlog:
+    """What waits at the origin beyond what the ledger says was carried."""
+    settled = journal.list_settled() if origin.keeps_parts else ()
+    parts = [part for batch in settled if pipeline.owns(origin, batch.lane) for part in batch.span["parts"]]
+    lanes = journal.state.lanes
+    offsets = {own: lanes[lane].offset for lane, own in pipeline.lanes_of(origin).items() if lane in lanes}
+    return origin.survey(spark, Progress(offsets=offsets, parts=parts))
+
+
+def list_unchanged(opening: RunOpening, journal: Journal, spark: SparkSession) -> Collection[str]:
+    """The origins that are read whole, and would give the same rows to the same tables once more: nothing is new, the
+    definition is the one that carried them, and every stage answers again as it did."""
+    pipeline, state = opening.pipeline, journal.state
+    found: list[str] = []
+    if opening.ruling or state.opened.get("hash") != opening.hash or _OF_A_RUN.search(opening.text):
+        return found
+    for origin in pipeline.every_origin:
+        offsets = {own: state.get_lane(lane).offset for lane, own in pipeline.lanes_of(origin).items()}
+        if origin.read != "whole" or None in offsets.values() or not origin.stands(spark, offsets):
+            continue
+        line = make_chain(pipeline, origin, opening.destinations)
+        known = {name: state.identities.get(name) for name in line.branches}
+        are_there = all(
+            each is not None and each.id and opening.opened[name].ensure_place(spark, None).id == each.id
+            for name, each in known.items()
+        )
+        if are_there and line.answers_again:
+            found.append(origin.name or "origin")
+    return found
+
+
+def find_recorded_schema(origin: Origin, journal: Journal) -> str | None:
+    """The schema that an earlier run read the origin with, as the ledger has it."""
+    opened = journal.state.opened.get("origins", {}).get(origin.name or "origin", OriginBody())
+    return opened.get("schema")
+
+
+def find_schema(origin: Origin, recorded: str | None, spark: SparkSession, backlog: Backlog) -> str | None:
+    """The schema to read with: what was told once and recorded stays, what is given holds, and either may evolve."""
+    schema = recorded if origin.infers and recorded else origin.columns(spark, backlog)
+    return schema and origin.evolve_schema(spark, backlog, schema, recorded)
+
+
+def analyse_chain(spark: SparkSession, schema: str, line: StageChain) -> Mapping[str, StructType]:
+    """The schema in which rows reach each destination. Raises `StageError` that names the stage; reads nothing."""
+    from pyspark.sql.types import StructType
+
+    from stages.rows import StraightRows
+
+    arriving = StructType.fromJson(json.loads(schema))
+    if not line.steps:
+        return dict.fromkeys(line.branches, arriving)
+    empty = spark.createDataFrame([], arriving)
+    rows = StraightRows.begin(empty, tuple(arriving.names), SAMPLE_LABELS, lambda frame, _: frame)
+    rows = apply_chain(rows, line.common, {}, checked=True)
+    return {name: apply_chain(rows, steps, {}, checked=True).schema for name, steps in line.branches.items()}
+
+
+_OF_A_RUN = re.compile(r":(?:batch_time|run|number)\b")
+"""What expressions ask that differs from run to run. It may be found where none asks: then all is read again."""
+
+
+def list_suites(pipeline: PipelineSpec) -> Suites:
+    """What the stages of a pipeline expect."""
+    destinations = name_destinations(pipeline.every_destination)
+    lines = {origin.name or "origin": make_chain(pipeline, origin, destinations) for origin in pipeline.every_origin}
+    return {
+        origin: {step.name: step.stage.rules for step in line.steps if isinstance(step.stage, Expect)}
+        for origin, line in lines.items()
+    }
+
+
+def check_protected(
+    protect: Sequence[str], spark: SparkSession, lines: Mapping[str, StageChain], schemas: Mapping[str, str]
+) -> None:
+    """Raises `Refusal` for a protected column that no origin gives and no stage makes. Reads nothing."""
+    known: dict[str, str] = {}
+    for origin, schema in schemas.items() if protect else ():
+        known.update({name.lower(): name for name in _list_names(spark, lines[origin], schema)})
+    for column in protect:
+        if column.lower() not in known:
+            near = suggest_nearest(column, known.values())
+            raise Refusal(
+                f"protect: no row has a column '{column}', neither as read nor after a stage; {near}",
+                hint="It would protect nothing: correct the name, or remove it.",
+            )
+
+
+def _list_names(spark: SparkSession, line: StageChain, schema: str) -> list[str]:
+    """The columns and their fields as they are read, and behind each stage."""
+    from pyspark.sql.types import StructType
+
+    from stages.rows import StraightRows
+
+    arriving = StructType.fromJson(json.loads(schema))
+    empty = spark.createDataFrame([], arriving)
+    rows = StraightRows.begin(empty, tuple(arriving.names), SAMPLE_LABELS, lambda frame, _: frame)
+    names = [*_list_inner_names(rows.schema)]
+
+    def behind(rows: StraightRows, steps: Sequence[PlacedStage]) -> StraightRows:
+        for step in steps:
+            rows = apply_chain(rows, [step], {}, checked=True)
+            names.extend(_list_inner_names(rows.schema))
+        return rows
+
+    common = behind(rows, line.common)
+    for steps in line.branches.values():
+        behind(common, steps)
+    return names
+
+
+def _list_inner_names(kind: DataType, above: str = "") -> Iterator[str]:
+    """The names of all that stands in a value of this type, as `buyer.email`."""
+    from pyspark.sql.types import ArrayType, StructType
+
+    if isinstance(kind, ArrayType):
+        yield from _list_inner_names(kind.elementType, above)
+    elif isinstance(kind, StructType):
+        for field in kind.fields:
+            yield above + field.name
+            yield from _list_inner_names(field.dataType, f"{above}{field.name}.")

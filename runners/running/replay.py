@@ -1,0 +1,268 @@
+"""Which rows of the DLQ are carried again: those that somebody chose and nobody decided on, grouped into batches."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from destinations.dead_letters import SCHEMA, query_dlq
+from destinations.destination import Destination
+from origins.batch import JSON, Limits, Span
+from origins.errors import has_condition, list_spark_errors
+from origins.nack import RAW
+from origins.origin import Backlog
+from runners.engine.batch_planner import BatchPlanner, OriginFeed
+from runners.model.errors import Refusal
+from runners.model.pipeline_state import REPLAY
+from runners.model.run_report import Report
+from runners.model.spec import PipelineSpec
+from runners.model.text import format_count, summarise_error
+from runners.running.opening import make_chain
+from runners.state.journal import Journal, list_decided
+from runners.state.location import StateLocation, check_pipeline, find_dlq
+from runners.ways.stage_chain import StageChain, name_destinations
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MOST = 10_000
+"""How many rows of the DLQ a batch has at most: the ledger keeps the id of each."""
+
+UNREAD = hashlib.md5(RAW.encode(), usedforsecurity=False).hexdigest()
+_LETTERS = (
+    "SELECT id, origin, stage, destination, code, delivered_to, md5(original_schema) AS kind FROM {table}{where} "
+    "ORDER BY nacked_at, lane, number, position, id"
+)
+_COLUMNS = ", ".join(column.split(" ")[0] for column in SCHEMA.split(", "))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """A choice of rows in the DLQ: those that meet all conditions, by default every row."""
+
+    ids: tuple[str, ...] = ()
+    code: str = ""
+    stage: str = ""
+    """The stage that refused them, or the destination."""
+    where: str = ""
+    """A condition in Spark's SQL over the columns of the DLQ."""
+
+    def select_letters(
+        self, dlq: Destination, spark: Callable[[], SparkSession], decided: Container[str]
+    ) -> list[Letter]:
+        """The chosen rows of the DLQ without a decision, the oldest first.
+
+        Without Spark where there is no `where` and the DLQ lies on this machine. Raises `Refusal` for an id that is
+        not there, and for a `where` that Spark does not understand.
+        """
+        try:
+            where = f" WHERE (\n{self.where}\n)" if self.where else ""
+            query = _LETTERS.replace("{where}", where.replace("{", "{{").replace("}", "}}"))
+            rows = query_dlq(dlq, spark, query, in_sparks_words=bool(self.where))
+        except list_spark_errors() as error:
+            if not self.where or has_condition(error, "DELTA_MISSING"):
+                raise
+            raise Refusal(
+                f"--where is not valid for the DLQ: {summarise_error(error)}",
+                hint=f"Write a condition in Spark's SQL over the columns of the DLQ: {_COLUMNS}.",
+            ) from error
+        letters = [Letter.of(row) for row in rows]
+        unknown = set(self.ids) - {letter.id for letter in letters}
+        if unknown:
+            more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
+            raise Refusal(
+                f"The DLQ has no row {', '.join(sorted(unknown)[:3])}{more}"
+                f"{' that meets --where' if self.where else ''}.",
+                hint="See the ids:  wherry dlq show FILE --json",
+            )
+        return [letter for letter in letters if self._is_meant(letter) and letter.id not in decided]
+
+    def _is_meant(self, letter: Letter) -> bool:
+        return (
+            (not self.ids or letter.id in self.ids)
+            and self.code in ("", letter.code)
+            and self.stage in ("", letter.stage, letter.destination)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Letter:
+    """A row of the DLQ, as far as it must be known to carry it again."""
+
+    id: str
+    origin: str
+    stage: str
+    destination: str | None = None
+    code: str = ""
+    delivered_to: tuple[str, ...] = ()
+    kind: str | None = None
+    """What tells apart rows that were read with different schemas; None where the row as it was read was not kept."""
+
+    @staticmethod
+    def of(row: Mapping[str, JSON]) -> Letter:
+        """From the columns of the DLQ."""
+        return Letter(**{**row, "delivered_to": tuple(row["delivered_to"] or ())})
+
+
+@dataclass(frozen=True, kw_only=True)
+class SortedLetters:
+    """The rows that can be carried again, by origin, and how many cannot, by the reason."""
+
+    spans: Mapping[str, Sequence[Span]]
+    wanted: Mapping[str, tuple[str, ...]]
+    """To which destinations each span goes, by its end."""
+    left: Mapping[str, int]
+
+    @property
+    def rows(self) -> int:
+        """How many rows are carried."""
+        return sum(len(span.parts) for spans in self.spans.values() for span in spans)
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """What is not carried, a sentence for each reason."""
+        return [f"{format_count(rows)} in the DLQ cannot be replayed: {why}" for why, rows in self.left.items()]
+
+    def check(self, destinations: Mapping[str, Destination]) -> None:
+        """Raises `Refusal` where late rows would take the place of newer ones."""
+        for name in {name for names in self.wanted.values() for name in names if destinations[name].ordered}:
+            raise Refusal(
+                f"'{name}' keeps the row that arrives last, and rows of the DLQ arrive late: an old row would replace "
+                "a newer one.",
+                hint="Set `sequence_by` there, so that the newest row wins.",
+            )
+
+
+def sort(letters: Sequence[Letter], lines: Mapping[str, StageChain], most: int | None = None) -> SortedLetters:
+    """Which of these rows can be carried again through the lines of today, in batches of rows that were read alike and
+    go to the same destinations."""
+    left: Counter[str] = Counter()
+    alike: dict[tuple[str, JSON, tuple[str, ...]], list[str]] = {}
+    for letter in letters:
+        why = _explain_staying(letter, lines)
+        if why:
+            left[why] += 1
+        else:
+            names = tuple(name for name in lines[letter.origin].branches if name not in letter.delivered_to)
+            alike.setdefault((letter.origin, letter.kind, names), []).append(letter.id)
+    spans: dict[str, list[Span]] = {}
+    wanted: dict[str, tuple[str, ...]] = {}
+    for (origin, _, names), ids in alike.items():
+        for span in _make_spans(ids, min(most or MOST, MOST)):
+            spans.setdefault(origin, []).append(span)
+            wanted[str(span.end)] = names
+    return SortedLetters(spans=spans, wanted=wanted, left=left)
+
+
+class ReplayBacklog(Backlog):
+    """Rows of the DLQ in batches that are made already; what was carried before is none of them."""
+
+    def __init__(self, spans: Sequence[Span], notices: Sequence[str] = ()) -> None:
+        self._spans = spans
+        self._next = {span.end: at + 1 for at, span in enumerate(spans)}
+        self._notices = notices
+
+    def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
+        at = self._next.get(start, 0)
+        return self._spans[at] if at < len(self._spans) else None
+
+    @property
+    def notices(self) -> Sequence[str]:
+        return self._notices
+
+
+def _explain_staying(letter: Letter, lines: Mapping[str, StageChain]) -> str:
+    """Why this row cannot be carried again; nothing if it can."""
+    line = lines.get(letter.origin)
+    if line is None:
+        return f"the origin '{letter.origin}' no longer exists"
+    if letter.kind is None:
+        return "the DLQ did not keep the original rows (dlq.original is false)"
+    if letter.kind == UNREAD:
+        return "the origin could not read these lines; correct them and add them in a new file"
+    if all(name in letter.delivered_to for name in line.branches):
+        return "every destination has them already"
+    names = [step.name for step in line.common]
+    changes = next((at for at, step in enumerate(line.common) if step.stage.changes_rows), None)
+    if changes is not None and letter.stage not in names[:changes]:
+        return f"they were refused after '{names[changes]}', which makes other rows of those that were read"
+    return ""
+
+
+def _make_spans(ids: Sequence[str], most: int) -> Iterator[Span]:
+    for first in range(0, len(ids), most):
+        own = tuple(ids[first : first + most])
+        yield Span(start=None, end=own[-1], parts=own, label=f"{format_count(len(own))} of the DLQ")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replay:
+    """Which rows of the DLQ are carried again, and why.
+
+    Each is carried once, however often the same is asked for and wherever the process dies. One that is refused again
+    is a new row of the DLQ that names this one.
+    """
+
+    choice: Choice = Choice()
+    reason: str
+
+    def __post_init__(self) -> None:
+        if not self.reason.strip():
+            raise Refusal("A replay needs a reason, which the ledger keeps.", hint='--reason "…"')
+
+    def json(self) -> Mapping[str, JSON]:
+        """As the ledger keeps it."""
+        return {**vars(self.choice), "ids": list(self.choice.ids), "reason": self.reason}
+
+    def make_source(
+        self,
+        source: BatchPlanner,
+        lines: Mapping[str, StageChain],
+        destinations: Mapping[str, Destination],
+        dlq: Destination,
+        journal: Journal,
+        spark: SparkSession,
+    ) -> BatchPlanner:
+        """What a run of it plans from, where one of the pipeline would plan from `make_source`."""
+        found = sort(self.choice.select_letters(dlq, lambda: spark, list_decided(journal)), lines, source.limits.rows)
+        found.check(destinations)
+
+        def letters(feed: OriginFeed, notices: tuple[str, ...]) -> OriginFeed:
+            lane = f"{REPLAY}{feed.origin}"
+            return replace(
+                feed,
+                lanes={lane: lane},
+                backlog=ReplayBacklog(found.spans.get(feed.origin, ()), notices),
+                straight=False,
+                shares=False,
+                whole=False,
+                destinations=lambda span: found.wanted[str(span.end)],
+            )
+
+        first, *others = source.feeds
+        feeds = [letters(first, tuple(found.notices)), *(letters(feed, ()) for feed in others)]
+        return replace(source, feeds=feeds, first_alone=False)
+
+
+def plan_replay(pipeline: PipelineSpec, choice: Choice) -> SortedLetters:
+    """What a replay would carry, and what it would leave.
+
+    Spark is asked only for a `where`, or for a DLQ that lies in a catalog. Raises `Refusal` where a destination must
+    not get old rows.
+    """
+    place = StateLocation.of(pipeline)
+    journal = place.open_journal(pipeline)
+    check_pipeline(pipeline, place, journal.state)
+    destinations = name_destinations(pipeline.every_destination)
+    lines = {each.name or "origin": make_chain(pipeline, each, destinations) for each in pipeline.every_origin}
+    found = sort(choice.select_letters(*find_dlq(pipeline), list_decided(journal)), lines)
+    found.check(destinations)
+    return found
+
+
+def make_empty_report(pipeline: PipelineSpec) -> Report:
+    """The report of a replay that has nothing to carry, for which no run begins."""
+    return Report(pipeline=pipeline.name, run="", status="succeeded", reason="no row waits in the DLQ")

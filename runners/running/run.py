@@ -1,0 +1,532 @@
+"""One execution of a pipeline: take it, finish what was left open, carry what waits, let it go."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from destinations.delta.delta import Delta
+from destinations.destination import Deadline, Destination, OpenDestination
+from destinations.discard import Discard
+from destinations.dlq import DLQ
+from origins.batch import JSON
+from origins.errors import WherryError
+from origins.origin import Origin
+from origins.quantities import parse_seconds
+from runners.engine.batch_machine import DeliveryRules
+from runners.engine.batch_planner import BatchPlanner, list_notices
+from runners.engine.dispatcher import CarryingOptions, Dispatcher, ProgressCallbacks
+from runners.engine.lane_coordination import LaneCoordination
+from runners.engine.planning import Follower
+from runners.engine.worker_pool import WorkerPool
+from runners.listeners.hook_runner import HookRunner
+from runners.model.batch_timing import BatchSizing
+from runners.model.clock import Clock
+from runners.model.entry import Entry, OwnerBody
+from runners.model.error_kinds import classify
+from runners.model.events import BatchRests, Event, Listener, Noticed, RunEnded, RunStarted, describe_rest
+from runners.model.hook import make_end_facts, make_start_facts
+from runners.model.masking import hide_in_logs, warn_of_short_secrets
+from runners.model.pipeline_state import REPLAY
+from runners.model.run_report import Report, RunError, RunReportBuilder
+from runners.model.spec import PipelineSpec, make_policy
+from runners.running.aggregates import OF_A_BACKFILL, OF_A_REPLAY
+from runners.running.backfill import Backfill
+from runners.running.compatibility import OperatorOverrides, Recognises, check_layout, resolve_names, start_over, waive
+from runners.running.dead_letter_rows import DeadLetterRows, tidy
+from runners.running.opening import RunOpening, list_suites, list_unchanged, make_chain
+from runners.running.replay import Replay
+from runners.running.stop import force_in_time, stop_on_signals
+from runners.spark.session import (
+    check_alive,
+    find_jvm_process,
+    is_connect,
+    is_given,
+    make_own_session,
+    measure_clock_offset,
+    obtain,
+)
+from runners.state.background_writer import BackgroundWriter
+from runners.state.journal import Journal, Lease, find_newest_label, list_decided
+from runners.state.location import StateLocation, check_lasting, check_pipeline
+from runners.state.process_locks import StateLock, end_orphan, identify_host, identify_process, sweep_locks
+from runners.state.run_history import RunRow, Timeline, await_writer, get_writer
+from runners.state.takeover import Takeover, make_kept_error
+from runners.ways.choose import list_ways_off
+from runners.ways.stage_chain import name_destinations
+from runners.ways.task_executor import TaskExecutor, sample_failure
+from runners.ways.way import Thresholds
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FORCED_AT_ONCE, FORCED_SOON = 1.0, 30.0
+"""After how many seconds a forced stop is heard, by a local ledger and by one that Spark reads."""
+
+
+log = logging.getLogger("wherry")
+
+
+@dataclass
+class PipelineRun:
+    """A run of a pipeline, from taking it to letting it go."""
+
+    pipeline: PipelineSpec
+    text: str
+    """The definition, whole, as the ledger keeps it."""
+    hash: str
+    listeners: Sequence[Listener] = ()
+    clock: Clock = Clock()  # noqa: RUF009  (it has no state)
+    follow: bool = False
+    """Whether to go on when nothing is left, and to carry what comes."""
+    backfill: Backfill | None = None
+    """What of the past to carry again, in place of what waits."""
+    finish: bool = False
+    """Whether to finish what an earlier run left open, and to carry nothing else."""
+    replay: Replay | None = None
+    """What of the DLQ to carry again, in place of what waits."""
+    take_over: str = ""
+    """Why this run may take the pipeline from an owner on another host."""
+    spark: SparkSession | None = None
+    """The Spark to use; by default the active session, or a new one."""
+    pool: str = ""
+    """The fair scheduler's pool for its work on Spark."""
+    ruling: OperatorOverrides = OperatorOverrides()  # noqa: RUF009  (it is frozen)
+    hooks_wait: float | None = None
+    """How many seconds to wait for hooks at the end; by default half a minute."""
+    thresholds: Thresholds = Thresholds()  # noqa: RUF009  (it is frozen)
+    """By what the way of each batch is chosen."""
+
+    def __post_init__(self) -> None:
+        self.id = uuid.uuid4().hex
+        self.place = StateLocation.of(self.pipeline)
+        protection, dead = self.pipeline.protection, self.pipeline.dlq.destination or self.place.make_dlq()
+        self.destinations = name_destinations([each.discreet(protection) for each in self.pipeline.every_destination])
+        self.dlq: Destination = dead.discreet(protection)
+        self.books = RunReportBuilder(
+            tuple(self.destinations), resolve_names(self.destinations), list_suites(self.pipeline)
+        )
+        self.opened: Mapping[str, OpenDestination] = {}
+        """The destinations as this run has them open, by name, and the DLQ."""
+        self.dispatcher: Dispatcher | None = None
+        self.snapshot: Mapping[str, JSON] | None = None
+        self.timeline = Timeline(self.clock)
+        self._before: Sequence[OwnerBody] = ()
+        """From whom it has taken the pipeline over: they never let it go."""
+
+    @property
+    def assignment(self) -> str:
+        """How this run shares the lanes; work on all lanes takes the pipeline alone."""
+        aside = self.backfill or self.replay or self.finish or self.ruling
+        return "single" if aside else self.pipeline.run_options.assignment
+
+    def carry(self) -> Report:
+        """Carry what waits. Raises only when the pipeline could not be taken; all else is in the report."""
+        with contextlib.ExitStack() as to_the_end:
+            report, herald = self._carry_and_tell(to_the_end)
+        try:
+            herald.await_hooks(self.pipeline.name, self.hooks_wait)
+        except KeyboardInterrupt:
+            log.warning("%s: the run does not wait any longer for hooks.", self.pipeline.name)
+        return report
+
+    def _carry_and_tell(self, to_the_end: contextlib.ExitStack) -> tuple[Report, HookRunner]:
+        """Carry what waits, and write down how it went. From the first batch `to_the_end` a signal only stops."""
+        began = self.clock.elapsed()
+        self.place.make()
+        for notice in warn_of_short_secrets(self.pipeline.secrets):
+            log.warning("%s: %s", self.pipeline.name, notice)
+        with self._hold_lock() as taking, hide_in_logs(self.pipeline.secrets):
+            journal = None if self.place.needs_spark else self._open_journal(None, taking)
+            options = self.pipeline.spark
+            starts = self.spark is None and not is_given()
+            given = self.spark or obtain(options.conf, options.packages)
+            if starts:
+                check_lasting(self.pipeline, given)
+            spark = make_own_session(given, self.pipeline.run_options.time_zone)
+            journal = journal or self._open_journal(spark, taking)
+            self._acquire(journal, spark, taking)
+            began_row, scribe = self._record_begin(spark)
+            herald = HookRunner(self.pipeline.hooks, self.pipeline.secrets)
+            herald.tell(make_start_facts(self.pipeline.name, self.id, self.clock.now().isoformat()))
+            status, errors = self._carry(journal, spark, to_the_end)
+            stopping = self.dispatcher.stopping if self.dispatcher else ""
+            if self.dispatcher and status != "succeeded":
+                stopping = stopping or self.dispatcher.asked_to_stop
+            report = self.books.build_report(
+                pipeline=self.pipeline.name,
+                run=self.id,
+                status=status,
+                reason=stopping or ("failed" if errors else "nothing left to do"),
+                seconds=self.clock.elapsed() - began,
+                error=RunError.of(errors[0], self.pipeline.secrets, self.pipeline.protection, errors[1:])
+                if errors
+                else None,
+                snapshot=self.snapshot,
+                timeline=self.timeline.json(),
+            ).mask(self.pipeline.secrets)
+            if self.replay is not None and not errors:
+                kept = parse_seconds(self.pipeline.dlq.retain)
+                tidy(spark, self.dlq, list_decided(journal), retain=kept, now=self.clock.now())
+            self._release(journal, report)
+        facts = report.json()
+        herald.tell(make_end_facts(facts, self.clock.now().isoformat()))
+        if scribe is not None:
+            scribe.put(began_row.end(report, {**facts, "timeline": report.timeline}, self.clock.now()))
+            await_writer(scribe, self.pipeline.name)
+        return report, herald
+
+    def stop(self, reason: str = "asked to stop", *, force: bool = False) -> None:
+        """Stop from another thread: what is in flight finishes, or with `force` is left as it is."""
+        if self.dispatcher is not None:
+            self.dispatcher.request_stop(reason, force=force)
+
+    def _record_begin(self, spark: SparkSession) -> tuple[RunRow, BackgroundWriter[RunRow] | None]:
+        """The run's row in the run history, and who writes it: nobody waits for that."""
+        row = RunRow(
+            run=self.id,
+            pipeline=self.pipeline.name,
+            status="running",
+            started_at=self.clock.now(),
+            definition=self.hash,
+            host=str(identify_host()["host"]),
+        )
+        history = self.place.open_history(self.pipeline, lambda: make_own_session(spark))
+        if history is None:
+            return row, None
+        scribe = get_writer(history)
+        for owner in self._before:
+            scribe.put(RunRow.make_killed(owner, self.pipeline.name, self.id))
+        scribe.put(row)
+        return row, scribe
+
+    def _open_journal(self, spark: SparkSession | None, taking: Takeover | None) -> Journal:
+        """The ledger in our hands. Raises when it is another pipeline's, or somebody else owns it and lives."""
+        tenure = None if taking is None else Lease(self.clock, parse_seconds(self.pipeline.run_options.lease))
+        journal = Journal(self.place.open_ledger(spark), tenure)
+        check_pipeline(self.pipeline, self.place, journal.state)
+        if taking is not None:
+            taking.may(journal)
+        return journal
+
+    def _acquire(self, journal: Journal, spark: SparkSession, taking: Takeover | None) -> None:
+        jvm = find_jvm_process(spark)
+        host = identify_host()
+        body: OwnerBody = {
+            "host": host["host"],
+            "boot": host["boot"],
+            "pid": host["pid"],
+            "started": host["started"],
+            "pipeline": self.pipeline.name,
+            "run": self.id,
+            "jvm": identify_process(jvm) if jvm else None,
+            "ownership": self.pipeline.run_options.ownership,
+            "lock": taking.lock.path.name if taking else None,
+            "take_over": self.take_over,
+            "replay": self.replay.json() if self.replay else None,
+            "ruling": self.ruling.json(),
+            "finish": self.finish,
+            "assignment": self.assignment,
+            "hash": self.hash,
+            "follow": self.follow,
+        }
+        before = journal.acquire(body, may=taking.may) if taking else journal.acquire(body)
+        sweep_locks(self.place.lock, named=[str(owner.get("lock")) for owner in journal.state.owners])
+        for owner in before:
+            end_orphan(owner)
+        self._before = before
+
+    def _carry(
+        self, journal: Journal, spark: SparkSession, to_the_end: contextlib.ExitStack
+    ) -> tuple[str, Sequence[Exception]]:
+        """How the run ended, and what went wrong, in its order."""
+        options = self.pipeline.run_options
+        lanes = [lane for origin in self.pipeline.every_origin for lane in self.pipeline.lanes_of(origin)]
+        self.opened = {name: each.open() for name, each in {**self.destinations, DLQ: self.dlq}.items()}
+        runner = self._make_executor(spark, journal.tenure)
+        crew = WorkerPool(options.runners or min(len(lanes), os.cpu_count() or 1), runner.process)
+        dispatcher = self.dispatcher = Dispatcher(
+            journal=journal,
+            crew=crew,
+            clock=self.clock,
+            rules=DeliveryRules(
+                dlq=self.pipeline.dlq,
+                delivery=self.pipeline.delivery,
+                discards=isinstance(self.dlq, Discard),
+                replacing=frozenset(name for name, each in self.destinations.items() if each.replaces),
+            ),
+            options=CarryingOptions(
+                max_in_flight=options.max_in_flight or len(lanes),
+                grouped_lanes=self.thresholds.grouped_lanes,
+                retry=make_policy(options.retry),
+            ),
+            callbacks=ProgressCallbacks(
+                committed=runner.list_listening(spark),
+                forget=lambda plan: runner.forget(spark, plan),
+                pulse=lambda: check_alive(spark),
+                listeners=[self.books, self.timeline, _log_rest, *self.listeners],
+            ),
+            pace=BatchSizing(parse_seconds(options.batch.target)),
+        )
+        raised: list[Exception] = []
+        ledger, every = self.place.open_ledger(spark), FORCED_AT_ONCE if self.place.directory else FORCED_SOON
+        drain = parse_seconds(options.drain)
+        to_the_end.enter_context(stop_on_signals(dispatcher))
+        with force_in_time(ledger, dispatcher, runner.cancel, every=every, drain=drain):
+            try:
+                self._carry_all(journal, dispatcher, runner, spark)
+            except Exception as error:  # noqa: BLE001 -- the edge of the run: its report says what ended it
+                raised.append(error)
+            if raised or dispatcher.forced:
+                runner.cancel()
+            elif dispatcher.errors:
+                self.snapshot = self._sample_failure(runner, spark, dispatcher.errors[0])
+            crew.close()
+            raised += runner.confirm()
+            runner.close()
+            raised += _close_all(self.opened.values())
+        errors = [
+            *dispatcher.errors,
+            *(error for error in raised if not (dispatcher.forced and classify(error).is_cancelled)),
+        ]
+        if errors:
+            return "failed", errors
+        return ("stopped" if dispatcher.stopping or dispatcher.forced else "succeeded"), []
+
+    def _sample_failure(self, runner: TaskExecutor, spark: SparkSession, error: Exception) -> Mapping[str, JSON] | None:
+        """What the run was doing when a batch failed: its refused rows if it was they, else its first ones."""
+        batch, most = getattr(error, "batch", None), self.pipeline.run_options.snapshot
+        if batch is None or not most:
+            return None
+        rows = getattr(error, "rows", None) or runner.sample(spark, batch, most)
+        return sample_failure(batch, getattr(error, "stage", None), rows[:most])
+
+    def _carry_all(self, journal: Journal, dispatcher: Dispatcher, runner: TaskExecutor, spark: SparkSession) -> None:  # noqa: C901 -- one run, from what is open to what waits
+        """First the batches that an earlier run left open, then what waits."""
+        company = self._join_company(journal)
+        if company is not None:
+            company.await_opening(lambda: bool(dispatcher.asked_to_stop or journal.state.stopping))
+        if company is None or company.alone:
+            self._finish_open(journal, dispatcher, company, spark)
+        if company is not None and (dispatcher.asked_to_stop or journal.state.stopping):
+            dispatcher.take_turn()
+        if dispatcher.stopping or self.finish:
+            return
+        check_layout(
+            self.pipeline, self.destinations, journal.state, self.ruling, self._make_recogniser(journal, spark)
+        )
+        opening = RunOpening(
+            pipeline=self.pipeline,
+            run=self.id,
+            text=self.text,
+            hash=self.hash,
+            destinations=self.destinations,
+            dlq=self.dlq,
+            opened=self.opened,
+            ruling=self.ruling,
+            follow=self.follow,
+            split=OF_A_BACKFILL if self.backfill else OF_A_REPLAY if self.replay else None,
+            only=self.backfill.only if self.backfill else None,
+        )
+        if self.backfill is None and self.replay is None:
+            start_over(self.pipeline, journal, self.ruling, stand=list_unchanged(opening, journal, spark))
+
+        noticed: set[tuple[str, str]] = set()
+
+        def take_in(source: BatchPlanner | None) -> BatchPlanner | None:
+            runner.reading.lines = opening.lines
+            for notice in [each for each in list_notices(source) if each not in noticed]:
+                noticed.add(notice)
+                self._emit(Noticed(origin=notice[0], message=notice[1]))
+            return source
+
+        def again(source: BatchPlanner | None, offsets: Mapping[str, JSON]) -> BatchPlanner | None:
+            if source is None and company is not None and not company.may_open:
+                return None
+            with runner.cancel_planning():
+                return take_in(opening.survey_again(source, offsets, journal, spark))
+
+        source = None
+        if company is not None:
+            company.note_survey()
+        if company is None or company.may_open:
+            with runner.cancel_planning():
+                source = take_in(opening.open_source(journal, spark))
+        if source is not None and self.backfill is not None:
+            source = self.backfill.make_source(source, self.pipeline, journal)
+        if source is not None and self.replay is not None:
+            with runner.cancel_planning():
+                source = take_in(
+                    self.replay.make_source(source, opening.lines, self.destinations, self.dlq, journal, spark)
+                )
+        dispatcher.planning.source = source
+        if company is not None:
+            company.again = lambda source, origins: opening.survey_anew(source, origins, journal, spark)
+            company.begin()
+            dispatcher.planning.company = company
+        if self.follow:
+            every = parse_seconds(self.pipeline.run_options.poll)
+            dispatcher.planning.following = Follower(every=every, again=again, now=self.clock.elapsed())
+        self._emit(RunStarted(pipeline=self.pipeline.name, run=self.id, waiting=self._count_waiting(journal, source)))
+        dispatcher.run()
+        if company is not None and not dispatcher.stopping and company.left is not None:
+            raise make_kept_error(self.pipeline.name, journal.state, company.left)
+
+    def _make_recogniser(self, journal: Journal, spark: SparkSession) -> Recognises:
+        """Who tells by what lies there whether an origin or a destination is the one that the state knows."""
+        state = journal.state
+        origins = {origin.name or "origin": origin for origin in self.pipeline.every_origin}
+
+        def recognise(name: str) -> bool:
+            if name in origins:
+                lanes = [lane for lane in state.lanes if self.pipeline.owns(origins[name], lane)]
+                return origins[name].is_still(spark, [state.lanes[lane].offset for lane in lanes])
+            called = name if name in state.identities else self.destinations[name].was or ""
+            known = state.identities.get(called)
+            return known is not None and self.destinations[name].is_still(
+                spark, known, find_newest_label(journal, called)
+            )
+
+        return recognise
+
+    def _join_company(self, journal: Journal) -> LaneCoordination | None:
+        """The others with whom the lanes are shared."""
+        if self.assignment == "single" or journal.tenure is None:
+            return None
+        return LaneCoordination(
+            journal=journal,
+            tenure=journal.tenure,
+            place=self.place,
+            lanes=[lane for origin in self.pipeline.every_origin for lane in self.pipeline.lanes_of(origin)],
+            definition=self.hash,
+            frees=self.assignment == "round_robin" or bool(self.take_over),
+            follows=self.follow,
+        )
+
+    def _finish_open(
+        self, journal: Journal, dispatcher: Dispatcher, company: LaneCoordination | None, spark: SparkSession
+    ) -> None:
+        """Finish the batches that an earlier run left open; others that come meanwhile get their share."""
+        waive(journal, self.destinations, self.ruling)
+
+        def list_prepared() -> Sequence[str]:
+            journal.refresh()
+            plans = journal.state.open_plans
+            return [plan.decision.path for plan in plans if plan.decision] + [
+                plan.batch.plan for plan in plans if company is not None
+            ]
+
+        self.place.store().sweep(spark, list_prepared)
+        if company is None:
+            dispatcher.recover()
+        else:
+            company.begin()
+            dispatcher.planning.company = company
+        dispatcher.run()
+        if company is not None and not dispatcher.forced:  # then a write may be under way until runners are closed
+            dispatcher.planning.company = None
+            company.release_lanes()
+
+    def _count_waiting(self, journal: Journal, source: BatchPlanner | None) -> Mapping[str, int]:
+        """For those who show how far it is; of a run that goes on nobody knows."""
+        if source is None or self.follow or not self.listeners:
+            return {}
+        offsets = {lane: journal.state.get_lane(lane).offset for lane in source.lanes}
+        return source.count_waiting(
+            offsets, BatchSizing(parse_seconds(self.pipeline.run_options.batch.target)), self.clock
+        )
+
+    def _release(self, journal: Journal, report: Report) -> None:
+        """Let the pipeline go. A ledger that cannot be written keeps us as its owner: the next run sees us gone."""
+        with contextlib.suppress(WherryError) if report.error else contextlib.nullcontext():
+            journal.record(Entry(kind="release", body=report.json()))
+        self._emit(RunEnded(status=report.status, reason=report.reason, lanes=report.lanes))
+
+    def _emit(self, event: Event) -> None:
+        hear: Sequence[Listener] = [self.books, *self.listeners]
+        for listener in hear:
+            listener(event)
+
+    def _make_executor(self, spark: SparkSession, tenure: Lease | None) -> TaskExecutor:
+        origins: dict[str, Origin] = {origin.name or "origin": origin for origin in self.pipeline.every_origin}
+        if self.replay is not None and isinstance(self.dlq, Delta):
+            origins[REPLAY] = DeadLetterRows(dlq=self.dlq)
+        names, deadline = resolve_names(self.destinations), None
+        if tenure is not None:
+            apart = measure_clock_offset(spark) if is_connect(spark) else 0.0
+            deadline = Deadline(left=tenure.seconds_left, secure=tenure.secure, ahead=apart)
+        runner = TaskExecutor(
+            spark=spark,
+            group=f"wherry-{self.id}",
+            origins=origins,
+            destinations={name: self.destinations[now] for name, now in names.items()},
+            dlq=self.dlq,
+            opened={DLQ: self.opened[DLQ], **{name: self.opened[now] for name, now in names.items()}},
+            keep_original=self.pipeline.dlq.original,
+            store=self.place.store(),
+            time_zone=self.pipeline.run_options.time_zone,
+            pool=self.pool,
+            assume=self.ruling.assume,
+            secrets=self.pipeline.secrets,
+            protection=self.pipeline.protection,
+            also=self.pipeline.run_options.retry.also,
+            explained=self.pipeline.run_options.snapshot,
+            deadline=deadline,
+            thresholds=self.thresholds,
+            off=list_ways_off(self.pipeline.run_options.ways),
+        )
+        runner.reading.definition = self.hash
+        runner.reading.before = {
+            name: make_chain(self.pipeline, origin, self.destinations)
+            for name, origin in origins.items()
+            if name != REPLAY
+        }
+        return runner
+
+    @contextlib.contextmanager
+    def _hold_lock(self) -> Iterator[Takeover | None]:
+        """While in here others on this host can see that this process lives. None where a scheduler is the lock.
+
+        Where somebody has that lock already it is one of our own: his ledger says whether he lives.
+        """
+        if self.pipeline.run_options.ownership == "off":
+            yield None
+            return
+        lock = StateLock(self.place.lock)
+        if self.assignment != "single" or not lock.acquire():
+            lock = StateLock(lock.path.with_name(f"{lock.path.name}-{self.id}"))
+            lock.acquire()
+        try:
+            yield Takeover(
+                pipeline=self.pipeline.name,
+                place=self.place,
+                lock=lock,
+                clock=self.clock,
+                take_over=self.take_over,
+                assignment=self.assignment,
+                hash=self.hash,
+            )
+        finally:
+            if lock.path != self.place.lock:
+                lock.path.unlink(missing_ok=True)
+            lock.release()
+
+
+def _close_all(opened: Iterable[OpenDestination]) -> Iterator[Exception]:
+    """Let go of what the run has open; what goes wrong in that."""
+    for each in opened:
+        try:
+            each.close()
+        except Exception as error:  # noqa: BLE001 -- the edge of the run: its report says what ended it
+            yield error
+
+
+def _log_rest(event: Event) -> None:
+    """Whoever waits for a run wants to know why it waits."""
+    if isinstance(event, BatchRests):
+        log.warning(describe_rest(event))

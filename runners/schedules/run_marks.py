@@ -1,0 +1,147 @@
+"""What a scheduler leaves for the next one, and for others beside it: which runs were begun, and what is paused."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from runners.model.errors import Refusal
+
+_MOMENTS = ("served", "open", "succeeded")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunMark:
+    """What is known of one pipeline."""
+
+    served: datetime
+    """When the last run was due that was begun; before there was any, when the pipeline was first seen."""
+    open: datetime | None = None
+    """When the begun run without a noted end was due: it goes on, or was cut off."""
+    succeeded: datetime | None = None
+    """When a run of it last ended well."""
+    paused: str | None = None
+    """Why nothing of it begins; None when it is not paused."""
+
+
+class RunMarks(ABC):
+    """The marks of all pipelines of a directory. All that change them do so one after another."""
+
+    @abstractmethod
+    def get(self, name: str) -> RunMark | None:
+        """The mark of a pipeline."""
+
+    @abstractmethod
+    def put(self, name: str, mark: RunMark) -> None:
+        """Write a mark; a reader sees the old one or this one."""
+
+    @abstractmethod
+    @contextlib.contextmanager
+    def hold(self) -> Iterator[None]:
+        """No other process changes a mark in here."""
+        yield
+
+    def get_or_make(self, name: str, now: datetime) -> RunMark:
+        """The mark of the pipeline, made now if it is new."""
+        with self.hold():
+            mark = self.get(name)
+            if mark is None:
+                mark = RunMark(served=now)
+                self.put(name, mark)
+            return mark
+
+    def claim(self, name: str, due: datetime) -> bool:
+        """Take the run that was due then: True for one that asks, False for all others."""
+        with self.hold():
+            mark = self.get(name)
+            if mark is not None and mark.served >= due:
+                return False
+            self.put(name, dataclasses.replace(mark or RunMark(served=due), served=due, open=due))
+            return True
+
+    def claim_again(self, name: str, due: datetime) -> bool:
+        """Take the run that was due then and was cut off: once, for it may be what ended the process."""
+        with self.hold():
+            mark = self.get(name)
+            if mark is None or mark.open != due:
+                return False
+            self.put(name, dataclasses.replace(mark, open=None))
+            return True
+
+    def note_ended(self, name: str, *, succeeded: datetime | None = None, cut_off: datetime | None = None) -> None:
+        """A run has ended: well at this moment, or because all had to end, and then when it was due."""
+        with self.hold():
+            mark = self.get(name)
+            if mark is not None:
+                self.put(name, dataclasses.replace(mark, open=cut_off, succeeded=succeeded or mark.succeeded))
+
+    def pause(self, name: str, why: str | None, now: datetime) -> None:
+        """Let nothing of it begin, for this reason, or again with None."""
+        with self.hold():
+            self.put(name, dataclasses.replace(self.get(name) or RunMark(served=now), paused=why))
+
+
+class MemoryMarks(RunMarks):
+    """Marks that end with the process."""
+
+    def __init__(self) -> None:
+        self.marks: dict[str, RunMark] = {}
+
+    def get(self, name: str) -> RunMark | None:
+        return self.marks.get(name)
+
+    def put(self, name: str, mark: RunMark) -> None:
+        self.marks[name] = mark
+
+    @contextlib.contextmanager
+    def hold(self) -> Iterator[None]:
+        yield
+
+
+class FolderMarks(RunMarks):
+    """Marks as small files of a folder, which several schedulers may share."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o644)
+        except OSError as error:
+            raise Refusal(
+                f"The scheduler cannot note its runs: {folder} ({error.strerror}).",
+                hint="Make the folder writable: the notes there prevent lost and double runs.",
+            ) from error
+
+    def get(self, name: str) -> RunMark | None:
+        try:
+            noted = json.loads((self.folder / f"{name}.json").read_text(encoding="utf-8"))
+            moments = [noted[each] and datetime.fromisoformat(noted[each]) for each in _MOMENTS]
+            return RunMark(**dict(zip(_MOMENTS, moments, strict=True)), paused=noted["paused"])
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError):  # the machine went down while it was written: it begins anew
+            return None
+
+    def put(self, name: str, mark: RunMark) -> None:
+        moments = {each: getattr(mark, each) for each in _MOMENTS}
+        noted = {each: moment and moment.isoformat() for each, moment in moments.items()} | {"paused": mark.paused}
+        file = self.folder / f"{name}.json"
+        new = file.with_name(f".{name}.{os.getpid()}")
+        new.write_text(json.dumps(noted) + "\n", encoding="utf-8")
+        new.replace(file)
+
+    @contextlib.contextmanager
+    def hold(self) -> Iterator[None]:
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)

@@ -1,0 +1,1 @@
+"""The only code that knows which Spark it has."""

@@ -1,0 +1,370 @@
+"""The Spark session: the one that is there, or a local one of our own; another one where a Connect server lost it.
+
+The only file that asks what classic Spark has and Spark Connect has not; `spark_private.py` reaches for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from destinations.delta.lock import SparkCommits, say_commits
+from origins.errors import WherryError, list_spark_errors
+from origins.paths import declare_one_disk
+from origins.spark_private import (
+    end_in_silence,
+    find_jvm,
+    get_hadoop_settings,
+    get_java_session,
+    get_jvm,
+    is_unasked,
+    keeps_threads_apart,
+    make_client,
+    put_client,
+)
+from runners.model.error_kinds import classify
+from runners.model.text import summarise_error
+from runners.spark.start import DELTA_CATALOG, SparkMissing, silence_loggers, start
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+_MEANING = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.caseSensitive": "false",
+}
+"""What decides what a definition means; the same on every Spark."""
+
+_ROOM = {"spark.sql.analyzer.maxIterations": "1000"}
+"""Room for long lines of stages: Spark Connect analyses all of them at once. A Spark that refuses it keeps its own."""
+
+_STORES = tuple(
+    f"{package}.{name}LogStore"
+    for package in ("io.delta.storage", "org.apache.spark.sql.delta.storage")
+    for name in ("Local", "HDFS")
+)
+
+_LOCKED = {
+    "spark.databricks.delta.commitLock.enabled": ("true",),
+    "spark.delta.logStore.class": ("", *_STORES),
+    "spark.delta.logStore.file.impl": ("", *_STORES),
+}
+"""The settings with which Delta locks a table's log in its JVM for a commit on a local disk, each as it is by default
+first."""
+
+_PATIENCE = 60
+"""How long a commit waits for another one of the JVM, in seconds."""
+
+
+def obtain(conf: Mapping[str, str] | None = None, packages: Sequence[str] = ()) -> SparkSession:
+    """The active session, that of `SPARK_REMOTE` or spark-submit, or else a local one with Delta."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise SparkMissing(
+            "Spark is not installed in this environment.",
+            hint='Install it with:  pip install "wherry[spark]"',
+        ) from error
+    found = SparkSession.getActiveSession()
+    if found is not None:
+        return found
+    if os.environ.get("SPARK_REMOTE") or "PYSPARK_GATEWAY_PORT" in os.environ:
+        silence_loggers()
+        session = SparkSession.builder.getOrCreate()
+        return _greet_server(session) if is_connect(session) and is_unasked(session) else session
+    return start(conf or {}, packages)
+
+
+def _greet_server(session: SparkSession) -> SparkSession:
+    """The session of a server elsewhere, once that has answered."""
+    note_session(session, {})
+    make_impatient(session)
+    try:
+        session.conf.get("spark.sql.ansi.enabled")
+    except list_spark_errors() as error:
+        session.client.close()
+        raise SparkMissing(
+            f"The Spark Connect server that SPARK_REMOTE names does not answer: {summarise_error(error)}.",
+            hint="Check the address, and that the server is running. Then run again.",
+        ) from error
+    note_session(session, {})
+    return session
+
+
+def is_given() -> bool:
+    """Whether there is a Spark to use, so that none is started."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        return False
+    named = os.environ.get("SPARK_REMOTE") or "PYSPARK_GATEWAY_PORT" in os.environ
+    return bool(named) or SparkSession.getActiveSession() is not None
+
+
+def list_forgotten_tables(spark: SparkSession, tables: Sequence[str]) -> list[str]:
+    """The tables that this Spark loses at a restart: its own catalog is in its
+    memory."""
+    default = spark.conf.get("spark.sql.defaultCatalog", "spark_catalog")
+    kept = spark.conf.get("spark.sql.catalogImplementation", "in-memory") != "in-memory"
+    ours = spark.conf.get("spark.sql.catalog.spark_catalog", "") == DELTA_CATALOG
+    if kept or not ours:
+        return []
+    return [each for each in tables if (each.split(".")[0] if each.count(".") > 1 else default) == "spark_catalog"]
+
+
+def make_own_session(spark: SparkSession, time_zone: str = "UTC") -> SparkSession:
+    """A session of our own beside the given one, in which a definition means what it means everywhere."""
+    session = spark.newSession() if hasattr(spark, "newSession") and not is_connect(spark) else _clone_session(spark)
+    settings = {**_MEANING, "spark.sql.session.timeZone": time_zone}
+    for key, value in settings.items():
+        _insist(session, key, value)
+    for key, value in _ROOM.items():
+        if session.conf.isModifiable(key):
+            session.conf.set(key, value)
+            settings[key] = value
+    if is_connect(spark):
+        note_session(session, settings, of=spark)
+    else:
+        say_commits(session, _JvmCommits(session))
+        if is_here(spark) and _find_default_scheme(spark) == "file":
+            declare_one_disk(session)
+    return session
+
+
+class _JvmCommits(SparkCommits):
+    """Each commit of Delta's holds the lock of its table's `DeltaLog`, from the look whether a version is free until it
+    has taken it. A JVM keeps one `DeltaLog` for a folder, for all its sessions, once somebody has asked for the table.
+
+    A table that nobody in the JVM has asked for is not asked for here: that takes two seconds in a JVM that is new.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark, self._classes, self._session = spark, get_jvm(spark), get_java_session(spark)
+
+    def can_be_held(self) -> bool:
+        said = self._session.sessionState().conf()
+        known = all(said.getConfString(key, values[0]) in values for key, values in _LOCKED.items())
+        return known and self._logs is not None and self._does_write_plainly()
+
+    @contextlib.contextmanager
+    def hold(self, table: Path) -> Iterator[None]:
+        log = self._find_log(table)
+        with self._hold_log(log, table):
+            yield
+        newer = self._find_log(table)
+        if newer is not None and (log is None or not newer.equals(log)):
+            with self._hold_log(
+                newer, table
+            ):  # who began meanwhile has ended; who begins now sees what was done in here
+                pass
+
+    def _does_write_plainly(self) -> bool:
+        """Whether the settings of Hadoop, which a session does not show, leave files as they are by default."""
+        hadoop = get_hadoop_settings(self._spark)
+        plain = hadoop.getPropsWithPrefix("parquet.").isEmpty()
+        return bool(plain and hadoop.get("fs.permissions.umask-mode") in ("022", "0022"))
+
+    @functools.cached_property
+    def _logs(self) -> Any:
+        """The logs that Delta has open in the JVM, by their places. None where threads of this process change threads
+        of the JVM, which own its locks, and where Delta is another one than is known here."""
+        from py4j.protocol import Py4JError
+
+        if not keeps_threads_apart(self._spark):
+            return None
+        try:
+            delta = getattr(self._classes.org.apache.spark.sql.delta, "DeltaLog$")
+            return getattr(delta, "MODULE$").getOrCreateCache(self._session.sessionState().conf())
+        except (Py4JError, TypeError):
+            return None
+
+    def _find_log(self, table: Path) -> Any:
+        """The table's log, if it is open in the JVM."""
+        return self._logs.getIfPresent(self._make_log_key(table))
+
+    @functools.cached_property
+    def _places(self) -> dict[Path, Any]:
+        return {}
+
+    def _make_log_key(self, table: Path) -> Any:
+        if table not in self._places:
+            key = getattr(self._classes.org.apache.spark.sql.delta, "DeltaLog$DeltaLogCacheKey")
+            none = self._classes.org.apache.spark.api.python.PythonUtils.toScalaMap(self._classes.java.util.HashMap())
+            self._places[table] = key(self._classes.org.apache.hadoop.fs.Path(f"file:{table}/_delta_log"), none)
+        return self._places[table]
+
+    @contextlib.contextmanager
+    def _hold_log(self, log: Any, table: Path) -> Iterator[None]:
+        if log is None:
+            yield
+            return
+        lock = log.snapshotLock()
+        if not lock.tryLock(_PATIENCE, self._classes.java.util.concurrent.TimeUnit.SECONDS):
+            raise TimeoutError(f"a commit of Spark's into {table} has not ended for {_PATIENCE} seconds")
+        try:
+            yield
+        finally:
+            lock.unlock()
+
+
+def _find_default_scheme(spark: SparkSession) -> str:
+    """The scheme of a path that names none, for a classic Spark."""
+    place = get_hadoop_settings(spark).get("fs.defaultFS")
+    return str(place).partition(":")[0]
+
+
+def session_identity(spark: SparkSession) -> object:
+    """Another thing once the session was given another one's place on its server (`spark/session.py`)."""
+    return spark.client if is_connect(spark) else None
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Whether the session is a Spark Connect client."""
+    return "pyspark.sql.connect" in type(spark).__module__
+
+
+def is_here(spark: SparkSession) -> bool:
+    """Whether Spark surely works on this machine, and finds what this process writes to its disk."""
+    return not is_connect(spark) and str(spark.sparkContext.master).startswith("local")
+
+
+def is_alive(spark: SparkSession) -> bool:
+    """Whether this Spark still answers; a restarted server does."""
+    try:
+        if is_connect(spark):
+            reconnect(spark)
+        return bool(spark.range(1).count() == 1)
+    except _list_gone_errors(WherryError):
+        return False
+
+
+def check_alive(spark: SparkSession) -> None:
+    """Return as soon as the JVM of this Spark says anything, which takes well under a millisecond; one that is frozen
+    does not. A server elsewhere is not asked: it may be away for a while, and its runs live on."""
+    if not is_connect(spark):
+        with contextlib.suppress(
+            *_list_gone_errors()
+        ):  # one that is gone says so, and whoever works with it hears it as well
+            spark.conf.get("spark.sql.ansi.enabled")
+
+
+def _list_gone_errors(*also: type[Exception]) -> tuple[type[Exception], ...]:
+    """What a Spark that is gone raises; pyspark itself stumbles over a context that was stopped."""
+    return list_spark_errors(AssertionError, AttributeError, *also)
+
+
+def measure_clock_offset(spark: SparkSession) -> float:
+    """How many seconds Spark's clock is ahead of this machine's; less by as long as the question took."""
+    ((micros,),) = spark.sql("select unix_micros(current_timestamp())").collect()
+    return float(micros / 1_000_000 - time.time())
+
+
+def find_jvm_process(spark: SparkSession) -> int | None:
+    """The id of the JVM's process if this Python started it; None where it did not."""
+    if is_connect(spark):
+        return None
+    process = find_jvm()
+    return process.pid if process is not None else None
+
+
+def _clone_session(spark: SparkSession) -> SparkSession:
+    reconnect(spark)  # and a server knows no session that has asked it for nothing yet
+    session = spark.cloneSession()  # type: ignore[attr-defined,unused-ignore]
+    # A channel that is still open when Python has ended its other threads waits for one of them for ever.
+    weakref.finalize(session, session.client.close)
+    end_in_silence(session)
+    return session  # type: ignore[no-any-return,unused-ignore]
+
+
+def _insist(session: SparkSession, key: str, value: str) -> None:
+    try:
+        session.conf.set(key, value)
+    except list_spark_errors() as error:
+        if (session.conf.get(key, "") or "").lower() != value.lower():
+            raise SparkMissing(
+                f"This Spark has {key} = {session.conf.get(key, '')}, but the definition needs {value}.",
+                hint="Use a session that can change this setting; with another value the rows would differ.",
+            ) from error
+
+
+_MADE: weakref.WeakKeyDictionary[SparkSession, Mapping[str, str]] = weakref.WeakKeyDictionary()
+"""The sessions in which there is nothing but these settings."""
+_ONE_AT_A_TIME = threading.Lock()
+
+_QUICKLY, _CALMLY = (6, 4_000), (15, 10_000)
+"""How often a client asks a server that is away, and after how many milliseconds at most: for some twelve seconds, and
+for two minutes. By itself it asks for ten."""
+
+
+class SessionForgotten(WherryError):
+    """The server no longer has the session, and its content is unknown."""
+
+    code = "SESSION"
+
+
+def note_session(session: SparkSession, settings: Mapping[str, str], *, of: SparkSession | None = None) -> None:
+    """From now on the session can be replaced by one with these settings. Where it was cloned it must be `of` such a
+    session: what else is in another one is not known.
+
+    It says within minutes that its server is away.
+    """
+    if of is None or of in _MADE:
+        _MADE[session] = settings
+        _ask(session.client, *_CALMLY)
+        end_in_silence(session)
+
+
+def make_impatient(session: SparkSession) -> None:
+    """Let a session of ours fail within seconds if its server is away, for callers that retry."""
+    if session in _MADE:
+        _ask(session.client, *_QUICKLY)
+
+
+def _ask(client: Any, times: int, longest: int) -> None:
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]", UserWarning)  # it is an error as well
+    client.set_retry_policies([DefaultPolicy(max_retries=times, max_backoff=longest)])
+
+
+def reconnect(session: SparkSession) -> None:
+    """Give the session another one's place on the server, if the server has forgotten it. Raises `SessionForgotten`
+    where it was not made here.
+
+    Whoever has the session has it still; frames that were described before are of no use any more.
+    """
+    with _ONE_AT_A_TIME:
+        try:
+            session.conf.get("spark.sql.ansi.enabled")
+        except list_spark_errors() as error:
+            if not classify(error).is_session_lost:
+                raise
+            _replace(session, error)
+
+
+def _replace(session: SparkSession, error: Exception) -> None:
+    if session not in _MADE:
+        raise SessionForgotten(
+            "The Spark Connect server no longer has the given session: the server was restarted, or it ended an idle "
+            "session.",
+            hint="Settings, views and functions of the session are lost, so Wherry does not use another one. Create a "
+            "session and run again: the next run finishes open batches first.",
+        ) from error
+    from pyspark.sql.connect.conf import RuntimeConf
+
+    client = make_client(session)
+    _ask(client, *_CALMLY)
+    for key, value in _MADE[session].items():
+        RuntimeConf(client).set(key, value)
+    RuntimeConf(client).get("spark.sql.ansi.enabled")  # a server knows no session that has asked it for nothing yet
+    put_client(session, client)
+    end_in_silence(session)

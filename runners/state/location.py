@@ -1,0 +1,152 @@
+"""Where a pipeline keeps its state: a directory, or tables of a catalog's schema."""
+
+from __future__ import annotations
+
+import logging
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from destinations.delta.delta import Delta
+from destinations.destination import Destination
+from origins.quantities import parse_seconds
+from runners.model.errors import Refusal
+from runners.model.spec import PipelineSpec, SchemaState
+from runners.spark.session import list_forgotten_tables, obtain
+from runners.state.journal import Journal
+from runners.state.ledger import Ledger
+from runners.state.prepared_store import FolderStore, PreparedStore, TableStore
+from runners.state.process_locks import lock_path
+from runners.state.run_history import History, RunHistory, SparkRunHistory
+from runners.state.spark_ledger import SparkLedger
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from runners.model.pipeline_state import PipelineState
+
+log = logging.getLogger("wherry")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateLocation:
+    """The parts of a state, with their places."""
+
+    directory: Path | None
+    schema: str
+    name: str
+
+    @staticmethod
+    def of(pipeline: PipelineSpec) -> StateLocation:
+        """The state of this pipeline."""
+        if isinstance(pipeline.state, SchemaState):
+            return StateLocation(directory=None, schema=pipeline.state.schema, name=pipeline.name)
+        directory = Path(pipeline.state or f".wherry/{pipeline.name}").absolute()
+        return StateLocation(directory=directory, schema="", name=pipeline.name)
+
+    def __str__(self) -> str:
+        return str(self.directory) if self.directory else f"{self.schema}.{self.name}_ledger"
+
+    def make(self) -> None:
+        """Make the directory, for its owner alone. Raises `Refusal` when it cannot be written.
+
+        One that is there keeps its mode, for a group may share it; that every user can look into it is said.
+        """
+        if self.directory is not None:
+            try:
+                self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+                probe = self.directory / ".writable"
+                probe.touch()
+                probe.unlink()
+                if self.directory.stat().st_mode & stat.S_IRWXO:
+                    log.warning(
+                        "Every user of this machine can read the state, and it holds rows. To prevent that:  chmod "
+                        "o-rwx %s",
+                        self.directory,
+                    )
+            except OSError as error:
+                raise Refusal(
+                    f"The state cannot be written: {self.directory} ({error.strerror}).",
+                    hint="Make it writable, or set `state:` to a writable directory.",
+                ) from error
+
+    @property
+    def lock(self) -> Path:
+        """The file whose lock says that a run is under way on this host."""
+        return self.directory / "lock" if self.directory else lock_path(str(self))
+
+    @property
+    def needs_spark(self) -> bool:
+        """Whether the ledger can be read only through Spark."""
+        return self.directory is None
+
+    def open_ledger(self, spark: SparkSession | None) -> Ledger:
+        """The ledger; through Spark only where it is a table of a catalog."""
+        if self.directory is not None:
+            from runners.state.delta_ledger import DeltaLedger
+
+            return DeltaLedger(self.directory / "ledger")
+        assert spark is not None
+        return SparkLedger(spark, f"{self.schema}.{self.name}_ledger")
+
+    def open_journal(self, pipeline: PipelineSpec) -> Journal:
+        """The ledger, read to its end. Spark is obtained only where the ledger is a table of a catalog."""
+        spark = obtain(pipeline.spark.conf, pipeline.spark.packages) if self.needs_spark else None
+        return Journal(self.open_ledger(spark))
+
+    def store(self) -> PreparedStore:
+        """The place of decided batches until they are delivered."""
+        if self.directory is not None:
+            return FolderStore(self.directory / "prepared")
+        return TableStore(self.schema, f"{self.name}_prepared_")
+
+    def open_history(self, pipeline: PipelineSpec, spark: Callable[[], SparkSession]) -> History | None:
+        """Which runs there were; None where that is not kept. `spark` is asked only where there is no other way."""
+        kept = timedelta(seconds=parse_seconds(pipeline.run_options.history))
+        if not kept:
+            return None
+        if self.directory is None:
+            return SparkRunHistory(spark, f"{self.schema}.{self.name}_runs", kept)
+        return RunHistory(self.directory / "runs", kept)
+
+    def make_dlq(self) -> Destination:
+        """The DLQ that a pipeline has unless it says otherwise."""
+        if self.directory is not None:
+            return Delta(path=str(self.directory / "dlq"), name="dlq")
+        return Delta(table=f"{self.schema}.{self.name}_dlq", name="dlq")
+
+
+def find_dlq(pipeline: PipelineSpec) -> tuple[Destination, Callable[[], SparkSession]]:
+    """The pipeline's DLQ, and what obtains a Spark to ask it with."""
+    spark = partial(obtain, pipeline.spark.conf, pipeline.spark.packages)
+    return pipeline.dlq.destination or StateLocation.of(pipeline).make_dlq(), spark
+
+
+def check_pipeline(pipeline: PipelineSpec, place: StateLocation, state: PipelineState) -> None:
+    """Raises `Refusal` when the state is another pipeline's."""
+    if state.pipeline and state.pipeline != pipeline.name:
+        raise Refusal(
+            f"This state belongs to {state.pipeline}, but the definition's name is {pipeline.name}: {place}.",
+            hint="Restore the pipeline's old name, or set another `state:`.",
+        )
+
+
+def check_lasting(pipeline: PipelineSpec, spark: SparkSession) -> None:
+    """Raises `Refusal`, and ends this Spark, which was started for this run, where it would forget the pipeline's
+    tables at its end."""
+    delta = [each for each in (*pipeline.every_destination, pipeline.dlq.destination) if isinstance(each, Delta)]
+    place = StateLocation.of(pipeline)
+    state = [f"{place.schema}.{place.name}_ledger"] if place.schema else []
+    tables = [*state, *(each.table for each in delta if each.table)]
+    gone = list_forgotten_tables(spark, tables) if tables else []
+    if gone:
+        spark.stop()
+        raise Refusal(
+            f"Spark keeps its catalog in memory only, so the next run would not find {' and '.join(gone)}.",
+            hint="Name folders, with `path` and `state`, or give Spark a lasting catalog, with `spark: {conf: …}`; "
+            "see runners/README.md.",
+        )

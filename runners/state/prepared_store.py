@@ -1,0 +1,356 @@
+"""Where decided batches are kept until they are delivered, a folder or table for each part, and how their rows are
+read."""
+
+from __future__ import annotations
+
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from origins.batch import Json
+from origins.batch_rows import BatchRows, FrameRows
+from origins.names import quote_name
+from runners.model.planned_batch import DecidedBatch
+from runners.spark.session import is_here
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+_FEW = "few.parquet"
+"""The only file of a frame that passed through this process."""
+
+
+class PreparedStore(ABC):
+    """Keeps frames under a name that is used once. What is there was written whole."""
+
+    tells: ClassVar[bool] = False
+    """Whether it counts its rows."""
+
+    @abstractmethod
+    def write(self, name: str, frame: DataFrame) -> int | None:
+        """Write the frame; computes it. How many rows lie there then, where that can be told without Spark."""
+
+    def write_few(self, name: str, frame: DataFrame) -> Any:
+        """Write a frame of few rows, which pass through this process; computes it. The table of Arrow's that it is, as
+        `few` gives it back; None, and nothing is written, where it has to go the way of any number of rows."""
+        return None
+
+    def put(self, name: str, rows: Sequence[Mapping[str, Json]], schema: StructType) -> bool:
+        """Write rows that are in this process; false, and nothing is written, where only Spark can."""
+        return False
+
+    def copy(self, name: str, files: Mapping[Path, Sequence[int]], schema: StructType) -> int | None:
+        """Write the rows of these parquet files, without those at the given places of each, in rising order.
+
+        Returns how many rows it wrote. None means that only Spark can, and that what was written is to be removed."""
+        return None
+
+    @abstractmethod
+    def read(self, spark: SparkSession, name: str) -> DataFrame:
+        """The frame as it was written."""
+
+    def scan(self, name: str, wanted: Callable[[str], bool]) -> pyarrow.RecordBatchReader | None:
+        """Some columns of the rows, piece by piece; None where Spark has to read them."""
+        return None
+
+    def list_files(self, name: str) -> Sequence[Path]:
+        """The files of the rows, if they are on this machine."""
+        return ()
+
+    @abstractmethod
+    def remove(self, spark: SparkSession, name: str) -> None:
+        """Remove the rows of this name and of names that begin with it and a dash. Twice is once."""
+
+    @abstractmethod
+    def sweep(self, spark: SparkSession, keep: Callable[[], Collection[str]]) -> None:
+        """Remove all rows but those of the names that `keep` gives. It is asked behind the look:
+        what somebody else prepares meanwhile, who has taken over, is not touched."""
+
+
+@dataclass(frozen=True)
+class FolderStore(PreparedStore):
+    """Parquet folders below one directory."""
+
+    tells: ClassVar[bool] = True
+
+    root: Path
+    read_bytes: int = 64 << 20
+    """Up to so many bytes, once nothing of them is packed, one thread here reads rows more quickly than Spark."""
+    piece_bytes: int = 8 << 20
+    """About how many of them at a time."""
+    _schemas: dict[str, StructType] = field(default_factory=dict, repr=False, compare=False)
+    """Of what this process wrote: asking the files for it costs a Spark job each time."""
+
+    def write(self, name: str, frame: DataFrame) -> int | None:
+        frame.write.parquet(str(self.root / name))
+        self._schemas[name] = frame.schema
+        return _count_rows(self.list_files(name))
+
+    def write_few(self, name: str, frame: DataFrame) -> Any:
+        from runners.state.parquet_io import fetch_table, write
+
+        if not is_here(frame.sparkSession):
+            return None
+        table = fetch_table(frame)
+        if table is not None:
+            write(table, frame.schema, self.root / name / _FEW)
+            self._schemas[name] = frame.schema
+        return table
+
+    def put(self, name: str, rows: Sequence[Mapping[str, Json]], schema: StructType) -> bool:
+        from runners.state.parquet_io import make_table, write
+
+        write(make_table(rows, schema), schema, self.root / name / _FEW)
+        self._schemas[name] = schema
+        return True
+
+    def copy(self, name: str, files: Mapping[Path, Sequence[int]], schema: StructType) -> int | None:
+        from runners.state.parquet_io import copy
+
+        (self.root / name).mkdir(parents=True)
+        copied = copy(files, schema, self.root / name)
+        self._schemas[name] = schema
+        return copied
+
+    def read(self, spark: SparkSession, name: str) -> DataFrame:
+        schema = self._schemas.get(name)
+        reader = spark.read if schema is None else spark.read.schema(schema)
+        return reader.parquet(str(self.root / name))
+
+    def scan(self, name: str, wanted: Callable[[str], bool]) -> pyarrow.RecordBatchReader | None:
+        from runners.state.parquet_io import scan_files
+
+        return scan_files(self.list_files(name), wanted, most=self.read_bytes, piece=self.piece_bytes)
+
+    def list_files(self, name: str) -> Sequence[Path]:
+        return sorted((self.root / name).glob("*.parquet"))
+
+    def remove(self, spark: SparkSession, name: str) -> None:
+        for folder in self.root.glob(f"{name}-*"):
+            shutil.rmtree(folder)
+            self._schemas.pop(folder.name, None)
+
+    def sweep(self, spark: SparkSession, keep: Callable[[], Collection[str]]) -> None:
+        found = list(self.root.iterdir()) if self.root.exists() else []
+        kept = tuple(f"{name}-" for name in keep())
+        for folder in found:
+            if not folder.name.startswith(kept):
+                shutil.rmtree(folder)
+
+
+@dataclass(frozen=True)
+class TableStore(PreparedStore):
+    """Tables of a catalog's schema, for a state that is not on a disk."""
+
+    schema: str
+    prefix: str
+
+    def write(self, name: str, frame: DataFrame) -> int | None:
+        frame.write.format("delta").saveAsTable(self._qualify_name(name))
+        return None
+
+    def read(self, spark: SparkSession, name: str) -> DataFrame:
+        return spark.read.table(self._qualify_name(name))
+
+    def remove(self, spark: SparkSession, name: str) -> None:
+        for table in self._list_tables(spark):
+            if table.startswith(self._name_table(name) + "_"):
+                spark.sql(f"drop table if exists {self.schema}.{quote_name(table)}")
+
+    def sweep(self, spark: SparkSession, keep: Callable[[], Collection[str]]) -> None:
+        found = self._list_tables(spark)
+        kept = tuple(self._name_table(name) + "_" for name in keep())
+        for table in found:
+            if not table.startswith(kept):
+                spark.sql(f"drop table if exists {self.schema}.{quote_name(table)}")
+
+    def _qualify_name(self, name: str) -> str:
+        return f"{self.schema}.{quote_name(self._name_table(name))}"
+
+    def _name_table(self, name: str) -> str:
+        return self.prefix + name.replace("-", "_")
+
+    def _list_tables(self, spark: SparkSession) -> list[str]:
+        found = spark.sql(f"show tables in {self.schema}").select("tableName").collect()
+        return [row[0] for row in found if row[0].startswith(self.prefix)]
+
+
+@dataclass(frozen=True)
+class MemoryStore(PreparedStore):
+    """The memory of this process, for previews: nothing is left of it, so nothing is ever removed."""
+
+    _frames: dict[str, tuple[Any, StructType]] = field(default_factory=dict)
+
+    def write(self, name: str, frame: DataFrame) -> int | None:
+        rows = frame.toArrow()
+        self._frames[name] = rows, frame.schema
+        return int(rows.num_rows)
+
+    def read(self, spark: SparkSession, name: str) -> DataFrame:
+        rows, schema = self._frames[name]
+        return spark.createDataFrame(rows, schema)
+
+    def remove(self, spark: SparkSession, name: str) -> None:
+        pass
+
+    def sweep(self, spark: SparkSession, keep: Callable[[], Collection[str]]) -> None:
+        pass
+
+
+def _count_rows(files: Sequence[Path]) -> int | None:
+    """How many rows the parquet files of a folder say that they have; None if Spark wrote them elsewhere."""
+    from pyarrow import parquet
+
+    return sum(parquet.read_metadata(file).num_rows for file in files) if files else None
+
+
+NACKED = "nack"
+LIVE = "-live"
+"""Behind the name of a batch: where its live rows lie, if they lie by themselves."""
+
+
+def select_rows_for(spark: SparkSession, store: PreparedStore, decision: DecidedBatch, name: str) -> BatchRows:
+    """The rows that were decided for one destination; those of a batch that is decided again as Spark reads them."""
+    rows = _LiveRows(spark, store, decision, name)
+    return FrameRows(rows.frame()) if decision.again else rows
+
+
+@dataclass(frozen=True)
+class _LiveRows(BatchRows):
+    """Those that were not refused, in the branch of this destination."""
+
+    spark: SparkSession
+    store: PreparedStore
+    decision: DecidedBatch
+    name: str
+
+    def frame(self) -> DataFrame:
+        return self._frame
+
+    def table(self) -> pyarrow.Table | None:
+        return self._table
+
+    def files(self) -> Mapping[str, Path] | None:
+        return {file.name: file for file in self.store.list_files(self._by_themselves)} or None
+
+    def count(self) -> int:
+        return self.decision.counts.branches[self.name].expected
+
+    @cached_property
+    def _frame(self) -> DataFrame:
+        frame = self.store.read(self.spark, self._section)
+        if _is_without_live(frame.columns):
+            return self.store.read(self.spark, self._by_themselves)
+        if f"b{self._branch}" not in frame.columns:
+            return frame.where("state = 0").select("live.*")
+        return frame.where(f"state = 0 and f{self._branch} = 0").select(f"b{self._branch}.*")
+
+    @cached_property
+    def _table(self) -> pyarrow.Table | None:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        own, filters = f"b{self._branch}", f"f{self._branch}"
+        found = self.store.scan(self._section, lambda column: column in ("state", "live", own, filters))
+        if found is not None and _is_without_live(found.schema.names):
+            found = self.store.scan(self._by_themselves, lambda _: True)
+            return None if found is None else found.read_all()
+        if found is None:
+            return None
+        parted = own in found.schema.names
+        rows = own if parted else "live"
+
+        def kept(pieces: pyarrow.RecordBatchReader) -> Iterator[pyarrow.RecordBatch]:
+            for piece in pieces:
+                stays = pc.equal(piece["state"], 0)
+                if parted:
+                    stays = pc.and_(stays, pc.equal(piece[filters], 0))
+                yield pa.RecordBatch.from_struct_array(piece.filter(stays)[rows])
+
+        return pa.Table.from_batches(kept(found), pa.schema(list(found.schema.field(rows).type)))
+
+    @property
+    def _branch(self) -> int:
+        return list(self.decision.counts.branches).index(self.name)
+
+    @property
+    def _section(self) -> str:
+        return f"{self.decision.path}-{self.decision.sections - 1}"
+
+    @property
+    def _by_themselves(self) -> str:
+        return f"{self.decision.path}{LIVE}-0"
+
+
+@dataclass(frozen=True)
+class RefusedRows(BatchRows):
+    """The refused rows of a decided batch: `nack`, `part`, and `position`, their place in the batch from 1."""
+
+    spark: SparkSession
+    store: PreparedStore
+    decision: DecidedBatch
+    most: int = 10_000
+    """Up to so many are read in this process."""
+
+    def frame(self) -> DataFrame:
+        return self._frame
+
+    def table(self) -> pyarrow.Table | None:
+        return None if self.decision.again or self.count() > self.most else self._table
+
+    def count(self) -> int:
+        return self.decision.counts.nacked
+
+    @cached_property
+    def _frame(self) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        frames = []
+        for number in range(self.decision.sections):
+            bases = self._get_bases(number)
+            if bases:
+                key = F.concat_ws("#", F.col("block").cast("string"), F.col("part"))
+                base = F.create_map(*[F.lit(each) for pair in bases.items() for each in pair])[key]
+                position = (base + F.col("row")).cast("bigint").alias("position")
+                frame = self.store.read(self.spark, f"{self.decision.path}-{number}").where("state < 0")
+                frames.append(frame.select(F.col(NACKED), F.col("part"), position))
+        return reduce(lambda above, below: above.unionByName(below), frames)
+
+    @cached_property
+    def _table(self) -> pyarrow.Table | None:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        columns = (NACKED, "part", "block", "row", "state")
+        found = (
+            self.store.scan(f"{self.decision.path}-0", columns.__contains__) if self.decision.sections == 1 else None
+        )
+        if found is None:
+            return None
+        rows = pa.Table.from_batches((piece.filter(pc.less(piece["state"], 0)) for piece in found), found.schema)
+        bases, places = self._get_bases(0), rows.select(["part", "block", "row"]).to_pylist()
+        positions = [bases[make_block_key(place["part"], place["block"])] + place["row"] for place in places]
+        return rows.select([NACKED, "part"]).append_column("position", pa.array(positions, pa.int64()))
+
+    def _get_bases(self, number: int) -> Mapping[str, int]:
+        """For each block of a section, what to add to a row's number to get its place."""
+        prefix = f"{number}:"
+        bases = self.decision.bases.items()
+        return {key.removeprefix(prefix): base for key, base in bases if key.startswith(prefix)}
+
+
+def make_block_key(part: str, block: int) -> str:
+    """How a block of rows is called where its place in the batch is kept."""
+    return f"{block}#{part}"
+
+
+def _is_without_live(columns: Sequence[str]) -> bool:
+    """Whether the live rows lie by themselves, and beside these columns there are none of them."""
+    return not any(column == "live" or (column[0] == "b" and column[1:].isdigit()) for column in columns)

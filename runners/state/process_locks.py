@@ -1,0 +1,203 @@
+"""One run at a time on this host: a lock that ends with its process, and which process is which."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import select
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Collection
+from pathlib import Path
+
+from origins.errors import WherryError
+from runners.model.entry import HostBody, OwnerBody, ProcessBody
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_TRIES = 1000
+
+
+class LockError(WherryError):
+    """The lock file of a state cannot be opened."""
+
+    code = "LOCK"
+
+
+class StateLock:
+    """The right to run a pipeline on this host. The system takes it back from a process that is gone, at once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: int | None = None
+
+    def acquire(self) -> bool:
+        """Take the lock; False if it is taken, also by another `StateLock` of this process. Does not wait."""
+        if self._file is not None:
+            return True
+        for _ in range(_TRIES):
+            file = _open_lock(self.path)
+            if _try_lock(file, fcntl.LOCK_EX) and _is_at(file, self.path):
+                self._file = file
+                _HELD.add(self)
+                return True
+            only_asked_for = _try_lock(file, fcntl.LOCK_SH)
+            os.close(file)
+            if not only_asked_for:
+                break
+        return False
+
+    def release(self) -> None:
+        """Let the lock go; twice is once. The file stays, so that all who come lock the same one."""
+        if self._file is not None:
+            _HELD.discard(self)
+            os.close(self._file)
+            self._file = None
+
+    def is_held(self) -> bool | None:
+        """Whether the lock is taken now; None if the file is missing. Changes nothing, and gets in nobody's
+        way."""
+        try:
+            file = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _unusable_error(self.path, error) from error
+        try:
+            return not _try_lock(file, fcntl.LOCK_SH)
+        finally:
+            os.close(file)
+
+
+def lock_path(place: str) -> Path:
+    """The lock file of a state that is no directory of this host: in the system's folder for temporary files."""
+    name = hashlib.sha256(place.encode()).hexdigest()[:32]
+    return Path(tempfile.gettempdir()) / f"wherry-{name}.lock"
+
+
+def sweep_locks(path: Path, *, named: Collection[str] = (), older: float = 3_600) -> None:
+    """Remove what runs that died have left beside this lock: files of their own that nobody has locked, and that have
+    been there for so many seconds. Those that owners are known by stay: they prove whether their owners live."""
+    for file in path.parent.glob(f"{path.name}-*"):
+        with contextlib.suppress(FileNotFoundError):
+            old = time.time() - file.stat().st_mtime >= older
+            if old and file.name not in named and not StateLock(file).is_held():
+                file.unlink(missing_ok=True)
+
+
+def identify_host() -> HostBody:
+    """This process, so that a later one can tell whether it lives: `{host, boot, pid, started}`.
+
+    `boot` is another one after the host was restarted, and empty where the system does not say.
+    """
+    boot = _BOOT.read_text().strip() if _BOOT.exists() else ""
+    return {"host": socket.gethostname(), "boot": boot, **identify_process(os.getpid())}
+
+
+def identify_process(pid: int) -> ProcessBody:
+    """A process of this host: `{pid, started}`. `started` is empty if it is gone, or where there is no /proc."""
+    return {"pid": pid, "started": _find_start(pid)}
+
+
+def is_process_alive(pid: int, started: str) -> bool:
+    """Whether this very process is alive, and not a later one with its number.
+
+    False where that cannot be told, which is where there is no /proc.
+    """
+    return started != "" and _find_start(pid) == started
+
+
+def end_process(pid: int, started: str, *, seconds: float = 30) -> bool:
+    """Kill this very process and wait for its end; False if it lives, or that is unknown.
+
+    It is never another process that is killed, also if the number is given away in between.
+    """
+    if started == "" or not hasattr(os, "pidfd_open"):
+        return False
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        if not is_process_alive(pid, started):
+            return True
+        signal.pidfd_send_signal(process, signal.SIGKILL)
+        end = select.poll()
+        end.register(process, select.POLLIN)
+        return bool(end.poll(seconds * 1000))
+    except PermissionError:
+        return False
+    finally:
+        os.close(process)
+
+
+def end_orphan(owner: OwnerBody) -> None:
+    """End the JVM of an owner of this boot whose own process is gone: it may still be writing.
+
+    While the process lives, its JVM may be at work for others, and ours may be the same.
+    """
+    here = identify_host()
+    jvm = owner["jvm"]
+    if owner["boot"] == here["boot"] and jvm and not is_process_alive(owner["pid"], owner["started"]):
+        end_process(jvm["pid"], jvm["started"])
+
+
+_HELD: set[StateLock] = set()
+"""The locks that this process has."""
+
+
+def _let_go_in_child() -> None:
+    """A child made by `fork` has its parent's files, and would keep a lock beyond the parent's end."""
+    for lock in list(_HELD):
+        lock.release()
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)
+
+
+def _open_lock(path: Path) -> int:
+    """The file, made if it is missing; open for reading, so that one user can ask for another's lock."""
+    try:
+        if not path.parent.exists():
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError as error:
+        raise _unusable_error(path, error) from error
+
+
+def _unusable_error(path: Path, error: OSError) -> LockError:
+    return LockError(
+        f"The lock file {path} cannot be opened: {error.strerror}.",
+        hint="The lock keeps two runs of one pipeline apart. Make its folder writable.",
+    )
+
+
+def _try_lock(file: int, how: int) -> bool:
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_at(file: int, path: Path) -> bool:
+    """Whether the path still leads to the open file; temporary folders are cleaned."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(file))
+    except FileNotFoundError:
+        return False
+
+
+def _find_start(pid: int) -> str:
+    """When a process began, in ticks since the boot; empty if it is gone or waits only for its parent to notice."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+    state, *rest = stat.rpartition(")")[2].split()
+    return "" if state in "ZX" else rest[18]

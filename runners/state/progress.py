@@ -1,0 +1,291 @@
+"""What the ledger says: a pure fold over its entries, by sequence number and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import TypeVar
+
+from origins.json_shape import Malformed, check_shape
+from runners.model.counts import SettledCounts
+from runners.model.entry import (
+    FORMAT,
+    BackfillBody,
+    BegunBackfill,
+    ConfigBody,
+    EndedBody,
+    Entry,
+    GiveBody,
+    OpenBody,
+    OustBody,
+    OwnerBody,
+    RenewBody,
+    RepairBody,
+    RestBody,
+    SetBody,
+    Settled,
+    StopBody,
+    TakeBody,
+    WaiveBody,
+)
+from runners.model.nack_window import NackWindow
+from runners.model.pipeline_state import CLEAN, LaneHolder, LaneState, PipelineState, SnapshotBody, is_replay
+from runners.model.planned_batch import DecidedBatch, DecisionBody, PlanBody, PlannedBatch, SettleBody
+from runners.state.ledger import RESTORE, LedgerError
+
+
+def apply_entry(state: PipelineState, entry: Entry) -> PipelineState:
+    """The state after one more entry."""
+    if entry.format > FORMAT:
+        raise LedgerError(
+            f"The ledger has an entry of format {entry.format}; this version reads up to {FORMAT}.",
+            hint="Upgrade Wherry; a newer version has written this state.",
+        )
+    if entry.seq != state.seq + 1 and entry.kind != "snapshot":
+        raise LedgerError(f"The ledger has a gap: entry {entry.seq} follows {state.seq}.")
+    state = _update_owner(_FOLD[entry.kind](state, entry), entry, {"heard": entry.seq, "heard_at": entry.at})
+    return replace(state, seq=entry.seq)
+
+
+Shape = TypeVar("Shape")
+
+
+def read_body(entry: Entry, shape: type[Shape]) -> Shape:
+    """The entry's body, which has this shape. Raises `LedgerError` when it has another one."""
+    try:
+        return check_shape(shape, entry.body)
+    except Malformed as error:
+        raise LedgerError(
+            f"Entry {entry.seq} of the ledger ({entry.kind}) cannot be understood: {error}.",
+            hint=RESTORE,
+        ) from error
+
+
+def apply_entries(entries: Iterable[Entry], state: PipelineState | None = None) -> PipelineState:
+    """The state after all these entries."""
+    state = state or PipelineState()
+    for entry in entries:
+        state = apply_entry(state, entry)
+    return state
+
+
+def list_settled_among(entries: Iterable[Entry], state: PipelineState | None = None) -> Iterator[Settled]:
+    """The batches that these entries settle, with their spans."""
+    state = state or PipelineState()
+    for entry in entries:
+        plan = state.get_lane(entry.lane).open if entry.kind == "settle" else None
+        if plan is not None and not plan.published:
+            body = read_body(entry, SettleBody)
+            yield Settled(
+                lane=entry.lane,
+                number=plan.batch.number,
+                plan=plan.batch.plan,
+                run=plan.batch.run,
+                at=entry.at,
+                span=plan.json()["span"],
+                counts=_make_history(body),
+            )
+        state = apply_entry(state, entry)
+
+
+def _make_history(body: SettleBody) -> SettledCounts:
+    counts: SettledCounts = {**body["counts"], "owed": body["owed"]}
+    if "way" in body:
+        counts["way"] = body["way"]
+    return counts
+
+
+def _snapshot(_: PipelineState, entry: Entry) -> PipelineState:
+    return PipelineState.of(read_body(entry, SnapshotBody))
+
+
+def _open(state: PipelineState, entry: Entry) -> PipelineState:
+    body = read_body(entry, OpenBody)
+    return replace(state, opened=body, pipeline=body["pipeline"])
+
+
+def _acquire(state: PipelineState, entry: Entry) -> PipelineState:
+    """Who joins others shares with them, and looks anew at all lanes; anybody else has it alone."""
+    body = read_body(entry, OwnerBody)
+    owner: OwnerBody = {**body, "owner": entry.owner, "at": entry.at}
+    if body.get("joins"):
+        return replace(state, epoch=entry.epoch, owners=(*state.owners, owner), done=frozenset())
+    pipeline = state.pipeline or body.get("pipeline", "")
+    state = replace(state, owners=(owner,), held={}, done=frozenset())
+    return replace(state, epoch=entry.epoch, stopping="", config={}, pipeline=pipeline)
+
+
+def _renew(state: PipelineState, entry: Entry) -> PipelineState:
+    body = read_body(entry, RenewBody)
+    ready: OwnerBody = {"ready": body["ready"]} if "ready" in body else {}
+    return _update_owner(state, entry, {"lease": body["lease"], **ready})
+
+
+def _take(state: PipelineState, entry: Entry) -> PipelineState:
+    taken = dict.fromkeys(read_body(entry, TakeBody)["lanes"], LaneHolder(owner=entry.owner, epoch=entry.epoch))
+    return replace(state, epoch=entry.epoch, held={**state.held, **taken})
+
+
+def _give(state: PipelineState, entry: Entry) -> PipelineState:
+    body = read_body(entry, GiveBody)
+    given = set(body["lanes"])
+    held = {lane: each for lane, each in state.held.items() if lane not in given}
+    return replace(state, held=held, done=state.done | given if body["done"] else state.done)
+
+
+def _oust(state: PipelineState, entry: Entry) -> PipelineState:
+    return _without(state, set(read_body(entry, OustBody)["owners"]))
+
+
+def _without(state: PipelineState, gone: set[str]) -> PipelineState:
+    """Without these owners; their lanes may be taken."""
+    return replace(
+        state,
+        owners=tuple(owner for owner in state.owners if owner["owner"] not in gone),
+        held={lane: held for lane, held in state.held.items() if held.owner not in gone},
+    )
+
+
+def _release(state: PipelineState, entry: Entry) -> PipelineState:
+    body = read_body(entry, EndedBody)
+    status, owner = body.get("status"), state.find_owner(entry.owner) or OwnerBody()
+    aside = owner.get("replay") is not None or owner.get("finish", False)
+    lanes = state.lanes
+    if status == "failed":
+        mine = state.lanes_of(entry.owner) if state.held else lanes
+        lanes = {name: replace(lane, tried=0, since="") if name in mine else lane for name, lane in lanes.items()}
+    left = _without(state, {entry.owner})
+    return replace(
+        left,
+        ended={**body, "at": entry.at},
+        stopping=state.stopping if left.owners else "",
+        config=state.config if left.owners else {},
+        midway=state.midway and (aside or status != "succeeded"),
+        lanes=lanes,
+    )
+
+
+def _update_owner(state: PipelineState, entry: Entry, changes: OwnerBody) -> PipelineState:
+    """With what is new of the owner whose entry it is, if it has the pipeline still."""
+    if state.find_owner(entry.owner) is None:
+        return state
+    changed: list[OwnerBody] = [{**each, **changes} if each["owner"] == entry.owner else each for each in state.owners]
+    return replace(state, owners=tuple(changed))
+
+
+def _plan(state: PipelineState, entry: Entry) -> PipelineState:
+    plan = PlannedBatch.of(state.pipeline, read_body(entry, PlanBody))
+    return _update_lane(state, entry, replace(state.get_lane(entry.lane), open=plan, number=plan.batch.number))
+
+
+def _prepared(state: PipelineState, entry: Entry) -> PipelineState:
+    plan = _require_plan(state, entry)
+    decided = replace(plan, decision=DecidedBatch.of(read_body(entry, DecisionBody)))
+    return _update_lane(state, entry, replace(state.get_lane(entry.lane), open=decided))
+
+
+def _settle(state: PipelineState, entry: Entry) -> PipelineState:
+    plan = _require_plan(state, entry)
+    body = read_body(entry, SettleBody)
+    owed = bool(body["owed"])
+    before = state.get_lane(entry.lane)
+    settled = replace(
+        before,
+        offset=body["offset"],
+        committed=plan.batch.number,
+        committed_at=before.committed_at if plan.published else entry.at,
+        window=NackWindow.of(body["window"]),
+        clean=body["clean"],
+        open=replace(plan, published=True) if owed else None,
+        told=None if is_replay(entry.lane) else plan,
+        tried=0,
+        since="",
+    )
+    return _update_lane(replace(state, midway=state.midway or not is_replay(entry.lane)), entry, settled)
+
+
+def _cancel(state: PipelineState, entry: Entry) -> PipelineState:
+    _require_plan(state, entry)
+    return _update_lane(state, entry, replace(state.get_lane(entry.lane), open=None))
+
+
+def _rest(state: PipelineState, entry: Entry) -> PipelineState:
+    _require_plan(state, entry)
+    body = read_body(entry, RestBody)
+    return _update_lane(state, entry, replace(state.get_lane(entry.lane), tried=body["tried"], since=body["since"]))
+
+
+def _waive(state: PipelineState, entry: Entry) -> PipelineState:
+    plan = _require_plan(state, entry)
+    gone = read_body(entry, WaiveBody).get("forget", ())
+    left = tuple(name for name in plan.destinations if name not in gone)
+    return _update_lane(state, entry, replace(state.get_lane(entry.lane), open=replace(plan, destinations=left)))
+
+
+def _set(state: PipelineState, entry: Entry) -> PipelineState:
+    lanes, body = dict(state.lanes), read_body(entry, SetBody)
+    for name, target in body["lanes"].items():
+        lanes[name] = replace(
+            state.get_lane(name),
+            offset=target["offset"],
+            window=NackWindow(),
+            told=None,
+            clean=CLEAN,
+            tried=0,
+            since="",
+        )
+    forgotten = tuple((lane, first, last) for lane, first, last in body.get("forgotten", ()))
+    jumps = tuple((name, state.get_lane(name).number) for name in body["lanes"])
+    return replace(state, lanes=lanes, forgotten=state.forgotten + forgotten, jumps=state.jumps + jumps, midway=False)
+
+
+def _backfill(state: PipelineState, entry: Entry) -> PipelineState:
+    body = read_body(entry, BackfillBody)
+    begun: dict[str, BegunBackfill] = {body["key"]: {"name": body["name"], "at": entry.at}}
+    return replace(state, backfills={**state.backfills, **begun})
+
+
+def _config(state: PipelineState, entry: Entry) -> PipelineState:
+    return replace(state, config={**state.config, **read_body(entry, ConfigBody)["dlq"]})
+
+
+def _repair(state: PipelineState, entry: Entry) -> PipelineState:
+    return replace(state, accepted=state.accepted | set(read_body(entry, RepairBody)["accepted"]))
+
+
+def _stop(state: PipelineState, entry: Entry) -> PipelineState:
+    return replace(state, stopping=read_body(entry, StopBody).get("reason", "asked to stop"))
+
+
+def _require_plan(state: PipelineState, entry: Entry) -> PlannedBatch:
+    plan = state.get_lane(entry.lane).open
+    if plan is None or plan.batch.plan != entry.plan:
+        raise LedgerError(f"Entry {entry.seq} ({entry.kind}) names plan {entry.plan}, which is not open.")
+    return plan
+
+
+def _update_lane(state: PipelineState, entry: Entry, lane: LaneState) -> PipelineState:
+    return replace(state, lanes={**state.lanes, entry.lane: lane})
+
+
+_FOLD = {
+    "snapshot": _snapshot,
+    "open": _open,
+    "acquire": _acquire,
+    "renew": _renew,
+    "take": _take,
+    "give": _give,
+    "oust": _oust,
+    "release": _release,
+    "plan": _plan,
+    "prepared": _prepared,
+    "settle": _settle,
+    "cancel": _cancel,
+    "rest": _rest,
+    "waive": _waive,
+    "set": _set,
+    "backfill": _backfill,
+    "config": _config,
+    "stop": _stop,
+    "repair": _repair,
+}

@@ -1,0 +1,446 @@
+"""Which runs there were: a Delta table beside the ledger that SQL can read, and that no batch waits for.
+
+Through `deltalake` for a state in a directory, and through Spark for one in a catalog.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict
+
+from origins.batch import JSON
+from origins.batch_rows import to_python_rows
+from origins.errors import list_spark_errors
+from origins.names import quote_text
+from runners.model.clock import Clock
+from runners.model.entry import OwnerBody, as_text
+from runners.model.error_kinds import classify
+from runners.model.events import BatchSettled, Event
+from runners.model.run_report import Report
+from runners.spark.session import reconnect
+from runners.state.background_writer import BackgroundWriter
+from runners.state.spark_ledger import quote_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+    from pyspark.sql import SparkSession
+
+
+FILES = 64
+"""How many files the table may have. Every write adds one; above this they are put together, and what is old is
+removed."""
+ARCHIVE = "_archive"
+"""How the name of the table ends into which old runs go."""
+MOST_BEGUN = 1_000
+"""Of so many runs of which only the beginning is kept, the newest, it is found out how they went."""
+KILLED = "killed"
+"""How a run went whose process ended without a word."""
+PATIENCE = 5.0
+"""How many seconds a run that has ended waits for its entry to be written."""
+
+log = logging.getLogger("wherry")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRow:
+    """A run as the table has it: once when it began, and once more when it ended."""
+
+    run: str
+    pipeline: str
+    status: str
+    """`running`, `succeeded`, `failed`, `stopped` or `make_killed`: its process ended without a word."""
+    reason: str = ""
+    started_at: datetime
+    ended_at: datetime | None = None
+    seconds: float | None = None
+    batches: int | None = None
+    read: int | None = None
+    filtered: int | None = None
+    nacked: int | None = None
+    error: str | None = None
+    definition: str = ""
+    """The hash of the definition."""
+    host: str = ""
+    report: str | None = None
+    """The whole report, as JSON."""
+
+    def end(self, report: Report, facts: Mapping[str, JSON], now: datetime) -> RunRow:
+        """The row of the same run at its end; `facts` are the report's, without secrets."""
+        return RunRow(
+            run=self.run,
+            pipeline=self.pipeline,
+            status=report.status,
+            reason=facts["reason"],
+            started_at=self.started_at,
+            ended_at=now,
+            seconds=report.seconds,
+            batches=report.batches,
+            read=report.read,
+            filtered=report.filtered,
+            nacked=report.nacked,
+            error=facts["error"]["message"] if facts["error"] else None,
+            definition=self.definition,
+            host=self.host,
+            report=as_text(facts),
+        )
+
+    @staticmethod
+    def make_killed(owner: OwnerBody, pipeline: str, by: str) -> RunRow:
+        """The row of a run from which this one has taken the pipeline over: an owner as the ledger knew it."""
+        return RunRow(
+            run=owner["run"],
+            pipeline=pipeline,
+            status=KILLED,
+            reason=f"its process ended without a report; run {by} took over",
+            started_at=datetime.fromisoformat(owner["at"]),
+            ended_at=datetime.fromisoformat(owner["heard_at"]),
+            definition=str(owner.get("hash") or ""),
+            host=str(owner["host"]),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class WantedRuns:
+    """Which runs are listed, and what of them."""
+
+    status: str = ""
+    since: datetime | None = None
+    run: str = ""
+    """How the name of one begins."""
+    limit: int = 20
+    """The newest so many."""
+    report: bool = False
+    """Whether with what each reported."""
+    archived: bool = False
+    """Whether also those that are older than is kept, without what they reported."""
+    fates: Mapping[str, str] = field(default_factory=dict)
+    """How runs went of which only the beginning is kept, where that is known from elsewhere."""
+
+    @property
+    def status_in_sql(self) -> str:
+        """SQL for how a run went."""
+        if not self.fates:
+            return "status"
+        known = " ".join(
+            f"WHEN run = {_quote_text(run)} THEN {_quote_text(status)}" for run, status in self.fates.items()
+        )
+        return f"CASE WHEN status <> 'running' THEN status {known} ELSE status END"
+
+
+def _quote_text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+NEWEST = WantedRuns()
+
+
+class History(Protocol):
+    """Where runs are kept."""
+
+    def write(self, rows: Sequence[RunRow]) -> None:
+        """Add rows. Makes the table if it is missing."""
+
+    def list_runs(self, wanted: WantedRuns = NEWEST) -> list[dict[str, JSON]]:
+        """Those of the runs, the newest first. One that is `running` may have been killed: nobody has said so yet."""
+
+
+class RunHistory:
+    """The table, in a folder, through `deltalake`; for one thread at a time."""
+
+    def __init__(self, path: Path, retain: timedelta) -> None:
+        self.path = path
+        self.retain = retain
+        """How long a run stays in it before it goes into the archive."""
+
+    def write(self, rows: Sequence[RunRow]) -> None:
+        """Add rows. Makes the table if it is missing."""
+        import pyarrow as pa
+        from deltalake import DeltaTable, PostCommitHookProperties, write_deltalake
+
+        from runners.state.delta_ledger import PROPERTIES
+
+        write_deltalake(
+            str(self.path),
+            pa.Table.from_pylist([vars(row) for row in rows], schema=_make_schema()),
+            mode="append",
+            configuration=PROPERTIES,
+            post_commithook_properties=PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=True),
+        )
+        table = DeltaTable(str(self.path))
+        if len(table.file_uris()) > FILES:
+            old = f"started_at < {_moment_sql(max(row.started_at for row in rows) - self.retain)}"
+            self._archive(table, old)
+            table.delete(old)
+            table.optimize.compact()
+            table.vacuum(retention_hours=168, dry_run=False)
+
+    def list_runs(self, wanted: WantedRuns = NEWEST) -> list[dict[str, JSON]]:
+        """As `History.list_runs` says."""
+        import pyarrow as pa
+        from deltalake import DeltaTable, QueryBuilder
+
+        if not self.path.exists():
+            return []
+        tables, source = QueryBuilder().register("kept", DeltaTable(str(self.path))), "kept"
+        if wanted.archived and self._archived.exists():
+            tables = tables.register("archived", DeltaTable(str(self._archived)))
+            source = "(SELECT * FROM kept UNION ALL SELECT * FROM archived)"
+        where = " AND ".join(make_conditions(source, wanted, _moment_sql))
+        names = ", ".join(
+            f"{wanted.status_in_sql} AS status" if each.name == "status" else f'"{each.name}"'
+            for each in fields(RunRow)
+            if wanted.report or each.name != "report"
+        )
+        query = f"SELECT {names} FROM {source} AS runs WHERE {where} ORDER BY started_at DESC, run LIMIT {wanted.limit}"
+        found = pa.RecordBatchReader.from_stream(tables.execute(query)).read_all()
+        return [to_json_row(row) for row in to_python_rows(found)]
+
+    @property
+    def _archived(self) -> Path:
+        return self.path.with_name(self.path.name + ARCHIVE)
+
+    def _archive(self, table: DeltaTable, old: str) -> None:
+        """Old runs go, without their reports, into the archive; twice is once."""
+        import pyarrow as pa
+        from deltalake import DeltaTable, QueryBuilder, write_deltalake
+
+        tables, where = QueryBuilder().register("kept", table), [old, *make_conditions("kept")]
+        if self._archived.exists():
+            tables = tables.register("archived", DeltaTable(str(self._archived)))
+            where.append("run NOT IN (SELECT run FROM archived)")
+        names = ", ".join("NULL" if each.name == "report" else f'"{each.name}"' for each in fields(RunRow))
+        found = pa.table(tables.execute(f"SELECT {names} FROM kept WHERE {' AND '.join(where)}").read_all())
+        if found.num_rows:
+            write_deltalake(
+                str(self._archived), pa.Table.from_pylist(_name_columns(found), schema=_make_schema()), mode="append"
+            )
+
+
+def get_writer(history: History) -> BackgroundWriter[RunRow]:
+    """The writer of this history: of one in a folder the same in a process, also where one run follows the other."""
+    if isinstance(history, RunHistory):
+        return _make_writer(history.path, history.retain)
+    return BackgroundWriter(history.write)
+
+
+@functools.lru_cache(maxsize=256)
+def _make_writer(path: Path, retain: timedelta) -> BackgroundWriter[RunRow]:
+    return BackgroundWriter(RunHistory(path, retain).write)
+
+
+def await_writer(scribe: BackgroundWriter[RunRow], name: str) -> None:
+    """The run has ended: wait a little for its entry, and say what was dropped."""
+    if not scribe.flush(PATIENCE):
+        log.warning("The run history of %s is not whole: it takes too long to write.", name)
+    elif scribe.dropped:
+        log.warning(
+            "The run history of %s is not whole, %d entries were dropped: %s", name, scribe.dropped, scribe.error
+        )
+
+
+def make_conditions(table: str, wanted: WantedRuns = NEWEST, moment: Callable[[datetime], str] = str) -> list[str]:
+    """SQL for which of its rows tell how those runs of a table are: as they ended, or began where no end is known. What
+    a run says of its own end counts more than what another one has concluded.
+
+    `moment` writes one in SQL.
+    """
+    ended = f"SELECT run FROM {table} AS ended WHERE status"
+    found = [
+        f"(status NOT IN ('running', '{KILLED}') OR (status = 'running' AND run NOT IN ({ended} <> 'running')) "
+        f"OR (status = '{KILLED}' AND run NOT IN ({ended} NOT IN ('running', '{KILLED}'))))"
+    ]
+    found += [f"{wanted.status_in_sql} = {_quote_text(wanted.status)}"] if wanted.status else []
+    found += [f"left(run, {len(wanted.run)}) = {_quote_text(wanted.run)}"] if wanted.run else []
+    found += [f"started_at >= {moment(wanted.since)}"] if wanted.since else []
+    return found
+
+
+def _make_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    moment = pa.timestamp("us", tz="UTC")
+    kinds = {"started_at": moment, "ended_at": moment, "seconds": pa.float64()}
+    kinds |= {name: pa.int64() for name in ("batches", "read", "filtered", "nacked")}
+    return pa.schema([(each.name, kinds.get(each.name, pa.string())) for each in fields(RunRow)])
+
+
+def _name_columns(found: pa.Table) -> list[dict[str, Any]]:
+    return [dict(zip((each.name for each in fields(RunRow)), row.values(), strict=True)) for row in found.to_pylist()]
+
+
+def _moment_sql(moment: datetime) -> str:
+    """As the engine of `deltalake` compares it with a column."""
+    at = moment.astimezone(timezone.utc).isoformat()
+    return f"arrow_cast('{at}', 'Timestamp(Microsecond, Some(\"UTC\"))')"
+
+
+def to_json_row(row: dict[str, Any]) -> dict[str, JSON]:
+    """A row as `json.dumps` takes it."""
+    moments = {name: row[name] and row[name].isoformat(timespec="milliseconds") for name in ("started_at", "ended_at")}
+    report = {"report": json.loads(row["report"]) if row["report"] else None} if "report" in row else {}
+    return {**row, **moments, **report}
+
+
+_TYPES = {"started_at": "timestamp", "ended_at": "timestamp", "seconds": "double"} | dict.fromkeys(
+    ("batches", "read", "filtered", "nacked"), "bigint"
+)
+_COLUMNS = ", ".join(f"{each.name} {_TYPES.get(each.name, 'string')}" for each in fields(RunRow))
+_KEPT_APART = "TBLPROPERTIES ('delta.logRetentionDuration' = 'interval 7 days', 'delta.checkpointInterval' = '100')"
+
+
+@dataclass(frozen=True)
+class SparkRunHistory:
+    """The table and, beside it, the archive; for one thread at a time."""
+
+    spark: Callable[[], SparkSession]
+    """Gives the session, when there is something to write or to read."""
+    table: str
+    retain: timedelta
+    """How long a run stays in it before it goes into the archive."""
+
+    def write(self, rows: Sequence[RunRow]) -> None:
+        """Add rows. Makes the tables if they are missing."""
+        try:
+            self._add(rows)
+        except list_spark_errors() as error:
+            if not classify(error).is_session_lost:
+                raise
+            reconnect(self._session)
+            self._add(rows)
+
+    def _add(self, rows: Sequence[RunRow]) -> None:
+        from pyspark.sql import functions as F
+
+        spark, name = self._session, self._ensure_tables()
+        told = json.dumps([vars(row) for row in rows], default=datetime.isoformat)
+        literal = F.from_json(F.lit(told), f"array<struct<{_COLUMNS.replace(' ', ':').replace(',:', ',')}>>")
+        spark.range(0, 1, 1, 1).select(F.inline(literal)).writeTo(name).append()
+        if spark.sql(f"DESCRIBE DETAIL {name}").collect()[0]["numFiles"] > FILES:
+            self._archive(max(row.started_at for row in rows) - self.retain)
+
+    def list_runs(self, wanted: WantedRuns = NEWEST) -> list[dict[str, JSON]]:
+        """As `History.list_runs` says."""
+        spark = self._session
+        if not spark.catalog.tableExists(self._name):
+            return []
+        found = f"(SELECT * FROM {self._name})"
+        if wanted.archived:
+            found = f"(SELECT * FROM {self._name} UNION ALL SELECT * FROM {self._archived})"
+        where = " AND ".join(make_conditions(found, wanted, _spark_moment_sql))
+        names = ", ".join(
+            f"{wanted.status_in_sql} AS status" if each.name == "status" else each.name
+            for each in fields(RunRow)
+            if wanted.report or each.name != "report"
+        )
+        order = f"ORDER BY started_at DESC, run LIMIT {wanted.limit}"
+        rows = spark.sql(f"SELECT {names} FROM {found} WHERE {where} {order}")
+        return [to_json_row(_add_time_zone(row.asDict())) for row in rows.collect()]
+
+    @functools.cached_property
+    def _session(self) -> SparkSession:
+        return self.spark()
+
+    @property
+    def _name(self) -> str:
+        return quote_table(self.table)
+
+    @property
+    def _archived(self) -> str:
+        return quote_table(self.table, ARCHIVE)
+
+    def _ensure_tables(self) -> str:
+        if not self._session.catalog.tableExists(self._archived):
+            for name in (self._name, self._archived):
+                self._session.sql(f"CREATE TABLE IF NOT EXISTS {name} ({_COLUMNS}) USING delta {_KEPT_APART}")
+        return self._name
+
+    def _archive(self, before: datetime) -> None:
+        """Those that began before go, without their reports, into the archive; twice is once."""
+        spark, old = self._session, f"started_at < {_spark_moment_sql(before)}"
+        names = ", ".join("NULL" if each.name == "report" else each.name for each in fields(RunRow))
+        new = f"run NOT IN (SELECT run FROM {self._archived})"
+        ended = make_conditions(self._name)[0]
+        spark.sql(f"INSERT INTO {self._archived} SELECT {names} FROM {self._name} WHERE {old} AND {new} AND {ended}")
+        spark.sql(f"DELETE FROM {self._name} WHERE {old}").collect()
+        spark.sql(f"OPTIMIZE {self._name}").collect()
+        spark.sql(f"VACUUM {self._name}").collect()
+
+
+def _spark_moment_sql(moment: datetime) -> str:
+    return f"timestamp {quote_text(moment.astimezone(timezone.utc).isoformat())}"
+
+
+def _add_time_zone(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with its times in UTC; Spark gives them in this machine's zone, without saying so."""
+    times = {name: row[name] and row[name].astimezone(timezone.utc) for name in ("started_at", "ended_at")}
+    return {**row, **times}
+
+
+MOST_LANES = 30
+"""So many lanes have a timeline: those that were at work first."""
+MOST_PARTS = 40
+"""Into so many parts a lane's timeline falls at most; then two neighbours become one."""
+
+
+class TimelinePart(TypedDict):
+    """Some batches of a lane that followed each other: from when to when, and where their time went, in seconds."""
+
+    start: float
+    end: float
+    batches: int
+    spent: Mapping[str, float]
+
+
+@dataclass
+class Timeline:
+    """A listener that remembers where the time went; seconds count from its beginning."""
+
+    clock: Clock
+    lanes: dict[str, list[TimelinePart]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._began = self.clock.elapsed()
+
+    def __call__(self, event: Event) -> None:
+        if not isinstance(event, BatchSettled) or event.owed:
+            return
+        lane = event.batch.lane
+        if lane not in self.lanes and len(self.lanes) >= MOST_LANES:
+            return
+        parts = self.lanes.setdefault(lane, [])
+        end = self.clock.elapsed() - self._began
+        took = sum(event.seconds.values())
+        spent = {phase: seconds for phase, seconds in event.seconds.items() if seconds}
+        parts.append({"start": max(0.0, end - took), "end": end, "batches": 1, "spent": spent})
+        if len(parts) > MOST_PARTS:
+            self.lanes[lane] = [_join_parts(*pair) for pair in itertools.zip_longest(parts[::2], parts[1::2])]
+
+    def json(self) -> Mapping[str, Sequence[TimelinePart]]:
+        """By lane, the parts in their order: `start`, `end`, `batches`, and where their time went as `spent`."""
+        return {lane: [_round_part(part) for part in parts] for lane, parts in self.lanes.items()}
+
+
+def _join_parts(first: TimelinePart, second: TimelinePart | None) -> TimelinePart:
+    if second is None:
+        return first
+    phases = {**first["spent"], **second["spent"]}
+    spent = {phase: first["spent"].get(phase, 0.0) + second["spent"].get(phase, 0.0) for phase in phases}
+    return {
+        "start": first["start"],
+        "end": second["end"],
+        "batches": first["batches"] + second["batches"],
+        "spent": spent,
+    }
+
+
+def _round_part(part: TimelinePart) -> TimelinePart:
+    spent = {phase: round(seconds, 3) for phase, seconds in part["spent"].items()}
+    return {**part, "start": round(part["start"], 3), "end": round(part["end"], 3), "spent": spent}

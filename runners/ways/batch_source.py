@@ -1,0 +1,157 @@
+"""Where the rows of planned batches come from, the stages that they pass, and what a destination demands of them
+now."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from destinations.demands import Demands
+from destinations.destination import Destination
+from origins.batch import Batch
+from origins.batch_rows import BatchRows
+from origins.errors import OriginError, list_spark_errors
+from origins.origin import Origin
+from origins.protection import Protection
+from runners.model.error_kinds import classify
+from runners.model.pipeline_state import REPLAY, is_replay
+from runners.model.planned_batch import PlannedBatch
+from runners.ways.stage_chain import StageChain, apply_chain, make_labels
+from stages.expressions import put_in
+from stages.stage import Stage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from runners.ways.row_outcomes import RowTally
+    from stages.rows import StraightRows
+
+
+@dataclass
+class BatchReader:
+    """All origins of a run, and the way of each one's rows."""
+
+    origins: Mapping[str, Origin]
+    destinations: Mapping[str, Destination]
+    """By all names that they have or had."""
+    lines: Mapping[str, StageChain] = field(default_factory=dict)
+    """The stages of each origin's rows, once the run is open."""
+    definition: str = ""
+    """The hash of the definition that this run carries with."""
+    before: Mapping[str, StageChain] = field(default_factory=dict)
+    """The same stages before the run is open, without what destinations demand."""
+    protection: Protection = Protection()
+    """What masks the rows that are shown."""
+
+    def find_origin(self, batch: Batch) -> Origin:
+        """Where the batch's rows are read."""
+        found = self.origins.get(REPLAY if is_replay(batch.lane) else batch.origin)
+        if found is None:
+            raise OriginError(
+                f"The definition no longer has the origin '{batch.origin}'.",
+                hint="Put the origin back under that name.",
+            )
+        return found
+
+    def find_chain(self, plan: PlannedBatch) -> StageChain:
+        """The way of a batch's rows; those of the DLQ go to some destinations only, and what the others would refuse
+        is nobody's concern."""
+        line = self.lines[plan.batch.origin]
+        if not is_replay(plan.batch.lane):
+            return line
+        return replace(line, branches={name: line.branches[name] for name in plan.destinations})
+
+    def is_known(self, plan: PlannedBatch) -> bool:
+        """Whether the stages that the batch was planned with are those of this run."""
+        origin = plan.batch.origin
+        return plan.batch.definition == self.definition and (origin in self.lines or origin in self.before)
+
+    def estimate_size(self, plan: PlannedBatch) -> int | None:
+        """About how many bytes the batch's rows are behind all stages; None where that is not known."""
+        return None if any(step.stage.changes_rows for step in self.find_chain(plan).steps) else plan.batch.span.bytes
+
+    def fetch_rows(self, spark: SparkSession, batch: Batch, *, places: bool = False) -> BatchRows:
+        """A batch's rows as they are read."""
+        return self.find_origin(batch).fetch(spark, [strip_lane_prefix(batch)], places=places)
+
+    def make_empty_rows(self, spark: SparkSession, batch: Batch) -> StraightRows:
+        """No rows, with the columns that the batch's rows have when they are read."""
+        from pyspark.sql.types import StructType
+
+        from stages.rows import StraightRows
+
+        nothing = spark.createDataFrame([], StructType.fromJson(json.loads(batch.schema)))
+        return StraightRows.begin(nothing, list_columns(batch), make_labels(batch), lambda frame, _: frame)
+
+    def read_straight_frame(
+        self, spark: SparkSession, plan: PlannedBatch, read: BatchRows | None = None
+    ) -> tuple[DataFrame, RowTally]:
+        """The rows of a straight batch as Spark reads them, and their counter."""
+        from runners.ways.row_outcomes import RowTally
+        from stages.rows import StraightRows
+
+        batch, line = plan.batch, self.lines.get(plan.batch.origin) or self.before[plan.batch.origin]
+        read = read or self.fetch_rows(spark, batch)
+        tally = RowTally.make(line, read.count())
+        rows = StraightRows.begin(read.frame(), list_columns(batch), make_labels(batch), tally.observe)
+        return apply_chain(rows, line.common, plan.pins).frame, tally
+
+    def ask_demands(self, spark: SparkSession, batch: Batch) -> None:
+        """Use the present constraints of the destinations: a table may have got a constraint since the run began."""
+
+        line = self.lines[batch.origin].with_demands({})
+        rows = apply_chain(self.make_empty_rows(spark, batch), line.common, {})
+        leaving = {name: apply_chain(rows, steps, {}).schema for name, steps in line.branches.items()}
+        demands = {name: list_demands_now(spark, self.destinations[name], schema) for name, schema in leaving.items()}
+        self.lines = {**self.lines, batch.origin: line.with_demands(demands)}
+
+
+def sum_sizes(sizes: Iterable[int | None]) -> int | None:
+    """All of these together; None where one is not known."""
+    known = list(sizes)
+    return None if None in known else sum(each or 0 for each in known)
+
+
+def strip_lane_prefix(batch: Batch) -> Batch:
+    """The batch as its origin knows it: with the origin's own name of the lane."""
+    return replace(batch, lane=batch.lane.rpartition("/")[2])
+
+
+def list_columns(batch: Batch) -> tuple[str, ...]:
+    """The names of the columns that the batch was planned with."""
+    return tuple(field["name"] for field in json.loads(batch.schema)["fields"])
+
+
+def list_demands_now(spark: SparkSession, destination: Destination, rows: StructType) -> Sequence[Stage]:
+    """The stages that such rows pass before they are written."""
+    with contextlib.closing(destination.open()) as opened:
+        return opened.demands(spark, rows)
+
+
+def would_refuse(
+    spark: SparkSession, destination: Destination, rows: DataFrame, labels: Mapping[str, str | int | datetime]
+) -> bool:
+    """Whether the destination would refuse one of these rows, which were decided for it; nothing is written. Raises
+    `Misfit` where it takes no such rows at all any more."""
+    from pyspark.sql import functions as F
+
+    with contextlib.closing(destination.open()) as opened:
+        opened.ensure_place(spark, rows.schema)
+        demands = [stage for stage in opened.demands(spark, rows.schema) if isinstance(stage, Demands)]
+    holds = [F.expr(put_in(rule.holds, labels)) for stage in demands for rule in stage.rules]
+    if not holds:
+        return False
+    broken = functools.reduce(operator.or_, [~F.coalesce(each, F.lit(False)) for each in holds])
+    try:
+        return bool(rows.where(broken).limit(1).collect())
+    except list_spark_errors() as error:
+        if classify(error).is_row:
+            return True
+        raise

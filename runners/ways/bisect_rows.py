@@ -1,0 +1,208 @@
+"""A batch at whose rows a stage's own expressions raise: these rows are found where nothing can land, and refused."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from origins.errors import list_spark_errors
+from origins.names import HIDDEN
+from origins.origin import PLACE
+from runners.model.error_kinds import classify, explain_row_error
+from runners.model.errors import CarryFailed
+from runners.model.text import summarise_error
+from runners.ways.deciding import BatchDecision, apply_branches
+from runners.ways.stage_chain import PlacedStage, apply_chain
+from stages.bisection import AttemptRaised, bisect_rows
+from stages.rows import POISON, STATE, MarkedRows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_COMPILING = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+_INDEX = HIDDEN + "index"
+_TOGETHER = re.compile(
+    r"^[\s:]*[:+]- (?:Aggregate|Window|Distinct|Deduplicate|\w+Limit|Offset|Tail|Intersect|Except|\w*Groups\w*)\b",
+    re.MULTILINE,
+)
+"""The nodes of a plan that look at several rows at once."""
+
+
+@dataclass
+class RowErrorIsolator:
+    """Looks for the rows at which stages raise, section by section. What it looks at is written down first, so that
+    neither the origin nor a stage that asks outside is asked again."""
+
+    preparation: BatchDecision
+    also: Sequence[str] = ()
+    """Words of errors that pass by themselves, beside those that are known."""
+    tries: int = 0
+    """How often rows were computed to see whether they raise."""
+    _written: itertools.count[int] = field(default_factory=itertools.count)
+
+    def describe(self, rows: MarkedRows) -> DataFrame:
+        """What `BatchDecision.describe` gives, without what raises: such rows are refused, by the stage that raises and
+        in the cause's own words."""
+        preparation, line = self.preparation, self.preparation.line
+        rows = preparation.begin_rows(rows)
+        for run in split_runs(line.common):
+            rows = apply_chain(self.isolate(rows, run), run, preparation.pins)
+        return apply_branches(self.isolate_for_branches(rows), line, preparation.pins)
+
+    def isolate(self, rows: MarkedRows, run: Sequence[PlacedStage]) -> MarkedRows:
+        """The rows at the door of these steps (`split_runs`), which then refuse those at which one of them raises."""
+        if run[0].stage.changes_rows:
+            return self._isolate(rows, run, self._apply_changing)
+        return rows if run[0].stage.asks_outside else self._isolate(rows, run, self._apply_steps)
+
+    def isolate_for_branches(self, rows: MarkedRows) -> MarkedRows:
+        """The same, where rows part for their destinations."""
+        last = [step for steps in self.preparation.line.branches.values() for step in steps]
+        return self._isolate(rows, last, self._apply_branches) if last else rows
+
+    def _isolate(
+        self,
+        rows: MarkedRows,
+        steps: Sequence[PlacedStage],
+        behind: Callable[[MarkedRows, Sequence[PlacedStage]], DataFrame],
+    ) -> MarkedRows:
+        """The rows, beside those at which one of the steps raises what it said (`POISON`)."""
+        kept = tuple(name for name in rows.kept if name != POISON)
+        place = F.col(PLACE)
+        order = Window.partitionBy(F.lit(0)).orderBy(place["part"], place["block"], place["row"])
+        frame = rows.frame.drop(POISON).withColumn(_INDEX, F.row_number().over(order) - 1)
+        name = f"{self.preparation.name}-sifted{next(self._written)}"
+        count = self.preparation.store.write(name, frame)
+        frame = self.preparation.store.read(self.preparation.spark, name)
+        rows = replace(rows, frame=frame, kept=kept)
+
+        tried = replace(rows, hold=None)  # a part of the rows is no batch that could be judged
+
+        limits = self.preparation.limits
+
+        def attempt(first: int, end: int) -> None:
+            self.tries += 1
+            self._try(behind(_part(tried, first, end), steps), steps, few=end - first <= limits.interpreted_rows)
+
+        raising: dict[int, AttemptRaised] = {}
+        for first, _, raised in bisect_rows(frame.count() if count is None else count, attempt):
+            if isinstance(raised, AttemptRaised):
+                raising[first] = raised
+            if len(raising) > limits.raising_rows:
+                raise CarryFailed(
+                    f"more than {limits.raising_rows} rows of the batch make a stage fail, the last with: "
+                    f"{raising[first].said}",
+                    hint="Correct the expression; or handle such values explicitly, for example with try_divide or "
+                    "try_cast.",
+                )
+        if not raising:
+            return replace(rows, frame=frame.drop(_INDEX))
+        found = {
+            first: (self._find_raising_step(_part(tried, first, first + 1), steps, behind), raised)
+            for first, raised in raising.items()
+        }
+        frame = frame.withColumn(POISON, _make_poison(found)[F.col(_INDEX)]).drop(_INDEX)
+        return replace(rows, frame=frame, kept=(*kept, POISON))
+
+    def _try(self, frame: DataFrame, steps: Sequence[PlacedStage], *, few: bool) -> None:
+        """Compute all of the frame, which is behind these steps, for nothing. Raises `AttemptRaised` if a row may be to
+        blame.
+
+        Where a statement puts rows together, a row is to blame only for a value that Spark itself calls wrong.
+        """
+        try:
+            with _disable_codegen(self.preparation.spark) if few else contextlib.nullcontext():
+                frame.write.format("noop").mode("overwrite").save()
+        except list_spark_errors() as error:
+            kind = classify(error, self.also)
+            if not kind.is_row:
+                raise
+            if steps[0].stage.changes_rows and not kind.is_value and _does_combine_rows(frame):
+                raise
+            code, said = explain_row_error(error)
+            raise AttemptRaised(said or summarise_error(error), code) from error
+
+    def _find_raising_step(
+        self,
+        row: MarkedRows,
+        steps: Sequence[PlacedStage],
+        behind: Callable[[MarkedRows, Sequence[PlacedStage]], DataFrame],
+    ) -> int:
+        """The number of the first step at which the row raises."""
+        for upto in range(1, len(steps)):
+            try:
+                self._try(behind(row, steps[:upto]), steps, few=True)
+            except AttemptRaised:
+                return steps[upto - 1].number
+        return steps[-1].number
+
+    def _apply_steps(self, rows: MarkedRows, steps: Sequence[PlacedStage]) -> DataFrame:
+        return apply_chain(rows, steps, self.preparation.pins).frame
+
+    def _apply_changing(self, rows: MarkedRows, steps: Sequence[PlacedStage]) -> DataFrame:
+        def live(rows: MarkedRows) -> DataFrame:
+            return rows.frame.where(F.col(STATE) == 0).select(*[rows.column(name) for name in rows.names])
+
+        return apply_chain(replace(rows, materialise=live), steps, self.preparation.pins).frame
+
+    def _apply_branches(self, rows: MarkedRows, steps: Sequence[PlacedStage]) -> DataFrame:
+        line = self.preparation.line
+        chosen = {step.number for step in steps}
+        own = {name: [step for step in each if step.number in chosen] for name, each in line.branches.items()}
+        return apply_branches(rows, replace(line, branches=own), self.preparation.pins)
+
+
+@contextlib.contextmanager
+def _disable_codegen(spark: SparkSession) -> Iterator[None]:
+    """Spark compiles nothing in here: for a few rows that takes longer than all the rest of a query."""
+    keys = [key for key in _COMPILING if spark.conf.isModifiable(key)]
+    before = {key: spark.conf.get(key, None) for key in keys}
+    for key in keys:
+        spark.conf.set(key, _COMPILING[key])
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            spark.conf.set(key, value) if value is not None else spark.conf.unset(key)
+
+
+def _does_combine_rows(frame: DataFrame) -> bool:
+    """Whether a statement behind which the frame is looks at several rows at once, as Spark plans it."""
+    explained = frame.sparkSession.sql("EXPLAIN EXTENDED SELECT * FROM {frame}", frame=frame).collect()[0][0]
+    plan = explained.partition("== Analyzed Logical Plan ==")[2].partition("== Optimized Logical Plan ==")[0]
+    asked = len(re.findall(r"^[\s:]*[:+]- CTERelationRef ", plan, re.MULTILINE))
+    return not plan or asked > 1 or _TOGETHER.search(plan) is not None
+
+
+def _part(rows: MarkedRows, first: int, end: int) -> MarkedRows:
+    """Some of the rows, `end` exclusive."""
+    index = F.col(_INDEX)
+    return replace(rows, frame=rows.frame.where((index >= first) & (index < end)).drop(_INDEX))
+
+
+def _make_poison(found: dict[int, tuple[int, AttemptRaised]]) -> Any:
+    """From each row's index to what is known of it."""
+    pairs: list[Any] = []
+    for index, (step, raised) in found.items():
+        said = {"step": F.lit(step), "code": F.lit(raised.code), "message": F.lit(raised.said)}
+        pairs += [F.lit(index), F.struct(*[column.alias(name) for name, column in said.items()])]
+    return F.create_map(*pairs)
+
+
+def split_runs(steps: Sequence[PlacedStage]) -> list[list[PlacedStage]]:
+    """The steps one after the other, in runs that can be looked at together."""
+    runs: list[list[PlacedStage]] = []
+    for step in steps:
+        alone = step.stage.changes_rows or step.stage.asks_outside
+        before = runs[-1][-1].stage if runs else None
+        if alone or before is None or before.changes_rows or before.asks_outside:
+            runs.append([])
+        runs[-1].append(step)
+    return runs

@@ -1,0 +1,335 @@
+"""Deciding a batch: every row gets its verdict, once, and what was decided is written down before any delivery."""
+
+from __future__ import annotations
+
+import functools
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+
+from pyspark.sql import functions as F
+
+from origins.batch import JSON
+from origins.names import HIDDEN, quote_name
+from origins.origin import PLACE
+from runners.model.counts import BranchCounts, Counts, StageCount
+from runners.model.tasks import Prepared
+from runners.state.prepared_store import LIVE, PreparedStore, make_block_key
+from runners.ways.batch_source import list_columns, strip_lane_prefix
+from runners.ways.row_outcomes import (
+    OutcomeObserver,
+    PickedRows,
+    RowOutcomes,
+    count_notes,
+    make_stage_counts,
+    verdict_columns,
+)
+from runners.ways.stage_chain import PlacedStage, StageChain, apply_chain, make_labels
+from runners.ways.way import Candidate, Thresholds
+from stages.rows import NOTE, ORIGINAL, POISON, REFUSED_BY_ORIGIN, STATE, VERDICT, MarkedRows
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+B = TypeVar("B")
+Noted: TypeAlias = "Callable[[str, Sequence[str]], Mapping[str, Mapping[str, int]]]"
+"""Counts the notes in some columns of a section."""
+
+COMMON = HIDDEN + "common"
+BEFORE = HIDDEN + "before"
+"""The columns and the state that every branch begins with."""
+
+
+class SeparateWriter(Protocol):
+    """The destinations with live rows of their own."""
+
+    def group_rows(self, picked: PickedRows) -> Sequence[Mapping[str, JSON]]:
+        """Where the rows stood, as `runners.ways.row_outcomes` says it of rows that were written."""
+        ...
+
+    def count_notes(self, picked: PickedRows, columns: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
+        """For each of these columns, how many rows have which note."""
+        ...
+
+
+@dataclass
+class BatchDecision:
+    """One batch being decided. `sections` are what lies in the store: one, and one more behind each stage that
+    changes rows."""
+
+    spark: SparkSession
+    store: PreparedStore
+    name: str
+    line: StageChain
+    pins: Mapping[str, JSON]
+    order: Sequence[str]
+    """The parts of the batch in the order in which their rows count as read."""
+    sections: list[str] = field(default_factory=list)
+    seen: list[RowOutcomes | None] = field(default_factory=list)
+    """The verdicts of each section, if they were seen for sure."""
+    findings: dict[str, JSON] = field(default_factory=dict)
+    """What stages found out about the batch, by their names."""
+    noted: list[Sequence[str]] = field(default_factory=list)
+    """The columns with notes that each section has."""
+    passed: MarkedRows | None = None
+    """The rows behind all common stages, if nothing had to be written before."""
+    described: DataFrame = field(init=False)
+    """The rows behind all stages, with their verdicts."""
+    check: Callable[[], None] = lambda: None
+    """Raises if the batch is not what was planned any more; `Origin.check`."""
+    holds: int = 0
+    """How often rows were written down on their way, to be judged."""
+    protected: Sequence[str] = ()
+    """The columns whose values are masked."""
+    limits: Thresholds = Thresholds()  # noqa: RUF009  (it is frozen)
+
+    @staticmethod
+    def of(
+        batch: Candidate, spark: SparkSession, store: PreparedStore, protected: Sequence[str]
+    ) -> tuple[BatchDecision, MarkedRows]:
+        """What this batch is decided with, under a name of its own, and its rows as they were read."""
+        plan, rows = batch.plan, batch.rows
+        assert plan is not None
+        assert rows is not None
+        mine = strip_lane_prefix(plan.batch)
+        work = BatchDecision(
+            spark=spark,
+            store=store,
+            name=f"{plan.batch.plan}-{uuid.uuid4().hex[:8]}",
+            line=batch.chain,
+            pins=plan.pins,
+            order=batch.origin.parts(mine),
+            protected=protected,
+            check=lambda: batch.origin.check(spark, mine),
+            limits=batch.thresholds,
+        )
+        return work, MarkedRows.begin(rows.frame(), list_columns(plan.batch), make_labels(plan.batch), work.keep)
+
+    def describe(self, rows: MarkedRows) -> DataFrame:
+        """The rows behind all stages, with their verdicts. What stands before a stage that changes rows is written."""
+        passed = apply_chain(self.begin_rows(rows), self.line.common, self.pins)
+        self.passed = None if self.sections else passed
+        return apply_branches(passed, self.line, self.pins)
+
+    def begin_rows(self, rows: MarkedRows) -> MarkedRows:
+        """The rows as they begin their way."""
+        return replace(
+            rows,
+            materialise=self.keep,
+            hold=self.hold,
+            tell=self.findings.__setitem__,
+            protected=tuple(self.protected),
+            parts=self.order,
+        )
+
+    def decide_seen(self, seen: Sequence[RowOutcomes]) -> Prepared:
+        """What was decided, of sections whose verdicts are known; none of their rows was refused."""
+        counts = replace(self._count_sections(seen), findings=self._collect_findings())
+        return Prepared(path=self.name, sections=len(self.sections), counts=counts)
+
+    def decide_by(self, groups: Sequence[Sequence[Mapping[str, JSON]]], noted: Noted | None = None) -> Prepared:
+        """What was decided, as the rows of each section say that were written."""
+        counts = self._count_sections([RowOutcomes.of(each) for each in groups])
+        placed = self._place_refused(groups, replace(counts, findings=self._collect_findings(noted)))
+        return replace(placed, stops=self._list_stopping_stages(placed.counts))
+
+    def decide_apart(self, picked: PickedRows, deciding: SeparateWriter) -> Prepared | None:
+        """What was decided, of live rows that were written by themselves: the refused ones are written beside them.
+        None, with nothing written, where only Spark can do that."""
+        beside = type(self.described.schema)([each for each in self.described.schema if each.name != "live"])
+        if not self.store.put(f"{self.name}-0", picked.refused, beside):
+            return None
+        self.add_section(self.described)
+        counts = self._count_sections([picked.verdicts])
+        placed = self._place_refused([deciding.group_rows(picked) if picked.refused else []], counts)
+        counts = replace(counts, findings=self._collect_findings(lambda _, names: deciding.count_notes(picked, names)))
+        return replace(placed, counts=counts, stops=self._list_stopping_stages(counts))
+
+    @property
+    def live(self) -> str:
+        """The name of live rows that are written by themselves."""
+        return f"{self.name}{LIVE}-0"
+
+    def remove_live(self) -> None:
+        """Remove those again."""
+        self.store.remove(self.spark, f"{self.name}{LIVE}")
+
+    def _collect_findings(self, noted: Noted | None = None) -> Mapping[str, JSON]:
+        """What the stages found: told while the batch was judged, or in the notes beside its rows; `noted` counts
+        those, by default as they were written."""
+        noted = noted or functools.partial(count_notes, self.spark, self.store)
+        names = {f"{NOTE}{step.number}": step for step in self.line.steps if step.name not in self.findings}
+        for section, frame in zip(self.sections, self.noted, strict=True):
+            asked = [name for name in frame if name in names]
+            for name, notes in noted(section, asked).items():
+                finding = names[name].stage.summarise_notes(notes)
+                if finding is not None:
+                    self.findings[names[name].name] = finding
+        return self.findings
+
+    def _list_stopping_stages(self, counts: Counts) -> Sequence[str]:
+        """The stages that refused a row and then stop the run."""
+        stop = {step.name for step in self.line.steps if step.stage.on_error == "stop"}
+        return [stage.stage for stage in counts.stages if stage.nacked and stage.stage in stop]
+
+    def keep(self, rows: MarkedRows) -> DataFrame:
+        """Write rows that reach a stage which changes them; gives the live ones back."""
+        live = F.when(F.col(STATE) == 0, make_struct(rows.names)).alias("live")
+        self.write(rows.frame.select(*verdict_columns(), *rows.notes, live), {})
+        written = self.store.read(self.spark, self.sections[-1])
+        return written.where(F.col("live").isNotNull()).select("live.*")
+
+    def hold(self, rows: MarkedRows, note: str) -> tuple[MarkedRows, Mapping[str, int]]:
+        """Write the rows as they stand, for a stage that judges the batch; as `Rows.hold` says."""
+        name = f"{self.name}-held{self.holds}"
+        self.holds += 1
+        self.store.write(name, rows.frame)
+        notes = count_notes(self.spark, self.store, name, [note] if note else [])
+        return replace(rows, frame=self.store.read(self.spark, name)), notes.get(note, {})
+
+    def write(self, frame: DataFrame, branches: Mapping[str, Sequence[PlacedStage]]) -> None:
+        """Write a section, in which these stages of branches leave columns of their filters."""
+        witness = OutcomeObserver(frame)
+        if self.store.tells:
+            witness = OutcomeObserver.of(frame, self.line.common, branches, most=self.limits.figures)
+        self.seen.append(witness.read_outcomes(self.store.write(f"{self.name}-{len(self.sections)}", witness.frame)))
+        self.add_section(frame)
+
+    def add_section(self, frame: DataFrame) -> None:
+        """Write the frame to the store, as one more section."""
+        self.sections.append(f"{self.name}-{len(self.sections)}")
+        self.noted.append([name for name in frame.columns if name.startswith(NOTE)])
+
+    def _count_sections(self, sections: Sequence[RowOutcomes]) -> Counts:
+        read = entered = sections[0].rows
+        stages: list[StageCount] = []
+        filtered = changed = nacked = 0
+        states = Counter[int]()
+        for verdicts, steps in zip(sections, split_sections(self.line.common), strict=True):
+            changing = 0 if verdicts is sections[0] else 1
+            for step in steps[:changing]:
+                lost = {"filtered": states[step.number], "nacked": states[-step.number]}
+                stages.append(StageCount(stage=step.name, entered=entered, left=verdicts.rows, **lost))
+                changed += verdicts.rows - (entered - sum(lost.values()))
+            states = verdicts.states
+            counted, entered = make_stage_counts(steps[changing:], verdicts.rows - states[REFUSED_BY_ORIGIN], states)
+            stages += counted
+            filtered += sum(rows for state, rows in states.items() if state > 0)
+            nacked += verdicts.refused
+        last = sections[-1]
+        refused = Counter({state: rows for state, rows in last.states.items() if state < 0})
+        branches = {}
+        for index, (name, mine) in enumerate(self.line.branches.items()):
+            by_filter = last.filters.get(f"f{index}", Counter())
+            kept = last.states[0] - by_filter.total()
+            branches[name] = BranchCounts(expected=kept, filtered=filtered + by_filter.total(), changed=changed)
+            counted, _ = make_stage_counts(mine, entered, by_filter + refused)
+            stages += counted
+            entered -= sum(count.nacked for count in counted)
+        return Counts(read=read, nacked=nacked, branches=branches, stages=stages)
+
+    def _place_refused(self, sections: Sequence[Sequence[Mapping[str, JSON]]], counts: Counts) -> Prepared:
+        """Where the refused rows stood in the batch, counted from 1; those of later sections after its last row."""
+        if not counts.nacked:
+            return Prepared(path=self.name, sections=len(sections), counts=counts)
+        bases: dict[str, int] = {}
+        nacks: list[int] = []
+        before = 0
+        for number, groups in enumerate(sections):
+            found, refused = _compute_bases(groups, self.order if number == 0 else ("",), before)
+            bases.update({f"{number}:{key}": base for key, base in found.items() if key in refused})
+            for group in groups:
+                base = found[make_block_key(group["part"], group["block"])]
+                nacks += [min(base + row, counts.read) for row in group["refused"]]
+            before += sum(group["rows"] for group in groups)
+        return Prepared(path=self.name, sections=len(sections), counts=counts, nacks=sorted(nacks), bases=bases)
+
+
+def apply_branches(rows: MarkedRows, line: StageChain, pins: Mapping[str, JSON]) -> DataFrame:
+    """The rows with what each destination would get (`b0`, `b1` …) and what its own stages filtered (`f0` …); what
+    those get that have no stages of their own is there once (`live`).
+
+    Every branch begins with the common columns. A row that one branch refuses is refused for all, and no later
+    branch looks at it; one that a branch filters lives on in the others.
+    """
+    names = rows.names
+    own_stages = {index: steps for index, steps in enumerate(line.branches.values()) if steps}
+    if not own_stages:
+        live = F.when(F.col(STATE) == 0, make_struct(names)).alias("live")
+        return rows.frame.select(*verdict_columns(), *rows.notes, live)
+
+    def own(rows: MarkedRows, index: int) -> tuple[MarkedRows, Mapping[str, Column]]:
+        branch = apply_chain(rows, own_stages[index], pins)
+        live = F.when(F.col(STATE) == 0, make_struct(branch.names))
+        return branch, {f"b{index}": live, f"f{index}": make_filter_column()}
+
+    rows = pass_branches(rows, own_stages, own)
+    kept = [F.col(name) for name in rows.kept if name not in (COMMON, BEFORE, POISON)]
+    if len(own_stages) < len(line.branches):
+        kept.append(F.when(F.col(STATE) == 0, F.col(COMMON)).alias("live"))
+    return rows.frame.select(*verdict_columns(), *kept)
+
+
+def pass_branches(
+    rows: MarkedRows, branches: Iterable[B], own: Callable[[MarkedRows, B], tuple[MarkedRows, Mapping[str, Column]]]
+) -> MarkedRows:
+    """The rows behind every branch, each of which begins with the common columns: `own` gives them
+    behind one branch, and what is kept of that beside them."""
+    names = rows.names
+    frame = rows.frame.withColumns({COMMON: make_struct(names), BEFORE: F.col(STATE)})
+    rows = replace(rows, frame=frame, kept=(*rows.kept, COMMON, BEFORE))
+    for each in branches:
+        branch, beside = own(rows, each)
+        state = F.when(F.col(STATE) < 0, F.col(STATE)).otherwise(F.col(BEFORE))
+        frame = branch.frame.select(
+            *[F.col(name) for name in (PLACE, VERDICT, ORIGINAL)],
+            state.alias(STATE),
+            state.alias(BEFORE),
+            *[F.col(name) for name in branch.kept if name != BEFORE],
+            *[column.alias(name) for name, column in beside.items()],
+            *[F.col(COMMON)[name].alias(name) for name in names],
+        )
+        rows = replace(rows, frame=frame, kept=(*branch.kept, *beside))
+    return rows
+
+
+def split_sections(steps: Sequence[PlacedStage]) -> list[list[PlacedStage]]:
+    """The stages between the places where batches are written down; later ones begin with a changing stage."""
+    sections: list[list[PlacedStage]] = [[]]
+    for step in steps:
+        if step.stage.changes_rows:
+            sections.append([])
+        sections[-1].append(step)
+    return sections
+
+
+def _compute_bases(
+    groups: Sequence[Mapping[str, JSON]], order: Sequence[str], before: int
+) -> tuple[dict[str, int], set[str]]:
+    """For each block, what to add to a row's number to get its place; and the blocks that have a refused row."""
+    rows, first, refused = Counter[tuple[str, int]](), dict[tuple[str, int], int](), set[str]()
+    for group in groups:
+        block = (group["part"], group["block"])
+        rows[block] += group["rows"]
+        first[block] = min(group["first"], first.get(block, group["first"]))
+        if group["state"] < 0:
+            refused.add(make_block_key(*block))
+    rank = {part: number for number, part in enumerate(order)}
+    bases = {}
+    for part, start in sorted(rows, key=lambda block: (rank[block[0]], block[1])):
+        bases[make_block_key(part, start)] = before + 1 - first[part, start]
+        before += rows[part, start]
+    return bases, refused
+
+
+def make_filter_column() -> Column:
+    """Behind a destination's own steps: by which of these a row was filtered; 0 by none."""
+    return F.when((F.col(BEFORE) == 0) & (F.col(STATE) > 0), F.col(STATE)).otherwise(0)
+
+
+def make_struct(names: Sequence[str]) -> Column:
+    """These columns as one."""
+    return F.struct(*[F.col(quote_name(name)) for name in names])

@@ -1,0 +1,244 @@
+"""Delivers a decided batch to its destinations, and asks them about a batch that may have landed."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from destinations.delta.delta import Delta
+from destinations.destination import Deadline, Destination, Identity, Label, Misfit, OpenDestination, Unsure, Written
+from destinations.dlq import DLQ
+from origins.batch import Batch, Json
+from origins.batch_rows import BatchRows, FrameRows
+from origins.crash_points import reach
+from origins.errors import OriginError
+from origins.protection import Protection
+from runners.model.masking import without
+from runners.model.nack_window import NackWindow
+from runners.model.pipeline_state import is_replay
+from runners.model.planned_batch import DecidedBatch, PlannedBatch
+from runners.model.tasks import (
+    Answers,
+    AskDestinations,
+    Checked,
+    CheckRefusals,
+    Counted,
+    CountSpan,
+    Deliver,
+    Explain,
+    Explained,
+    Landed,
+    Prepared,
+)
+from runners.spark.session_pool import SessionPool
+from runners.state.prepared_store import PreparedStore, RefusedRows, select_rows_for
+from runners.ways.batch_source import BatchReader, would_refuse
+from runners.ways.stage_chain import make_labels
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delivery:
+    """Any number of threads may deliver at once."""
+
+    sessions: SessionPool
+    store: PreparedStore
+    opened: Mapping[str, OpenDestination]
+    """By all names that they have or had; the DLQ is one of them."""
+    dlq: Destination
+    keep_original: bool
+    """Whether the DLQ keeps rows as they were read, too."""
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    """What no reason for which a row is refused says, with what stands in its place."""
+    small_refused: int
+    """Up to so many refused rows are read in this process."""
+    deadline: Callable[[], Deadline | None]
+    """Until when a write may begin."""
+    fail: Callable[[Batch, Exception], Exception]
+    """The error of a write, in words for a person."""
+
+    def deliver(self, spark: SparkSession, task: Deliver) -> Landed:
+        """Write what was decided for these destinations, the first of them in this thread and the others beside it."""
+        moments: dict[str, float] = {}
+
+        def deliver(session: SparkSession, name: str) -> Written | Exception:
+            ended = self._deliver_one(session, task, name)
+            moments[name] = time.monotonic()
+            return ended
+
+        def beside(name: str) -> Written | Exception:
+            with self.sessions.use_session() as session:
+                return deliver(session, name)
+
+        first, *others = task.names
+        started = [(name, self.sessions.get_helpers().submit(beside, name)) for name in others]
+        ended = {first: deliver(spark, first), **{name: each.result() for name, each in started}}
+        if task.plan.destinations[-1] in task.names:
+            reach("after-writes")
+        last = max((moment for name, moment in moments.items() if name != DLQ), default=None)
+        return Landed(
+            written={name: each for name, each in ended.items() if isinstance(each, Written)},
+            failed={name: each for name, each in ended.items() if isinstance(each, Exception)},
+            outlasted=max(0.0, moments[DLQ] - last) if DLQ in moments and last is not None else 0.0,
+        )
+
+    def _deliver_one(self, spark: SparkSession, task: Deliver, name: str) -> Written | Exception:
+        kind = "dlq" if name == DLQ else "write"
+        try:
+            reach(f"before-{kind}", name)
+            written = self._write(spark, task, name)
+            reach(f"after-{kind}", name)
+        except Exception as error:  # noqa: BLE001 -- the edge of the thread: an error is an outcome
+            return self.fail(task.plan.batch, error)
+        return written
+
+    def _write(self, spark: SparkSession, task: Deliver, name: str) -> Written:
+
+        label = Label(batch=task.plan.batch, destination=name, deadline=self.deadline())
+        if name == DLQ:
+            rows = self._read_dead_letters(spark, task)
+        else:
+            rows = select_rows_for(spark, self.store, task.decision, name)
+        return self.opened[name].write(spark, rows, [label])
+
+    def _read_dead_letters(self, spark: SparkSession, task: Deliver) -> BatchRows:
+        """The refused rows as the DLQ keeps them; of a batch that is decided again only those that it lacks."""
+        from destinations.dead_letters import DeadLetters, select_lacking
+
+        batch = task.plan.batch
+        letters = DeadLetters(
+            refused=RefusedRows(spark, self.store, task.decision, self.small_refused),
+            batch=batch,
+            original=self.keep_original,
+            secrets=self.secrets,
+            replayed=[str(part) for part in batch.span.parts] if is_replay(batch.lane) else (),
+        )
+        if not task.decision.again:
+            return letters
+        assert isinstance(self.dlq, Delta), "another destination could not say what it has"
+        return FrameRows(select_lacking(spark, self.dlq, letters.frame(), batch))
+
+
+log = logging.getLogger("wherry")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inquiry:
+    """Asked of origins, destinations and the store; any number of threads may do it at once."""
+
+    reading: BatchReader
+    opened: Mapping[str, OpenDestination]
+    """By all names that they have or had; the DLQ is one of them."""
+    dlq: Destination
+    store: PreparedStore
+    assume: str = ""
+    """What holds for a batch of which a destination cannot say whether it has it; nothing: the run stops."""
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    """What no reason for which a row is refused says, with what stands in its place."""
+    protection: Protection = Protection()
+    """What masks the rows that are shown."""
+    explained: int = 3
+    """How many refused rows are fetched to say why a batch tripped the window, at most."""
+
+    def get_destination(self, name: str) -> Destination:
+        """The destination of this name; the DLQ is one of them."""
+        return self.dlq if name == DLQ else self.reading.destinations[name]
+
+    def ask(self, spark: SparkSession, task: AskDestinations) -> Answers:
+        """Make sure that no write of the batch is under way, then ask which destinations have it."""
+        found: dict[str, Written] = {}
+        token = uuid.uuid4().hex
+        for name in task.names:
+            if self.get_destination(name).remembers and not task.ended:
+                self.opened[name].fence(spark, token)
+                reach("after-fence", name)
+        for name in task.names:
+            written = self._find_write(spark, Label(batch=task.plan.batch, destination=name), task.identities[name])
+            reach("after-ask", name)
+            if written is not None:
+                found[name] = written
+        return Answers(found=found)
+
+    def _find_write(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
+        try:
+            return self.opened[label.destination].find(spark, label, identity)
+        except Unsure as error:
+            if not self.assume:
+                raise
+            log.warning("%s  By --assume it counts as %s.", error.message, self.assume)
+            return Written(rows=None) if self.assume == "delivered" else None
+
+    def count(self, spark: SparkSession, task: CountSpan) -> Counted:
+        """Count the rows of a batch that was delivered by a process that is gone."""
+        batch = task.plan.batch
+        try:
+            read = self.reading.fetch_rows(spark, batch).frame().count()
+        except OriginError as error:
+            log.warning("batch %s of lane %s was delivered; its rows as read: %s", batch.number, batch.lane, error)
+            return Counted(read=None)
+        if task.written.rows is not None or not self.reading.is_known(task.plan):
+            return Counted(read=read)
+        return Counted(read=read, left=self.reading.read_straight_frame(spark, task.plan)[0].count())
+
+    def explain(self, spark: SparkSession, task: Explain) -> Explained:
+        """Fetch the refused rows that say why a batch stops the run, masked."""
+        from pyspark.sql import functions as F
+
+        refused = RefusedRows(spark, self.store, task.decision).frame()
+        upto = refused.where(F.col("position") <= task.place).orderBy(F.col("position").desc())
+        if task.stages:
+            upto = refused.where(F.col("nack")["stage"].isin(*task.stages)).orderBy("position")
+        rows = upto.limit(max(3, self.explained)).collect()
+        nacks = [self.protection.mask_nack(_parse(row["nack"].asDict())) for row in rows]
+        said = ("message", "row", "original")
+        shown = [{**nack, **without(self.secrets, {name: nack.get(name) for name in said})} for nack in nacks]
+        return Explained(nacks=shown)
+
+    def check(self, spark: SparkSession, task: CheckRefusals) -> Checked:
+        """See whether a destination would refuse rows that were decided for it."""
+
+        batch = task.plan.batch
+        opened = batch.origin in self.reading.lines
+        for name in task.plan.destinations:
+            rows = select_rows_for(spark, self.store, task.decision, name).frame()
+            try:
+                refused = would_refuse(spark, self.get_destination(name), rows, make_labels(batch))
+            except Misfit:
+                if opened:
+                    raise
+                refused = True  # whoever opens the run next tells of it, and of the way out
+            if refused and opened:
+                self.reading.ask_demands(spark, batch)
+            if refused:
+                return Checked(refusing=name, same=opened and self._is_same_again(task.plan))
+        return Checked()
+
+    def _is_same_again(self, plan: PlannedBatch) -> bool:
+        """Whether the batch, decided once more, is the same one, and the DLQ can tell what it has of it."""
+        origin = self.reading.find_origin(plan.batch)
+        return self.reading.find_chain(plan).repeatable and origin.repeatable and isinstance(self.dlq, Delta)
+
+    def add_codes(self, spark: SparkSession, prepared: Prepared) -> Prepared:
+        """The same, with the reason for which each row was refused."""
+
+        decision = DecidedBatch(
+            path=prepared.path,
+            counts=prepared.counts,
+            window=NackWindow(),
+            sections=prepared.sections,
+            bases=prepared.bases,
+        )
+        found = RefusedRows(spark, self.store, decision).frame().select("position", "nack.code").collect()
+        codes = [(min(row["position"], prepared.counts.read), row["code"]) for row in found]
+        return replace(prepared, codes=codes)
+
+
+def _parse(nack: Mapping[str, str]) -> Mapping[str, Json]:
+    return {**nack, "row": json.loads(nack["row"]), "original": json.loads(nack["original"])}

@@ -1,0 +1,110 @@
+"""Clean batches of several lanes that are ready at once: one read where that is possible, and one commit for all."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from origins.batch import Batch
+from origins.batch_rows import BatchRows, FrameRows, TableRows
+from origins.origin import BATCH
+from origins.protection import Protection
+from runners.model.tasks import Declined, GroupWritten, Landed
+from runners.model.text import summarise_error
+from runners.ways.batch_source import list_columns, strip_lane_prefix, sum_sizes
+from runners.ways.row_outcomes import RowTally, split_counts
+from runners.ways.stage_chain import CommonLabels, apply_chain
+from runners.ways.straight import Commit, Straight, read_here
+from runners.ways.way import Candidate, Way
+
+log = logging.getLogger("wherry")
+
+
+class Grouped(Way[Commit, GroupWritten]):
+    """An error of one batch before the write comes again when that batch goes alone."""
+
+    name = "grouped"
+
+    def why_not(self, batch: Candidate) -> str:
+        because = Straight().why_not(batch)
+        if because:
+            return because
+        if batch.lanes == 1:
+            return "there is one lane"
+        for destination in batch.destinations:
+            if not destination.takes_several:
+                return f"{destination.name} takes one batch in a write"
+        beyond = (step.name for step in batch.chain.steps if step.stage.gathers or step.stage.changes_rows)
+        return next((f"{name} needs more than one row" for name in beyond), "")
+
+    def carry(self, batches: Sequence[Candidate], work: Commit) -> GroupWritten | Declined:
+        began = time.monotonic()
+        try:
+            rows = self._describe(batches, work)
+        except Exception as error:  # noqa: BLE001 -- each batch raises it again by itself
+            return _part(batches, error, work.reading.protection)
+        if isinstance(rows, Declined):
+            return rows
+        described = time.monotonic() - began
+        try:
+            written = work.write(batches, rows[0])
+        except Exception as error:  # noqa: BLE001 -- it goes with the answer
+            if work.is_refusal(error):
+                return Declined(reason="a row is refused, or fails")
+            return replace(_part(batches, error, work.reading.protection), error=error)
+        (name,) = batches[0].chain.branches
+        figures = zip(_batches(batches), split_counts(rows[1], written.rows), strict=True)
+        landed = {
+            batch.lane: Landed(written={name: replace(written, rows=got)}, counts=counts, described=described)
+            for batch, (counts, got) in figures
+        }
+        return GroupWritten(landed=landed)
+
+    def _describe(self, batches: Sequence[Candidate], work: Commit) -> tuple[BatchRows, Sequence[RowTally]] | Declined:
+        """The rows in one piece, and who counts those of each batch."""
+        import pyarrow as pa
+
+        read: list[TableRows] = []
+        for batch in batches:
+            table = read_here(batch, work.spark)
+            if table is None:
+                return self._describe_frame(batches, work)
+            read.append(table)
+        joined = TableRows(work.spark, pa.concat_tables([each.rows for each in read]), read[0].schema)
+        return joined, [RowTally.make_counted(batches[0].chain, each.count()) for each in read]
+
+    def _describe_frame(
+        self, batches: Sequence[Candidate], work: Commit
+    ) -> tuple[BatchRows, Sequence[RowTally]] | Declined:
+        """As one frame that Spark reads in one scan."""
+        from stages.rows import StraightRows as Rows
+
+        first, planned = batches[0], _batches(batches)
+        assert first.plan is not None
+        mine = [strip_lane_prefix(batch) for batch in planned]
+        plans = [batch.plan for batch in batches if batch.plan is not None]
+        alike = all((plan.pins, plan.batch.schema) == (first.plan.pins, first.plan.batch.schema) for plan in plans)
+        if not alike or not first.origin.joins(mine):
+            return Declined(reason="one scan cannot read them all")
+        labels = CommonLabels(planned)
+        tallies = RowTally.make_several(first.chain, len(batches))
+        frame = first.origin.fetch(work.spark, mine).frame()
+        begun = Rows.begin(frame, list_columns(planned[0]), labels, tallies[0].observe, kept=(BATCH,))
+        rows = apply_chain(begun, first.chain.common, first.plan.pins).frame.drop(BATCH)
+        if labels.differing:
+            return Declined(
+                reason=f"a stage uses :{labels.differing[0]}, which differs between the batches", remember=True
+            )
+        return FrameRows(rows, sum_sizes(map(work.reading.estimate_size, plans))), tallies
+
+
+def _batches(batches: Sequence[Candidate]) -> Sequence[Batch]:
+    return [batch.plan.batch for batch in batches if batch.plan is not None]
+
+
+def _part(batches: Sequence[Candidate], error: Exception, protection: Protection) -> Declined:
+    message = protection.mask_error(error, summarise_error(error))
+    log.warning("the batches of %s lanes are written one by one: %s", len(batches), message)
+    return Declined(reason=message)

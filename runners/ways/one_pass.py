@@ -1,0 +1,238 @@
+"""A batch decided in one pass: its live rows are written while the refused ones, if they are few, are picked out."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from origins.batch import JSON
+from origins.names import HIDDEN, quote_name
+from origins.origin import PLACE
+from runners.model.tasks import Declined, Prepared
+from runners.ways import row_outcomes
+from runners.ways import row_outcomes as stage_notes
+from runners.ways.row_outcomes import (
+    ROW_OF_PARTITION,
+    PickedRows,
+    RowOutcomes,
+    place_columns,
+    read_observation,
+    verdict_columns,
+)
+from runners.ways.stage_chain import PlacedStage, StageChain
+from runners.ways.way import Candidate, Thresholds, Way
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Observation
+
+    from runners.state.prepared_store import PreparedStore
+    from runners.ways.deciding import BatchDecision
+    from stages.rows import MarkedRows
+
+_OF_A_ROW = ("stage", "destination", "code", "message", "row", "original")
+_OF_A_STAGE = ("row_schema", "original_schema")
+"""What a nack says of its row, and what is the same for all rows that its stage refused."""
+_PICKED, _BLOCK, _ROW = HIDDEN + "picked", HIDDEN + "block", HIDDEN + "row"
+
+
+class OnePass(Way["BatchDecision", Prepared]):
+    """Spark writes the live rows by themselves, and picks out the refused ones, if they are few, in the same pass."""
+
+    name = "one_pass"
+
+    def why_not(self, batch: Candidate) -> str:
+        return explain_not_apart(batch)
+
+    def carry(self, batches: Sequence[Candidate], work: BatchDecision) -> Prepared | Declined:
+        (batch,) = batches
+        if work.passed is None:
+            return Declined(reason="a stage gives other rows than it gets")
+        picking = RowPicker.of(work.passed, batch.chain, work.order, batch.thresholds)
+        picked = picking.pick_live(work.store, work.live)
+        prepared = None if picked is None else work.decide_apart(picked, picking)
+        if prepared is None:
+            work.remove_live()
+            why = f"a task met more than {batch.thresholds.picked_rows:,} refused rows, or long ones"
+            return Declined(reason=why, remember=True, until_clean=True)
+        return prepared
+
+
+def explain_not_apart(batch: Candidate) -> str:
+    """Why the live rows of a batch cannot be written by themselves in one pass; nothing if they can."""
+    steps = batch.chain.steps
+    if not batch.spark_is_local:
+        return "Spark may not run on this machine"
+    if batch.is_small:
+        return f"it has at most {batch.thresholds.small_bytes:,} bytes"
+    if batch.changing:
+        return f"{batch.changing} gives other rows than it gets"
+    for step in steps:
+        if step.stage.gathers:
+            return f"{step.name} needs more than one row"
+        if step.stage.asks_outside:
+            return f"{step.name} calls another system, which may notice that it is called twice"
+    if any(batch.chain.branches.values()):
+        return "its destinations get different rows"
+    most = batch.thresholds.figures
+    return f"there are more than {most} stages" if len(steps) > most else ""
+
+
+@dataclass(frozen=True)
+class RowPicker:
+    """One pass over a batch; `live` is what is written."""
+
+    live: DataFrame
+    _rows: MarkedRows
+    _parts: Sequence[str]
+    _steps: Sequence[PlacedStage]
+    _observation: Observation
+
+    @staticmethod
+    def of(rows: MarkedRows, line: StageChain, parts: Sequence[str], limits: Thresholds) -> RowPicker:
+        """Of the rows of these parts behind all stages."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F
+
+        from stages.rows import STATE
+
+        observation = Observation()
+        data = [F.col(quote_name(name)) for name in rows.names]
+        stood = [F.col(PLACE)["block"].alias(_BLOCK), F.col(PLACE)["row"].alias(_ROW)] if len(parts) == 1 else []
+        seen = rows.frame.select(STATE, _make_picked_row(rows, limits).alias(_PICKED), *stood, *rows.notes, *data)
+        live = seen.observe(observation, *_make_figures(rows, line, bool(stood))).where(F.col(STATE) == 0).select(*data)
+        return RowPicker(live, rows, parts, line.common, observation)
+
+    def pick_live(self, store: PreparedStore, name: str) -> PickedRows | None:
+        """Write the live rows into the store under this name; what was seen. None where that is not sure, or more rows
+        were refused than could be picked."""
+        written = store.write(name, self.live)
+        seen = read_observation(self._observation)
+        if not seen or written is None:
+            return None
+        refused = _restore_schemas(json.loads(str(seen["picked"])))
+        states = Counter({step.number: seen[f"state {step.number}"] for step in self._steps})
+        states[0] = seen["rows"] - seen["refused"] - states.total()
+        if refused is None or len(refused) != seen["refused"] or states[0] != written:
+            return None
+        noted = {name: self._count_notes_of(name, seen, states, refused) for name in self._rows.notes}
+        return PickedRows(
+            verdicts=RowOutcomes(states=states + Counter(row["state"] for row in refused)),
+            refused=refused,
+            first=seen["first"] if seen.get("last block") == 0 else None,
+            notes={name: counted for name, counted in noted.items() if counted is not None},
+        )
+
+    def count_notes(self, picked: PickedRows, columns: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
+        """For each of these columns, how many rows have which note. Asks Spark where rows of different notes live."""
+        others = [name for name in columns if name not in picked.notes]
+        known = {name: picked.notes[name] for name in columns if name in picked.notes}
+        return {**known, **(stage_notes.count_by_spark(self._rows.frame, others) if others else {})}
+
+    def group_rows(self, picked: PickedRows) -> list[Mapping[str, JSON]]:
+        """Where the rows stood, as `groups_of` says it of rows that were written. Asks Spark where they are of several
+        blocks."""
+        from pyspark.sql import functions as F
+
+        if picked.first is not None:
+            only = {"part": self._parts[0], "block": 0, "rows": picked.verdicts.rows, "first": picked.first}
+            blocks: Sequence[Mapping[str, JSON]] = [{**only, "state": 0, "refused": []}]
+        else:
+            blocks = row_outcomes.group_by_spark(self._rows.frame.select(*place_columns(), F.lit(0).alias("state")))
+        refused = [{**row, "rows": 0, "first": row["row"], "refused": [row["row"]]} for row in picked.refused]
+        return [*blocks, *refused]
+
+    def _count_notes_of(
+        self, name: str, seen: Mapping[str, JSON], states: Counter[int], refused: Sequence[Mapping[str, JSON]]
+    ) -> Mapping[str, int] | None:
+        """The notes of a stage that is about every row which comes to its door; None where they differ."""
+        step = find_noting_step(name, self._steps)
+        came = sum(rows for state, rows in states.items() if state == 0 or state >= step.number)
+        if step.stage.when is not None or seen.get(f"{name} usual") != came:
+            return None
+        return Counter(row[name] for row in refused if row.get(name) is not None) + Counter(
+            {step.stage.usual_note: came}
+        )
+
+
+def find_noting_step(name: str, steps: Sequence[PlacedStage]) -> PlacedStage:
+    """The step that keeps its notes in this column."""
+    from stages.rows import NOTE
+
+    return next(step for step in steps if f"{NOTE}{step.number}" == name)
+
+
+def _make_picked_row(rows: MarkedRows, limits: Thresholds) -> Column:
+    """A refused row as it is picked; NULL for the others, and for those behind the last that a task picks."""
+    from pyspark.sql import functions as F
+
+    from stages.rows import STATE
+
+    longest = limits.picked_row_bytes
+    most = min(limits.picked_rows, limits.picked_bytes // (2 * len(rows.original_schema) + longest))
+    nth = F.monotonically_increasing_id().bitwiseAND(ROW_OF_PARTITION)
+    return F.when(F.col(STATE) < 0, F.when((nth < most) & is_short(longest), F.struct(*verdict_columns(), *rows.notes)))
+
+
+def is_short(longest: int) -> Column:
+    """Whether the texts of a refused row have no more bytes than this."""
+    from pyspark.sql import functions as F
+
+    from stages.rows import VERDICT
+
+    texts = (F.octet_length(F.col(VERDICT)[of]) for of in ("message", "row", "original"))
+    return sum((F.coalesce(length, F.lit(0)) for length in texts), F.lit(0)) <= longest
+
+
+def _collect_picked(rows: MarkedRows) -> Column:
+    """What was picked, as text: the rows without schemas, and these once for all that one stage refused."""
+    from pyspark.sql import functions as F
+
+    def row(each: Column) -> Column:
+        own = [each[name].alias(name) for name in ("part", "block", "row", "state", *rows.notes)]
+        nack = F.struct(*[each["nack"][name].alias(name) for name in _OF_A_ROW])
+        return F.struct(*own, nack.alias("nack"))
+
+    def schemas(each: Column) -> Column:
+        return F.struct(each["state"].alias("state"), *[each["nack"][name].alias(name) for name in _OF_A_STAGE])
+
+    def both(picked: Column) -> Column:
+        known = F.array_distinct(F.transform(picked, schemas))
+        return F.struct(F.transform(picked, row).alias("rows"), known.alias("schemas"))
+
+    return F.to_json(F.transform(F.array(F.collect_list(_PICKED)), both)[0])
+
+
+def _restore_schemas(picked: Mapping[str, JSON]) -> Sequence[Mapping[str, JSON]] | None:
+    """The rows with their schemas; None where a stage refused rows of several."""
+    known = {each.pop("state"): each for each in picked["schemas"]}
+    if len(known) < len(picked["schemas"]):
+        return None
+    return [{**row, "nack": {**row["nack"], **known[row["state"]]}} for row in picked["rows"]]
+
+
+def _make_figures(rows: MarkedRows, line: StageChain, placed: bool) -> list[Column]:
+    from pyspark.sql import functions as F
+
+    from stages.rows import STATE
+
+    state = F.col(STATE)
+
+    def count(holds: Column) -> Column:
+        return F.count(F.when(holds, F.lit(1)))
+
+    figures = {
+        "rows": F.count(F.lit(1)),
+        "refused": count(state < 0),
+        "picked": _collect_picked(rows),
+        **{f"state {step.number}": count(state == step.number) for step in line.common},
+    }
+    if placed:
+        figures |= {"last block": F.max(_BLOCK), "first": F.min(_ROW)}
+    for name in rows.notes:
+        usual = find_noting_step(name, line.common).stage.usual_note
+        if usual is not None:
+            figures[f"{name} usual"] = count((state >= 0) & (F.col(name) == usual))
+    return [column.alias(name) for name, column in figures.items()]

@@ -1,0 +1,373 @@
+"""How many rows of a batch have which verdict and notes, seen or asked, and the equation of the batch from that."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
+
+from origins.batch import JSON
+from origins.errors import list_spark_errors
+from origins.names import HIDDEN
+from origins.origin import BATCH, PLACE
+from runners.model.counts import BranchCounts, Counts, StageCount
+from runners.ways.stage_chain import PlacedStage, StageChain
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql import Column, DataFrame, Observation, SparkSession
+
+    from runners.state.prepared_store import PreparedStore
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowOutcomes:
+    """The rows that were written in one go."""
+
+    states: Counter[int]
+    """By state: 0 live, n filtered by the n-th stage, -n refused by it."""
+    filters: Mapping[str, Counter[int]] = field(default_factory=dict)
+    """The live ones of which a destination's own stage filtered some, by its column and by that stage."""
+
+    @property
+    def rows(self) -> int:
+        """All of them."""
+        return self.states.total()
+
+    @property
+    def refused(self) -> int:
+        """Those that were refused."""
+        return sum(rows for state, rows in self.states.items() if state < 0)
+
+    @staticmethod
+    def of(groups: Sequence[Mapping[str, JSON]]) -> RowOutcomes:
+        """Of rows that were grouped by `state` and by the columns of filters, with their number as `rows`."""
+        states = Counter[int]()
+        filters: dict[str, Counter[int]] = {}
+        for group in groups:
+            states[group["state"]] += group["rows"]
+            for name in group if group["state"] == 0 else ():
+                if is_filter(name) and group[name]:
+                    filters.setdefault(name, Counter())[group[name]] += group["rows"]
+        return RowOutcomes(states=states, filters=filters)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PickedRows:
+    """What was seen of a batch while its live rows were written."""
+
+    verdicts: RowOutcomes
+    refused: Sequence[Mapping[str, JSON]]
+    """The refused rows, with all that stands beside them."""
+    first: int | None = None
+    """The number of the first row, where all are of one part and of its block 0."""
+    notes: Mapping[str, Mapping[str, int]]
+    """How many rows have which note, of each column in which all that were not refused have the usual one."""
+
+
+@dataclass(frozen=True)
+class OutcomeObserver:
+    """Sees the verdicts of a frame while it is written."""
+
+    frame: DataFrame
+    """The frame to write."""
+    _observation: Observation | None = None
+    _figures: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+
+    @staticmethod
+    def of(
+        frame: DataFrame, common: Sequence[PlacedStage], branches: Mapping[str, Sequence[PlacedStage]], *, most: int
+    ) -> OutcomeObserver:
+        """Of a frame with a `state`, set by these stages, and with a column for the filters of each branch. It sees
+        nothing where that takes more than so many figures."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F
+
+        figures = {f"state {step.number}": ("state", step.number) for step in common}
+        for name, steps in branches.items():
+            figures.update({f"{name} {step.number}": (name, step.number) for step in steps})
+        if len(figures) > most:
+            return OutcomeObserver(frame)
+
+        def rows(holds: Column) -> Column:
+            return F.count(F.when(holds, F.lit(1)))
+
+        def those(name: str, number: int) -> Column:
+            filtered = F.col(name) == number
+            return filtered if name == "state" else filtered & (F.col("state") == 0)
+
+        counted = [rows(those(*figure)).alias(told) for told, figure in figures.items()]
+        totals = [F.count(F.lit(1)).alias("rows"), rows(F.col("state") < 0).alias("refused")]
+        observation = Observation()
+        return OutcomeObserver(frame.observe(observation, *totals, *counted), observation, figures)
+
+    def read_outcomes(self, written: int | None) -> RowOutcomes | None:
+        """What was seen; None unless it is sure. Spark may run a task again and count its rows twice, so it is sure
+        only if just as many rows were written. Where a row was refused, the stage that did it was not seen."""
+        seen = read_observation(self._observation)
+        if not seen or seen["refused"] or seen["rows"] != written:
+            return None
+        states, filters = Counter[int](), dict[str, Counter[int]]()
+        for told, (name, number) in self._figures.items():
+            if name == "state":
+                states[number] = seen[told]
+            else:
+                filters.setdefault(name, Counter())[number] = seen[told]
+        states[0] = seen["rows"] - states.total()
+        return RowOutcomes(states=states, filters=filters)
+
+
+def place_columns() -> list[Column]:
+    """Where a row stood, as it is kept beside it."""
+    from pyspark.sql import functions as F
+
+    return [F.col(PLACE)[name].alias(name) for name in ("part", "block", "row")]
+
+
+def verdict_columns() -> list[Column]:
+    """Where a row stood, and what became of it, as these are kept beside it."""
+    from pyspark.sql import functions as F
+
+    from stages.rows import STATE, VERDICT
+
+    return [*place_columns(), F.col(STATE).alias("state"), F.col(VERDICT).alias("nack")]
+
+
+def is_filter(name: str) -> bool:
+    """Whether this is the column of what a destination's own stages filtered."""
+    return name[0] == "f" and name[1:].isdigit()
+
+
+def read_observation(observation: Observation | None) -> Mapping[str, Any]:
+    """What was observed; nothing where the optimizer left out the rows that would have passed."""
+    try:
+        return observation.get if observation is not None else {}
+    except list_spark_errors():  # classic Spark raises where Spark Connect gives nothing
+        return {}
+
+
+def group_by_spark(frame: DataFrame) -> Sequence[Mapping[str, JSON]]:
+    """For each part, block, state and filter: how many `rows` there are, the `first` of them, and those `refused`."""
+    from pyspark.sql import functions as F
+
+    keys = ["part", "block", "state", *filter(is_filter, frame.columns)]
+    refused = F.collect_list(F.when(F.col("state") < 0, F.col("row"))).alias("refused")
+    grouped = frame.groupBy(*keys).agg(F.count(F.lit(1)).alias("rows"), F.min("row").alias("first"), refused)
+    return [row.asDict() for row in grouped.collect()]
+
+
+def group_by_arrow(table: Any) -> Sequence[Mapping[str, JSON]]:
+    """The same of rows that are in memory."""
+    import pyarrow.compute as pc
+
+    keys = ["part", "block", "state", *filter(is_filter, table.column_names)]
+    refused: dict[tuple[JSON, ...], list[int]] = {}
+    for row in table.filter(pc.less(table["state"], 0)).to_pylist():
+        refused.setdefault(tuple(row[key] for key in keys), []).append(row["row"])
+    found = []
+    for group in table.group_by(keys).aggregate([("row", "count"), ("row", "min")]).to_pylist():
+        key = {name: group[name] for name in keys}
+        own = refused.get(tuple(key.values()), [])
+        found.append({**key, "rows": group["row_count"], "first": group["row_min"], "refused": own})
+    return found
+
+
+def count_notes(
+    spark: SparkSession, store: PreparedStore, name: str, columns: Sequence[str]
+) -> Mapping[str, Mapping[str, int]]:
+    """For each of these columns, how many rows have which note; rows without a note count nowhere.
+
+    Small batches on this machine are read without Spark.
+    """
+    if not columns:
+        return {}
+    scanned = store.scan(name, lambda column: column in columns)
+    return (
+        count_by_spark(store.read(spark, name), columns) if scanned is None else by_arrow(scanned.read_all(), columns)
+    )
+
+
+def by_arrow(table: pyarrow.Table, columns: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
+    """The same of rows that are in memory."""
+    counted = {column: table[column].drop_null().value_counts().to_pylist() for column in columns}
+    return {column: {each["values"]: each["counts"] for each in found} for column, found in counted.items()}
+
+
+def count_by_spark(frame: DataFrame, columns: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
+    """The same of rows of any number, in one query."""
+    found: dict[str, dict[str, int]] = {column: {} for column in columns}
+    for row in frame.groupBy(*columns).count().collect():
+        for column in columns:
+            if row[column] is not None:
+                found[column][row[column]] = found[column].get(row[column], 0) + row["count"]
+    return found
+
+
+_PASS = HIDDEN + "pass"
+ROW_OF_PARTITION = (1 << 33) - 1
+"""The bits of Spark's increasing ids that count the rows of one partition, from 0."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeenFigure:
+    """How many rows were seen to pass a step, and how to find out for sure."""
+
+    step: int
+    seen: int | None
+    """None when they were not seen."""
+    twice: bool = False
+    """Whether some of them were surely seen twice."""
+    again: Callable[[], int]
+    """Counts them, by a query of its own."""
+
+
+@dataclass(frozen=True)
+class RowTally:
+    """Counts the rows of a straight batch while they pass.
+
+    Spark adds what a task has seen whenever one succeeds, and tasks in front of a shuffle run again when what they
+    wrote is lost. So where a stage brings rows of several tasks together, each task leaves its partition's number as
+    well, and a partition that is there twice gives the retry away. In front of a stage that may be content with some
+    of its rows nothing is observed: those rows are counted afterwards. Rows that their origin has counted are not
+    looked at for it.
+    """
+
+    line: StageChain
+    _observed: list[tuple[int, DataFrame | None, Callable[[], Mapping[str, int]]]]
+    """The steps at which rows are counted: the rows, unless they are over and done with, and what was seen of them."""
+    _batches: int = 0
+    """How many batches pass in one frame, each row beside `BATCH`; 0: only one, and no row says so."""
+    _own: int = 0
+    """Which of them is this one."""
+    _read: int | None = None
+    """How many rows it has, where its origin can say so."""
+
+    @staticmethod
+    def make(line: StageChain, read: int | None = None) -> RowTally:
+        """A tally for one batch that passes this line, and has so many rows if its origin can say so."""
+        return RowTally(line, [], _read=read)
+
+    @staticmethod
+    def make_several(line: StageChain, batches: int) -> Sequence[RowTally]:
+        """A tally for each of so many batches that pass this line in one frame, which any of them observes."""
+        first = RowTally(line, [], batches)
+        return [replace(first, _own=own) for own in range(batches)]
+
+    @staticmethod
+    def make_counted(line: StageChain, rows: int) -> RowTally:
+        """That of a batch whose rows were counted before they pass a line without stages."""
+        return RowTally(line, [(0, None, lambda: {_rows_name(0): rows})])
+
+    def observe(self, frame: DataFrame, step: int) -> DataFrame:
+        """The same frame; the rows that pass here are counted under the step's number."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F
+
+        if step == 0 and self._read is not None:
+            told = {_rows_name(0): self._read}
+            self._observed.append((step, frame, lambda: told))
+            return frame
+        ahead = [each.stage for each in self.line.common if each.number > step and each.stage.changes_rows]
+        if not all(stage.takes_all for stage in ahead):
+            self._observed.append((step, frame, dict))
+            return frame
+        observation = Observation()
+        self._observed.append((step, frame, cache(lambda: read_observation(observation))))
+        rows = [F.expr(f"count_if({BATCH} = {own}) as {_rows_name(own)}") for own in range(self._batches)]
+        rows = rows or [F.count(F.lit(1)).alias(_rows_name(0))]
+        if not any(each.stage.gathers for each in self.line.common):
+            return frame.observe(observation, *rows)
+        passes = F.collect_list(_PASS)
+        twice = (F.size(passes) != F.size(F.array_distinct(passes))).alias("twice")
+        return frame.select("*", _mark_partition().alias(_PASS)).observe(observation, *rows, twice).drop(_PASS)
+
+    def compute_counts(self, delivered: int | None, *, doubtful: bool = False) -> Counts:
+        """The equation, of a batch of which the destination says that it got so many rows; `doubtful` if what was seen
+        is wrong for a reason that is known elsewhere."""
+        figures = []
+        for step, frame, seen in self._observed:
+            twice, rows = bool(seen().get("twice")), seen().get(_rows_name(self._own))
+            again = partial(self._count, frame, rows)
+            figures.append(SeenFigure(step=step, seen=rows, twice=twice, again=again))
+        return make_straight_counts(self.line, verify_figures(figures, delivered, doubtful=doubtful))
+
+    def _count(self, frame: DataFrame | None, seen: int | None) -> int:
+        if frame is None:
+            assert seen is not None
+            return seen
+        return (frame.where(f"{BATCH} = {self._own}") if self._batches else frame).count()
+
+
+def split_counts(tallies: Sequence[RowTally], delivered: int | None) -> Sequence[tuple[Counts, int | None]]:
+    """The equations of batches that were written together, and how many rows of each the destination got, which tells
+    the number of all. What does not add up stands at the first of them."""
+    counted = [tally.compute_counts(None) for tally in tallies]
+    if delivered is not None and sum(map(_get_expected, counted)) != delivered:
+        counted = [tally.compute_counts(None, doubtful=True) for tally in tallies]
+    if delivered is None:
+        return [(counts, None) for counts in counted]
+    others = [_get_expected(counts) for counts in counted[1:]]
+    return list(zip(counted, [delivered - sum(others), *others], strict=True))
+
+
+def verify_figures(
+    figures: Sequence[SeenFigure], delivered: int | None, *, doubtful: bool = False
+) -> Mapping[int, int]:
+    """The rows that passed each step. What was seen is believed only if nothing was seen twice, and if its end
+    agrees with the destination's own count; what was not seen is counted."""
+    last = figures[-1].seen
+    differs = None not in (last, delivered) and last != delivered
+    again = doubtful or differs or any(figure.twice for figure in figures)
+    return {figure.step: figure.again() if again or figure.seen is None else figure.seen for figure in figures}
+
+
+def make_straight_counts(line: StageChain, passed: Mapping[int, int]) -> Counts:
+    """The equation of a batch in which nothing was refused, from the rows that passed each step (0: read)."""
+    (name,) = line.branches
+    current, filtered, changed = passed[0], 0, 0
+    stages, findings = [], {}
+    for step in line.common:
+        left = passed.get(step.number, current)
+        lost = 0 if step.stage.changes_rows else current - left
+        stages.append(StageCount(stage=step.name, entered=current, left=left, filtered=lost))
+        filtered += lost
+        changed += left - current if step.stage.changes_rows else 0
+        said = step.stage.summarise_notes({"": current - lost})
+        if said is not None:
+            findings[step.name] = said
+        current = left
+    branch = BranchCounts(expected=current, filtered=filtered, changed=changed)
+    return Counts(read=passed[0], branches={name: branch}, stages=stages, findings=findings)
+
+
+def make_stage_counts(
+    steps: Sequence[PlacedStage], entered: int, states: Mapping[int, int]
+) -> tuple[list[StageCount], int]:
+    """What each stage did, from the rows by state (n: filtered by step n, -n: refused by it); and the rows left."""
+    stages = []
+    for step in steps:
+        filtered, nacked = states.get(step.number, 0), states.get(-step.number, 0)
+        left = entered - filtered - nacked
+        stages.append(StageCount(stage=step.name, entered=entered, left=left, filtered=filtered, nacked=nacked))
+        entered = left
+    return stages, entered
+
+
+def _get_expected(counts: Counts) -> int:
+    (branch,) = counts.branches.values()
+    return branch.expected
+
+
+def _rows_name(own: int) -> str:
+    """What the number of a batch's rows is called among what was observed."""
+    return f"rows{own}"
+
+
+def _mark_partition() -> Column:
+    """The number of the partition, beside its first row only."""
+    from pyspark.sql import functions as F
+
+    place = F.monotonically_increasing_id().bitwiseAND(F.lit(ROW_OF_PARTITION))
+    return F.when(place == 0, F.spark_partition_id())

@@ -1,0 +1,191 @@
+"""The stages of a pipeline in the order in which a batch passes them, each under a name of its own."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, TypeVar
+
+from destinations.dlq import DLQ
+from origins.batch import JSON, Batch
+from origins.names import get_last_part
+from runners.model.errors import Refusal, StageError
+from runners.model.text import summarise_error
+from stages.stage import Stage, apply_stage, is_repeatable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from destinations.destination import Destination
+    from stages.rows import Rows
+
+    R = TypeVar("R", bound=Rows)
+
+SAMPLE_LABELS: Mapping[str, str | int | datetime] = {
+    "origin": "",
+    "lane": "",
+    "number": 0,
+    "run": "",
+    "batch_time": datetime(2000, 1, 1, tzinfo=timezone.utc),
+}
+"""What expressions may ask of their batch, where there is none yet."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacedStage:
+    """A stage at its place; `number` counts from 1 over the whole batch."""
+
+    number: int
+    name: str
+    stage: Stage
+    destination: str | None = None
+    """The destination that demands it, if it is not the definition that does."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageChain:
+    """The stages that all rows pass, then those on the way to each destination."""
+
+    common: Sequence[PlacedStage]
+    branches: Mapping[str, Sequence[PlacedStage]]
+
+    @staticmethod
+    def of(
+        stages: Sequence[Stage],
+        destinations: Mapping[str, Destination],
+        demands: Mapping[str, Sequence[Stage]] | None = None,
+    ) -> StageChain:
+        """The stages, numbered and named, and behind them what each destination demands. With a single destination
+        its stages are everybody's."""
+        names: Counter[str] = Counter()
+        number = 0
+
+        def steps(stages: Sequence[Stage], prefix: str, destination: str | None = None) -> list[PlacedStage]:
+            nonlocal number
+            found = []
+            for stage in stages:
+                name = prefix + (stage.name or type(stage).__name__.lower())
+                names[name] += 1
+                number += 1
+                unique = name if names[name] == 1 else f"{name}#{names[name]}"
+                found.append(PlacedStage(number=number, name=unique, stage=stage, destination=destination))
+            return found
+
+        common = steps(stages, "")
+        branches = {
+            name: [*steps(each.stages, f"{name}/"), *steps((demands or {}).get(name, ()), f"{name}/", name)]
+            for name, each in destinations.items()
+        }
+        if len(branches) == 1:
+            ((only, own),) = branches.items()
+            return StageChain(common=[*common, *own], branches={only: ()})
+        return StageChain(common=common, branches=branches)
+
+    def with_demands(self, demands: Mapping[str, Sequence[Stage]]) -> StageChain:
+        """The same line, of which the destinations demand this instead of what they did."""
+        names = {step.name for step in self.steps if step.destination is None}
+        number = itertools.count(1)
+
+        def steps(before: Sequence[PlacedStage], destination: str) -> list[PlacedStage]:
+            found = [replace(step, number=next(number)) for step in before if step.destination is None]
+            for stage in demands.get(destination, ()):
+                at, name = next(number), f"{destination}/{stage.name or type(stage).__name__.lower()}"
+                unique = name if name not in names else f"{name}#{at}"
+                found.append(PlacedStage(number=at, name=unique, stage=stage, destination=destination))
+            return found
+
+        if len(self.branches) == 1:
+            (only,) = self.branches
+            return StageChain(common=steps(self.common, only), branches=self.branches)
+        common = steps(self.common, "")
+        return StageChain(common=common, branches={name: steps(own, name) for name, own in self.branches.items()})
+
+    @property
+    def steps(self) -> Sequence[PlacedStage]:
+        """All stages, in the order of their numbers."""
+        return [*self.common, *(step for branch in self.branches.values() for step in branch)]
+
+    def pins(self, spark: SparkSession) -> Mapping[str, JSON]:
+        """What the stages must find the same when a batch that is planned now is computed again."""
+        found = {step.name: step.stage.pin(spark) for step in self.steps}
+        return {name: pin for name, pin in found.items() if pin is not None}
+
+    @property
+    def answers_again(self) -> bool:
+        """Whether no stage may give other rows for the same ones in a later run."""
+        return all(type(step.stage).pin is Stage.pin and is_repeatable(step.stage) for step in self.steps)
+
+    @property
+    def is_describable(self) -> bool:
+        """Whether a batch's way can be described before its turn: no stage pins anything then, or has to compute the
+        rows before it."""
+        stages = [step.stage for step in self.steps]
+        return all(type(each).pin is Stage.pin and not each.changes_rows and not each.prepares for each in stages)
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether all stages give the same answer when they are run again."""
+        return all(is_repeatable(step.stage) for step in self.steps)
+
+
+def name_destinations(destinations: Sequence[Destination]) -> Mapping[str, Destination]:
+    """The destinations by their names; by default the last part of the path or table."""
+    found: dict[str, Destination] = {}
+    for destination in destinations:
+        name = destination.name or get_last_part(destination.place)
+        if name in found or name == DLQ:
+            raise Refusal(f"Two destinations have the name '{name}'.", hint="Give one of them another `name:`.")
+        found[name] = destination
+    return found
+
+
+def apply_chain(rows: R, steps: Sequence[PlacedStage], pins: Mapping[str, JSON], *, checked: bool = False) -> R:
+    """The rows behind these stages, each with what it pinned. With `checked` every stage is analysed, and blamed by
+    name."""
+    for step in steps:
+        entering = rows.enter(step.name, step.number, destination=step.destination, pin=pins.get(step.name))
+        try:
+            rows = apply_stage(step.stage, entering)
+            if checked:
+                rows.frame.isLocal()  # analyses, also on Connect, where a filter's schema is known without
+        except Exception as error:  # a stage of somebody else's may raise anything
+            if not checked:
+                raise
+            raise StageError(f"stage '{step.name}': {summarise_error(error)}") from error
+    return rows
+
+
+class CommonLabels(Mapping[str, "str | int | datetime"]):
+    """What expressions may ask of several batches at once: the first one's, and a note of what is not the same for
+    all."""
+
+    def __init__(self, batches: Sequence[Batch]) -> None:
+        self._each = [make_labels(batch) for batch in batches]
+        self.differing: list[str] = []
+        """What was asked for and is not the same for all."""
+
+    def __getitem__(self, name: str) -> str | int | datetime:
+        first, *others = (labels[name] for labels in self._each)
+        if any(other != first for other in others):
+            self.differing.append(name)
+        return first
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._each[0])
+
+    def __len__(self) -> int:
+        return len(self._each[0])
+
+
+def make_labels(batch: Batch) -> Mapping[str, str | int | datetime]:
+    """What expressions may ask of their batch."""
+    return {
+        "origin": batch.origin,
+        "lane": batch.lane,
+        "number": batch.number,
+        "run": batch.run,
+        "batch_time": batch.time,
+    }

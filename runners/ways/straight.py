@@ -1,0 +1,128 @@
+"""A clean batch: its rows go straight to its only destination, and the write that succeeds is the whole decision."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from destinations.destination import Deadline, Label, OpenDestination, Written
+from origins.batch_rows import BatchRows, FrameRows, TableRows
+from origins.crash_points import reach
+from runners.model.error_kinds import classify, is_refusal
+from runners.model.tasks import Declined, Landed
+from runners.ways.batch_source import BatchReader
+from runners.ways.row_outcomes import RowTally
+from runners.ways.way import Candidate, Way
+from stages.stage import is_repeatable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from runners.model.planned_batch import PlannedBatch
+
+DescribedRows: TypeAlias = "tuple[BatchRows, RowTally]"
+"""The rows of a batch as they leave, and their counter."""
+
+
+class Straight(Way["Commit", Landed]):
+    """The write raises at the first refused row, and nothing of the batch has landed then."""
+
+    name = "straight"
+
+    def why_not(self, batch: Candidate) -> str:
+        return next(list_prepare_reasons(batch), "")
+
+    def carry(self, batches: Sequence[Candidate], work: Commit) -> Landed | Declined:
+        (batch,) = batches
+        assert batch.plan is not None
+        began = time.monotonic()
+        rows, tally = work.describe(batch)
+        described = time.monotonic() - began
+        try:
+            written = work.write(batches, rows)
+        except Exception as error:
+            if not work.is_refusal(error):
+                raise
+            if not is_refusal(error):
+                work.reading.ask_demands(work.spark, batch.plan.batch)
+            return Declined(reason="a row is refused, or fails")
+        (name,) = batch.plan.destinations
+        return Landed(written={name: written}, counts=tally.compute_counts(written.rows), described=described)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Commit:
+    """What batches are written with whose write is their decision."""
+
+    spark: SparkSession
+    reading: BatchReader
+    opened: Mapping[str, OpenDestination]
+    """By all names that they have or had."""
+    deadline: Deadline | None = None
+    also: Sequence[str] = ()
+    """Words of errors that pass by themselves, beside those that are known."""
+    describe_rows: Callable[[PlannedBatch], DescribedRows] | None = None
+    """Gives rows that Spark reads, perhaps described before their turn; by default they are described now."""
+
+    def describe(self, batch: Candidate) -> DescribedRows:
+        """The rows, read already where that takes no Spark, and their counter."""
+        assert batch.plan is not None
+        table = read_here(batch, self.spark)
+        if table is not None:
+            return table, RowTally.make_counted(batch.chain, table.count())
+        return (
+            self.describe_rows(batch.plan) if self.describe_rows else describe_straight(self.reading, batch, self.spark)
+        )
+
+    def write(self, batches: Sequence[Candidate], rows: BatchRows) -> Written:
+        """Write the rows of these batches to their only destination, in one commit that names each of them."""
+        plans = [batch.plan for batch in batches if batch.plan is not None]
+        (name,) = plans[0].destinations
+        labels = [Label(batch=plan.batch, destination=name, deadline=self.deadline) for plan in plans]
+        reach("before-write", name)
+        written = self.opened[name].write(self.spark, rows, labels)
+        reach("after-write", name)
+        reach("after-writes")
+        return written
+
+    def is_refusal(self, error: Exception) -> bool:
+        """Whether the write met a row that a stage refuses, or at which one raises."""
+        return is_refusal(error) or classify(error, self.also).is_row
+
+
+def describe_straight(reading: BatchReader, batch: Candidate, spark: SparkSession) -> DescribedRows:
+    """The rows of a straight batch as Spark reads them, and their counter."""
+    assert batch.plan is not None
+    frame, tally = reading.read_straight_frame(spark, batch.plan, batch.rows)
+    return FrameRows(frame, reading.estimate_size(batch.plan)), tally
+
+
+def list_prepare_reasons(batch: Candidate) -> Iterator[str]:
+    """Why every batch is decided and written under the state before it is delivered; nothing if a clean one is not."""
+    destinations = batch.destinations
+    if Straight.name in batch.declined:
+        yield f"run.ways leaves {Straight.name} out"
+    if len(destinations) > 1:
+        yield f"there are {len(destinations)} destinations"
+    for destination in destinations:
+        if not destination.remembers and len(destinations) == 1:
+            yield f"{destination.name} cannot say whether it has a batch"
+    if not batch.origin.repeatable:
+        yield f"{batch.origin.name} may give other rows when a batch is read again"
+    for step in batch.chain.steps:
+        if not is_repeatable(step.stage):
+            yield f"{step.name} may answer differently when it is run again"
+        if step.stage.prepares:
+            yield f"{step.name} {step.stage.prepares}"
+        if step.stage.needs_places:
+            yield f"{step.name} needs the order in which rows were read"
+
+
+def read_here(batch: Candidate, spark: SparkSession) -> TableRows | None:
+    """The rows of a small batch, read in this process; None where they pass a stage, or Spark has to read them."""
+    if batch.chain.steps or not batch.is_small or batch.rows is None:
+        return None
+    table = batch.rows.table()
+    return None if table is None else TableRows(spark, table, batch.rows.schema)

@@ -1,0 +1,443 @@
+"""What a runner does with one batch on Spark: a task comes, an outcome goes back. It decides nothing."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from destinations.destination import Deadline, Destination, Label, OpenDestination
+from origins.batch import JSON, Batch
+from origins.crash_points import reach
+from origins.errors import WherryError
+from origins.files.changes import find_schema_stop
+from origins.nack import REFUSED, encode_payload
+from origins.names import quote_name
+from origins.origin import Origin
+from origins.protection import Protection
+from origins.secret import cut_text
+from runners.model.error_kinds import classify
+from runners.model.errors import CarryFailed
+from runners.model.masking import without
+from runners.model.pipeline_state import is_replay
+from runners.model.planned_batch import PlannedBatch
+from runners.model.tasks import (
+    AskDestinations,
+    CheckRefusals,
+    CountSpan,
+    Declined,
+    Deliver,
+    EmptyBatchShown,
+    Explain,
+    Failed,
+    GroupWritten,
+    Landed,
+    Outcome,
+    Prepare,
+    Prepared,
+    ShowEmptyBatch,
+    Task,
+    WriteGroup,
+    WriteStraight,
+)
+from runners.model.text import escape_line, summarise_error
+from runners.spark.session import is_here, measure_clock_offset, reconnect
+from runners.spark.session_pool import SessionPool
+from runners.state.prepared_store import PreparedStore
+from runners.ways.batch_source import BatchReader, list_columns, strip_lane_prefix
+from runners.ways.choose import DECIDING, GROUPED, STRAIGHT, WRITTEN, DeclinedWays, carry
+from runners.ways.deliver import Delivery, Inquiry
+from runners.ways.lookahead import Describe, Lookahead
+from runners.ways.stage_chain import apply_chain
+from runners.ways.straight import Commit, DescribedRows, describe_straight
+from runners.ways.way import Candidate, Thresholds
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from runners.ways.deciding import BatchDecision
+
+
+T = TypeVar("T")
+
+_FULL = "No space left on device"
+
+
+def with_batch_context(batches: Sequence[Batch], error: Exception, protection: Protection) -> WherryError:
+    """The error with the batches that were being carried; one of ours stays what it is."""
+    stop = find_schema_stop(error, protection)
+    failed: WherryError
+    if isinstance(error, WherryError):
+        failed = _without_values(error, protection)
+    elif stop is not None:
+        failed = stop
+        failed.__cause__ = error
+    else:
+        failed = _make_failure(batches, protection.mask_error(error, summarise_error(error)))
+        failed.__cause__ = error
+    if len(batches) == 1 and failed.batch is None:
+        failed.batch = batches[0]
+    return failed
+
+
+def _make_failure(batches: Sequence[Batch], said: str) -> CarryFailed:
+    named = [f"batch {batch.number} of lane {batch.lane} ({escape_line(batch.span.label)})" for batch in batches]
+    more = f" and {len(named) - 3} more" if len(named) > 3 else ""
+    room = "Free disk space, then run again. " if _FULL in said else ""
+    stays = (
+        "Its offset stays; the next run finishes this batch first."
+        if len(named) == 1
+        else "Their offsets stay; the next run finishes these batches first."
+    )
+    return CarryFailed(f"{', '.join(named[:3])}{more}: {said}", hint=room + stays)
+
+
+def _without_values(error: WherryError, protection: Protection) -> WherryError:
+    """An error of ours that quotes somebody else's, in other words."""
+    cause = error.__cause__
+    if cause is not None and protection and not isinstance(cause, WherryError):
+        for said in (
+            f"{type(cause).__name__}: {cause}",
+            str(cause),
+            str(cause).partition("\n")[0],
+            summarise_error(cause),
+        ):
+            error.message = error.message.replace(said, protection.mask_error(cause, said)) if said else error.message
+    return error
+
+
+log = logging.getLogger("wherry")
+
+
+@dataclass
+class TaskExecutor:
+    """Does tasks, in as many threads as call it; each has a Spark session of its own."""
+
+    spark: SparkSession
+    group: str
+    """The name under which all its work on Spark can be cancelled."""
+    origins: Mapping[str, Origin]
+    destinations: Mapping[str, Destination]
+    """By all names that they have or had."""
+    dlq: Destination
+    opened: Mapping[str, OpenDestination]
+    """The same as this run has them open, and the DLQ."""
+    keep_original: bool
+    store: PreparedStore
+    time_zone: str = "UTC"
+    pool: str = ""
+    """The fair scheduler's pool for its work; nothing: with whoever else is in no pool."""
+    assume: str = ""
+    """What holds for a batch of which a destination cannot say whether it has it; nothing: the run stops."""
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    """What no reason for which a row is refused says, with what stands in its place."""
+    protection: Protection = Protection()
+    """What masks the rows that are shown."""
+    deadline: Deadline | None = None
+    """Until when a write may begin; None if the pipeline cannot be taken over."""
+    also: Sequence[str] = ()
+    """Words of errors that pass by themselves, beside those that are known."""
+    explained: int = 3
+    """How many refused rows are fetched to say why a batch tripped the window, at most."""
+    reading: BatchReader = field(init=False)
+    """Where rows come from."""
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    """By what the way of each batch is chosen."""
+    off: frozenset[str] = frozenset()
+    """The ways that no batch takes."""
+    _declined: DeclinedWays = field(default_factory=DeclinedWays)
+    _delivery: Delivery = field(init=False)
+    _inquiry: Inquiry = field(init=False)
+    _lookahead: Lookahead = field(init=False)
+    _sessions: SessionPool = field(init=False)
+    _upkeep: Maintenance = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.reading = BatchReader(self.origins, self.destinations, protection=self.protection)
+        self._sessions = SessionPool(self.spark, self.group, self.pool, self.time_zone, len(self.destinations) + 1)
+        self._delivery = Delivery(
+            sessions=self._sessions,
+            store=self.store,
+            opened=self.opened,
+            dlq=self.dlq,
+            keep_original=self.keep_original,
+            secrets=self.secrets,
+            small_refused=self.thresholds.small_refused,
+            deadline=lambda: self.deadline,
+            fail=lambda batch, error: with_batch_context([batch], self._handle_error(error), self.protection),
+        )
+        self._inquiry = Inquiry(
+            reading=self.reading,
+            opened=self.opened,
+            dlq=self.dlq,
+            store=self.store,
+            assume=self.assume,
+            secrets=self.secrets,
+            protection=self.protection,
+            explained=self.explained,
+        )
+        self._lookahead = Lookahead(self._sessions)
+        self._upkeep = Maintenance(lambda name: self._inquiry.get_destination(name).needs_maintenance, self._maintain)
+
+    def process(self, task: Task) -> Outcome:
+        """Do the task. An error is an outcome: `Failed`, with the batch named."""
+        doing: Mapping[type, Callable[..., Outcome]] = {
+            WriteStraight: self._write_straight,
+            WriteGroup: self._write_group,
+            Prepare: self._prepare,
+            Deliver: self._delivery.deliver,
+            AskDestinations: self._inquiry.ask,
+            CountSpan: self._inquiry.count,
+            Explain: self._inquiry.explain,
+            CheckRefusals: self._inquiry.check,
+            ShowEmptyBatch: self._tick,
+        }
+        try:
+            with self._sessions.use_session() as spark:
+                outcome = doing[type(task)](spark, task)
+        except Exception as error:  # noqa: BLE001 -- the edge of the thread: an error is an outcome
+            return Failed(error=with_batch_context(_list_batches(task), self._handle_error(error), self.protection))
+        self._upkeep.note_outcome(outcome)
+        return outcome
+
+    def cancel(self) -> None:
+        """Cancel what Spark is doing for this run. May be called from another thread."""
+        self._sessions.cancel()
+
+    def cancel_planning(self) -> AbstractContextManager[None]:
+        """What this thread asks of Spark in here is cancelled with the rest; what it asks later is not."""
+        return self._sessions.cancel_planning()
+
+    def confirm(self) -> Iterator[Exception]:
+        """What destinations tell of batches of this run that they have no more."""
+        for destination in {id(each): each for each in self.opened.values()}.values():
+            try:
+                destination.confirm()
+            except (WherryError, OSError) as error:
+                yield error
+
+    def close(self) -> None:
+        """Let the threads go that work beside the runners."""
+        self._upkeep.close()
+        self._sessions.close()
+
+    def list_listening(self, spark: SparkSession) -> Mapping[str, Callable[[Batch], None]]:
+        """The origins that do something when a batch's offset is durable, by name."""
+
+        def tell_origin(origin: Origin) -> Callable[[Batch], None]:
+            return lambda batch: None if is_replay(batch.lane) else origin.committed(spark, strip_lane_prefix(batch))
+
+        hear = {name: each for name, each in self.origins.items() if each.listens}
+        return {name: tell_origin(origin) for name, origin in hear.items()}
+
+    def sample(self, spark: SparkSession, batch: Batch, most: int) -> list[JSON]:
+        """Some rows of a batch as they are read, masked; none where they cannot be read."""
+
+        try:
+            rows = sample_rows(
+                self.reading.fetch_rows(spark, batch).frame(), list_columns(batch), most, self.protection
+            )
+        except Exception:  # noqa: BLE001 -- the run has failed already, and why must not be hidden
+            return []
+        shown: list[JSON] = without(self.secrets, rows)
+        return shown
+
+    def forget(self, spark: SparkSession, plan: PlannedBatch) -> None:
+        """Remove what was prepared for a batch that is finished."""
+        if plan.decision is not None:
+            self.store.remove(spark, plan.decision.path)
+
+    def _write_straight(self, spark: SparkSession, task: WriteStraight) -> Landed | Declined:
+        work = replace(
+            self._commit(spark), describe_rows=lambda _: self._describe(spark, task, self._describe_straight)
+        )
+        result = STRAIGHT.carry([self.make_candidate(spark, task.plan)], work)
+        return replace(result, way=STRAIGHT.name)
+
+    def _write_group(self, spark: SparkSession, task: WriteGroup) -> GroupWritten | Declined:
+        batches = [self.make_candidate(spark, carry.plan) for carry in task.carries]
+        if any(GROUPED.name in batch.declined for batch in batches):
+            return Declined(reason="an earlier batch of a lane declined it", way=GROUPED.name)
+        result = GROUPED.carry(batches, self._commit(spark))
+        if isinstance(result, GroupWritten):
+            return GroupWritten(landed={lane: replace(each, way=GROUPED.name) for lane, each in result.landed.items()})
+        for each in task.carries:
+            self._declined.note(each.plan.batch.lane, {GROUPED.name: result}, clean=False)
+        return replace(result, way=GROUPED.name)
+
+    def _commit(self, spark: SparkSession) -> Commit:
+        return Commit(spark=spark, reading=self.reading, opened=self.opened, deadline=self.deadline, also=self.also)
+
+    def _describe_straight(self, spark: SparkSession, plan: PlannedBatch) -> DescribedRows:
+        return describe_straight(self.reading, self.make_candidate(spark, plan), spark)
+
+    def _describe_decision(self, spark: SparkSession, plan: PlannedBatch) -> tuple[Candidate, BatchDecision]:
+        from runners.ways.deciding import BatchDecision
+
+        batch = self.make_candidate(spark, plan, places=True)
+        work, rows = BatchDecision.of(batch, spark, self.store, self.protection.columns)
+        work.described = work.describe(rows)
+        return batch, work
+
+    def _describe(self, spark: SparkSession, task: WriteStraight | Prepare, describe: Describe[T]) -> T:
+        """What the batch is carried with, perhaps described before its turn. From now on the next batch is."""
+        batch, found = task.plan.batch, self._lookahead.take(task.plan, spark)
+        if found is not None:
+            self.reading.find_origin(batch).check(spark, strip_lane_prefix(batch))
+        described: T = describe(spark, task.plan) if found is None else found
+        if task.following is not None:
+            self._lookahead.begin(task.following, spark, self._describe_next)
+        return described
+
+    def _describe_next(self, spark: SparkSession, plan: PlannedBatch) -> object:
+        return self._describe_straight(spark, plan) if plan.straight else self._describe_decision(spark, plan)
+
+    def make_candidate(self, spark: SparkSession, plan: PlannedBatch, *, places: bool = False) -> Candidate:
+        """The batch, and what a way may look at."""
+        batch, chain = plan.batch, self.reading.find_chain(plan)
+        return Candidate(
+            origin=self.reading.find_origin(batch),
+            chain=chain,
+            destinations=[self.destinations[name] for name in chain.branches],
+            plan=plan,
+            rows=self.reading.fetch_rows(spark, batch, places=places),
+            spark_is_local=is_here(spark),
+            declined=self._declined.of(batch.lane) | self.off,
+            thresholds=self.thresholds,
+        )
+
+    def _prepare(self, spark: SparkSession, task: Prepare) -> Prepared:
+        lane = task.plan.batch.lane
+        try:
+            batch, work = self._describe(spark, task, self._describe_decision)
+            batch = replace(batch, declined=self._declined.of(lane) | self.off)
+            way, prepared, declined = carry(batch, DECIDING, work)
+            prepared = replace(prepared, way=way.name)
+            self._declined.note(lane, declined, clean=not prepared.counts.nacked)
+        except Exception as error:
+            if not classify(error, self.also).is_row:
+                raise
+            prepared = self._bisect(spark, task.plan)
+        reach("after-prepare")
+        return self._inquiry.add_codes(spark, prepared) if prepared.nacks and task.codes else prepared
+
+    def _bisect(self, spark: SparkSession, plan: PlannedBatch) -> Prepared:
+        """Decide a batch of which rows make a stage raise."""
+        from runners.ways.bisect_rows import RowErrorIsolator
+        from runners.ways.deciding import BatchDecision
+
+        batch = self.make_candidate(spark, plan, places=True)
+        work, rows = BatchDecision.of(batch, spark, self.store, self.protection.columns)
+        work.described = RowErrorIsolator(work, self.also).describe(rows)
+        return replace(WRITTEN.carry([batch], work), way=WRITTEN.name)
+
+    def _tick(self, spark: SparkSession, task: ShowEmptyBatch) -> EmptyBatchShown:
+        batch, line = task.batch, self.reading.lines[task.batch.origin]
+        rows = apply_chain(self.reading.make_empty_rows(spark, batch), line.common, {})
+        for name, steps in line.branches.items():
+            own_rows = apply_chain(rows, steps, {})
+            self.opened[name].tick(spark, own_rows.frame, Label(batch=batch, destination=name))
+        return EmptyBatchShown()
+
+    def _maintain(self, name: str) -> None:
+        with self._sessions.use_session() as spark:
+            self.opened[name].maintain(spark)
+
+    def _handle_error(self, error: Exception) -> Exception:
+        """The error that a task of this thread met. Where its session was forgotten there is another one for the next
+        task; else why there is none is the error."""
+        if not classify(error).is_session_lost:
+            return error
+        self._sessions.replace_session()
+        try:
+            reconnect(self.spark)
+            if self.deadline is not None:
+                self.deadline = replace(self.deadline, ahead=measure_clock_offset(self.spark))
+        except Exception as other:  # noqa: BLE001 -- it takes the place of the first error
+            return other
+        return error
+
+
+def _list_batches(task: Task) -> Sequence[Batch]:
+    if isinstance(task, ShowEmptyBatch):
+        return [task.batch]
+    return [each.plan.batch for each in (task.carries if isinstance(task, WriteGroup) else [task])]
+
+
+class Maintenance:
+    """Lets written destinations do their maintenance; a busy destination is left alone."""
+
+    def __init__(self, keeps: Callable[[str], bool], tend: Callable[[str], None]) -> None:
+        self._keeps = keeps
+        """Whether there is ever anything to do at the destination of this name."""
+        self._tend = tend
+        self._thread = ThreadPoolExecutor(1, "wherry-upkeep")
+        self._last: dict[str, Future[None]] = {}
+
+    def note_outcome(self, outcome: Outcome) -> None:
+        """Something was written, or not; it is not waited for."""
+        for name in _list_written(outcome):
+            last = self._last.get(name)
+            if self._keeps(name) and (last is None or last.done()):
+                self._last[name] = self._thread.submit(self._maintain, name)
+
+    def close(self) -> None:
+        """Wait until the house is kept."""
+        self._thread.shutdown()
+
+    def _maintain(self, name: str) -> None:
+        try:
+            self._tend(name)
+        except Exception as error:  # noqa: BLE001 -- the edge of the thread: no row depends on this
+            log.warning("%s: its maintenance failed and will be tried again: %s", name, summarise_error(error))
+
+
+def _list_written(outcome: Outcome) -> Iterable[str]:
+    """The destinations that were written to."""
+    if isinstance(outcome, GroupWritten):
+        return {name for landed in outcome.landed.values() for name in landed.written}
+    return list(outcome.written) if isinstance(outcome, Landed) else ()
+
+
+LONGEST = 200
+"""So many characters of a text are kept."""
+
+
+def sample_failure(batch: Batch, stage: str | None, rows: Sequence[JSON]) -> dict[str, JSON]:
+    """What is kept of the batch; the rows are masked already."""
+    return {
+        "lane": batch.lane,
+        "number": batch.number,
+        "of": batch.span.label,
+        "stage": stage,
+        "rows": [_cut_value(row) for row in rows],
+    }
+
+
+def sample_rows(frame: DataFrame, names: Sequence[str], most: int, protection: Protection) -> list[JSON]:
+    """The first rows of a batch as they are read, masked. A line that could not be read is `{"raw": line}`."""
+    from pyspark.sql import functions as F
+
+    columns = [F.col(quote_name(name)) for name in names]
+    refused = F.col(REFUSED)["raw"] if REFUSED in frame.columns else F.lit(None).cast("string")
+    row = encode_payload({name: F.col(quote_name(name)) for name in names}, frame.select(*columns).schema)
+    found = frame.select(row.alias("row"), refused.alias("raw")).limit(most).collect()
+    return [_mask_row(json.loads(each["row"]), each["raw"], protection) for each in found]
+
+
+def _mask_row(row: JSON, raw: str | None, protection: Protection) -> JSON:
+    if raw is None:
+        return protection.mask_row(row)
+    return protection.mask_nack({"stage": "origin", "row": {"raw": raw}, "message": ""})["row"]
+
+
+def _cut_value(value: JSON) -> JSON:
+    if isinstance(value, Mapping):
+        return {name: _cut_value(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_cut_value(inner) for inner in value]
+    return cut_text(value, LONGEST) if isinstance(value, str) else value

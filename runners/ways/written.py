@@ -1,0 +1,30 @@
+"""Any batch: every row is written with its verdict, and read again for each destination."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from runners.model.tasks import Prepared
+from runners.ways.row_outcomes import group_by_spark
+from runners.ways.way import Candidate, Way
+
+if TYPE_CHECKING:
+    from runners.ways.deciding import BatchDecision
+
+
+class WrittenWay(Way["BatchDecision", Prepared]):
+    """Spark writes all rows. They are counted while they are written; where one is refused, they are asked again."""
+
+    name = "written"
+
+    def why_not(self, batch: Candidate) -> str:
+        return ""
+
+    def carry(self, batches: Sequence[Candidate], work: BatchDecision) -> Prepared:
+        (batch,) = batches
+        work.write(work.described, {f"f{index}": own for index, own in enumerate(batch.chain.branches.values())})
+        seen = [each for each in work.seen if each is not None]
+        if len(seen) == len(work.sections):
+            return work.decide_seen(seen)
+        return work.decide_by([group_by_spark(work.store.read(work.spark, section)) for section in work.sections])

@@ -1,0 +1,5 @@
+"""Expectations about rows and batches."""
+
+from stages.expect.expect import Expect
+
+__all__ = ["Expect"]

@@ -1,0 +1,396 @@
+"""One expectation as a definition or a suite has it, and those that are known, checked without Great Expectations.
+
+The core expectations of Great Expectations 1.24: how each is applied here, and the options that it takes.
+
+A copy of what Great Expectations says of itself, so that a definition is checked without it, which takes seconds to
+import. A test makes the table anew and compares.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, TypeAlias, get_args
+
+from origins.batch import JSON
+from origins.secret import cut_text, put_references
+from stages.expressions import check_condition
+
+Severity: TypeAlias = Literal["critical", "warning", "info"]
+_BROKEN = re.compile(r"unterminated|missing \)|unbalanced|nothing to repeat|bad character range")
+"""What is wrong in Java's regular expressions as it is in Python's."""
+_LONGEST = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expectation:
+    """What is expected of each row, or of a batch."""
+
+    type: str
+    options: Mapping[str, JSON] = field(default_factory=dict)
+    severity: Severity = "critical"
+    meta: JSON = None
+
+    @property
+    def known(self) -> KnownExpectation:
+        """What there is to know of its kind."""
+        return EXPECTATIONS[self.type]
+
+    @property
+    def mostly(self) -> float:
+        """The share of rows that must be as expected for the batch to be."""
+        return float(self.options.get("mostly", 1))
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """The columns that it looks at, in order."""
+        several = self.options.get("column_list")
+        named = [self.options[key] for key in ("column", "column_A", "column_B") if key in self.options]
+        return [*named, *(several if isinstance(several, list | tuple) else ())]
+
+    @property
+    def judges_batch(self) -> bool:
+        """Whether a batch can fail it as a whole, however it deals with rows: what gives one answer for the batch, and
+        what says which share of its rows is enough."""
+        return self.severity == "critical" and (not self.known.of_rows or "mostly" in self.options)
+
+    @property
+    def expected(self) -> str:
+        """What was expected, for a person; nothing where the name says it all."""
+        apart = ("column", "column_A", "column_B", "column_list", "mostly", "condition_parser")
+        options = ", ".join(f"{name} {value!r}" for name, value in self.options.items() if name not in apart)
+        return cut_text(options, _LONGEST)
+
+    def config(self) -> dict[str, JSON]:
+        """As Great Expectations' own JSON has it."""
+        meta = self.meta if isinstance(self.meta, Mapping) else {}
+        return {
+            "type": self.type,
+            "kwargs": put_references(self.options),
+            "meta": put_references(meta),
+            "severity": self.severity,
+        }
+
+
+def parse_expectation(name: object, options: object) -> Expectation:
+    """The expectation of this name, which may have what stands beside among its options. Raises ValueError that says
+    what is wrong with it."""
+    if not isinstance(name, str) or name not in EXPECTATIONS:
+        raise ValueError(f"unknown expectation {name!r}; {_suggest_name(str(name), EXPECTATIONS)}")
+    known, given = EXPECTATIONS[name], {} if options is None else options
+    if not isinstance(given, Mapping):
+        raise ValueError(f"{name}: expected a mapping of its options, got {given!r}")
+    if not known.way:
+        raise ValueError(f"{name} is {known.way_in_words}")
+    for option in given:
+        if option not in known.options and option not in BESIDE:
+            raise ValueError(f"{name}: unknown option '{option}'; {_suggest_name(str(option), known.options)}")
+    for option in known.required:
+        if option not in given:
+            raise ValueError(f"{name}: '{option}' is missing")
+    severity = given.get("severity", "critical")
+    if severity not in get_args(Severity):
+        raise ValueError(f"{name}: severity is critical, warning or info, got {severity!r}")
+    own = {option: value for option, value in given.items() if option not in BESIDE}
+    found = Expectation(type=name, options=own, severity=severity, meta=given.get("meta"))
+    try:
+        _check(found)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+    return found
+
+
+def _check(found: Expectation) -> None:
+    options = found.options
+    for name in found.columns:
+        if not isinstance(name, str) or not name.strip():
+            raise ValueError(f"expected the name of a column, got {name!r}")
+    mostly = options.get("mostly", 1)
+    if isinstance(mostly, bool) or not isinstance(mostly, int | float) or not 0 <= mostly <= 1:
+        raise ValueError(f"mostly: expected a share from 0 to 1, got {mostly!r}")
+    for option in ("value_set", "column_list", "column_set", "regex_list", "type_list"):
+        if option in options and not isinstance(options[option], list | tuple):
+            raise ValueError(f"{option}: expected a list, got {options[option]!r}")
+    if any(isinstance(value, Mapping) and "$PARAMETER" in value for value in options.values()):
+        raise ValueError("suite parameters ($PARAMETER) are not supported; write the value instead")
+    for regex in [options["regex"]] if "regex" in options else options.get("regex_list", ()):
+        _check_regex(regex)
+    low, high = options.get("min_value"), options.get("max_value")
+    if isinstance(low, int | float) and isinstance(high, int | float) and low > high:
+        raise ValueError(f"min_value {low!r} is above max_value {high!r}")
+    if options.get("condition_parser") == "pandas":
+        raise ValueError("condition_parser: Spark cannot evaluate conditions of pandas; write row_condition in SQL")
+    if isinstance(options.get("row_condition"), str) and "great" not in str(options.get("condition_parser")):
+        check_condition("row_condition", options["row_condition"])
+
+
+def _check_regex(regex: object) -> None:
+    """Raises ValueError for what surely is no regular expression; Spark's are Java's, so that some pass here which fail
+    there."""
+    if not isinstance(regex, str):
+        raise ValueError(f"expected a regular expression, got {regex!r}")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            pythons = re.compile(regex)
+    except re.error as error:
+        if _BROKEN.search(error.msg):
+            raise ValueError(f"the regular expression {regex!r} does not compile: {error}") from None
+        return
+    name = next(iter(pythons.groupindex), None)
+    if name is not None:
+        raise ValueError(
+            f"the regular expression {regex!r} does not compile: Spark uses Java's syntax, where a named group is "
+            f"(?<{name}>…), not (?P<{name}>…)"
+        )
+
+
+def _suggest_name(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"did you mean '{near[0]}'?" if near else f"there are: {', '.join(list(known)[:12])}"
+
+
+_LARGEST = 4 << 20
+
+
+def parse_expectations(items: Sequence[object]) -> list[Expectation]:
+    """The expectations of a list of `{name: {options}}`. Raises ValueError that says which of them is wrong."""
+    found = []
+    for number, item in enumerate(items, 1):
+        if not isinstance(item, Mapping) or len(item) != 1:
+            raise ValueError(f"number {number}: expected `expect_…: {{options}}`, got {item!r}")
+        ((name, options),) = item.items()
+        found.append(_parse_numbered(number, name, options))
+    return found
+
+
+def read_suite(path: str) -> list[Expectation]:
+    """The expectations of a suite file. Raises ValueError that says what is wrong with it."""
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(_LARGEST + 1)
+        if len(content) > _LARGEST:
+            raise ValueError(f"expected at most 4 MiB in {path}")
+        suite = json.loads(content.decode("utf-8-sig"))
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path} is not JSON: {error}") from None
+    return parse_suite(suite, path)
+
+
+def parse_suite(suite: JSON, path: str) -> list[Expectation]:
+    """The expectations of a suite in Great Expectations' own JSON."""
+    items = suite.get("expectations") if isinstance(suite, Mapping) else None
+    if not isinstance(items, list) or not all(isinstance(item, Mapping) for item in items):
+        raise ValueError(f"{path} is not a suite; expected a mapping with a list of `expectations`")
+    if "expectation_suite_name" in suite or any("expectation_type" in item for item in items):
+        raise ValueError(
+            f"{path} was written by Great Expectations before 1.0 (`expectation_type`); save it with 1.24, or rename "
+            "`expectation_suite_name` to `name` and every `expectation_type` to `type`"
+        )
+    found = []
+    for number, item in enumerate(items, 1):
+        kwargs = item.get("kwargs")
+        if not isinstance(kwargs, Mapping):
+            raise ValueError(f"number {number}: expected `type` and `kwargs`, got {item!r}")
+        beside = {key: item[key] for key in ("severity", "meta") if item.get(key) is not None}
+        options = {key: value for key, value in kwargs.items() if key != "batch_id"}
+        found.append(_parse_numbered(number, item.get("type"), {**options, **beside}))
+    return found
+
+
+def _parse_numbered(number: int, name: object, options: object) -> Expectation:
+    try:
+        return parse_expectation(name, options)
+    except ValueError as error:
+        raise ValueError(f"number {number}: {error}") from None
+
+
+Way: TypeAlias = Literal["row", "window", "order", "statistics", "batch", ""]
+"""What an answer takes: the row alone, the rows that are equal to it, the row read before it, or figures of the whole
+batch; one answer for the batch; or nothing, for what Great Expectations cannot do on Spark."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownExpectation:
+    """An expectation that there is."""
+
+    way: Way
+    options: tuple[str, ...]
+    required: tuple[str, ...]
+    why: str = ""
+    """Why it is not supported."""
+
+    @property
+    def of_rows(self) -> bool:
+        """Whether it has an answer for each row."""
+        return self.way not in ("batch", "")
+
+    @property
+    def way_in_words(self) -> str:
+        """As the table in the README says it."""
+        return _HOW[self.way] + self.why
+
+
+_HOW: Mapping[Way, str] = {
+    "row": "as a column",
+    "window": "as a column, over all rows of the batch that are equal",
+    "order": "as a column, over the rows in the order in which they were read",
+    "statistics": "as a column, after one look at the whole batch",
+    "batch": "on the batch",
+    "": "not supported: ",
+}
+_NO_METRIC = "Great Expectations supports it for SQL databases or pandas only"
+_NOWHERE = "Great Expectations has no implementation of it at all"
+_DATABASES = "Great Expectations needs another table of an SQL database for it"
+_BATCH = "row_condition condition_parser"
+_ROWS = f"mostly {_BATCH}"
+BESIDE = ("severity", "meta", "notes", "description")
+"""What may stand beside the options of any expectation."""
+
+
+def _make_known(way: Way, own: str, common: str, why: str = "") -> KnownExpectation:
+    given = [*own.split(), *common.split()]
+    required = tuple(word.rstrip("*") for word in given if word.endswith("*"))
+    return KnownExpectation(way=way, options=tuple(word.rstrip("*") for word in given), required=required, why=why)
+
+
+EXPECTATIONS: Mapping[str, KnownExpectation] = {
+    "expect_column_distinct_values_to_be_in_set": _make_known("batch", "column* value_set*", _BATCH),
+    "expect_column_distinct_values_to_contain_set": _make_known("batch", "column* value_set*", _BATCH),
+    "expect_column_distinct_values_to_equal_set": _make_known("batch", "column* value_set*", _BATCH),
+    "expect_column_kl_divergence_to_be_less_than": _make_known(
+        "batch",
+        "column* partition_object threshold internal_weight_holdout tail_weight_holdout bucketize_data"
+        " min_value max_value",
+        _BATCH,
+    ),
+    "expect_column_max_to_be_between": _make_known(
+        "batch", "column* min_value max_value strict_min strict_max", _BATCH
+    ),
+    "expect_column_mean_to_be_between": _make_known(
+        "batch", "column* min_value max_value strict_min strict_max", _BATCH
+    ),
+    "expect_column_median_to_be_between": _make_known(
+        "batch", "column* min_value max_value strict_min strict_max", _BATCH
+    ),
+    "expect_column_min_to_be_between": _make_known(
+        "batch", "column* min_value max_value strict_min strict_max", _BATCH
+    ),
+    "expect_column_most_common_value_to_be_in_set": _make_known("batch", "column* value_set* ties_okay", _BATCH),
+    "expect_column_pair_values_a_to_be_greater_than_b": _make_known(
+        "row",
+        "column_A* column_B* or_equal ignore_row_if",
+        _ROWS,
+    ),
+    "expect_column_pair_values_to_be_equal": _make_known("row", "column_A* column_B* ignore_row_if", _ROWS),
+    "expect_column_pair_values_to_be_in_set": _make_known(
+        "row",
+        "column_A* column_B* value_pairs_set* ignore_row_if",
+        _ROWS,
+    ),
+    "expect_column_proportion_of_non_null_values_to_be_between": _make_known(
+        "batch",
+        "column* min_value max_value strict_min strict_max",
+        _BATCH,
+    ),
+    "expect_column_proportion_of_unique_values_to_be_between": _make_known(
+        "batch",
+        "column* min_value max_value strict_min strict_max",
+        _BATCH,
+    ),
+    "expect_column_quantile_values_to_be_between": _make_known(
+        "batch",
+        "column* quantile_ranges* allow_relative_error",
+        _BATCH,
+    ),
+    "expect_column_stdev_to_be_between": _make_known(
+        "batch", "column* min_value max_value strict_min strict_max", _BATCH
+    ),
+    "expect_column_sum_to_be_between": _make_known(
+        "batch", "column* min_value max_value strict_min strict_max", _BATCH
+    ),
+    "expect_column_to_exist": _make_known("batch", "column* column_index", ""),
+    "expect_column_type_to_be": _make_known("batch", "column* type_*", ""),
+    "expect_column_unique_value_count_to_be_between": _make_known(
+        "batch",
+        "column* min_value max_value strict_min strict_max",
+        _BATCH,
+    ),
+    "expect_column_value_lengths_to_be_between": _make_known(
+        "row",
+        "column* min_value max_value strict_min strict_max",
+        _ROWS,
+    ),
+    "expect_column_value_lengths_to_equal": _make_known("row", "column* value*", _ROWS),
+    "expect_column_value_z_scores_to_be_less_than": _make_known(
+        "statistics", "column* threshold* double_sided*", _ROWS
+    ),
+    "expect_column_values_to_be_between": _make_known(
+        "row", "column* min_value max_value strict_min strict_max", _ROWS
+    ),
+    "expect_column_values_to_be_dateutil_parseable": _make_known("", "column*", _ROWS, why=_NO_METRIC),
+    "expect_column_values_to_be_decreasing": _make_known("order", "column* strictly", _ROWS),
+    "expect_column_values_to_be_in_set": _make_known("row", "column* value_set*", _ROWS),
+    "expect_column_values_to_be_in_type_list": _make_known("batch", "column* type_list", _ROWS),
+    "expect_column_values_to_be_increasing": _make_known("order", "column* strictly", _ROWS),
+    "expect_column_values_to_be_json_parseable": _make_known("row", "column*", _ROWS),
+    "expect_column_values_to_be_null": _make_known("row", "column*", _ROWS),
+    "expect_column_values_to_be_of_type": _make_known("batch", "column* type_*", _ROWS),
+    "expect_column_values_to_be_unique": _make_known("window", "column*", _ROWS),
+    "expect_column_values_to_match_json_schema": _make_known("row", "column* json_schema*", _ROWS),
+    "expect_column_values_to_match_like_pattern": _make_known(
+        "", "column* like_pattern* escape", _ROWS, why=_NO_METRIC
+    ),
+    "expect_column_values_to_match_like_pattern_list": _make_known(
+        "",
+        "column* like_pattern_list* match_on escape",
+        _ROWS,
+        why=_NO_METRIC,
+    ),
+    "expect_column_values_to_match_regex": _make_known("row", "column* regex", _ROWS),
+    "expect_column_values_to_match_regex_list": _make_known("row", "column* regex_list* match_on", _ROWS),
+    "expect_column_values_to_match_strftime_format": _make_known("row", "column* strftime_format*", _ROWS),
+    "expect_column_values_to_not_be_in_set": _make_known("row", "column* value_set*", _ROWS),
+    "expect_column_values_to_not_be_null": _make_known("row", "column*", _ROWS),
+    "expect_column_values_to_not_be_outliers": _make_known("statistics", "column* method multiplier", _ROWS),
+    "expect_column_values_to_not_match_like_pattern": _make_known(
+        "", "column* like_pattern* escape", _ROWS, why=_NO_METRIC
+    ),
+    "expect_column_values_to_not_match_like_pattern_list": _make_known(
+        "",
+        "column* like_pattern_list* escape",
+        _ROWS,
+        why=_NO_METRIC,
+    ),
+    "expect_column_values_to_not_match_regex": _make_known("row", "column* regex*", _ROWS),
+    "expect_column_values_to_not_match_regex_list": _make_known("row", "column* regex_list*", _ROWS),
+    "expect_compound_columns_to_be_unique": _make_known("window", "column_list* ignore_row_if", _ROWS),
+    "expect_multicolumn_sum_to_equal": _make_known("row", "column_list* ignore_row_if sum_total*", _ROWS),
+    "expect_multicolumn_values_to_be_equal": _make_known("row", "column_list* ignore_row_if", _ROWS),
+    "expect_multicolumn_values_to_be_unique": _make_known(
+        "", "column* column_list* ignore_row_if", _ROWS, why=_NOWHERE
+    ),
+    "expect_query_results_to_match_comparison": _make_known(
+        "",
+        "base_query* comparison_data_source_name* comparison_query*",
+        "mostly",
+        why=_DATABASES,
+    ),
+    "expect_select_column_values_to_be_unique_within_record": _make_known("row", "column_list* ignore_row_if", _ROWS),
+    "expect_table_column_count_to_be_between": _make_known("batch", "min_value max_value", ""),
+    "expect_table_column_count_to_equal": _make_known("batch", "value*", ""),
+    "expect_table_columns_to_match_ordered_list": _make_known("batch", "column_list", ""),
+    "expect_table_columns_to_match_set": _make_known("batch", "column_set exact_match", ""),
+    "expect_table_row_count_to_be_between": _make_known("batch", "min_value max_value strict_min strict_max", _BATCH),
+    "expect_table_row_count_to_equal": _make_known("batch", "value*", _BATCH),
+    "expect_table_row_count_to_equal_other_table": _make_known("", "other_table_name*", _BATCH, why=_DATABASES),
+    "unexpected_rows_expectation": _make_known("batch", "unexpected_rows_query*", ""),
+}
+"""By name. A star says that an option must be given."""

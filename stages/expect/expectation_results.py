@@ -1,0 +1,144 @@
+"""What a suite found out about a batch: from notes beside rows to figures, and to a verdict. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from origins.batch import JSON
+from origins.errors import WherryError
+from stages.expect.expectation import Expectation
+
+ELSEWHERE, MISSING, MET, BROKEN, WARNED = "01234"
+"""What a note says of a row, a character for each expectation of rows: its `row_condition` leaves the row out, there is
+nothing to look at, it is as expected, it is not, it is not and that is only told."""
+_NEVER_MISSING = ("expect_column_values_to_be_null", "expect_column_values_to_not_be_null")
+
+
+class BatchRefused(WherryError):
+    """A batch fails a suite as a whole, and that stops the run."""
+
+    code = "EXPECTATION"
+
+    def __init__(self, stage: str, failures: Sequence[str]) -> None:
+        super().__init__(
+            "\n".join(
+                [f"the batch does not meet the expectations of stage '{stage}'. No row of it was delivered.", *failures]
+            ),
+            hint="see it       wherry preview FILE\n"
+            "let it pass  on_batch_failure: report  at the stage; with quarantine the whole batch goes to the DLQ",
+        )
+        self.stage = stage
+
+
+def list_findings(
+    rules: Sequence[Expectation], notes: Mapping[str, int], judged: Sequence[Mapping[str, JSON]]
+) -> list[dict[str, JSON]]:
+    """For each expectation what was found, in order; `judged` is what was said of the batch to those that have one
+    answer for it. Nothing for those where the batch was not asked."""
+    answers = iter(judged)
+    numbers = iter(range(len(rules)))
+    return [
+        _count_finding(rule, next(numbers), notes) if rule.known.of_rows else dict(next(answers, {"success": None}))
+        for rule in rules
+    ]
+
+
+def list_failures(rules: Sequence[Expectation], found: Sequence[Mapping[str, JSON]]) -> list[str]:
+    """Why the batch fails as a whole, in a line for each expectation that says so."""
+    failures = []
+    for rule, each in zip(rules, found, strict=True):
+        if rule.judges_batch and each["success"] is False:
+            failures.append(_describe_failure(rule, each))
+    return failures
+
+
+def _count_finding(rule: Expectation, at: int, notes: Mapping[str, int]) -> dict[str, JSON]:
+    figures = dict.fromkeys((ELSEWHERE, MISSING, MET, BROKEN, WARNED), 0)
+    for note, rows in notes.items():
+        figures[note[at] if note else MET] += rows
+    missing, unexpected = figures[MISSING], figures[BROKEN] + figures[WARNED]
+    considered = figures[MET] + unexpected
+    unknown = "" in notes or rule.type in _NEVER_MISSING
+    return {
+        "success": considered == 0 or (considered - unexpected) / considered >= rule.mostly,
+        "element_count": considered + missing,
+        "missing_count": None if unknown else missing,
+        "unexpected_count": unexpected,
+    }
+
+
+def _describe_failure(rule: Expectation, found: Mapping[str, JSON]) -> str:
+    of = f" of {', '.join(rule.columns)}" if rule.columns else ""
+    expected = f", expected {rule.expected}" if rule.expected else ""
+    if not rule.known.of_rows:
+        observed = found["exception"] or f"found {(found.get('result') or {}).get('observed_value')!r}"
+        return f"{rule.type}{of}{expected}, {observed}"
+    rows = found["element_count"] - (found["missing_count"] or 0)
+    share = (rows - found["unexpected_count"]) / rows
+    return f"{rule.type}{of}{expected}, in {rule.mostly:.6g} of the rows or more, found {share:.6g} of {rows:,}"
+
+
+VERSION = "1.24.1"
+"""The version of Great Expectations whose format this is."""
+
+
+def make_validation_result(
+    rules: Sequence[Expectation], found: Sequence[Mapping[str, JSON]], *, suite: str, run: str, batch: str, at: str
+) -> dict[str, JSON]:
+    """The validation result of a batch; `at` is when the batch was planned."""
+    results = [_make_result(rule, each) for rule, each in zip(rules, found, strict=True)]
+    met = sum(each["success"] for each in results)
+    return {
+        "success": met == len(results),
+        "results": results,
+        "suite_name": suite,
+        "suite_parameters": {},
+        "statistics": {
+            "evaluated_expectations": len(results),
+            "successful_expectations": met,
+            "unsuccessful_expectations": len(results) - met,
+            "success_percent": met / len(results) * 100 if results else None,
+        },
+        "meta": {
+            "great_expectations_version": VERSION,
+            "run_id": {"run_name": run, "run_time": at},
+            "validation_time": at,
+            "active_batch_definition": {"data_asset_name": batch, "batch_identifiers": {}},
+        },
+        "id": None,
+    }
+
+
+def _make_result(rule: Expectation, found: Mapping[str, JSON]) -> dict[str, JSON]:
+    raised = found.get("exception")
+    return {
+        "success": bool(found["success"]),
+        "expectation_config": rule.config(),
+        "result": _select_figures(found) if rule.known.of_rows else dict(found.get("result") or {}),
+        "exception_info": {
+            "raised_exception": raised is not None,
+            "exception_message": raised,
+            "exception_traceback": None,
+        },
+        "meta": {},
+    }
+
+
+def _select_figures(found: Mapping[str, JSON]) -> dict[str, JSON]:
+    """The figures of an expectation of rows. Values are left out: the rows are in the DLQ, where they are protected."""
+    elements, missing, unexpected = (found[f"{name}_count"] for name in ("element", "missing", "unexpected"))
+    there = elements - (missing or 0)
+    figures = {
+        "element_count": elements,
+        "unexpected_count": unexpected,
+        "unexpected_percent": unexpected / there * 100 if there else None,
+    }
+    if missing is None:
+        return figures
+    return {
+        **figures,
+        "missing_count": missing,
+        "missing_percent": missing / elements * 100 if elements else None,
+        "unexpected_percent_total": unexpected / elements * 100 if elements else None,
+        "unexpected_percent_nonmissing": figures["unexpected_percent"],
+    }

@@ -1,0 +1,217 @@
+"""What is asked of Great Expectations: the column that is true for an unexpected row, and its verdict on a batch.
+
+It is imported where it is used, which takes seconds; nothing is asked of its data contexts, so that it neither writes a
+folder nor tells anybody.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from origins.batch import JSON
+from stages.expect.expectation import Expectation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import Column, DataFrame
+
+_LOADING = threading.Lock()
+NOTHING: Mapping[str, Any] = {
+    "column.mean": None,
+    "column.standard_deviation": None,
+    "column.outlier_statistics": (None, None, None),
+}
+"""What is known of an unread batch."""
+
+
+def load() -> Any:
+    """The core expectations of Great Expectations, which is imported if it is not yet. Raises ValueError where it is
+    not installed."""
+    try:
+        with _LOADING, silence_logs():
+            from great_expectations.expectations import core
+    except ImportError as error:
+        raise ValueError('Great Expectations is not installed; run  pip install "wherry[expect]"') from error
+    return core
+
+
+def check(expected: Expectation) -> None:
+    """Raises ValueError for options that Great Expectations does not take, in its own words."""
+    make_expectation(expected)
+
+
+def make_row_condition(expected: Expectation, frame: DataFrame) -> Column | None:
+    """Which rows of the frame it is about; None if about all."""
+    from pyspark.sql import functions as F
+
+    condition = getattr(make_expectation(expected), "row_condition", None)
+    if condition is None:
+        return None
+    through = getattr(condition, "pass_through_filter", None)
+    if through is not None:
+        return F.expr(through)
+    column: Column = make_engine(frame).condition_to_filter_clause(condition)
+    return column
+
+
+def make_unexpected_column(
+    expected: Expectation, frame: DataFrame, names: Mapping[str, str], figures: Mapping[str, Any] | None = None
+) -> Column:
+    """The column that is true for a row which is not as expected: the metric of Great Expectations itself.
+
+    `frame` has the columns that are looked at, under the names that `names` has for them; none of its rows is read.
+    `compute_figures` are what is known of the whole batch, by the names of metrics.
+    """
+    from great_expectations.expectations.registry import get_metric_kwargs
+    from great_expectations.validator.metric_configuration import MetricConfiguration
+
+    theirs = make_expectation(expected, names, apart=("row_condition", "condition_parser"))
+    name = f"{theirs.map_metric}.condition"
+    kwargs = get_metric_kwargs(name, configuration=theirs.configuration, runtime_configuration={})
+    asked = MetricConfiguration(name, kwargs["metric_domain_kwargs"], kwargs["metric_value_kwargs"])
+    with silence_logs():
+        column: Column = _resolve_metric(asked, make_engine(frame), {"table.row_count": 0, **(figures or {})})[0]
+    return column
+
+
+def compute_figures(expected: Expectation, frame: DataFrame, names: Mapping[str, str]) -> Mapping[str, Any]:
+    """What an expectation has to know of the whole batch before it can answer for a row, by the names of metrics.
+    Starts a Spark job."""
+    from great_expectations.validator.metric_configuration import MetricConfiguration
+    from great_expectations.validator.metrics_calculator import MetricsCalculator
+
+    domain = {"column": names[expected.columns[0]]}
+    outliers = expected.type == "expect_column_values_to_not_be_outliers"
+    asked = (
+        [MetricConfiguration("column.outlier_statistics", domain, {"method": expected.options.get("method", "iqr")})]
+        if outliers
+        else [MetricConfiguration(name, domain, None) for name in ("column.mean", "column.standard_deviation")]
+    )
+    with silence_logs():
+        calculator = MetricsCalculator(execution_engine=make_engine(frame), show_progress_bars=False)
+        return dict(calculator.get_metrics({each.metric_name: each for each in asked}))
+
+
+def validate_batch(
+    expectations: Sequence[Expectation], frame: DataFrame, names: Mapping[str, str]
+) -> list[dict[str, JSON]]:
+    """What Great Expectations says of the frame to each of these: `success`, `result`, `exception_info`. Those that can
+    share a Spark job do."""
+    if not expectations:
+        return []
+    theirs = [make_expectation(each, names) for each in expectations]
+    for number, each in enumerate(theirs):
+        each.meta = {**(each.meta or {}), _NUMBER: number}
+    with silence_logs():
+        results = make_validator(frame).graph_validate(
+            configurations=[each.configuration for each in theirs],
+            runtime_configuration={"result_format": "BASIC", "catch_exceptions": True},
+        )
+    found: dict[int, dict[str, JSON]] = {}
+    for result in results:
+        validation = result.to_json_dict()
+        found[result.expectation_config.meta[_NUMBER]] = {
+            "success": bool(validation["success"]),
+            "result": _limit_result(validation["result"]),
+            "exception": _describe_exception(validation["exception_info"]),
+        }
+    return [found[number] for number in range(len(theirs))]
+
+
+_NUMBER = "number"
+_MOST_VALUES = 20
+
+
+def _limit_result(result: Mapping[str, JSON]) -> dict[str, JSON]:
+    """The result without rows, and with so many values at most."""
+    kept = {name: value for name, value in result.items() if name not in ("details", "unexpected_rows")}
+    return {name: value[:_MOST_VALUES] if isinstance(value, list) else value for name, value in kept.items()}
+
+
+def _describe_exception(info: Mapping[str, JSON]) -> str | None:
+    """In a line what was raised, if anything was."""
+    infos = [info] if "raised_exception" in info else list(info.values())
+    for each in infos:
+        if isinstance(each, Mapping) and each["raised_exception"]:
+            lines = str(each["exception_message"]).strip() or str(each["exception_traceback"]).strip()
+            return lines.splitlines()[0 if each["exception_message"] else -1]
+    return None
+
+
+def _resolve_metric(asked: Any, engine: Any, known: Mapping[str, Any]) -> Any:
+    """The value of a metric, from those that it rests on; Spark computes nothing but what its provider computes."""
+    from great_expectations.expectations.registry import get_metric_provider
+
+    provider, function = get_metric_provider(asked.metric_name, engine)
+    rests_on = provider.get_evaluation_dependencies(metric=asked, configuration=None, execution_engine=engine)
+    metrics = {
+        name: known[name] if name in known else _resolve_metric(each, engine, known) for name, each in rests_on.items()
+    }
+    return function(
+        cls=provider,
+        execution_engine=engine,
+        metric_domain_kwargs=asked.metric_domain_kwargs,
+        metric_value_kwargs=asked.metric_value_kwargs,
+        metrics=metrics,
+        runtime_configuration={},
+    )
+
+
+def make_expectation(expected: Expectation, names: Mapping[str, str] | None = None, apart: Sequence[str] = ()) -> Any:
+    """The expectation as Great Expectations' own object, over columns that are called otherwise here."""
+    from pydantic.v1 import ValidationError
+
+    core, names = load(), names or {}
+    options = {name: value for name, value in expected.options.items() if name not in apart}
+    for key in ("column", "column_A", "column_B"):
+        if key in options:
+            options[key] = names.get(options[key], options[key])
+    for key in ("column_list", "column_set"):
+        if isinstance(options.get(key), list | tuple):
+            options[key] = [names.get(name, name) for name in options[key]]
+    names_of_classes = (name for name in dir(core) if name.startswith("Expect") or name == "UnexpectedRowsExpectation")
+    by_name = {each.__module__.rpartition(".")[2]: each for each in map(core.__dict__.get, names_of_classes) if each}
+    try:
+        with silence_logs():
+            return by_name[expected.type](**options, severity=expected.severity, meta=expected.meta)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{expected.type}: {where}: {first['msg']}") from error
+
+
+def make_validator(frame: DataFrame) -> Any:
+    """What validates a frame, without a progress bar."""
+    from great_expectations.validator.validator import Validator
+
+    found = Validator(execution_engine=make_engine(frame))
+    found._metrics_calculator.show_progress_bars = False  # noqa: SLF001 -- it has no other switch
+    return found
+
+
+def make_engine(frame: DataFrame) -> Any:
+    from great_expectations.execution_engine import SparkDFExecutionEngine
+
+    engine = SparkDFExecutionEngine(persist=False, spark=frame.sparkSession)
+    engine.load_batch_data("batch", frame)
+    return engine
+
+
+@contextmanager
+def silence_logs() -> Iterator[None]:
+    """Without what it says to its own developers."""
+    said = logging.getLogger("great_expectations")
+    before = said.level
+    said.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        said.setLevel(before)

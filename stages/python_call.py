@@ -1,0 +1,328 @@
+"""Calls of a Python function with some rows, and the verdict on each row."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from stages.bisection import AttemptRaised
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameAnswer:
+    """Rows that were answered by columns: Arrow's, Series of pandas', or lists. They are in the order of the rows."""
+
+    columns: Mapping[str, Any]
+    verdicts: Sequence[Any]
+    """The outcome of each row; None if it continues."""
+
+
+def as_pandas(rows: pa.Table) -> Any:
+    """The rows as a DataFrame. Numbers among which NULLs are stay whole numbers, so that none is rounded.
+
+    Its labels are 0, 1, 2 and so on. Its index has a name, which a fresh index does not have.
+    """
+    import pandas as pd
+    import pyarrow as pa
+
+    kinds = {pa.int8(): pd.Int8Dtype(), pa.int16(): pd.Int16Dtype(), pa.int32(): pd.Int32Dtype()}
+    whole = {**kinds, pa.int64(): pd.Int64Dtype()}
+
+    def series(column: Any) -> Any:
+        mapper = whole.get if column.null_count else None
+        return column.to_pandas(types_mapper=mapper, use_threads=False, maps_as_pydicts="strict")
+
+    frame = pd.DataFrame({name: series(rows[name]) for name in rows.column_names})
+    return frame.rename_axis(_default_index_name(rows))
+
+
+def _default_index_name(rows: pa.Table) -> str:
+    """The name that `reset_index()` gives to the labels by default, unless a column has it."""
+    name = "index"
+    while name in rows.column_names:
+        name = f"_{name}"
+    return name
+
+
+def is_frame(value: Any) -> bool:
+    """Whether a function returned a frame."""
+    module = type(value).__module__.partition(".")[0]
+    return (module, type(value).__name__) in (("pandas", "DataFrame"), ("pyarrow", "Table"))
+
+
+def is_series(value: Any) -> bool:
+    """Whether it is a Series of pandas'."""
+    return type(value).__module__.partition(".")[0] == "pandas" and type(value).__name__ == "Series"
+
+
+def align_frame(frame: Any, rows: pa.Table, verdicts: Any, name: str) -> FrameAnswer:
+    """What the function of this name returned for these rows. A row that a DataFrame leaves out is not wanted."""
+    count = rows.num_rows
+    if not hasattr(frame, "index"):
+        if len(frame) != count:
+            raise AttemptRaised(f"{name} returned {len(frame)} rows for {count}; expected one for each", ANSWER_CODE)
+        places, columns = [*range(count)], _columns_by_name(frame, frame.column_names, name)
+    else:
+        places, columns = find_places(frame, rows, name), _columns_by_name(frame, frame.columns, name)
+    if places != [*range(count)]:
+        columns = {key: _place_values(places, to_list(values), count, None) for key, values in columns.items()}
+    fates = _place_values(places, [None] * len(places), count, discard)
+    if is_series(verdicts) and verdicts.index.name == _default_index_name(rows):
+        for at, verdict in zip(find_places(verdicts, rows, name), to_list(verdicts), strict=True):
+            fates[at] = fates[at] if verdict is None else verdict
+    elif verdicts is not None:
+        given = list_values(verdicts, name, "a list with one verdict for each row")
+        if len(given) != len(places):
+            said = f"{name} returned {len(given)} verdicts for {len(places)} rows; expected one for each"
+            raise AttemptRaised(said, ANSWER_CODE)
+        fates = _place_values(places, given, count, discard)
+    return FrameAnswer(columns=columns, verdicts=fates)
+
+
+def find_places(answer: Any, rows: pa.Table, name: str) -> list[int]:
+    """Which rows a DataFrame or a Series answers, in its order, as their places from 0.
+
+    The index that the rows came with names them, whatever is left of it and in whatever order. A fresh index (0, 1, 2
+    and so on, without a name) names none, so it needs one label for each row. Raises `AttemptRaised` for all else.
+    """
+    count, given = rows.num_rows, _default_index_name(rows)
+    labels: list[int] = answer.index.tolist()
+    if answer.index.name == given:
+        known = all(type(label) is int and 0 <= label < count for label in labels)
+        if known and len({*labels}) == len(labels):
+            return labels
+        why = "its index names a row twice" if known else "its index names rows that do not exist"
+    elif answer.index.name is None and labels == [*range(count)]:
+        return labels
+    elif len(labels) == count:
+        why = "its index is neither that of the given rows nor a fresh one"
+    else:
+        why = "expected one for each, or the index of the given rows"
+    raise AttemptRaised(f"{name} returned {len(labels)} rows for {count}; {why}", ANSWER_CODE)
+
+
+def list_values(values: Any, name: str, expected: str) -> list[Any]:
+    """What was returned, as a list. Raises `AttemptRaised` for what has no order, and for what is one value."""
+    if isinstance(values, str | bytes | Mapping | AbstractSet) or not isinstance(values, Iterable):
+        raise AttemptRaised(f"{name} returned {show_value(values)}; expected {expected}", ANSWER_CODE)
+    return list(values)
+
+
+def _columns_by_name(frame: Any, names: Iterable[Any], name: str) -> dict[str, Any]:
+    """The columns by their names in small letters."""
+    keys = [str(each).lower() for each in names]
+    twice = next((key for key in keys if keys.count(key) > 1), None)
+    if twice is not None:
+        raise AttemptRaised(f"{name} returned the column '{twice}' twice", ANSWER_CODE)
+    return {key: frame[each] for key, each in zip(keys, names, strict=True)}
+
+
+def _place_values(places: Sequence[int], values: Sequence[Any], count: int, other: Any) -> list[Any]:
+    """The values at their places, and another one at all others."""
+    found = [other] * count
+    for at, value in zip(places, values, strict=True):
+        found[at] = value
+    return found
+
+
+def to_list(values: Any) -> list[Any]:
+    """The values as Python's; of what pandas has for NULL, None."""
+    if isinstance(values, list):
+        return values
+    if hasattr(values, "to_pylist"):
+        return list(values.to_pylist(maps_as_pydicts="strict"))
+    missing = values.isna().tolist()
+    return [None if gone else value for value, gone in zip(values.tolist(), missing, strict=True)]
+
+
+Takes: TypeAlias = Literal["dicts", "row", "pandas", "arrow"]
+"""A list of dicts; one dict, in an `async def`; a `pandas.DataFrame`; a `pyarrow.Table`."""
+
+_AWAY = (
+    "ConnectionError", "ConnectTimeout", "ConnectError", "TimeoutError", "ReadTimeout", "NewConnectionError",
+    "ClientConnectorError", "ServerDisconnectedError", "gaierror",
+)  # fmt: skip
+"""Errors by which a function says that a server is away; never a row's fault."""
+_BUSY = (429, 502, 503, 504)
+"""The answers of HTTP by which a server says that it cannot answer now."""
+
+
+class ConnectionErrorInFunction(Exception):
+    """A server that a function asks is away or too busy; the batch is tried again."""
+
+
+class FunctionCannotRun(Exception):
+    """A function lacks what it needs, for all rows alike."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionCall:
+    """How a function is called."""
+
+    function: Callable[..., Any]
+    name: str
+    takes: Takes
+    concurrency: int
+    seconds: float
+
+    def call_function(self, rows: pa.Table) -> Any:
+        """One answer for each row, in order: a list, or a `FrameAnswer`.
+
+        Raises `AttemptRaised` for what may be a row's fault, and another error for what is not.
+        """
+        try:
+            return _align_answers(self._call_once(rows), rows, self.name)
+        except AttemptRaised:
+            raise
+        except BaseException as error:
+            raise self._describe_error(error) from error
+
+    def _call_once(self, rows: pa.Table) -> Any:
+        if self.takes == "pandas":
+            return self.function(as_pandas(rows))
+        if self.takes == "arrow":
+            return self.function(rows)
+        dicts = rows.to_pylist(maps_as_pydicts="strict")
+        return self._call_each(dicts) if self.takes == "row" else self.function(dicts)
+
+    def _call_each(self, rows: list[dict[str, Any]]) -> list[Any]:
+        import asyncio
+
+        return asyncio.run(self._gather_each(rows))
+
+    async def _gather_each(self, rows: list[dict[str, Any]]) -> list[Any]:
+        import asyncio
+
+        free = asyncio.Semaphore(self.concurrency)
+
+        async def one(row: dict[str, Any]) -> Any:
+            async with free:
+                task = asyncio.ensure_future(self.function(row))
+                done, _ = await asyncio.wait([task], timeout=self.seconds)
+                if not done:
+                    task.cancel()
+                    said = f"{self.name} did not return within {self.seconds:g} s"
+                    return Answer(fate="nack", message=said, code=RAISED_CODE)
+                try:
+                    return task.result()
+                except BaseException as error:
+                    told = self._describe_error(error)
+                    if not isinstance(told, AttemptRaised):
+                        raise told from error
+                    return Answer(fate="nack", message=told.said, code=told.code)
+
+        return list(await asyncio.gather(*map(one, rows)))
+
+    def _describe_error(self, error: BaseException) -> Exception:
+        chain = list(_walk_causes(error))
+        said = as_text(f"{self.name} raised {type(error).__name__}: {as_text(error)}")
+        if any(isinstance(each, FunctionCannotRun | ConnectionErrorInFunction) for each in chain):
+            return chain[0] if isinstance(chain[0], Exception) else FunctionCannotRun(said)
+        if any(isinstance(each, ImportError) for each in chain):
+            return FunctionCannotRun(f"{said}; Spark's Python workers need the package too")
+        if any(_is_away(each) for each in chain):
+            return ConnectionErrorInFunction(said)
+        return AttemptRaised(said, RAISED_CODE)
+
+
+def _walk_causes(error: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        reason = _get_attribute(error, "reason")
+        error = error.__cause__ or (reason if isinstance(reason, BaseException) else error.__context__)
+
+
+def _is_away(error: BaseException) -> bool:
+    response = _get_attribute(error, "response")
+    states = [_get_attribute(error, "code"), _get_attribute(response, "status_code"), _get_attribute(error, "status")]
+    names = [kind.__name__ for kind in type(error).__mro__]
+    busy = any(isinstance(each, int) and each in _BUSY for each in states)
+    return busy or any(name in _AWAY for name in names)
+
+
+def _get_attribute(thing: Any, name: str) -> Any:
+    """The attribute; None where there is none, or where it raises."""
+    try:
+        return getattr(thing, name, None)
+    except Exception:  # noqa: BLE001 -- the attribute is the user's, and may raise anything
+        return None
+
+
+def _align_answers(returned: Any, rows: pa.Table, name: str) -> Any:
+    """What was returned: a frame, or an answer for each row."""
+    verdicts = None
+    if isinstance(returned, tuple) and len(returned) == 2 and is_frame(returned[0]):
+        returned, verdicts = returned
+    if is_frame(returned):
+        return align_frame(returned, rows, verdicts, name)
+    if is_series(returned):
+        given = dict(zip(find_places(returned, rows, name), to_list(returned), strict=True))
+        return [_to_plain(given.get(at, discard)) for at in range(rows.num_rows)]
+    answers = [_to_plain(answer) for answer in list_values(returned, name, "a list with one answer for each row")]
+    if len(answers) != rows.num_rows:
+        said = f"{name} returned {len(answers)} answers for {rows.num_rows} rows; expected one for each"
+        raise AttemptRaised(said, ANSWER_CODE)
+    return answers
+
+
+def _to_plain(answer: Any) -> Any:
+    """A dataclass as a dict."""
+    if dataclasses.is_dataclass(answer) and not isinstance(answer, type) and not hasattr(answer, "fate"):
+        return {field.name: getattr(answer, field.name) for field in dataclasses.fields(answer)}
+    return answer
+
+
+NACK_CODE = "PYTHON"
+ANSWER_CODE = "ANSWER"
+RAISED_CODE = "RAISED"
+LOST_CODE = "LOST"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What becomes of one row."""
+
+    fate: Literal["keep", "discard", "nack"]
+    message: str = ""
+    code: str = ""
+
+
+keep = Answer(fate="keep")
+"""The row goes on as it came."""
+discard = Answer(fate="discard")
+"""The row is not wanted: it leaves, and counts as filtered."""
+
+
+def nack(why: str, *, code: str = NACK_CODE) -> Answer:
+    """The row is refused, with this reason."""
+    return Answer(fate="nack", message=as_text(why), code=as_text(code))
+
+
+def as_text(value: Any) -> str:
+    """The value as text that UTF-8 can hold. A lone surrogate becomes an escape, a value without words its type."""
+    try:
+        text = str(value)
+    except Exception:  # noqa: BLE001 -- the value is the user's, and may raise anything
+        text = f"a {type(value).__name__} that cannot be shown"
+    return _escape(text)
+
+
+def show_value(value: Any) -> str:
+    """A value of a function's as it stands in a message."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 -- the value is the user's, and may raise anything
+        text = f"a {type(value).__name__}"
+    return _escape(text if len(text) <= 80 else text[:80] + "…")
+
+
+def _escape(text: str) -> str:
+    return str.encode(text, "utf-8", "backslashreplace").decode()

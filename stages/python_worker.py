@@ -1,0 +1,366 @@
+"""The rows of a batch, answered by a Python function in a process of its own, and what becomes of each by that answer.
+
+This runs in Spark's Python workers. Like `python_call.py` it is sent there by value.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, Pipe
+from typing import TYPE_CHECKING, Any
+
+from stages.bisection import AttemptRaised, bisect_rows
+from stages.python_call import (
+    ANSWER_CODE,
+    LOST_CODE,
+    Answer,
+    ConnectionErrorInFunction,
+    FrameAnswer,
+    FunctionCall,
+    FunctionCannotRun,
+    as_text,
+    show_value,
+    to_list,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+_DYING = 2.0
+"""So many seconds may pass between the moment at which a process lets go of its pipe and its end."""
+
+
+class WorkerLost(Exception):
+    """The process has died, or did not answer in time."""
+
+
+class WorkerProcess:
+    """Asks `serve` in a process of its own, which is forked when it is first asked and again after it was lost.
+
+    It ends with this process, whatever it does then.
+    """
+
+    def __init__(self, serve: Callable[[bytes], bytes]) -> None:
+        self._serve = serve
+        self._process = 0
+        self._pipe: Connection | None = None
+        self._life = -1
+
+    def ask(self, question: bytes, seconds: float) -> bytes:
+        """What `serve` answers. Raises `WorkerLost` if there is no answer within so many seconds, or never will be."""
+        pipe = self._pipe or self._begin()
+        try:
+            pipe.send_bytes(question)
+            if pipe.poll(seconds):
+                return pipe.recv_bytes()
+        except (EOFError, OSError):
+            raise WorkerLost(f"ended the process of the call ({self.end(patience=_DYING)})") from None
+        self.end()
+        raise WorkerLost(f"did not return within {seconds:g} s")
+
+    def end(self, *, patience: float = 0.0) -> str:
+        """End the process, which has so many seconds to end by itself; how it ended, in words."""
+        if self._pipe is None:
+            return ""
+        last = time.monotonic() + patience
+        ended, status = os.waitpid(self._process, os.WNOHANG)
+        while not ended and time.monotonic() < last:
+            time.sleep(0.002)
+            ended, status = os.waitpid(self._process, os.WNOHANG)
+        if not ended:
+            os.kill(self._process, signal.SIGKILL)
+            _, status = os.waitpid(self._process, 0)
+        self._pipe.close()
+        os.close(self._life)
+        self._pipe = None
+        code = os.waitstatus_to_exitcode(status)
+        return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+    def _begin(self) -> Connection:
+        here, there = Pipe()
+        living, life = os.pipe()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # nothing else runs here while a function is asked
+            process = os.fork()
+        if process == 0:
+            try:
+                here.close()
+                os.close(life)
+                self._work(there, living)
+            finally:
+                os._exit(70)
+        there.close()
+        os.close(living)
+        self._process, self._pipe, self._life = process, here, life
+        return here
+
+    def _work(self, pipe: Connection, living: int) -> None:
+        def follow() -> None:
+            os.read(living, 1)
+            os._exit(0)
+
+        os.dup2(2, 1)
+        threading.Thread(target=follow, daemon=True).start()
+        while True:
+            pipe.send_bytes(self._serve(pipe.recv_bytes()))
+
+
+MOST_LOST = 50
+"""So many rows of one task may end or stall their process; with more it is the function, and the batch fails."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowAnswerer:
+    """Answers rows, so many at a time."""
+
+    call: FunctionCall
+    schema: str
+    """The columns that leave, as Spark's JSON."""
+    rows: int
+    """At most so many rows are given to the function at a time."""
+
+    def answer_batches(self, batches: Iterator[tuple[pa.Array, pa.Array]]) -> Iterator[pa.Array]:
+        """For each batch, which is whether a row is live and the rows themselves: what is said of each row
+        (`judge_answers`), NULL for one that is not live."""
+        child = WorkerProcess(self._serve)
+        try:
+            for live, rows in batches:
+                wanted = rows.filter(live)
+                parts = [wanted.slice(first, self.rows) for first in range(0, len(wanted), self.rows)]
+                pieces = [piece for part in parts for piece in self._answer_pieces(child, part)]
+                yield self._join_answers(live, pieces)
+        finally:
+            child.end()
+
+    def _answer_pieces(self, child: WorkerProcess, rows: pa.Array) -> Iterator[pa.Array]:
+        lost = 0
+        for _, _, piece in bisect_rows(len(rows), lambda first, end: self._ask(child, rows.slice(first, end - first))):
+            if isinstance(piece, AttemptRaised):
+                lost += piece.code == LOST_CODE
+                if lost > MOST_LOST:
+                    raise FunctionCannotRun(f"more than {MOST_LOST} of {len(rows)} rows fail like this: {piece.said}")
+                piece = self._refuse(piece)
+            yield piece
+
+    def _ask(self, child: WorkerProcess, rows: pa.Array) -> pa.Array:
+        call = self.call
+        turns = -(-len(rows) // call.concurrency) if call.takes == "row" else 1
+        try:
+            told = child.ask(_pack(rows), call.seconds * turns + (call.takes == "row"))
+        except WorkerLost as lost:
+            raise AttemptRaised(f"{call.name} {lost}", LOST_CODE) from lost
+        if told[:1] == b"A":
+            return _unpack(told[1:])
+        said = json.loads(told[1:])
+        if told[:1] == b"R":
+            raise AttemptRaised(*said)
+        raise (ConnectionErrorInFunction if told[:1] == b"C" else FunctionCannotRun)(*said)
+
+    def _serve(self, question: bytes) -> bytes:
+        """What the child answers: rows, or what was raised."""
+        import pyarrow as pa
+
+        try:
+            rows = pa.Table.from_batches([pa.RecordBatch.from_struct_array(_unpack(question))])
+            return b"A" + _pack(judge_answers(self.call, rows, self.schema))
+        except AttemptRaised as error:
+            return b"R" + json.dumps([error.said, error.code]).encode()
+        except ConnectionErrorInFunction as error:
+            return b"C" + json.dumps([str(error)]).encode()
+        except FunctionCannotRun as error:
+            return b"F" + json.dumps([str(error)]).encode()
+        except Exception as error:  # noqa: BLE001 -- an answer may do anything while it is looked at
+            said = f"{self.call.name} returned an answer that cannot be read: {type(error).__name__}: {as_text(error)}"
+            return b"R" + json.dumps([said, ANSWER_CODE]).encode()
+
+    def _refuse(self, error: AttemptRaised) -> pa.Array:
+        import pyarrow as pa
+
+        said = {"fate": "nack", "code": error.code, "message": as_text(error.said), "values": None}
+        return pa.array([said], answer_type(self.schema))
+
+    def _join_answers(self, live: pa.Array, pieces: Sequence[pa.Array]) -> pa.Array:
+        """The answers at the places of their rows."""
+        import pyarrow as pa
+
+        answers = pa.chunked_array(pieces, answer_type(self.schema)).combine_chunks()
+        place = iter(range(len(answers)))
+        return answers.take(pa.array([next(place) if each else None for each in live.to_pylist()], pa.int64()))
+
+
+def make_answer_function(answering: RowAnswerer) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """As a function, whose hints tell Spark how to call it."""
+    import pyarrow as pa
+
+    def answers(batches: Iterator[Any]) -> Iterator[Any]:
+        return answering.answer_batches(batches)
+
+    answers.__annotations__ = {"batches": Iterator[tuple[pa.Array, pa.Array]], "return": Iterator[pa.Array]}
+    return answers
+
+
+def _pack(rows: pa.Array) -> bytes:
+    import pyarrow as pa
+
+    batch = pa.RecordBatch.from_struct_array(rows)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as stream:
+        stream.write_batch(batch)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _unpack(content: bytes) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.ipc.open_stream(content).read_next_batch().to_struct_array()
+
+
+_STATE = ("fate", "code", "message")
+
+
+def judge_answers(call: FunctionCall, rows: pa.Table, schema: str) -> pa.StructArray:
+    """What the function says of each row: `fate` (`go`, `discard` or `nack`), `code`, `message`, and the `values` that
+    leave, in these columns (Spark's JSON). A row that it answers with what is no answer is refused."""
+    import pyarrow as pa
+
+    answers = call.call_function(rows)
+    fates: list[Answer | None]
+    changed: list[Mapping[str, Any]]
+    columns: Mapping[str, Any] = {}
+    if isinstance(answers, FrameAnswer):
+        fates = [None if each is None else _get_fate(each) for each in answers.verdicts]
+        changed, columns = [{} for _ in fates], answers.columns
+    else:
+        fates, changed = [*map(_get_fate, answers)], [*map(_get_values, answers)]
+    fields = arrow_schema(schema)
+    names = {field.name.lower(): field.name for field in fields}
+    for at, values in enumerate(changed):
+        strange = next((name for name in [*columns, *values] if name not in names), None)
+        if strange is not None and fates[at] is None:
+            fates[at] = _refuse(_unknown_column_message(strange, names))
+    arrays = []
+    for field in fields:
+        array, problems = _fit_values(_build_column(field.name, rows, fates, changed, columns), field)
+        arrays.append(array)
+        for at, said in problems.items():
+            fate = fates[at]
+            if fate is None or fate.fate == "keep":
+                fates[at] = _refuse(said)
+    told = [fate if fate is not None and fate.fate != "keep" else None for fate in fates]
+    state = [
+        pa.array([fate.fate if fate else "go" for fate in told], pa.string()),
+        pa.array([as_text(fate.code) if fate else None for fate in told], pa.string()),
+        pa.array([as_text(fate.message) if fate else None for fate in told], pa.string()),
+    ]
+    values = pa.StructArray.from_arrays(arrays, fields=list(fields))
+    return pa.StructArray.from_arrays([*state, values], names=[*_STATE, "values"])
+
+
+def arrow_schema(schema: str) -> pa.Schema:
+    """The columns of Spark's JSON as Arrow has them."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    return to_arrow_schema(StructType.fromJson(json.loads(schema)), timezone="UTC")
+
+
+def answer_type(schema: str) -> pa.DataType:
+    """The type of what `judge_answers` gives."""
+    import pyarrow as pa
+
+    text = [pa.field(name, pa.string()) for name in _STATE]
+    return pa.struct([*text, pa.field("values", pa.struct(list(arrow_schema(schema))))])
+
+
+def _get_fate(answer: Any) -> Answer | None:
+    """What becomes of the row; None if it goes on changed."""
+    if getattr(answer, "fate", None) in ("keep", "discard", "nack"):
+        return Answer(fate=answer.fate, message=answer.message, code=answer.code)
+    if isinstance(answer, Mapping):
+        return None
+    return _refuse(f"the answer is {show_value(answer)}; expected a dict, keep, discard or nack(why)")
+
+
+def _get_values(answer: Any) -> Mapping[str, Any]:
+    return {str(name).lower(): value for name, value in answer.items()} if isinstance(answer, Mapping) else {}
+
+
+def _refuse(why: str) -> Answer:
+    return Answer(fate="nack", message=why, code=ANSWER_CODE)
+
+
+def _unknown_column_message(name: str, names: Mapping[str, str]) -> str:
+    near = difflib.get_close_matches(name, names, n=1)
+    meant = f"did you mean '{names[near[0]]}'?" if near else "name new columns in the stage's `columns`"
+    return f"the answer has '{name}', which is not a column; {meant}"
+
+
+def _build_column(
+    name: str, rows: pa.Table, fates: Sequence[Any], changed: Sequence[Mapping[str, Any]], columns: Mapping[str, Any]
+) -> Any:
+    """The column as it leaves: Arrow's where nobody has to look at each value, else a list. A row that is not changed
+    has what it came with."""
+    key = name.lower()
+    before = rows[name] if name in rows.column_names else None
+    answered = columns.get(key)
+    if answered is not None and all(fate is None for fate in fates):
+        return answered
+    if answered is None and before is not None and not any(key in values for values in changed):
+        return before
+    old = before.to_pylist(maps_as_pydicts="strict") if before is not None else [None] * rows.num_rows
+    if answered is None:
+        return [values.get(key, old[at]) for at, values in enumerate(changed)]
+    new = to_list(answered)
+    return [new[at] if fate is None else old[at] for at, fate in enumerate(fates)]
+
+
+def _fit_values(values: Any, field: pa.Field) -> tuple[pa.Array, Mapping[int, str]]:
+    """The values as their column's type; NULL for one that is not, and what is wrong with it."""
+    import pyarrow as pa
+
+    wrong = (pa.ArrowException, TypeError, ValueError, ArithmeticError)
+    try:
+        return _convert_values(values, field.type), {}
+    except wrong:
+        given = to_list(values)
+    problems, fitting = {}, []
+    for at, value in enumerate(given):
+        try:
+            _convert_values([value], field.type)
+            fitting.append(value)
+        except wrong:
+            problems[at] = f"{field.name}: {show_value(value)} is not a {field.type}"
+            fitting.append(None)
+    return _convert_values(fitting, field.type), problems
+
+
+def _convert_values(values: Any, kind: pa.DataType) -> pa.Array:
+    """The values as this type. Raises where that would change one."""
+    import pyarrow as pa
+
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if isinstance(values, pa.Array):
+        if pa.types.is_string(kind) and not _is_text(values.type):
+            raise TypeError(f"{values.type} is not text")
+        return values.cast(kind)
+    if not isinstance(values, list):
+        return pa.Array.from_pandas(values, type=kind)
+    if pa.types.is_integer(kind) and not all(getattr(value, "is_integer", lambda: True)() for value in values):
+        raise ValueError("not a whole number")
+    return pa.array(values, kind)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind))

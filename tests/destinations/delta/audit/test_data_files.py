@@ -1,0 +1,190 @@
+"""Files that do not lie there as their table's log says are told, and how they differ; others are not."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyarrow import parquet
+
+from destinations.delta import data_files
+from destinations.delta.data_files import find_harm, find_untouched
+from destinations.delta.history import find_newest, make_account
+from destinations.delta.log import LocalLog
+from origins.delta_versions import AddedFile, VersionLog
+
+SCHEMA = pyarrow.schema([("id", pyarrow.int64()), ("name", pyarrow.string()), ("share", pyarrow.float64())])
+ROWS: Sequence[dict[str, Any]] = [{"id": 1, "name": "a", "share": 0.5}, {"id": 2, "name": None, "share": 1.5}]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A table of one file."""
+    return written(tmp_path / "table", ROWS)
+
+
+def written(folder: Path, rows: Sequence[dict[str, Any]]) -> Path:
+    """A table with these rows."""
+    write_deltalake(folder, pyarrow.Table.from_pylist(list(rows), schema=SCHEMA))
+    return folder
+
+
+def files(folder: Path) -> list[AddedFile]:
+    """The files that the table names."""
+    return [file for version in VersionLog(str(folder)).list_after(cast("Any", None), -1) for file in version.added]
+
+
+def said(folder: Path) -> list[str]:
+    """What is wrong with them."""
+    return [f"{loss.code} {loss.said}" for loss in find_harm(folder, files(folder)).values()]
+
+
+def test_a_file_that_is_as_it_was_written_is_not_told(folder: Path) -> None:
+    """Whatever its columns are."""
+    assert said(folder) == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "differs"),
+    [
+        ([{"id": 1, "name": "a", "share": 0.5}, {"id": 2, "name": "b", "share": 1.5}], "bytes instead of"),
+        (
+            [{"id": 1, "name": "a", "share": 0.5}, {"id": 3, "name": None, "share": 1.5}],
+            "highest value of column id is 3",
+        ),
+        (
+            [{"id": 0, "name": "a", "share": 0.5}, {"id": 2, "name": None, "share": 1.5}],
+            "least value of column id is 0",
+        ),
+        (
+            [{"id": 1, "name": "b", "share": 0.5}, {"id": 2, "name": None, "share": 1.5}],
+            "column name is 'b' instead of 'a'",
+        ),
+    ],
+)
+def test_a_file_in_whose_place_there_is_another(
+    folder: Path, tmp_path: Path, rows: Sequence[dict[str, Any]], differs: str
+) -> None:
+    """By its size, or by what its footer says of its columns."""
+    other = written(tmp_path / "other", rows)
+    shutil.copy(other / files(other)[0].path, folder / files(folder)[0].path)
+    (told,) = said(folder)
+    assert told.startswith("FILE_CHANGED")
+    assert differs in told
+
+
+@pytest.mark.parametrize(
+    ("harmed", "told"),
+    [
+        (lambda file: file.unlink(), "is missing, though the table needs it"),
+        (lambda file: file.write_bytes(bytes(file.stat().st_size)), "it is not a whole parquet file"),
+    ],
+)
+def test_a_file_that_is_gone_or_no_file_any_more(folder: Path, harmed: Callable[[Path], None], told: str) -> None:
+    """It says which."""
+    harmed(folder / files(folder)[0].path)
+    assert told in said(folder)[0]
+
+
+def test_as_many_rows_as_were_written(folder: Path) -> None:
+    """Where the log notes another number."""
+    (file,) = files(folder)
+    noted = AddedFile(path=file.path, size=file.size, rows=3, plain=True)
+    assert "2 rows instead of 3" in find_harm(folder, [noted])[file.path].said
+
+
+def test_as_many_nulls_as_were_written(folder: Path) -> None:
+    """Where the log notes another number."""
+    (file,) = files(folder)
+    stats = json.dumps({"nullCount": {"name": 0}})
+    noted = AddedFile(path=file.path, size=file.size, rows=2, plain=True, stats=stats)
+    assert "1 NULLs in column name instead of 0" in find_harm(folder, [noted])[file.path].said
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pyarrow.array([0, 3_000_000], pyarrow.int32()).cast(pyarrow.date32()),
+        pyarrow.array([253_402_300_800_000_000], pyarrow.timestamp("us", "UTC")),
+        pyarrow.array([b"\xff"]).cast(pyarrow.string(), safe=False),
+    ],
+    ids=["a day", "a moment", "a text"],
+)
+def test_a_value_that_python_does_not_have_is_not_compared(tmp_path: Path, values: pyarrow.Array) -> None:
+    """Spark writes days after 9999 and bytes that are no text; the rest of such a file is looked at."""
+    file = tmp_path / "part.parquet"
+    parquet.write_table(pyarrow.table({"id": [1] * len(values), "v": values}), file, row_group_size=1)
+    stats = json.dumps({"nullCount": {"id": 0, "v": 0}, "minValues": {"id": 1}, "maxValues": None})
+    noted = AddedFile(path=file.name, size=file.stat().st_size, rows=len(values), plain=True, stats=stats)
+    assert find_harm(tmp_path, [noted]) == {}
+    other = dataclasses.replace(noted, stats=stats.replace(": 1", ": 2"))
+    assert "least value of column id is 1" in find_harm(tmp_path, [other])[file.name].said
+
+
+def test_what_is_not_on_this_machine_is_not_looked_at(folder: Path) -> None:
+    """A shallow clone's files, in a store for example."""
+    assert find_harm(folder, [AddedFile(path="s3://bucket/file.parquet", size=1, rows=1, plain=False)]) == {}
+
+
+def test_a_table_that_is_not_there_gives_no_account(tmp_path: Path) -> None:
+    """And no Spark is asked."""
+    found = make_account("t", tmp_path / "gone", "append", cast("Any", None), "orders")
+    assert (found.there, found.brought) == (False, ())
+
+
+def test_files_of_cleaned_up_versions_are_looked_at_whatever_their_folders_are_called(tmp_path: Path) -> None:
+    """The log has a folder's name as a URL has it; a file that is there is not told, and one that is gone is."""
+    folder = tmp_path / "table"
+    for number in range(2):
+        rows = pyarrow.table({"id": [number], "name": ["a b=50%é"]})
+        write_deltalake(folder, rows, mode="append", partition_by=["name"])
+    first = files(folder)[0]
+    DeltaTable(folder).create_checkpoint()
+    (folder / "_delta_log" / f"{0:020}.json").unlink()
+    assert make_account("t", folder, "append", cast("Any", None), "orders").losses == []
+    (folder / first.path).unlink()
+    assert [loss.code for loss in make_account("t", folder, "append", cast("Any", None), "orders").losses] == [
+        "FILE_GONE"
+    ]
+
+
+def test_the_newest_batch_of_a_table_without_tags_is_none(folder: Path) -> None:
+    """Nobody's batches are there."""
+    assert find_newest(LocalLog(folder), 0, "orders") is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "found"),
+    [
+        ("abxy", "abxz", True),
+        ("abxy", "abx", True),
+        ("abxy", "axy", False),
+        ("abxa", "abx", None),
+        ("abxa", "bx", False),
+        ("axy", "axy", None),
+    ],
+    ids=["his changed", "his went", "ours went", "one of two alike went", "both went", "ours were never there"],
+)
+def test_rows_are_found_in_the_file_that_took_the_place_of_theirs(
+    tmp_path: Path, before: str, after: str, found: bool | None
+) -> None:
+    """We brought a and b; all others are a stranger's, who may have an a as well."""
+    for name, rows in {"mine": "ab", "before": before, "after": after}.items():
+        parquet.write_table(pyarrow.table({"value": list(rows)}), tmp_path / name)
+    assert find_untouched(tmp_path, ["before"], ["after"], ["mine"]) == {"mine": found}
+
+
+def test_files_that_are_gone_or_too_large_are_not_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is told of them."""
+    parquet.write_table(pyarrow.table({"value": ["a", "b"]}), tmp_path / "mine")
+    assert find_untouched(tmp_path, ["gone"], ["mine"], ["mine"]) == {"mine": None}
+    assert find_untouched(tmp_path, ["mine"], ["mine"], ["mine"]) == {"mine": True}
+    monkeypatch.setattr(data_files, "_MOST_ROWS", 1)
+    assert find_untouched(tmp_path, ["mine"], ["mine"], ["mine"]) == {"mine": None}

@@ -1,0 +1,305 @@
+"""What became of the rows that each commit brought, from the table's history alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from destinations.account import BroughtBatch
+from destinations.conformance import make_label
+from destinations.delta.history import TableHistory, tell_history
+from destinations.delta.log import LogCommit, make_tag
+from origins.delta_versions import AddedFile, Version
+
+
+class Table:
+    """A table whose history is written version by version."""
+
+    def __init__(self) -> None:
+        self.commits: list[LogCommit] = []
+        self.versions: list[Version] = []
+        self.seen: dict[str, bool | None] = {}
+        """Whether the rows of each file of ours are found where they went."""
+
+    def turn(
+        self,
+        operation: str,
+        *,
+        brings: Sequence[str] = (),
+        takes: Sequence[str] = (),
+        rearranges: bool = False,
+        text: str = "",
+        metrics: Mapping[str, str] | None = None,
+        rows: int = 3,
+        plain: bool = True,
+    ) -> int:
+        """One version more; its number."""
+        number = len(self.commits)
+        added = tuple(AddedFile(path=name, size=1, rows=rows, plain=plain) for name in brings)
+        self.commits.append(
+            LogCommit(version=number, operation=operation, parameters={}, metrics=metrics or {}, tag=text, at="noon")
+        )
+        self.versions.append(
+            Version(
+                number=number,
+                operation=operation,
+                added=() if rearranges else added,
+                rewrites=bool(takes) and not rearranges,
+                moved=frozenset(takes),
+                columns=None,
+                rearranged=added if rearranges else (),
+            )
+        )
+        return number
+
+    def batch(
+        self, *names: str, number: int = 1, operation: str = "WRITE", takes: Sequence[str] = (), mode: str = "Append"
+    ) -> int:
+        """A batch of ours."""
+        text = make_tag([make_label(number=number)])
+        rows = {"numOutputRows": str(3 * len(names)), "numSourceRows": "3"}
+        version = self.turn(operation, brings=names, takes=takes, text=text, metrics=rows)
+        self.commits[-1] = replace(self.commits[-1], parameters={"mode": mode})
+        return version
+
+    @property
+    def story(self) -> TableHistory:
+        """What it adds up to."""
+        return tell_history(self.commits, self.versions, "conformance", self.look)
+
+    def look(self, before: Sequence[str], after: Sequence[str], mine: Sequence[str]) -> Mapping[str, bool | None]:
+        """What the comparison of the files would say."""
+        return {name: self.seen.get(name) for name in mine}
+
+    @property
+    def doubtful(self) -> list[tuple[int, int | None]]:
+        """The batches that may not be there as they came: number, and the version that made it so."""
+        return [(each.label["number"], each.doubt.version) for each in self.story.brought if each.doubt is not None]
+
+    @property
+    def lost(self) -> list[tuple[int, str, bool]]:
+        """The batches that are not there as they came: number, how, and whether nothing of it is left."""
+        return [
+            (each.label["number"], each.loss.code, each.loss.whole)
+            for each in self.story.brought
+            if each.loss is not None
+        ]
+
+
+@pytest.fixture
+def table() -> Table:
+    """Two batches, of two files and of one."""
+    made = Table()
+    made.turn("CREATE TABLE")
+    made.batch("a", "b", number=1)
+    made.batch("c", number=2)
+    return made
+
+
+def test_what_nobody_touched_is_there(table: Table) -> None:
+    """With its rows by the commit's figure and by its files'."""
+    assert table.lost == []
+    first, second = table.story.brought
+    assert (first.rows, first.listed, first.version, first.files) == (6, 6, 1, ["a", "b"])
+    assert (second.label["number"], second.together) == (2, [second.key])
+
+
+def test_files_that_were_put_together_are_whole(table: Table) -> None:
+    """And are lost with the file into which they went."""
+    table.turn("OPTIMIZE", brings=["abc"], takes=["a", "b", "c"], rearranges=True)
+    assert table.lost == []
+    table.turn("DELETE", takes=["abc"])
+    assert table.lost == [(1, "ROWS_GONE", True), (2, "ROWS_GONE", True)]
+
+
+def test_a_deletion_inside_of_a_file_leaves_a_part(table: Table) -> None:
+    """Also of those that were only beside the rows that went."""
+    version = table.turn("DELETE", brings=["b2"], takes=["b"], metrics={"numDeletedRows": "1"})
+    assert table.lost == [(1, "ROWS_GONE", False)]
+    (hurt,) = [each.loss for each in table.story.brought if each.loss]
+    assert (hurt.version, hurt.said) == (version, f"version {version} (DELETE, noon) removed them (1 row)")
+
+
+def test_a_restore_brings_back_what_was_deleted(table: Table) -> None:
+    """Just these files are part of the table again."""
+    table.turn("DELETE", brings=["b2"], takes=["b"])
+    table.turn("RESTORE", brings=["b"], takes=["b2"])
+    assert table.lost == []
+
+
+def test_a_restore_takes_away_what_came_since(table: Table) -> None:
+    """And leaves what was there before."""
+    table.turn("RESTORE", takes=["c"])
+    assert table.lost == [(2, "RESTORED", True)]
+
+
+def test_rows_that_were_put_back_are_there(table: Table) -> None:
+    """The first commit's rows are gone, the second's are there."""
+    table.turn("RESTORE", takes=["c"])
+    table.batch("c2", number=2)
+    losses = [each.loss for each in table.story.brought if each.label["number"] == 2]
+    assert [loss is None for loss in losses] == [False, True]
+
+
+def test_merges_and_replacements_of_ours_are_no_loss(table: Table) -> None:
+    """They take the place of rows on purpose."""
+    table.batch("ab", number=3, operation="MERGE", takes=["a", "b"])
+    table.batch("d", number=4, takes=["ab", "c"])
+    assert table.lost == []
+
+
+def test_what_was_lost_before_everything_was_replaced_is_no_loss_any_more(table: Table) -> None:
+    """It would have made room anyway."""
+    table.turn("DELETE", takes=["c"])
+    assert table.lost == [(2, "ROWS_GONE", True)]
+    table.batch("d", number=3, takes=["a", "b"], mode="Overwrite")
+    assert table.lost == []
+
+
+def test_what_is_left_of_a_batch_may_be_put_together_with_others(table: Table) -> None:
+    """It stays a part, and it was the deletion that made it one."""
+    version = table.turn("DELETE", brings=["c2"], takes=["c"])
+    table.turn("OPTIMIZE", brings=["all"], takes=["a", "b", "c2"], rearranges=True)
+    assert table.lost == [(2, "ROWS_GONE", False)]
+    assert [each.loss.version for each in table.story.brought if each.loss] == [version]
+
+
+def test_what_a_restore_takes_apart_again_is_there(table: Table) -> None:
+    """The file into which others went makes room for these, and later for a merge of ours."""
+    table.turn("OPTIMIZE", brings=["abc"], takes=["a", "b", "c"], rearranges=True)
+    table.turn("RESTORE", brings=["a", "b", "c"], takes=["abc"])
+    assert table.lost == []
+    table.batch("d", number=3, operation="MERGE", takes=["a", "b"])
+    assert table.lost == []
+
+
+def test_what_another_pipeline_overwrites_is_a_loss(table: Table) -> None:
+    """Though it has a tag; its merges are not."""
+    theirs = make_label(number=9)
+    theirs = replace(theirs, batch=replace(theirs.batch, pipeline="invoices"))
+    table.turn("MERGE", brings=["c2"], takes=["c"], text=make_tag([theirs]))
+    assert table.lost == []
+    table.turn("WRITE", brings=["x"], takes=["a", "b"], text=make_tag([theirs]))
+    assert [(number, code) for number, code, _ in table.lost if number == 1] == [(1, "ROWS_GONE")]
+
+
+def test_deleted_rows_of_older_versions_cannot_be_named(table: Table) -> None:
+    """The history begins behind the commit that brought them."""
+    table.turn("DELETE", takes=["b", "c"])
+    story = tell_history(table.commits[2:], table.versions[2:], "conformance")
+    assert [each.label["number"] for each in story.brought if each.loss] == [2]
+    assert [loss.code for loss in story.losses] == ["ROWS_GONE"]
+
+
+def test_without_files_the_operations_tell(table: Table) -> None:
+    """Where a table's log cannot be read: who brought what, and who took rows away."""
+    table.turn("DELETE", takes=["c"], metrics={"numDeletedRows": "3"})
+    story = tell_history(table.commits, [], "conformance")
+    assert [(each.rows, each.loss) for each in story.brought] == [(6, None), (3, None)]
+    assert [loss.said for loss in story.losses] == ["version 3 (DELETE, noon) removed them (3 rows)"]
+
+
+def test_a_label_on_an_operation_that_brings_no_rows_proves_nothing(table: Table) -> None:
+    """As when a session's configuration carries it everywhere."""
+    table.turn("OPTIMIZE", brings=["ab"], takes=["a", "b"], rearranges=True, text=make_tag([make_label(number=7)]))
+    assert 7 not in [each.label["number"] for each in table.story.brought]
+
+
+def mixed(table: Table) -> None:
+    """The first two batches, of nine rows, and three rows of a stranger's are one file."""
+    table.turn("WRITE", brings=["x"])
+    table.turn("OPTIMIZE", brings=["abcx"], takes=["a", "b", "c", "x"], rearranges=True, rows=12)
+
+
+@pytest.mark.parametrize(
+    ("seen", "lost", "doubtful"),
+    [
+        (True, [], []),
+        (None, [], [(1, 5), (2, 5)]),
+        (False, [(1, "ROWS_GONE"), (2, "ROWS_GONE")], []),
+    ],
+)
+def test_a_stranger_who_changes_as_many_rows_as_are_his(
+    table: Table, seen: bool | None, lost: list[tuple[int, str]], doubtful: list[tuple[int, int]]
+) -> None:
+    """In a file that holds ours as well: what is found in the files decides, and else it is a doubt and no loss."""
+    mixed(table)
+    table.seen = dict.fromkeys(["a", "b", "c"], seen)
+    table.turn("UPDATE", brings=["new"], takes=["abcx"], metrics={"numUpdatedRows": "3"}, rows=12)
+    assert ([(number, code) for number, code, _ in table.lost], table.doubtful) == (
+        [each[:2] for each in lost],
+        doubtful,
+    )
+
+
+@pytest.mark.parametrize(
+    ("metrics", "rows"),
+    [({"numDeletedRows": "4"}, 8), ({}, 12), ({"numDeletedRows": "3"}, 8)],
+    ids=["more than are his", "nobody knows how many", "too few are left"],
+)
+def test_a_change_that_cannot_be_of_others_rows_alone_is_a_loss(
+    table: Table, metrics: Mapping[str, str], rows: int
+) -> None:
+    """Whatever the files would say."""
+    mixed(table)
+    table.seen = dict.fromkeys(["a", "b", "c"], True)
+    table.turn("DELETE", brings=["new"], takes=["abcx"], metrics=metrics, rows=rows)
+    assert [(number, code) for number, code, _ in table.lost] == [(1, "ROWS_GONE"), (2, "ROWS_GONE")]
+
+
+def test_rows_that_a_vector_takes_out_of_a_file_are_not_looked_for(table: Table) -> None:
+    """The file stays, and which of its rows count no more is not read: a doubt that goes with the file."""
+    mixed(table)
+    table.seen = dict.fromkeys(["a", "b", "c"], True)
+    table.turn("DELETE", brings=["abcx"], takes=["abcx"], metrics={"numDeletedRows": "2"}, rows=12, plain=False)
+    assert (table.lost, table.doubtful) == ([], [(1, 5), (2, 5)])
+    table.turn("OPTIMIZE", brings=["new"], takes=["abcx"], rearranges=True, rows=10)
+    assert (table.lost, table.doubtful) == ([], [(1, 5), (2, 5)])
+    table.turn("RESTORE", brings=["abcx"], takes=["new"], rows=12)
+    assert (table.lost, table.doubtful) == ([], [])
+    table.turn("DELETE", takes=["abcx"], metrics={"numDeletedRows": "12"})
+    assert [number for number, _, _ in table.lost] == [1, 2]
+
+
+@given(st.data())
+def test_whatever_happened_a_restore_to_the_end_of_the_batches_makes_all_whole(data: st.DataObject) -> None:
+    """Any deletions, rewritings and rearrangements in between; before it, what was touched is found."""
+    table = Table()
+    table.turn("CREATE TABLE")
+    files = [f"f{number}" for number in range(data.draw(st.integers(1, 6)))]
+    for number, name in enumerate(files):
+        table.batch(name, number=number)
+    active, harmed = set(files), set()
+    held = {name: {name} for name in files}
+    for step in range(data.draw(st.integers(0, 6))):
+        takes = data.draw(st.sets(st.sampled_from(sorted(active)), min_size=1)) if active else set()
+        made = f"g{step}"
+        if not takes:
+            break
+        inside = set().union(*(held[name] for name in takes))
+        kind = data.draw(st.sampled_from(["OPTIMIZE", "UPDATE", "DELETE"]))
+        brings = [] if kind == "DELETE" else [made]
+        table.turn(kind, brings=brings, takes=sorted(takes), rearranges=kind == "OPTIMIZE")
+        active = (active - takes) | set(brings)
+        held[made] = inside
+        if kind != "OPTIMIZE":
+            harmed |= inside
+    assert {f"f{number}" for number, _, _ in table.lost} == harmed
+    table.turn("RESTORE", brings=sorted(set(files) - active), takes=sorted(active - set(files)))
+    assert table.lost == []
+
+
+def test_a_commit_of_several_batches_is_told_once_for_each() -> None:
+    """With the rows of all, and the keys of all."""
+    table = Table()
+    labels = [make_label(number=1, lane="a"), make_label(number=1, lane="b")]
+    table.turn("WRITE", brings=["a"], text=make_tag(labels), metrics={"numOutputRows": "6"})
+    found: Sequence[BroughtBatch] = table.story.brought
+    assert [(each.label["lane"], each.rows, list(each.together)) for each in found] == [
+        ("a", 6, [one.key for one in labels]),
+        ("b", 6, [one.key for one in labels]),
+    ]

@@ -1,0 +1,238 @@
+"""Files that Spark wrote become a table's own: what lands is what an append of their rows would have left."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from destinations.conformance import make_label
+from destinations.delta import Delta
+from destinations.delta.adopt import bring
+from destinations.destination import Deadline, Late, Written
+from origins.batch_rows import BatchRows, FrameRows
+from tests.destinations.delta.direct.test_append import COMPARED, VALUES, engine, read_as_spark_tells, table, told
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark]
+KINDS = dict(zip("abcdefghijkl", VALUES, strict=True))
+ROWS = [{name: f"CAST({VALUES[kind][row]} AS {kind})" for name, kind in KINDS.items()} for row in range(3)]
+
+
+def lying(spark: SparkSession, folder: Path, rows: DataFrame) -> Sequence[Path]:
+    """The rows in files, as a batch that was decided lies in its store."""
+    rows.write.parquet(str(folder))
+    return sorted(folder.glob("*.parquet"))
+
+
+@dataclass(frozen=True)
+class InFiles(BatchRows):
+    """Rows that lie in these files."""
+
+    spark: SparkSession
+    paths: Sequence[Path]
+
+    def frame(self) -> DataFrame:
+        return self.spark.read.parquet(*map(str, self.paths))
+
+    def files(self) -> Mapping[str, Path]:
+        return {path.name: path for path in self.paths}
+
+
+def valued(spark: SparkSession, row: int) -> DataFrame:
+    """A row of every type."""
+    return spark.range(1).selectExpr(*[f"{value} AS {name}" for name, value in ROWS[row].items()])
+
+
+def some(spark: SparkSession) -> DataFrame:
+    return spark.range(5).selectExpr("id", "'x' as name")
+
+
+def files_in(folder: Path) -> list[str]:
+    return sorted(file.name for file in folder.glob("*.parquet"))
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_files_land_under_the_label_and_stay_where_they_are(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    """Those without rows do not; where a disk knows no links they are copied; a second label brings the rows again."""
+
+    def unknown(self: Path, target: Path) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    if not links:
+        monkeypatch.setattr(Path, "hardlink_to", unknown)
+    orders = table(spark, tmp_path / "orders")
+    identity = orders.ensure_place(spark, some(spark).schema)
+    files = lying(spark, tmp_path / "rows", some(spark).repartition(4).where("id < 2"))
+    before = {file: file.read_bytes() for file in files}
+    seventh, eighth = make_label(number=7), make_label(number=8)
+    written = orders.write(spark, InFiles(spark, files), [seventh])
+    assert written == orders.find(spark, seventh, identity)
+    assert written is not None
+    assert (written.rows, engine(orders)) == (2, "wherry")
+    assert written.bytes == sum((tmp_path / "orders" / name).stat().st_size for name in files_in(tmp_path / "orders"))
+    assert orders.write(spark, InFiles(spark, files), [eighth]) is not None
+    assert sorted(row["id"] for row in spark.table(orders.destination.sql_name).collect()) == [0, 0, 1, 1]
+    assert {file: file.read_bytes() for file in files} == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a folder another group")
+def test_files_of_a_table_are_as_open_as_its_others(spark: SparkSession, tmp_path: Path) -> None:
+    """They get the group of the table's folder and the mode of Spark's files; those of the state stay as they are."""
+    orders = table(spark, tmp_path / "orders")
+    (tmp_path / "orders").chmod(0o2775)
+    os.chown(tmp_path / "orders", -1, 4321)
+    orders.ensure_place(spark, some(spark).schema)
+    files = lying(spark, tmp_path / "rows", some(spark).coalesce(1))
+    files[0].chmod(0o600)
+    assert orders.write(spark, InFiles(spark, files), [make_label()]) is not None
+    assert orders.write(spark, FrameRows(some(spark)), [make_label(number=8)]).rows == 5
+    there = [(tmp_path / "orders" / name).stat() for name in files_in(tmp_path / "orders")]
+    assert {(each.st_uid, each.st_gid, oct(each.st_mode)) for each in there} == {(0, 4321, oct(0o100644))}
+    private = files[0].stat()
+    assert (private.st_gid, oct(private.st_mode), private.st_nlink) == (os.getegid(), oct(0o100600), 1)
+
+
+def test_files_without_rows_are_no_commit(spark: SparkSession, tmp_path: Path) -> None:
+    """As with any write of none."""
+    orders = table(spark, tmp_path / "orders")
+    identity = orders.ensure_place(spark, some(spark).schema)
+    files = lying(spark, tmp_path / "rows", some(spark).where("id > 9"))
+    assert orders.write(spark, InFiles(spark, files), [make_label()]) == Written(rows=0)
+    assert orders.find(spark, make_label(), identity) is None
+
+
+def test_the_log_says_of_a_file_what_spark_would_say(spark: SparkSession, tmp_path: Path) -> None:
+    """Rows, NULLs, the least and the highest of every type that Spark compares."""
+    rows = spark.range(0, 4, 1, 1).selectExpr(*[f"{value} AS {name}" for name, value in COMPARED.items()])
+    kinds = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in rows.schema)
+    ours, theirs = table(spark, tmp_path / "ours", kinds), table(spark, tmp_path / "theirs", kinds)
+    for orders in (ours, theirs):
+        orders.ensure_place(spark, rows.schema)
+    assert ours.write(spark, InFiles(spark, lying(spark, tmp_path / "rows", rows)), [make_label()]) is not None
+    theirs.write(spark, FrameRows(rows), [make_label()])
+    (its,) = told(theirs)
+    its.pop("tightBounds", None)
+    assert read_as_spark_tells(ours) == [its]
+
+
+def test_every_value_is_found_again_by_who_passes_over_files(spark: SparkSession, tmp_path: Path) -> None:
+    """At the ends of every type, where the log says what a file has and where it rather says nothing."""
+    orders = table(spark, tmp_path / "orders", ", ".join(f"{name} {kind}" for name, kind in KINDS.items()))
+    for row in range(3):
+        rows = valued(spark, row)
+        orders.ensure_place(spark, rows.schema)
+        written = orders.write(spark, InFiles(spark, lying(spark, tmp_path / str(row), rows)), [make_label(number=row)])
+        assert (written and written.rows, engine(orders)) == (1, "wherry")
+    there = spark.table(orders.destination.sql_name)
+    missed = [value for row in ROWS for name, value in row.items() if not there.where(f"{name} <=> {value}").count()]
+    assert missed == []
+
+
+def test_what_a_file_may_have_beside_a_value_is_found(spark: SparkSession, tmp_path: Path) -> None:
+    """NaN, infinity, text of which a log has a part, and a moment between two milliseconds, each beside another."""
+    values = {
+        "ratio": ("0D", "double('NaN')", "double('-Infinity')", "1D"),
+        "text": ("'a'", "repeat('z', 33)", "repeat('z', 40)", "''"),
+        "at": (*[f"timestamp'2026-01-01 00:00:00.{micros}'" for micros in ("000001", "999999", "5")], "NULL"),
+    }
+    rows = spark.sql(
+        f"SELECT * FROM VALUES {', '.join(map(_tuple, zip(*values.values(), strict=True)))} AS (ratio, text, at)"
+    )
+    orders = table(spark, tmp_path / "orders", "ratio double, text string, at timestamp")
+    orders.ensure_place(spark, rows.schema)
+    assert (
+        orders.write(spark, InFiles(spark, lying(spark, tmp_path / "rows", rows.coalesce(1))), [make_label()])
+        is not None
+    )
+    there = spark.table(orders.destination.sql_name)
+    missed = [each for name in values for each in values[name] if not there.where(f"{name} <=> {each}").count()]
+    assert missed == []
+
+
+def _tuple(values: tuple[str, ...]) -> str:
+    return f"({', '.join(values)})"
+
+
+@pytest.mark.parametrize(
+    ("columns", "more", "options"),
+    [
+        ("id bigint, name string", "PARTITIONED BY (name)", {}),
+        ("id bigint, name string", "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')", {}),
+        ("id bigint, name string", "", {"mode": "merge", "keys": ["id"]}),
+        ("id bigint, name string", "", {"mode": "replace"}),
+        ("id bigint, name string, batch string", "", {"stamp": "batch"}),
+        ("ID bigint, name string", "", {}),
+        ("id bigint, name string, more string", "", {}),
+        ("id bigint, name string NOT NULL", "", {}),
+    ],
+)
+def test_files_that_do_not_fit_as_they_are_are_read(
+    spark: SparkSession, tmp_path: Path, columns: str, more: str, options: dict[str, Any]
+) -> None:
+    """By Spark, into a table that asks for more, or whose columns are not those of the files as they are written."""
+    spark.sql(f"CREATE TABLE delta.`{tmp_path / 'orders'}` ({columns}) USING delta {more}")
+    orders = Delta(path=str(tmp_path / "orders"), **options).open()
+    orders.ensure_place(spark, None)
+    files = lying(spark, tmp_path / "rows", some(spark))
+    orders.write(spark, InFiles(spark, files), [make_label()])
+    assert engine(orders).startswith("Apache-Spark")
+    assert spark.table(orders.destination.sql_name).count() == 5
+
+
+def test_files_that_spark_did_not_write_are_not_taken(spark: SparkSession, tmp_path: Path) -> None:
+    """Nobody knows then which types they are meant to have."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    orders = table(spark, tmp_path / "orders")
+    orders.ensure_place(spark, some(spark).schema)
+    parquet.write_table(pa.table({"id": [1], "name": ["x"]}), tmp_path / "own.parquet")
+    orders.write(spark, InFiles(spark, [tmp_path / "own.parquet"]), [make_label()])
+    assert engine(orders).startswith("Apache-Spark")
+
+
+def test_a_write_that_is_too_late_leaves_no_file(spark: SparkSession, tmp_path: Path) -> None:
+    """The lease was over between the look at the files and the commit."""
+
+    class Over(Deadline):
+        def check(self) -> None:
+            raise Late
+
+    orders = table(spark, tmp_path / "orders")
+    orders.ensure_place(spark, some(spark).schema)
+    files = lying(spark, tmp_path / "rows", some(spark))
+    late = dataclasses.replace(make_label(), deadline=Over(left=lambda: 60.0))
+    with pytest.raises(Late):
+        orders.write(spark, InFiles(spark, files), [late])
+    assert files_in(tmp_path / "orders") == []
+    assert spark.table(orders.destination.sql_name).count() == 0
+
+
+def test_behind_a_fence_files_are_not_taken(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fence that comes between the beginning of the write and its commit makes it fail."""
+    orders = table(spark, tmp_path / "orders")
+    orders.ensure_place(spark, some(spark).schema)
+    files = lying(spark, tmp_path / "rows", some(spark))
+    other = Delta(path=str(tmp_path / "orders")).open()
+    other.ensure_place(spark, None)
+
+    def fenced(*words: Any) -> None:
+        bring(*words)
+        other.fence(spark, "another owner")
+
+    monkeypatch.setattr("destinations.delta.direct_append.bring", fenced)
+    with pytest.raises(Exception, match=r"[Mm]etadata"):
+        orders.write(spark, InFiles(spark, files), [make_label()])
+    assert spark.table(orders.destination.sql_name).count() == 0

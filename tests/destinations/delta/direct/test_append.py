@@ -1,0 +1,582 @@
+"""The short way of few rows into a Delta table: when it is taken, and that what lands is what Spark would have left."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from destinations.conformance import make_label, start_paused_write
+from destinations.delta import Delta
+from destinations.delta.delta import OpenDelta
+from destinations.delta.direct_append import DirectTable, _column_types, _write_checkpoint
+from destinations.delta.direct_commit import Overwritten, append
+from destinations.delta.lock import get_commits, hold_table
+from destinations.delta.log import LocalLog
+from destinations.delta.table import TargetTable
+from destinations.destination import Written
+from origins.batch_rows import FrameRows, TableRows
+from runners.spark.session import make_own_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark]
+COLUMNS = "id bigint, name string"
+
+
+def table(spark: SparkSession, folder: Path, columns: str = COLUMNS, more: str = "") -> OpenDelta:
+    """One that is there already."""
+    spark.sql(f"CREATE TABLE delta.`{folder}` ({columns}) USING delta {more}")
+    return Delta(path=str(folder)).open()
+
+
+def brought(spark: SparkSession, orders: OpenDelta, rows: DataFrame) -> str:
+    """Bring the rows, as few; what made the commit."""
+    orders.ensure_place(spark, rows.schema)
+    written = orders.write(spark, FrameRows(rows, 0), [make_label()])
+    assert written.rows == rows.count()
+    assert written.bytes
+    return engine(orders)
+
+
+def newest(orders: OpenDelta, action: str) -> dict[str, Any]:
+    """An action of the newest version, without what it says nothing of."""
+    log = LocalLog(Path(orders.destination.place))
+    actions = map(json.loads, log.path_of(log.find_newest()).read_text().splitlines())
+    found = next(each[action] for each in actions if action in each)
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def told(orders: OpenDelta) -> list[dict[str, Any]]:
+    """What the newest version of a table says of its files, without their names."""
+    log = LocalLog(Path(orders.destination.place))
+    lines = map(json.loads, log.path_of(log.find_newest()).read_text(encoding="utf-8").splitlines())
+    return [json.loads(line["add"]["stats"]) for line in lines if "add" in line]
+
+
+def engine(orders: OpenDelta) -> str:
+    """What made the newest version."""
+    return str(newest(orders, "commitInfo")["engineInfo"]).partition(":")[0]
+
+
+@pytest.mark.connect
+def test_few_rows_are_committed_without_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """And the table goes on as one that Spark reads, appends to and optimizes."""
+    orders = table(spark, tmp_path / "orders", more="TBLPROPERTIES ('delta.checkpointInterval' = '3', 'mine' = 'x')")
+    for number in range(4):
+        assert brought(spark, orders, spark.range(number, number + 1).selectExpr("id", "'x' as NAME")) == "wherry"
+    assert orders.write(spark, FrameRows(spark.range(4, 5).selectExpr("id", "'y' as name")), [make_label()]).rows == 1
+    spark.sql(f"OPTIMIZE {orders.destination.sql_name}").collect()
+    assert brought(spark, orders, spark.range(5, 6).selectExpr("'z' as name", "id")) == "wherry"
+    found = spark.table(orders.destination.sql_name).orderBy("id").collect()
+    assert [tuple(row) for row in found] == [(0, "x"), (1, "x"), (2, "x"), (3, "x"), (4, "y"), (5, "z")]
+    log = os.listdir(Path(orders.destination.place, "_delta_log"))
+    assert [name for name in log if name.endswith(".checkpoint.parquet")]
+    assert [name for name in log if name.endswith(".tmp")] == []
+
+
+@pytest.mark.parametrize(
+    ("columns", "more"),
+    [
+        (COLUMNS, "PARTITIONED BY (name)"),
+        (COLUMNS, "CLUSTER BY (name)"),
+        (COLUMNS, "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"),
+        (COLUMNS, "TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"),
+        (COLUMNS, "TBLPROPERTIES ('delta.autoOptimize.autoCompact' = 'true')"),
+        ("id bigint NOT NULL, name string", ""),
+        ("id bigint, name varchar(9)", ""),
+        ("id bigint, name string, more string", ""),
+        ("id bigint, name string, twice bigint GENERATED ALWAYS AS (id * 2)", ""),
+    ],
+)
+def test_what_asks_for_more_than_files_is_left_to_spark(
+    spark: SparkSession, tmp_path: Path, columns: str, more: str
+) -> None:
+    """Partitions, other names, a change feed, rules, and columns that the rows have not as they are."""
+    orders = table(spark, tmp_path / "orders", columns, more)
+    assert brought(spark, orders, spark.range(1).selectExpr("id", "'x' as name")).startswith("Apache-Spark")
+
+
+@pytest.mark.connect
+def test_rows_in_memory_land_under_their_label(spark: SparkSession, tmp_path: Path) -> None:
+    """With the stamp, and in whatever order their columns are; none of them is no commit."""
+    spark.sql(f"CREATE TABLE delta.`{tmp_path / 'orders'}` ({COLUMNS}, batch string) USING delta")
+    orders = Delta(path=str(tmp_path / "orders"), stamp="batch").open()
+    rows = spark.range(2).selectExpr("'x' as NAME", "id")
+    identity = orders.ensure_place(spark, rows.schema)
+    seventh, eighth = make_label(number=7), make_label(number=8)
+    written = orders.write(spark, TableRows(spark, rows.toArrow()), [seventh])
+    assert (written.rows, engine(orders)) == (2, "wherry")
+    assert orders.find(spark, seventh, identity) == written
+    assert [tuple(row) for row in spark.table(orders.destination.sql_name).orderBy("id").collect()] == [
+        (0, "x", "0/7"),
+        (1, "x", "0/7"),
+    ]
+    assert orders.write(spark, TableRows(spark, rows.where("false").toArrow()), [eighth]) == Written(rows=0)
+    assert orders.find(spark, eighth, identity) is None
+
+
+@pytest.mark.connect
+def test_a_plain_table_is_fenced_without_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """A write of Spark's that began before fails as it does behind a fence of Spark's; the table is the same else."""
+    orders = table(
+        spark, tmp_path / "orders", "id bigint, text string", "COMMENT 'ours' TBLPROPERTIES (team = 'sales')"
+    )
+    orders.ensure_place(spark, spark.range(1).selectExpr("id", "'x' as text").schema)
+    before = newest(orders, "metaData")
+    orders.fence(spark, "first")
+    assert engine(orders) == "delta-rs"
+    after = newest(orders, "metaData")
+    assert after == {**before, "configuration": {**before["configuration"], "wherry.fence": "first"}}
+    with start_paused_write(spark, orders, make_label()) as (write, let_go):
+        assert DirectTable(tmp_path / "orders", after["id"]).mark({"wherry.fence": "second"})
+        let_go()
+        with pytest.raises(Exception, match="METADATA_CHANGED"):
+            write.result()
+
+
+def test_a_day_that_readers_write_otherwise_is_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """Wherever it stands among the rows; no file of another way is left."""
+    orders = table(spark, tmp_path / "orders", "id bigint, at date")
+    days = pa.chunked_array([pa.array([day], pa.date32()) for day in (20_000, 20_001, 3_000_000)])
+    rows = TableRows(spark, pa.table({"id": pa.array([1, 2, 3]), "at": days}))
+    orders.ensure_place(spark, spark.table(orders.destination.sql_name).schema)
+    assert orders.write(spark, rows, [make_label()]).rows == 3
+    assert engine(orders).startswith("Apache-Spark")
+    assert len([*(tmp_path / "orders").glob("*.parquet")]) == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "options"),
+    [("PARTITIONED BY (name)", {}), ("", {"mode": "merge", "keys": ["id"]}), ("", {"mode": "replace"})],
+)
+def test_rows_in_memory_go_through_spark_where_they_must(
+    spark: SparkSession, tmp_path: Path, more: str, options: dict[str, Any]
+) -> None:
+    """Into partitions, and in every mode but `append`."""
+    table(spark, tmp_path / "orders", more=more)
+    orders = Delta(path=str(tmp_path / "orders"), **options).open()
+    rows = spark.range(2).selectExpr("id", "'x' as name")
+    orders.ensure_place(spark, rows.schema)
+    assert orders.write(spark, TableRows(spark, rows.toArrow()), [make_label()]).rows == 2
+    assert engine(orders).startswith("Apache-Spark")
+    assert spark.table(orders.destination.sql_name).count() == 2
+
+
+VALUES = {
+    "decimal(15,2)": ("9999999999999.99", "-0.01", "NULL"),
+    "bigint": ("9223372036854775807", "-9223372036854775808", "0"),
+    "double": ("CAST('NaN' AS double)", "1e-320D", "1.7976931348623157E308D"),
+    "float": ("16777217F", "CAST('-Infinity' AS float)", "NULL"),
+    "string": ("repeat('z', 200)", "repeat('😀', 40)", "concat(repeat('a', 63), 'é')"),
+    "date": ("date'0001-01-01'", "date'1500-02-28'", "date'9999-12-31'"),
+    "timestamp": ("timestamp'1500-01-01 12:34:56.123456'", "timestamp'9999-12-31 23:59:59.999999'", "NULL"),
+    "array<string>": ("array('x', NULL)", "array()", "NULL"),
+    "struct<A:int,b:string>": ("named_struct('A', 1, 'b', 'x')", "named_struct('A', NULL, 'b', '')", "NULL"),
+    "binary": ("x'00ff'", "x''", "NULL"),
+    "boolean": ("true", "false", "NULL"),
+    "decimal(38,18)": ("99999999999999999999.999999999999999999", "-0.000000000000000001", "9007199254740993.5"),
+}
+
+
+COMPARED = {
+    "id": "id",
+    "small": "cast(id as byte)",
+    "middle": "cast(id as short)",
+    "whole": "cast(id as int)",
+    "text": "if(id = 1, NULL, concat('é', id))",
+    "amount": "cast(id / 4 as decimal(9,2))",
+    "share": "cast(id / 4 as float)",
+    "ratio": "id / 8",
+    "day": "date_add(date'1969-12-30', cast(id as int))",
+    "at": "timestamp'1969-12-31 23:59:59.250' + make_interval(0, 0, 0, 0, 0, 0, id)",
+    "yes": "id > 1",
+    "nothing": "cast(NULL as string)",
+    "fine": "cast(id / 10000000000 as decimal(38,10))",
+    "zero": "if(id = 0, double('-0.0'), -id)",
+    "endless": "if(id = 3, double('Infinity'), id)",
+    "raw": "if(id = 3, NULL, encode(cast(id as string), 'utf-8'))",
+    "inner": """cast(if(id = 2, NULL, named_struct('a', id, 'b', named_struct('c', concat('t', id))))
+        as struct<a:bigint,b:struct<c:string>>)""",
+}
+"""A column of each type that Delta compares, over four rows with `id`."""
+
+
+def read_as_spark_tells(orders: OpenDelta) -> list[dict[str, Any]]:
+    """The same without the bounds of booleans, which Spark does not tell."""
+    files = told(orders)
+    for file in files:
+        assert (file["minValues"].pop("yes"), file["maxValues"].pop("yes")) == (False, True)
+    return files
+
+
+def test_every_value_is_found_again_by_who_passes_over_files(spark: SparkSession, tmp_path: Path) -> None:
+    """Each row is a file of its own, of which the table's log says the least and the highest value of each column."""
+    kinds = dict(zip("abcdefghijkl", VALUES, strict=True))
+    orders = table(spark, tmp_path / "orders", ", ".join(f"{name} {kind}" for name, kind in kinds.items()))
+    rows = [{name: f"CAST({VALUES[kind][row]} AS {kind})" for name, kind in kinds.items()} for row in range(3)]
+    for row in rows:
+        frame = spark.range(1).selectExpr(*[f"{value} AS {name}" for name, value in row.items()])
+        assert brought(spark, orders, frame) == "wherry"
+    there = spark.table(orders.destination.sql_name)
+    missed = [value for row in rows for name, value in row.items() if not there.where(f"{name} <=> {value}").count()]
+    assert missed == []
+
+
+@pytest.mark.connect
+def test_few_rows_are_merged_from_memory_as_they_are(spark: SparkSession, tmp_path: Path) -> None:
+    """Every type, at its ends."""
+    kinds = dict(zip("abcdefghijkl", VALUES, strict=True))
+    frames = [
+        spark.range(row, row + 1).selectExpr(
+            "id", *[f"CAST({VALUES[kind][row]} AS {kind}) AS {name}" for name, kind in kinds.items()]
+        )
+        for row in range(3)
+    ]
+    rows = frames[0].union(frames[1]).union(frames[2])
+    latest = Delta(path=str(tmp_path / "latest"), mode="merge", keys=["id"]).open()
+    latest.ensure_place(spark, rows.schema)
+    assert latest.write(spark, FrameRows(rows, 0), [make_label()]).rows == 3
+    there, expected = (
+        frame.selectExpr("to_json(struct(*)) AS row").orderBy("row").collect()
+        for frame in (spark.table(latest.destination.sql_name), rows)
+    )
+    assert there == expected
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "date'+10000-01-01'",
+        "timestamp'-0044-03-15 00:00:00'",
+        "named_struct('on', date'2026-01-01')",
+        "map('a', 1)",
+        "timestamp_ntz'2026-01-01 00:00:00'",
+        "if(id = 0, NULL, named_struct('a', id))",
+    ],
+)
+def test_a_value_that_readers_might_pass_over_goes_sparks_way(spark: SparkSession, tmp_path: Path, value: str) -> None:
+    """Times beyond what all write alike, types of other kinds, and a NULL that pyspark does not fetch."""
+    rows = spark.range(1).selectExpr(f"{value} AS value")
+    orders = table(spark, tmp_path / "orders", f"value {rows.schema['value'].dataType.simpleString()}")
+    assert brought(spark, orders, rows).startswith("Apache-Spark")
+
+
+def test_a_rule_that_comes_while_a_run_goes_on_is_kept(spark: SparkSession, tmp_path: Path) -> None:
+    """The rows go Spark's way from then on, which refuses those that break it."""
+    orders = table(spark, tmp_path / "orders")
+    assert brought(spark, orders, spark.range(1).selectExpr("id", "'x' as name")) == "wherry"
+    spark.sql(f"ALTER TABLE {orders.destination.sql_name} ADD CONSTRAINT early CHECK (id < 5)")
+    with pytest.raises(Exception, match="early"):
+        orders.write(spark, FrameRows(spark.range(9, 10).selectExpr("id", "'x' as name"), 0), [make_label()])
+    assert spark.table(orders.destination.sql_name).count() == 1
+
+
+def test_a_commit_that_raised_and_landed_has_landed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What fails behind it is no reason to write the rows again."""
+    orders = table(spark, tmp_path / "orders")
+    rows = spark.range(3).selectExpr("id", "'x' as name")
+    orders.ensure_place(spark, rows.schema)
+
+    def lands_and_raises(*told: Any) -> None:
+        append(*told)
+        raise OSError("input/output error")
+
+    monkeypatch.setattr("destinations.delta.direct_append.append", lands_and_raises)
+    assert orders.write(spark, FrameRows(rows, 0), [make_label()]).rows == 3
+    assert spark.table(orders.destination.sql_name).count() == 3
+
+
+def test_one_that_raised_and_did_not_land_raises(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its error is what the run hears."""
+    orders = table(spark, tmp_path / "orders")
+    rows = spark.range(3).selectExpr("id", "'x' as name")
+    orders.ensure_place(spark, rows.schema)
+
+    def full(*_: Any) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr("destinations.delta.direct_append.append", full)
+    with pytest.raises(OSError, match="no space"):
+        orders.write(spark, FrameRows(rows, 0), [make_label()])
+    assert spark.table(orders.destination.sql_name).count() == 0
+
+
+def test_a_checkpoint_that_cannot_be_written_is_said(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The rows have landed, and the next ones land too."""
+    orders = table(spark, tmp_path / "orders", more="TBLPROPERTIES ('delta.checkpointInterval' = '1')")
+
+    def full(*_: Any) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(deltalake.DeltaTable, "create_checkpoint", full)
+    for number in range(2):
+        assert brought(spark, orders, spark.range(number, number + 1).selectExpr("id", "'x' as name")) == "wherry"
+    assert spark.table(orders.destination.sql_name).count() == 2
+    assert f"no checkpoint could be written for {tmp_path / 'orders'}: no space left on device" in caplog.text
+
+
+def test_where_names_are_not_kept_apart_spark_writes(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file system without links, or with ones that take the place of others."""
+
+    def unknown(*_: Any) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    orders = table(spark, tmp_path / "orders")
+    monkeypatch.setattr(os, "link", unknown)
+    assert brought(spark, orders, spark.range(1).selectExpr("id", "'x' as name")).startswith("Apache-Spark")
+
+
+def test_the_log_says_of_few_rows_what_spark_would_say(spark: SparkSession, tmp_path: Path) -> None:
+    """In the words of Spark's own history, and of rows, NULLs, the least and the highest of every column."""
+    rows = spark.range(0, 4, 1, 1).selectExpr(*[f"{value} AS {name}" for name, value in COMPARED.items()])
+    kinds = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in rows.schema)
+    ours, theirs = table(spark, tmp_path / "ours", kinds), table(spark, tmp_path / "theirs", kinds)
+    assert brought(spark, ours, rows) == "wherry"
+    theirs.ensure_place(spark, rows.schema)
+    theirs.write(spark, FrameRows(rows), [make_label()])
+    its = told(theirs)
+    for each in its:
+        each.pop("tightBounds", None)
+    assert read_as_spark_tells(ours) == its
+    ours_said, theirs_said = (newest(each, "commitInfo") for each in (ours, theirs))
+    for name in ("operation", "operationParameters", "isBlindAppend", "isolationLevel", "readVersion"):
+        assert ours_said[name] == theirs_said[name], name
+    assert ours_said["operationMetrics"].keys() == theirs_said["operationMetrics"].keys()
+    (history,) = spark.sql(f"DESCRIBE HISTORY {ours.destination.sql_name} LIMIT 1").collect()
+    assert (history.operation, history.operationMetrics["numOutputRows"]) == ("WRITE", "4")
+    assert history.operationMetrics["numOutputBytes"] == str(newest(ours, "add")["size"])
+
+
+def test_beside_a_write_of_sparks_rows_go_sparks_way(spark: SparkSession, tmp_path: Path) -> None:
+    """Two that commit in different ways could take the same version."""
+    orders = table(spark, tmp_path / "orders")
+    with hold_table(tmp_path / "orders"):
+        assert brought(spark, orders, spark.range(1).selectExpr("id", "'x' as name")).startswith("Apache-Spark")
+    assert brought(spark, orders, spark.range(1).selectExpr("id", "'x' as name")) == "wherry"
+
+
+@contextlib.contextmanager
+def stranger(spark: SparkSession, folder: Path, done: threading.Event) -> Iterator[Future[None]]:
+    """Somebody else in this JVM, who has found the next version free, and takes it by a rename as soon as anybody waits
+    for the end of that, or nobody ever will."""
+    looked = threading.Event()
+    jvm: Any = spark._jvm
+
+    def commit() -> None:
+        lock = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, str(folder)).snapshotLock()
+        lock.lock()
+        log = LocalLog(folder)
+        name, other = log.path_of(log.find_newest() + 1), log.path_of(0).with_name(".other.tmp")
+        other.write_text(json.dumps({"commitInfo": {"operation": "OTHER", "engineInfo": "other"}}), encoding="utf-8")
+        looked.set()
+        while not lock.hasQueuedThreads() and not done.is_set():
+            pass
+        other.rename(name)
+        lock.unlock()
+
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(commit)
+        looked.wait()
+        yield ended
+
+
+def test_who_looked_before_it_renames_takes_no_version_that_is_delivered(spark: SparkSession, tmp_path: Path) -> None:
+    """As every commit of this JVM does, under the lock of the table's log: the batch lands behind it."""
+    orders, done = table(spark, tmp_path / "orders"), threading.Event()
+    rows, seventh = spark.range(1).selectExpr("id", "'x' as name"), make_label(number=7)
+    identity = orders.ensure_place(spark, rows.schema)
+    with stranger(spark, tmp_path / "orders", done) as ended:
+        try:
+            written = orders.write(spark, FrameRows(rows, 0), [seventh])
+        finally:
+            done.set()
+        ended.result()
+    assert orders.find(spark, seventh, identity) == written
+    assert (engine(orders), written.version) == ("wherry", 2)
+    orders.confirm()
+
+
+def test_who_comes_while_a_version_is_taken_is_waited_for(spark: SparkSession, tmp_path: Path) -> None:
+    """Before, nobody in this JVM had asked for the table, so there was no lock."""
+    table(spark, tmp_path / "orders")
+    jvm: Any = spark._jvm
+    jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    done = threading.Event()
+    with contextlib.ExitStack() as stack:
+        with get_commits(spark).hold(tmp_path / "orders"):
+            ended = stack.enter_context(stranger(spark, tmp_path / "orders", done))
+        waited = LocalLog(tmp_path / "orders").find_newest()
+        done.set()
+        ended.result()
+    assert waited == 1
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_a_batch_that_another_process_replaced_stops_the_next_one(
+    spark: SparkSession, tmp_path: Path, few: bool
+) -> None:
+    """Whichever way it had gone; and if there is no next one, whoever asks at the end is told."""
+    orders = table(spark, tmp_path / "orders")
+    rows = spark.range(1).selectExpr("id", "'x' as name")
+    given = FrameRows(rows, 0 if few else None)
+    orders.ensure_place(spark, rows.schema)
+    for number in (7, 8):
+        written = orders.write(spark, given, [make_label(number=number)])
+        file = LocalLog(tmp_path / "orders").path_of(written.version or 0)
+        other = file.with_name("other")
+        other.write_text(json.dumps({"commitInfo": {"operation": "WRITE"}}), encoding="utf-8")
+        other.rename(file)
+        with pytest.raises(Overwritten, match=rf"version {written.version} .* batch {number} of lane 0"):
+            orders.write(
+                spark, FrameRows(rows, 0 if few else None), [make_label(number=9)]
+            ) if number == 7 else orders.confirm()
+    assert LocalLog(tmp_path / "orders").find_newest() == written.version
+
+
+def test_nothing_is_lost_among_writers_of_one_jvm(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark's own appends, and batches on the short way, as many versions as there are commits."""
+    orders = table(spark, tmp_path / "orders", "id bigint")
+    orders.ensure_place(spark, spark.range(1).schema)
+    sessions = [make_own_session(spark) for _ in range(2)]
+
+    def theirs(number: int) -> None:
+        for each in range(8):
+            rows = sessions[number].range(100 * number + each, 100 * number + each + 1)
+            rows.write.format("delta").mode("append").save(str(tmp_path / "orders"))
+
+    def ours() -> None:
+        for each in range(30):
+            found = orders.write(
+                spark, FrameRows(spark.range(1_000 + each, 1_001 + each), 0), [make_label(number=each)]
+            )
+            assert found.rows == 1
+
+    with ThreadPoolExecutor(3) as pool:
+        for future in [pool.submit(ours), *(pool.submit(theirs, number) for number in range(2))]:
+            future.result()
+    expected = {*range(8), *range(100, 108), *range(1_000, 1_030)}
+    assert sorted(row["id"] for row in spark.table(orders.destination.sql_name).collect()) == sorted(expected)
+    assert LocalLog(tmp_path / "orders").find_newest() == len(expected)
+    orders.confirm()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("spark.sql.parquet.compression.codec", "zstd"),
+        ("spark.sql.files.maxRecordsPerFile", "1"),
+        ("spark.databricks.delta.autoCompact.enabled", "true"),
+        ("spark.databricks.delta.optimizeWrite.enabled", "true"),
+        ("parquet.crypto.factory.class", "org.apache.parquet.crypto.keytools.PropertiesDrivenCryptoFactory"),
+        ("spark.databricks.delta.commitLock.enabled", "false"),
+    ],
+)
+def test_a_session_that_says_how_to_write_writes(spark: SparkSession, tmp_path: Path, key: str, value: str) -> None:
+    """Compression, sizes, what comes behind a commit, encryption; and that commits are not kept apart."""
+    orders = table(spark, tmp_path / "orders")
+    rows = spark.range(1).selectExpr("id", "'x' as name")
+    orders.ensure_place(spark, rows.schema)
+    spark.conf.set(key, value)
+    orders.write(spark, TableRows(spark, rows.toArrow()), [make_label()])
+    assert engine(orders).startswith("Apache-Spark")
+
+
+def test_what_the_hadoop_settings_say_of_parquet_is_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """No session shows them."""
+    orders = table(spark, tmp_path / "orders")
+    rows = spark.range(1).selectExpr("id", "'x' as name")
+    orders.ensure_place(spark, rows.schema)
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    hadoop.set("parquet.encryption.footer.key", "k1")
+    try:
+        orders.write(spark, TableRows(spark, rows.toArrow()), [make_label()])
+        assert engine(orders).startswith("Apache-Spark")
+    finally:
+        hadoop.unset("parquet.encryption.footer.key")
+
+
+def test_others_may_read_what_they_might_of_sparks(spark: SparkSession, tmp_path: Path) -> None:
+    """Rows, versions and checkpoints have the mode and the group of Spark's own files, whatever this process's mask."""
+    before = os.umask(0o077)
+    try:
+        orders = Delta(path=str(tmp_path / "orders"), properties={"delta.checkpointInterval": "100"}).open()
+        rows = spark.range(1).selectExpr("id", "'x' as name")
+        orders.ensure_place(spark, rows.schema)
+        assert engine(orders) != "wherry"
+        assert brought(spark, orders, rows) == "wherry"
+        orders.fence(spark, "token")
+        _write_checkpoint(tmp_path / "orders")
+        (tmp_path / "kept").mkdir()
+        Delta(path=str(tmp_path / "kept")).open().ensure_place(spark, rows.schema)
+    finally:
+        os.umask(before)
+    found = {path.relative_to(tmp_path): path for path in [tmp_path / "orders", *(tmp_path / "orders").rglob("*")]}
+    assert len(found) > 6
+    assert oct((tmp_path / "kept").stat().st_mode & 0o777) == oct(0o700)
+    modes = {name: oct(path.stat().st_mode & 0o777) for name, path in found.items()}
+    assert modes == {name: oct(0o755 if path.is_dir() else 0o644) for name, path in found.items()}
+
+
+def test_lanes_land_side_by_side(spark: SparkSession, tmp_path: Path) -> None:
+    """Every batch is there once, under its own label."""
+    orders = table(spark, tmp_path / "orders")
+    identity = orders.ensure_place(spark, spark.table(orders.destination.sql_name).schema)
+    labels = [make_label(number=number) for number in range(12)]
+
+    def write(number: int) -> int | None:
+        rows = spark.range(number, number + 1).selectExpr("id", "'x' as name")
+        return orders.write(spark, FrameRows(rows, 0 if number % 3 else None), [labels[number]]).rows
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(write, range(12))) == [1] * 12
+    assert sorted(row["id"] for row in spark.table(orders.destination.sql_name).collect()) == list(range(12))
+    assert all(orders.find(spark, each, identity) for each in labels)
+
+
+def test_a_table_without_checksums_is_opened_as_fast(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only Spark leaves them beside a version; without one the log itself is compared."""
+    orders = table(spark, tmp_path / "orders")
+    assert brought(spark, orders, spark.range(1).selectExpr("id", "'x' as name")) == "wherry"
+
+    def described(self: SparkSession, statement: str, *_: Any) -> None:
+        raise AssertionError(statement)
+
+    found = TargetTable.find(spark, orders.destination.sql_name, tmp_path / "orders")
+    monkeypatch.setattr(type(spark), "sql", described)
+    again = TargetTable.find(spark, orders.destination.sql_name, tmp_path / "orders")
+    assert found == again
+    assert again is not None
+    assert (again.version, again.schema.simpleString()) == (1, "struct<id:bigint,name:string>")
+
+
+@pytest.mark.parametrize("schema", [f"{COLUMNS}, name2 interval day", "id bigint, ID bigint"])
+def test_rows_of_other_kinds_go_sparks_way(spark: SparkSession, schema: str, empty: Callable[[str], DataFrame]) -> None:
+    """So do names that differ in the case of letters only."""
+    assert _column_types(json.loads(empty(schema).schema.json())) is None
+
+
+@pytest.fixture
+def empty(spark: SparkSession) -> Callable[[str], DataFrame]:
+    """No rows of a schema."""
+    return lambda schema: spark.createDataFrame([], schema)

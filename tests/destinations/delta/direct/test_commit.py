@@ -1,0 +1,524 @@
+"""An append that is one file in a table's log, without Spark: whose version it is, and when it is none."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import json
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, Schema, write_deltalake
+
+from destinations.conformance import make_label
+from destinations.delta.adopt import describe_files, write
+from destinations.delta.direct_append import DirectTable, _is_plain_setting
+from destinations.delta.direct_commit import LogHead, MetadataChanged, Overwritten, append, is_kept_apart
+from destinations.delta.log import LocalLog, OwnCommits, make_tag
+from origins.delta_actions import FileBody, NestedBody
+
+SCHEMA = pa.schema([("id", pa.int64())])
+COLUMNS: NestedBody = {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]}
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> Path:
+    """A table without rows."""
+    DeltaTable.create(str(tmp_path / "orders"), Schema.from_json(json.dumps(COLUMNS)))
+    return tmp_path / "orders"
+
+
+def lying(folder: Path, number: int) -> list[FileBody]:
+    """A file with this number that lies in the folder, as the log tells of it."""
+    name = f"part-{number}.snappy.parquet"
+    write([pa.table({"id": [number]}, SCHEMA)], SCHEMA, json.dumps(COLUMNS), folder / name)
+    return describe_files({name: folder / name}, COLUMNS)
+
+
+def bring(folder: Path, number: int) -> int:
+    """Append the number, as one who has just come."""
+    return append(folder, LogHead.of(folder), lying(folder, number), f"tag {number}").version
+
+
+def numbers(folder: Path) -> list[int]:
+    return sorted(DeltaTable(str(folder)).to_pyarrow_table()["id"].to_pylist())
+
+
+def litter(folder: Path) -> list[str]:
+    return [name for name in os.listdir(folder / "_delta_log") if not name.endswith(".json")]
+
+
+def test_others_read_what_was_appended(orders: Path) -> None:
+    """`deltalake` finds the rows, the tag and the figures, and goes on from there."""
+    assert [bring(orders, 1), bring(orders, 2)] == [1, 2]
+    write_deltalake(str(orders), pa.table({"id": [3]}, SCHEMA), mode="append")
+    assert bring(orders, 4) == 4
+    assert numbers(orders) == [1, 2, 3, 4]
+    newest = DeltaTable(str(orders)).history()[0]
+    assert (newest["operation"], newest["userMetadata"]) == ("WRITE", "tag 4")
+    assert newest["operationMetrics"]["numOutputRows"] == "1"
+    assert litter(orders) == []
+
+
+def test_a_version_that_is_taken_is_left_and_the_next_one_taken(orders: Path) -> None:
+    """Rows that came since the write began are in nobody's way."""
+    began = LogHead.of(orders)
+    bring(orders, 1)
+    bring(orders, 2)
+    assert append(orders, began, lying(orders, 3), "tag").version == 3
+    assert numbers(orders) == [1, 2, 3]
+
+
+def renamed(folder: Path) -> None:
+    DeltaTable(str(folder)).alter.set_table_properties({"mine": "x"}, raise_if_not_exists=False)
+
+
+def replaced(folder: Path) -> None:
+    write_deltalake(str(folder), pa.table({"name": ["x"]}), mode="overwrite", schema_mode="overwrite")
+
+
+def fenced_and_back(folder: Path) -> None:
+    """A fence, and behind it the metadata as they were."""
+    first = (folder / "_delta_log" / f"{0:020}.json").read_text(encoding="utf-8").splitlines()
+    renamed(folder)
+    (before,) = [line for line in first if "metaData" in json.loads(line)]
+    back = folder / "_delta_log" / f"{DeltaTable(str(folder)).version() + 1:020}.json"
+    back.write_text(f"{json.dumps({'commitInfo': {'operation': 'RESTORE'}})}\n{before}\n", encoding="utf-8")
+
+
+def recreated(folder: Path) -> None:
+    """Another table in the same place, which has more versions than the one before."""
+    version = DeltaTable(str(folder)).version()
+    shutil.rmtree(folder)
+    DeltaTable.create(str(folder), Schema.from_json(json.dumps(COLUMNS)))
+    for number in range(version + 2):
+        bring(folder, 100 + number)
+
+
+def test_a_table_of_which_a_checkpoint_alone_is_left_goes_another_way(orders: Path) -> None:
+    """Nobody could tell whether its newest version is still the newest."""
+    bring(orders, 1)
+    there = DeltaTable(str(orders))
+    there.create_checkpoint()
+    assert DirectTable(orders, str(there.metadata().id)).begin() is not None
+    (orders / "_delta_log" / f"{1:020}.json").unlink()
+    assert numbers(orders) == [1]
+    assert DirectTable(orders, str(there.metadata().id)).begin() is None
+
+
+@pytest.mark.parametrize("change", [renamed, replaced, recreated, fenced_and_back])
+@pytest.mark.parametrize("behind", [0, 1])
+def test_behind_a_change_of_the_table_nothing_lands(orders: Path, change: Any, behind: int) -> None:
+    """Whether the change is the next version or one further on; what a fence writes is such a change."""
+    began = LogHead.of(orders)
+    for number in range(behind):
+        bring(orders, number)
+    change(orders)
+    version = DeltaTable(str(orders)).version()
+    with pytest.raises(MetadataChanged, match="metadata changed"):
+        append(orders, began, lying(orders, 9), "tag")
+    assert DeltaTable(str(orders)).version() == version
+    assert litter(orders) == []
+
+
+def test_a_link_that_is_told_to_have_failed_counts_once(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a network's file system may, which repeats a request whose answer was lost."""
+    link = os.link
+
+    def lost(file: Path, name: Path) -> None:
+        link(file, name)
+        raise FileExistsError(17, "File exists")
+
+    monkeypatch.setattr(os, "link", lost)
+    assert bring(orders, 1) == 1
+    monkeypatch.undo()
+    assert (numbers(orders), DeltaTable(str(orders)).version()) == ([1], 1)
+
+
+def test_a_version_whose_name_was_free_again_is_none(orders: Path) -> None:
+    """Who slept until the log was cleaned up behind a checkpoint finds a name free that is far below the newest."""
+    for number in range(3):
+        bring(orders, number)
+    began = LogHead.of(orders)
+    bring(orders, 3)
+    DeltaTable(str(orders)).create_checkpoint()
+    for version in range(5):
+        (orders / "_delta_log" / f"{version:020}.json").unlink()
+    with pytest.raises(MetadataChanged, match="cleaned up"):
+        append(orders, began, lying(orders, 9), "tag")
+    assert numbers(orders) == [0, 1, 2, 3]
+    assert litter(orders) == [name for name in litter(orders) if "checkpoint" in name]
+    assert began.refresh(orders).version == 4
+
+
+def test_behind_a_log_with_a_gap_nothing_lands(orders: Path) -> None:
+    """Who cleans a log up takes its versions away in any order, and may die over it: the one that a write knows may
+    stand there while those behind it are gone."""
+    for number in range(3):
+        bring(orders, number)
+    known = LogHead.of(orders)
+    long_ago = replace(known, seen=known.seen - 3_600)
+    for number in range(3, 9):
+        bring(orders, number)
+    DeltaTable(str(orders)).create_checkpoint()
+    for version in {*range(9)} - {known.version}:
+        (orders / "_delta_log" / f"{version:020}.json").unlink()
+    with pytest.raises(MetadataChanged):
+        append(orders, long_ago, lying(orders, 99), "tag")
+    assert not (orders / "_delta_log" / f"{4:020}.json").exists()
+    newest = long_ago.refresh(orders)
+    assert append(orders, newest, lying(orders, 9), "tag").version == 10
+    assert numbers(orders) == list(range(10))
+
+
+def test_who_stands_still_before_the_link_lands_in_no_gap(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind all that was asked before; a checkpoint that somebody makes behind the link is in nobody's way."""
+    bring(orders, 1)
+    began, link = LogHead.of(orders), os.link
+
+    def slept(file: Path, name: Path) -> None:
+        monkeypatch.undo()
+        for number in range(2, 5):
+            bring(orders, number)
+        DeltaTable(str(orders)).create_checkpoint()
+        for version in (0, 2, 3):
+            (orders / "_delta_log" / f"{version:020}.json").unlink()
+        monkeypatch.setattr("destinations.delta.direct_commit._now", lambda: began.seen + 3_600)
+        link(file, name)
+
+    monkeypatch.setattr(os, "link", slept)
+    with pytest.raises(MetadataChanged, match="cleaned up"):
+        append(orders, began, lying(orders, 99), "tag")
+    assert numbers(orders) == [1, 2, 3, 4]
+    assert not (orders / "_delta_log" / f"{2:020}.json").exists()
+    monkeypatch.undo()
+    began = LogHead.of(orders)
+
+    def overtaken(file: Path, name: Path) -> None:
+        monkeypatch.undo()
+        link(file, name)
+        bring(orders, 6)
+        DeltaTable(str(orders)).create_checkpoint()
+        monkeypatch.setattr("destinations.delta.direct_commit._now", lambda: began.seen + 3_600)
+
+    monkeypatch.setattr(os, "link", overtaken)
+    assert append(orders, began, lying(orders, 5), "tag").version == 5
+    assert numbers(orders) == [1, 2, 3, 4, 5, 6]
+
+
+def test_another_table_in_the_same_place_gets_nothing(orders: Path) -> None:
+    """Also if it comes at the last moment, and has just as many versions."""
+    bring(orders, 1)
+    began = LogHead.of(orders)
+
+    def anew() -> None:
+        shutil.rmtree(orders)
+        DeltaTable.create(str(orders), Schema.from_json(json.dumps(COLUMNS)))
+        bring(orders, 2)
+
+    with pytest.raises(MetadataChanged):
+        append(orders, began, lying(orders, 99), "tag", anew)
+    assert numbers(orders) == [2]
+    began = LogHead.of(orders)
+
+    def put_back() -> None:
+        file = orders / "_delta_log" / f"{1:020}.json"
+        text = file.read_text(encoding="utf-8")
+        file.rename(orders / "kept")
+        file.write_text(text, encoding="utf-8")
+
+    with pytest.raises(MetadataChanged):
+        append(orders, began, lying(orders, 99), "tag", put_back)
+    assert (numbers(orders), DeltaTable(str(orders)).version()) == ([2], 1)
+
+
+@pytest.mark.parametrize(
+    ("kept", "is_open"),
+    [("interval 30 days", True), ("interval 1 week", True), ("365 days", False), ("interval 5 seconds", False)],
+)
+def test_a_table_whose_log_is_kept_for_less_than_a_day_goes_another_way(orders: Path, kept: str, is_open: bool) -> None:
+    """Or for a time that `deltalake` would not understand, which clears the log up."""
+    DeltaTable(str(orders)).alter.set_table_properties({"delta.logRetentionDuration": kept})
+    assert (DirectTable(orders, str(DeltaTable(str(orders)).metadata().id)).begin() is not None) == is_open
+
+
+@pytest.mark.parametrize("name", ["delta.dataSkippingNumIndexedCols", "delta.dataSkippingStatsColumns"])
+def test_a_table_that_says_of_which_columns_it_has_statistics_goes_another_way(orders: Path, name: str) -> None:
+    """Wherry writes those of the first columns, as Delta does where a table says nothing."""
+    plain = DirectTable(orders, str(DeltaTable(str(orders)).metadata().id))
+    assert plain.begin() is not None
+    value = "id" if name.endswith("StatsColumns") else "0"
+    DeltaTable(str(orders)).alter.set_table_properties({name: value})
+    assert plain.begin() is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "plain"),
+    [
+        ("spark.sql.parquet.compression.codec", "snappy", True),
+        ("spark.databricks.delta.snapshotPartitions", "1", True),
+        ("spark.databricks.delta.properties.defaults.appendOnly", "true", True),
+        ("spark.databricks.delta.autoCompact.enabled", "false", True),
+        ("spark.hadoop.parquet.block.size", "1048576", False),
+        ("spark.databricks.delta.writeChecksumFile.enabled", "false", False),
+        ("spark.sql.parquet.outputTimestampType", "INT96", False),
+        ("spark.hadoop.fs.permissions.umask-mode", "077", False),
+    ],
+)
+def test_some_settings_say_nothing_of_how_to_write(key: str, value: str, plain: bool) -> None:
+    """Or the very thing that is done without them."""
+    assert _is_plain_setting(key, value) == plain
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("delta.parquet.compression.codec", "delta.randomizeFilePrefixes"),
+        *("delta.autoOptimize.autoCompact", "delta.autoOptimize.optimizeWrite"),
+    ],
+)
+def test_a_table_that_says_how_to_write_goes_another_way(orders: Path, name: str) -> None:
+    """Whatever it says: the property alone is enough."""
+    DeltaTable(str(orders)).alter.set_table_properties({name: "true"}, raise_if_not_exists=False)
+    assert DirectTable(orders, str(DeltaTable(str(orders)).metadata().id)).begin() is None
+
+
+def test_a_rule_inside_a_column_is_seen(tmp_path: Path) -> None:
+    """As old tables have it; rows would have to be looked at."""
+    rule = {"delta.invariants": json.dumps({"expression": {"expression": "a.b > 0"}})}
+    inner: Any = {"type": "struct", "fields": [{"name": "b", "type": "long", "nullable": True, "metadata": rule}]}
+    columns = {"type": "struct", "fields": [{"name": "a", "type": inner, "nullable": True, "metadata": {}}]}
+    DeltaTable.create(str(tmp_path / "t"), Schema.from_json(json.dumps(columns)))
+    assert DirectTable(tmp_path / "t", str(DeltaTable(str(tmp_path / "t")).metadata().id)).begin() is None
+
+
+def test_a_version_that_others_may_have_read_stays(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if somebody replaces the one below it in that moment: the append says so, and takes nothing away."""
+    bring(orders, 1)
+    began, link = LogHead.of(orders), os.link
+
+    def replaced_below(file: Path, name: Path) -> None:
+        overwrite(orders, 1)
+        link(file, name)
+
+    monkeypatch.setattr(os, "link", replaced_below)
+    with pytest.raises(Overwritten, match="version 1 of the table"):
+        append(orders, began, lying(orders, 2), "tag 2")
+    assert DeltaTable(str(orders)).history()[0]["userMetadata"] == "tag 2"
+
+
+def test_a_version_that_is_replaced_while_it_is_taken_is_not_told_as_delivered(orders: Path) -> None:
+    """Another process may do that, which looks before it renames."""
+    began = LogHead.of(orders)
+
+    @contextlib.contextmanager
+    def held() -> Iterator[None]:
+        yield
+        overwrite(orders, 1)
+
+    with pytest.raises(Overwritten, match=r"version 1 of the table .* batch 7 of lane 0"):
+        append(orders, began, lying(orders, 7), make_tag([make_label(number=7)]), held=held)
+
+
+def overwrite(folder: Path, version: int) -> None:
+    """Put another version in the place of one that is there, as a writer does that looked before it was."""
+    other = folder / "_delta_log" / ".other.tmp"
+    other.write_text(json.dumps({"commitInfo": {"operation": "WRITE"}}), encoding="utf-8")
+    other.rename(folder / "_delta_log" / f"{version:020}.json")
+
+
+def test_an_own_version_that_is_another_one_now_is_told_once(orders: Path) -> None:
+    """With the batch that it brought; one that was copied back, or that was cleaned away, is not told."""
+    own, log = OwnCommits(), LocalLog(orders)
+    for number in (1, 2, 3):
+        labels = [make_label(number=number)]
+        landed = append(orders, LogHead.of(orders), lying(orders, number), make_tag(labels))
+        own.note(log, landed.version, labels)
+    log.path_of(2).with_name("copy").write_bytes(log.path_of(2).read_bytes())
+    log.path_of(2).with_name("copy").rename(log.path_of(2))
+    log.path_of(3).unlink()
+    own.check(log)
+    overwrite(orders, 1)
+    own.check(log, newest=2)
+    with pytest.raises(Overwritten, match=r"version 1 of the table .* batch 1 of lane 0") as raised:
+        own.check(log)
+    assert raised.value.batch is not None
+    assert raised.value.batch.number == 1
+    own.check(log)
+
+
+def test_a_version_that_was_replaced_before_it_could_be_noted_is_told(orders: Path) -> None:
+    """By what stands in it."""
+    bring(orders, 1)
+    with pytest.raises(Overwritten, match="batch 7"):
+        OwnCommits().note(LocalLog(orders), 1, [make_label(number=7)])
+
+
+def test_rows_and_the_version_are_on_the_disk_before_the_version_counts(
+    orders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And so are their names; the version's own name is before the append ends."""
+    done: list[str] = []
+    link = os.link
+
+    def linked(file: Path, name: Path) -> None:
+        done.append("link")
+        link(file, name)
+
+    monkeypatch.setattr(
+        "destinations.delta.direct_commit._make_durable", lambda path: done.append(path.suffix or path.name)
+    )
+    monkeypatch.setattr(os, "link", linked)
+    bring(orders, 1)
+    assert done == [".tmp", ".parquet", "orders", "link", "_delta_log"]
+
+
+def test_nothing_is_taken_while_a_disk_fails(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that knows no such request for a folder is no failing disk."""
+
+    def failing(handle: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", failing)
+    with pytest.raises(OSError, match="Input/output"):
+        bring(orders, 1)
+    assert DeltaTable(str(orders)).version() == 0
+
+    def unknown(handle: int) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(os, "fsync", unknown)
+    assert bring(orders, 1) == 1
+
+
+def test_nothing_stays_of_an_append_that_fails(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No version, and no half of one."""
+
+    def full(file: Path, name: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "link", full)
+    with pytest.raises(OSError, match="No space"):
+        bring(orders, 1)
+    assert DeltaTable(str(orders)).version() == 0
+    assert litter(orders) == []
+
+
+def test_processes_side_by_side_take_a_version_each(orders: Path) -> None:
+    """Without any lock: every number is there once, and there is no gap."""
+    with ProcessPoolExecutor(4, mp_context=get_context("spawn")) as pool:
+        versions = list(pool.map(partial(bring, orders), range(48)))
+    assert sorted(versions) == list(range(1, 49))
+    assert numbers(orders) == list(range(48))
+
+
+def keep_on(folder: Path) -> None:
+    """Append one number after another, from the next on."""
+    for number in itertools.count(len(numbers(folder))):
+        bring(folder, number)
+
+
+def test_who_is_killed_leaves_whole_versions_only(orders: Path) -> None:
+    """At whatever moment it dies; the next one goes on behind what has landed, without a number twice or missing."""
+    spawn = get_context("spawn")
+    for turn in range(2):
+        process = spawn.Process(target=keep_on, args=(orders,))
+        process.start()
+        wanted = 25 * (turn + 1)
+        while not (orders / "_delta_log" / f"{wanted:020}.json").exists():
+            assert process.is_alive()
+        process.kill()
+        process.join()
+        landed = numbers(orders)
+        assert len(landed) >= wanted
+        assert landed == list(range(DeltaTable(str(orders)).version()))
+
+
+def test_who_stood_still_behind_a_fence_writes_no_more(orders: Path) -> None:
+    """Wherever it stood: what it had begun fails, and so does all that it begins with what it knew."""
+    began, done = LogHead.of(orders), orders / "done"
+    process = get_context("spawn").Process(target=one_after_another, args=(orders, began, done))
+    process.start()
+    while not (orders / "_delta_log" / f"{20:020}.json").exists():
+        assert process.is_alive()
+    os.kill(process.pid or 0, signal.SIGSTOP)
+    renamed(orders)
+    fenced = DeltaTable(str(orders)).version()
+    os.kill(process.pid or 0, signal.SIGCONT)
+    process.join()
+    assert done.read_text() == "MetadataChanged"
+    assert DeltaTable(str(orders)).version() == fenced
+    assert numbers(orders) == list(range(fenced - 1))
+
+
+def one_after_another(folder: Path, began: LogHead, done: Path) -> None:
+    """Append numbers as a run does, to the table as it was known at the beginning; what that ended with is told."""
+    try:
+        for number in itertools.count():
+            append(folder, began, lying(folder, number), "tag")
+    except MetadataChanged as error:
+        done.write_text(type(error).__name__)
+
+
+def test_a_link_that_takes_the_place_of_another_keeps_nobody_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And neither does one that there is not; nothing stays of the trial."""
+    log = tmp_path / "_delta_log"
+    log.mkdir()
+    assert is_kept_apart(tmp_path)
+    monkeypatch.setattr(os, "link", lambda file, name: Path(name).write_bytes(Path(file).read_bytes()))
+    assert not is_kept_apart(tmp_path)
+    assert not is_kept_apart(tmp_path / "nowhere")
+    assert (os.listdir(tmp_path), os.listdir(log)) == (["_delta_log"], [])
+
+
+def test_links_are_tried_out_where_versions_are_linked(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log on a disk of its own may know no links though the table's folder does."""
+    link = os.link
+
+    def elsewhere(file: Path, name: Path) -> None:
+        if "_delta_log" in Path(name).parts:
+            raise PermissionError(1, "Operation not permitted")
+        link(file, name)
+
+    monkeypatch.setattr(os, "link", elsewhere)
+    assert DirectTable(orders, str(DeltaTable(str(orders)).metadata().id)).begin() is None
+
+
+def test_rows_lie_together_however_many_pieces_they_come_in(tmp_path: Path) -> None:
+    """Few groups of rows, which Spark reads one by one."""
+    from pyarrow import parquet
+
+    pieces = [pa.table({"id": [number]}, SCHEMA) for number in range(300)]
+    write(iter(pieces), SCHEMA, json.dumps(COLUMNS), tmp_path / "rows.parquet")
+    assert parquet.read_metadata(tmp_path / "rows.parquet").num_row_groups == 1
+    assert parquet.read_table(tmp_path / "rows.parquet")["id"].to_pylist() == list(range(300))
+
+
+def test_a_name_with_a_dot_in_it_is_not_taken_for_a_part_of_another(tmp_path: Path) -> None:
+    """Whatever a part of another is called, each has bounds of its own."""
+    rows = pa.table({"a": pa.array([{"b": 900.5}]), "a.b": [1.5]})
+    inner: Any = {"type": "struct", "fields": [{"name": "b", "type": "double"}]}
+    columns: Any = {"fields": [{"name": "a", "type": inner}, {"name": "a.b", "type": "double"}]}
+    write([rows], rows.schema, "{}", tmp_path / "rows.parquet")
+    (file,) = describe_files({"rows": tmp_path / "rows.parquet"}, columns)
+    bounds = {"a": {"b": 900.5}, "a.b": 1.5}
+    nulls = {"a": {"b": 0}, "a.b": 0}
+    assert json.loads(str(file["stats"])) == {
+        "numRecords": 1,
+        "minValues": bounds,
+        "maxValues": bounds,
+        "nullCount": nulls,
+    }

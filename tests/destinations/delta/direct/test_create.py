@@ -1,0 +1,202 @@
+"""A plain table that this process makes is the one that Spark would have made."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from destinations.conformance import make_label
+from destinations.delta import Delta
+from destinations.delta.direct_append import make_here
+from destinations.delta.log import LocalLog
+from destinations.delta.schema import format_columns
+from destinations.delta.table import TableLayout, TargetTable, make
+from origins.batch_rows import FrameRows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+PROPERTIES = {"delta.checkpointInterval": "100"}
+PLAIN = (
+    "a boolean, b tinyint, c smallint, d int, e bigint, f float, g double, h string, i binary, j date, k timestamp, "
+    "l decimal(38,10), m array<struct<n: int, o: array<string>>>, p struct<q: struct<r: date>>, `Größe` int"
+)
+OTHERS = [
+    "id timestamp_ntz",
+    "id variant",
+    "id map<string, int>",
+    "id string collate UTF8_LCASE",
+    "`a.b` int",
+    "v void",
+]
+NOT_PLAIN = [
+    TableLayout(properties=PROPERTIES, comment="of orders"),
+    TableLayout(properties=PROPERTIES, partition_by=["day"]),
+    TableLayout(properties=PROPERTIES, cluster_by=["day"]),
+    TableLayout(properties={**PROPERTIES, "delta.enableChangeDataFeed": "true"}),
+    TableLayout(properties={**PROPERTIES, "mine": "x"}),
+    TableLayout(properties={"delta.checkpointInterval": "7"}),
+]
+
+
+def rows(spark: SparkSession, kinds: str) -> StructType:
+    """The type of rows with these columns."""
+    return spark.createDataFrame([], kinds).schema
+
+
+def actions(folder: Path) -> dict[str, Any]:
+    """What the version says that made the table, without what is another's each time: its id and its time."""
+    lines = (folder / "_delta_log" / f"{0:020}.json").read_text().splitlines()
+    found = {name: action for line in lines for name, action in json.loads(line).items()}
+    metadata = {name: each for name, each in found["metaData"].items() if each is not None}
+    return {"protocol": found["protocol"], "metadata": {**metadata, "id": "", "createdTime": 0}}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("more", [{}, {"delta.isolationLevel": "Serializable"}])
+def test_it_is_the_same_table(spark: SparkSession, tmp_path: Path, more: dict[str, str]) -> None:
+    """Protocol, schema and properties, as they lie in the log, and as Spark describes them."""
+    schema, properties = rows(spark, PLAIN), {**PROPERTIES, **more}
+    layout, here, there = TableLayout(properties=properties), tmp_path / "here", tmp_path / "there"
+    assert make_here(spark, here, schema, properties)
+    spark.sql(f"create table delta.`{there}` {layout.format_sql(schema)}")
+    assert actions(here) == actions(there)
+    named = "format, name, description, numFiles, sizeInBytes, partitionColumns, clusteringColumns, properties"
+    said = [
+        spark.sql(f"describe detail delta.`{each}`").selectExpr(*named.split(", "), "minReaderVersion",
+            "minWriterVersion", "tableFeatures").collect()
+        for each in (here, there)
+    ]  # fmt: skip
+    assert said[0] == said[1]
+    assert spark.table(f"delta.`{here}`").schema == spark.table(f"delta.`{there}`").schema
+
+
+@pytest.mark.spark
+def test_its_checksum_says_what_spark_would(spark: SparkSession, tmp_path: Path) -> None:
+    """In each field that it has; those that it has not are ones that Delta may leave out."""
+    schema = rows(spark, "id long, at timestamp")
+    assert make_here(spark, tmp_path / "here", schema, PROPERTIES)
+    spark.sql(f"create table delta.`{tmp_path / 'there'}` ({format_columns(schema)}) using delta")
+    mine, its = (json.loads(LocalLog(tmp_path / name).read_checksum(0)) for name in ("here", "there"))
+    metadata, its_own = mine.pop("metadata"), its.pop("metadata")
+    assert metadata["id"] == LocalLog(tmp_path / "here").read_metadata(spark)["id"]
+    assert metadata["schemaString"].replace(" ", "") == its_own["schemaString"]
+    assert {name: its[name] for name in mine} == mine
+    assert its.keys() - mine.keys() == {"txnId", "fileSizeHistogram"}
+
+
+@pytest.mark.spark
+def test_spark_writes_into_it_and_so_does_this_process(spark: SparkSession, tmp_path: Path) -> None:
+    """One commit after the other; each row is there once."""
+    orders = Delta(path=str(tmp_path / "orders")).open()
+    found = orders.ensure_place(spark, rows(spark, "id long"))
+    assert (found.version, found.id) == (
+        0,
+        Delta(path=orders.destination.path).open().ensure_place(spark, rows(spark, "id long")).id,
+    )
+    versions = [
+        orders.write(spark, FrameRows(spark.range(2), 0 if few else None), [make_label()]).version
+        for few in (False, True, False)
+    ]
+    assert versions == [1, 2, 3]
+    assert spark.table(orders.destination.sql_name).count() == 6
+
+
+@pytest.mark.spark
+def test_spark_sees_it_where_another_table_was_a_moment_ago(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark keeps in mind what it read of a log; not of one that is gone, though it was as long."""
+    name, folder = f"delta.`{tmp_path / 'orders'}`", tmp_path / "orders"
+    for kinds in ("id long", "name string, id long", "day date"):
+        make(spark, name, rows(spark, kinds), TableLayout(properties=PROPERTIES), folder)
+        assert spark.table(name).schema == rows(spark, kinds)
+        assert spark.table(name).count() == 0
+        shutil.rmtree(folder)
+
+
+@pytest.mark.spark
+def test_spark_on_this_machine_is_not_asked_to_make_it(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither whether there is such a table yet, nor to make it."""
+    schema = rows(spark, "id long, name string")
+    monkeypatch.setattr(type(spark), "sql", never)
+    monkeypatch.setattr(type(spark), "read", property(never))
+    assert Delta(path=str(tmp_path / "deep" / "orders")).open().ensure_place(spark, schema).version == 0
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("kinds", OTHERS)
+def test_a_column_that_wants_more_of_a_table_is_sparks(spark: SparkSession, tmp_path: Path, kinds: str) -> None:
+    """One that takes a feature of Delta's, or a name that Parquet has not in every table."""
+    assert not make_here(spark, tmp_path / "orders", rows(spark, kinds), PROPERTIES)
+    assert not (tmp_path / "orders").exists()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("layout", NOT_PLAIN)
+def test_a_table_that_is_to_be_more_than_plain_is_sparks(
+    spark: SparkSession, tmp_path: Path, layout: TableLayout
+) -> None:
+    """Spark's own word for making it stands in its log."""
+    table = make(spark, f"delta.`{tmp_path / 'orders'}`", rows(spark, "id long, day date"), layout, tmp_path / "orders")
+    assert by_whom(table) == "Spark"
+
+
+@pytest.mark.spark
+def test_a_session_with_a_word_on_tables_makes_them_itself(spark: SparkSession, tmp_path: Path) -> None:
+    """Such as properties that all tables have by default."""
+    spark.conf.set("spark.databricks.delta.properties.defaults.enableChangeDataFeed", "true")
+    table = make(
+        spark,
+        f"delta.`{tmp_path / 'orders'}`",
+        rows(spark, "id long"),
+        TableLayout(properties=PROPERTIES),
+        tmp_path / "orders",
+    )
+    assert table.properties == {**PROPERTIES, "delta.enableChangeDataFeed": "true"}
+
+
+@pytest.mark.spark
+def test_a_folder_that_holds_something_is_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """Which says what is in the way; an empty one takes a table."""
+    (tmp_path / "orders").mkdir()
+    (tmp_path / "orders" / "notes.txt").touch()
+    assert not make_here(spark, tmp_path / "orders", rows(spark, "id long"), PROPERTIES)
+    (tmp_path / "orders" / "notes.txt").unlink()
+    assert make_here(spark, tmp_path / "orders", rows(spark, "id long"), PROPERTIES)
+
+
+@pytest.mark.spark
+def test_of_two_that_make_it_one_does(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the other saw nothing there a moment ago: then it finds a table that it need not make."""
+    monkeypatch.setattr("destinations.delta.direct_append._is_empty", lambda _: True)
+    schema, layout, folder = rows(spark, "id long"), TableLayout(properties=PROPERTIES), tmp_path / "orders"
+    assert make_here(spark, folder, schema, PROPERTIES)
+    before = actions(folder)
+    assert not make_here(spark, folder, schema, PROPERTIES)
+    monkeypatch.setattr(TargetTable, "find", unseen_at_first(TargetTable.find))
+    assert make(spark, f"delta.`{folder}`", schema, layout, folder).version == 0
+    assert actions(folder) == before
+
+
+def unseen_at_first(find: Callable[..., TargetTable | None]) -> Callable[..., TargetTable | None]:
+    """A look at a table that sees none the first time."""
+    looks = iter([lambda *_: None])
+    return staticmethod(lambda *asked: next(looks, find)(*asked))
+
+
+def by_whom(table: TargetTable) -> str:
+    """Who made it."""
+    assert isinstance(table.log, LocalLog)
+    first = json.loads(table.log.path_of(0).read_text().splitlines()[0])["commitInfo"]
+    return "Spark" if "Spark" in first["engineInfo"] else "this process"
+
+
+def never(*_: object, **__: object) -> None:
+    raise AssertionError("Spark was asked")

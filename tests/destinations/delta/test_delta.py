@@ -1,0 +1,646 @@
+"""Delta tables: how they are made, what they refuse, and what their history proves."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from destinations.conformance import RememberingConformance, Row, make_label, start_paused_write
+from destinations.delta import Delta, delta
+from destinations.delta import lock as table_lock
+from destinations.delta import table as delta_table
+from destinations.delta.delta import OpenDelta
+from destinations.delta.log import make_tag
+from destinations.delta.table import TargetTable
+from destinations.destination import DestinationError, Identity, Misfit, Unsure, Written
+from origins.batch_rows import FrameRows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+pytestmark = [pytest.mark.spark]
+
+TAG = "spark.databricks.delta.commitInfo.userMetadata"
+
+
+@pytest.mark.connect
+class TestByPath(RememberingConformance):
+    @pytest.fixture
+    def destination(self, tmp_path: Path) -> Delta:
+        return Delta(path=str(tmp_path / "orders"))
+
+    def content(self, spark: SparkSession, destination: Delta) -> list[Row]:
+        return rows_of(spark, destination.open())
+
+
+@pytest.mark.variant
+class TestOfFewRows(TestByPath):
+    """What fits into this process goes there without Spark's Delta, and keeps the same promises."""
+
+    def rows(self, frame: DataFrame) -> FrameRows:
+        return FrameRows(frame, 0)
+
+
+@pytest.mark.variant
+class TestByNameThroughSpark(RememberingConformance):
+    """As on Databricks: a table of a catalog, whose log only Spark can read."""
+
+    @pytest.fixture
+    def destination(self, database: str, monkeypatch: pytest.MonkeyPatch) -> Delta:
+        monkeypatch.setattr(delta_table, "_find_local_log", lambda location, table_id: None)
+        return Delta(table=f"{database}.orders")
+
+    def content(self, spark: SparkSession, destination: Delta) -> list[Row]:
+        return rows_of(spark, destination.open())
+
+
+@pytest.fixture
+def database(spark: SparkSession, tmp_path: Path) -> str:
+    """A new database of a test's own."""
+    name = f"db_{abs(hash(str(tmp_path))):x}"
+    spark.sql(f"CREATE DATABASE {name} LOCATION '{tmp_path / name}'")
+    return name
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> OpenDelta:
+    """A table that is not there yet."""
+    return Delta(path=str(tmp_path / "orders")).open()
+
+
+@pytest.fixture
+def opened(spark: SparkSession, orders: OpenDelta) -> tuple[OpenDelta, Identity]:
+    """A table of one column, `id bigint`, as it was when a run began."""
+    return orders, orders.ensure_place(spark, schema("id bigint", spark))
+
+
+class TestOptions:
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({}, "path: expected either path or table, got neither"),
+            ({"path": "a", "table": "b"}, "path: expected either path or table, got both"),
+            ({"path": ""}, "path: expected either path or table, got neither"),
+            ({"path": "a", "mode": "upsert"}, "mode: expected append, merge or replace, got 'upsert'"),
+            ({"path": "a", "mode": "merge"}, "keys: expected the columns by which a merge matches rows, got none"),
+            ({"path": "a", "mode": "merge", "keys": "id"}, "keys: expected a list of columns, got 'id'"),
+            ({"path": "a", "keys": ["id"]}, "keys: expected with mode: merge only, got mode: append"),
+            ({"path": "a", "where": "a > 1"}, "where: expected with mode: replace only"),
+            ({"path": "a", "mode": "replace", "where": "a = rand()"}, "where: expected a condition whose answer never"),
+            ({"path": "a", "mode": "replace", "where": "a = :lane"}, "where: expected a condition on columns"),
+            (
+                {"path": "a", "mode": "merge", "keys": ["ID"], "except_column_list": ["id"]},
+                "keys: 'ID' must be in the table, but except_column_list leaves it out",
+            ),
+            (
+                {"path": "a", "mode": "merge", "keys": ["id"], "sequence_by": "at", "except_column_list": ["at"]},
+                "sequence_by: 'at' must be in the table",
+            ),
+            ({"path": "a", "partition_by": ["a"], "cluster_by": ["b"]}, "cluster_by: expected either"),
+            ({"path": "a", "stamp": "_wherry_batch"}, "stamp: '_wherry_batch' cannot be a column"),
+            ({"path": "a", "optimize": 0}, "optimize: expected at least 1 commit, got 0"),
+            ({"table": "a b"}, "table: expected a name such as catalog.schema.table, got 'a b'"),
+            ({"table": "t; drop table x"}, "table: expected a name such as"),
+            ({"table": "a..b"}, "table: expected a name such as"),
+        ],
+    )
+    def test_a_wrong_option_is_named(self, options: dict[str, Any], message: str) -> None:
+        """What was expected and what came, under the option's name."""
+        with pytest.raises(ValueError, match=message):
+            Delta(**options)
+
+    @pytest.mark.parametrize("name", ["t", "main.shop.orders", "`odd name`.`a``b`", "größen"])
+    def test_a_table_has_a_name_of_sql(self, name: str) -> None:
+        """Parts with dots between them, quoted or not."""
+        assert Delta(table=name).place == name
+
+    def test_a_path_does_not_depend_on_the_folder_one_is_in(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The place is what the ledger records, so it is the whole path; a URL is left as it is."""
+        monkeypatch.chdir(tmp_path)
+        assert Delta(path="tables/orders").place == str(tmp_path / "tables" / "orders")
+        assert Delta(path="abfss://lake@shop/orders").place == "abfss://lake@shop/orders"
+
+
+class TestMaking:
+    def test_a_table_checkpoints_seldom(self, spark: SparkSession, orders: OpenDelta) -> None:
+        """A checkpoint after each tenth commit would double what a small append costs."""
+        orders.ensure_place(spark, schema("id bigint", spark))
+        assert properties(spark, orders) == {"delta.checkpointInterval": "100"}
+
+    def test_properties_are_the_definitions(self, spark: SparkSession, tmp_path: Path) -> None:
+        """What the definition says is set, also in the place of what we would set."""
+        table = Delta(path=str(tmp_path / "t"), properties={"delta.checkpointInterval": "7", "own.it's": "a\\b"}).open()
+        table.ensure_place(spark, schema("id bigint", spark))
+        assert properties(spark, table) == {"delta.checkpointInterval": "7", "own.it's": "a\\b"}
+
+    @pytest.mark.parametrize(
+        ("columns", "mapped"),
+        [("`a.b` int, `grün` int, `x``y` int", False), ("`two words` int", True), ("s struct<`a;b`: int>", True)],
+    )
+    def test_names_are_mapped_where_a_name_needs_it(
+        self, spark: SparkSession, orders: OpenDelta, columns: str, mapped: bool
+    ) -> None:
+        """Old readers cannot read a table whose names are mapped, so it is done for no other."""
+        orders.ensure_place(spark, schema(columns, spark))
+        assert ("delta.columnMapping.mode" in properties(spark, orders)) is mapped
+
+    def test_columns_may_be_null(self, spark: SparkSession, orders: OpenDelta) -> None:
+        """That no row of the first batch can be NULL says nothing of those that come."""
+        orders.ensure_place(spark, spark.range(1).schema)
+        assert [field.nullable for field in spark.table(orders.destination.sql_name).schema] == [True]
+
+    def test_nothing_is_made_when_nothing_is_known_of_the_rows(self, spark: SparkSession, orders: OpenDelta) -> None:
+        """Without a schema the place stays as it is."""
+        assert orders.ensure_place(spark, None) == Identity(place=orders.destination.place)
+        assert not Path(orders.destination.place).exists()
+
+    def test_a_table_that_is_there_is_told_without_a_schema(
+        self, spark: SparkSession, opened: tuple[OpenDelta, Identity]
+    ) -> None:
+        """Its identity does not depend on what waits."""
+        orders, identity = opened
+        assert orders.ensure_place(spark, None) == identity
+
+    @pytest.mark.parametrize("name", ["a b", "50%41", "grün", "x`y", "it's", "#1", "st*r[a]{b,c}?", "a:b", "new\nline"])
+    def test_a_path_may_have_any_name(self, spark: SparkSession, tmp_path: Path, name: str) -> None:
+        """What the file system takes, the table takes, and its log is read there."""
+        table = Delta(path=str(tmp_path / name)).open()
+        identity = table.ensure_place(spark, schema("id bigint", spark))
+        mine = make_label()
+        assert table.write(spark, FrameRows(spark.range(2)), [mine]).version == 1
+        found = table.find(spark, mine, identity)
+        assert found is not None
+        assert found.rows == 2
+
+    @pytest.mark.parametrize(
+        ("place", "why"),
+        [
+            ("full", "another thing than a Delta table is there"),
+            ("file", "another thing than a Delta table is there"),
+            ("file/below", "is a file"),
+        ],
+    )
+    def test_a_place_that_is_taken_is_refused(self, spark: SparkSession, tmp_path: Path, place: str, why: str) -> None:
+        """A folder of something else is left alone, and the error says so."""
+        (tmp_path / "file").touch()
+        (tmp_path / "full").mkdir()
+        (tmp_path / "full" / "data.csv").touch()
+        with pytest.raises(DestinationError, match=why):
+            Delta(path=str(tmp_path / place)).open().ensure_place(spark, schema("id bigint", spark))
+        assert sorted(path.name for path in tmp_path.rglob("*")) == ["data.csv", "file", "full"]
+
+    def test_a_folder_that_is_empty_will_do(self, spark: SparkSession, orders: OpenDelta) -> None:
+        """People make the folder first."""
+        Path(orders.destination.place).mkdir()
+        assert orders.ensure_place(spark, schema("id bigint", spark)).version == 0
+
+    def test_a_schema_that_is_missing_is_named(self, spark: SparkSession) -> None:
+        """A table does not make the database around it."""
+        with pytest.raises(DestinationError, match="the schema does not exist"):
+            Delta(table="nowhere.orders").open().ensure_place(spark, schema("id bigint", spark))
+
+    def test_a_table_of_another_format_is_refused(self, spark: SparkSession, database: str) -> None:
+        """Only Delta tables remember."""
+        spark.sql(f"CREATE TABLE {database}.plain (id bigint) USING parquet")
+        with pytest.raises(DestinationError, match="is not a Delta table; it is parquet"):
+            Delta(table=f"{database}.plain").open().ensure_place(spark, schema("id bigint", spark))
+
+
+class TestFitting:
+    def test_every_problem_is_told_at_once_with_its_way_out(self, spark: SparkSession, orders: OpenDelta) -> None:
+        """Types, columns that the table has not, and columns that it wants."""
+        make(spark, orders, "id bigint, amount decimal(10,2), `a.b` int, must int NOT NULL")
+        with pytest.raises(Misfit) as told:
+            orders.ensure_place(spark, schema("id bigint, amount string, `A.B` string, extra double", spark))
+        assert told.value.message.splitlines()[1:] == [
+            '  amount: the rows have string, the table decimal(10,2); cast: {amount: "decimal(10,2)"}',
+            '  A.B: the rows have string, the table int; cast: {"A.B": "int"}',
+            "  extra: the table has no such column; leave it out, drop: [extra], or add it, "
+            f"ALTER TABLE {orders.destination.sql_name} ADD COLUMNS (`extra` double)",
+            "  must: the table needs a value in every row (NOT NULL); add it, with_columns: {must: …}",
+        ]
+
+    def test_what_no_table_can_have_is_told_before_one_is_made(self, spark: SparkSession, orders: OpenDelta) -> None:
+        """Intervals, columns without a type, and two names that differ only in case."""
+        rows = spark.sql("SELECT NULL AS nothing, INTERVAL 1 DAY AS took, 1 AS a, 2 AS A, array(NULL) AS inside")
+        with pytest.raises(Misfit) as told:
+            orders.ensure_place(spark, rows.schema)
+        assert told.value.message.splitlines()[1:] == [
+            '  nothing: it is NULL in all rows and has no type; set one, cast: {nothing: "string"}',
+            '  took: Delta has no intervals; keep it as text, cast: {took: "string"}',
+            "  a: another column differs only in upper and lower case; rename one of them",
+            "  A: another column differs only in upper and lower case; rename one of them",
+            '  inside: it is NULL in all rows and has no type; set one, cast: {inside: "string"}',
+        ]
+        assert not Path(orders.destination.place).exists()
+
+    def test_rows_without_columns_do_not_fit(self, spark: SparkSession, orders: OpenDelta) -> None:
+        """A stage has taken them all."""
+        with pytest.raises(Misfit, match="the rows have no columns"):
+            orders.ensure_place(spark, spark.range(1).drop("id").schema)
+
+    @pytest.mark.parametrize(
+        "rows",
+        [
+            "ID bigint, S struct<B: string, a: int>, list array<struct<X: int>>, pairs map<string, struct<y: int>>",
+            "list array<struct<x: int>>, id bigint",
+            "s struct<a: int>",
+        ],
+    )
+    def test_case_order_and_columns_that_lack_do_not_matter(
+        self, spark: SparkSession, orders: OpenDelta, rows: str
+    ) -> None:
+        """What lacks is NULL in the table."""
+        make(spark, orders, TABLE)
+        orders.ensure_place(spark, schema(rows, spark))
+        orders.write(spark, FrameRows(spark.createDataFrame([], schema(rows, spark))), [make_label()])
+        assert rows_of(spark, orders) == []
+
+    @pytest.mark.parametrize(
+        "rows",
+        [
+            "id int",
+            "s struct<a: bigint>",
+            "s struct<a: int, c: int>",
+            "list array<struct<x: string>>",
+            "list array<int>",
+            "pairs map<string, struct<y: bigint>>",
+            "pairs map<int, struct<y: int>>",
+        ],
+    )
+    def test_another_type_does_not_fit_however_deep(self, spark: SparkSession, orders: OpenDelta, rows: str) -> None:
+        """A type is never changed on the way into the table."""
+        make(spark, orders, TABLE)
+        with pytest.raises(Misfit, match="cast: "):
+            orders.ensure_place(spark, schema(rows, spark))
+
+    def test_columns_that_the_table_fills_itself_may_lack(self, spark: SparkSession, orders: OpenDelta) -> None:
+        """A default, a generated and an identity column are wanted in every row, and not from us."""
+        make(
+            spark,
+            orders,
+            "id bigint, d int NOT NULL DEFAULT 7, g bigint NOT NULL GENERATED ALWAYS AS (id + 1), "
+            "k bigint NOT NULL GENERATED ALWAYS AS IDENTITY",
+            "'delta.feature.allowColumnDefaults' = 'supported'",
+        )
+        orders.ensure_place(spark, schema("id bigint", spark))
+        orders.write(spark, FrameRows(spark.range(0, 1, 1, 1)), [make_label()])
+        assert rows_of(spark, orders) == [{"id": 0, "d": 7, "g": 1, "k": 1}]
+
+    def test_a_struct_that_lacks_what_the_table_wants_does_not_fit(
+        self, spark: SparkSession, orders: OpenDelta
+    ) -> None:
+        """NOT NULL counts inside a struct as well."""
+        make(spark, orders, "id bigint, s struct<a: int NOT NULL, b: int>")
+        with pytest.raises(Misfit, match=r"s\.a: the table needs a value in every row"):
+            orders.ensure_place(spark, schema("id bigint, s struct<b: int>", spark))
+
+    def test_asking_whether_rows_fit_commits_nothing(self, spark: SparkSession, orders: OpenDelta) -> None:
+        """The table is asked by a write that always fails."""
+        make(spark, orders, "id bigint, k bigint NOT NULL GENERATED ALWAYS AS IDENTITY")
+        assert orders.ensure_place(spark, schema("id bigint", spark)).version == 0
+        assert orders.ensure_place(spark, schema("id bigint", spark)).version == 0
+
+
+class TestWriting:
+    def test_rows_keep_their_names_inside_structs(self, spark: SparkSession, orders: OpenDelta) -> None:
+        """Fields are matched by name where their order differs, also where names are mapped."""
+        make(spark, orders, "id bigint, s struct<`x;y`: int, b: int>", "'delta.columnMapping.mode' = 'name'")
+        rows = spark.sql("SELECT named_struct('b', 1, 'X;Y', 2) AS S, 3L AS ID")
+        orders.ensure_place(spark, rows.schema)
+        orders.write(spark, FrameRows(rows), [make_label()])
+        assert rows_of(spark, orders) == [{"id": 3, "s": {"x;y": 2, "b": 1}}]
+
+    def test_rows_may_lack_any_column_that_may_be_null(self, spark: SparkSession, orders: OpenDelta) -> None:
+        """One that the table is partitioned by, and a struct with a varchar in it, are NULL like any other."""
+        spark.sql(
+            f"CREATE TABLE {orders.destination.sql_name} (id bigint, day int, s struct<v: varchar(2)>) USING delta "
+            "PARTITIONED BY (day)"
+        )
+        orders.ensure_place(spark, schema("id bigint", spark))
+        assert orders.write(spark, FrameRows(spark.range(0, 1, 1, 1)), [make_label()]).rows == 1
+        assert rows_of(spark, orders) == [{"id": 0, "day": None, "s": None}]
+
+    def test_a_write_of_nothing_is_no_commit(self, spark: SparkSession, opened: tuple[OpenDelta, Identity]) -> None:
+        """Delta skips it, so there is no version that could carry a label."""
+        orders, identity = opened
+        assert orders.write(spark, FrameRows(spark.range(9).where("id < 0")), [make_label()]) == Written(rows=0)
+        assert orders.ensure_place(spark, None).version == identity.version
+
+    def test_figures_are_those_of_the_commit_that_carries_the_label(
+        self, spark: SparkSession, opened: tuple[OpenDelta, Identity]
+    ) -> None:
+        """Commits that land before and after it, ours and others', are not taken for it."""
+        orders, identity = opened
+        orders.write(spark, FrameRows(spark.range(5)), [make_label()])
+        mine = make_label()
+        written = orders.write(spark, FrameRows(spark.range(10)), [mine])
+        spark.range(100).write.format("delta").mode("append").save(orders.destination.place)
+        orders.write(spark, FrameRows(spark.range(20)), [make_label()])
+        table = TargetTable.find(spark, orders.destination.sql_name)
+        assert table is not None
+        assert table.find_written(spark, mine.key, identity.version) == written
+        assert (written.rows, written.version) == (10, 2)
+
+    def test_a_strangers_label_does_not_stay_in_the_session(
+        self, spark: SparkSession, opened: tuple[OpenDelta, Identity]
+    ) -> None:
+        """What a session is configured to write beside its commits gives way to the batch's label."""
+        orders, identity = opened
+        spark.conf.set(TAG, "mine")
+        mine = make_label()
+        written = orders.write(spark, FrameRows(spark.range(1)), [mine])
+        assert orders.find(spark, mine, identity) == written
+
+    def test_a_table_that_was_dropped_is_not_made_anew(
+        self, spark: SparkSession, opened: tuple[OpenDelta, Identity]
+    ) -> None:
+        """When the table goes under a run, the next write fails before anything is written."""
+        orders, _ = opened
+        shutil.rmtree(orders.destination.place)
+        with pytest.raises(DestinationError, match="is missing"):
+            orders.write(spark, FrameRows(spark.range(1)), [make_label()])
+        assert not Path(orders.destination.place).exists()
+
+    def test_a_table_that_took_the_place_of_another_is_not_written(
+        self, spark: SparkSession, opened: tuple[OpenDelta, Identity]
+    ) -> None:
+        """The run was about the table that it opened."""
+        orders, _ = opened
+        orders.write(spark, FrameRows(spark.range(1)), [make_label()])
+        shutil.rmtree(orders.destination.place)
+        make(spark, orders, "id bigint")
+        with pytest.raises(DestinationError, match="was replaced by another table"):
+            orders.write(spark, FrameRows(spark.range(1)), [make_label()])
+        assert rows_of(spark, orders) == []
+
+    def test_a_table_whose_log_was_cleaned_is_written_on(self, spark: SparkSession, tmp_path: Path) -> None:
+        """Old versions go in time, and the table is the same."""
+        orders = Delta(path=str(tmp_path / "orders"), properties={"delta.checkpointInterval": "1"}).open()
+        orders.ensure_place(spark, schema("id bigint", spark))
+        spark.range(1).write.format("delta").mode("append").save(orders.destination.place)
+        version(orders, 0).unlink()
+        assert orders.write(spark, FrameRows(spark.range(1)), [make_label()]).version == 2
+
+    def test_a_log_without_checksums_is_read_through_spark(
+        self, spark: SparkSession, opened: tuple[OpenDelta, Identity]
+    ) -> None:
+        """Where it cannot be told whether the folder here is Spark's table, Spark is asked."""
+        orders, identity = opened
+        version(orders, 0).with_suffix(".crc").unlink()
+        again, mine = Delta(path=orders.destination.path).open(), make_label()
+        written = again.write(spark, FrameRows(spark.range(3)), [mine])
+        assert written.rows == 3
+        assert again.find(spark, mine, identity) == written
+
+    @pytest.mark.parametrize("torn", [b'{"metadata": {"id"', b"", b"\x00" * 40, b"1", b"\xff"])
+    def test_a_torn_checksum_is_none(
+        self, spark: SparkSession, opened: tuple[OpenDelta, Identity], torn: bytes
+    ) -> None:
+        """Delta needs none: the table is found, written, fenced and asked as it is without."""
+        orders, identity = opened
+        version(orders, 0).with_suffix(".crc").write_bytes(torn)
+        again, mine = Delta(path=orders.destination.path).open(), make_label()
+        assert again.ensure_place(spark, schema("id bigint", spark)) == identity
+        written = again.write(spark, FrameRows(spark.range(3)), [mine])
+        assert written.rows == 3
+        version(orders, 1).with_suffix(".crc").write_bytes(torn)
+        again.fence(spark, "token")
+        assert again.find(spark, mine, identity) == written
+        assert sorted(row["id"] for row in rows_of(spark, orders)) == [0, 1, 2]
+
+    def test_a_write_waits_for_another_process_and_says_so(
+        self, spark: SparkSession, opened: tuple[OpenDelta, Identity], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """On a local disk two JVMs can lose each other's commits, so they take turns."""
+        orders, _ = opened
+        monkeypatch.setattr(table_lock, "_LONG", 0.0)
+        with ThreadPoolExecutor(1) as pool, held_elsewhere(orders) as other, said("waiting for another") as waits:
+            write = pool.submit(orders.write, spark, FrameRows(spark.range(1)), [make_label()])
+            assert waits.wait(60)
+            assert not write.done()
+            other.communicate("go\n")
+            assert write.result().version == 1
+
+    def test_a_fence_does_not_wait_for_ever(
+        self, spark: SparkSession, opened: tuple[OpenDelta, Identity], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A process that is frozen while it writes cannot keep its successor from fencing it."""
+        orders, identity = opened
+        monkeypatch.setattr(delta, "_PATIENCE", 0.0)
+        with held_elsewhere(orders):
+            orders.fence(spark, "token")
+        assert orders.ensure_place(spark, None).version == identity.version + 1
+
+    def test_a_fence_of_the_same_value_is_none(self, spark: SparkSession, orders: OpenDelta) -> None:
+        """Delta sees no change of the table in it, so the token must be random."""
+        orders.ensure_place(spark, schema("id bigint, text string", spark))
+        orders.fence(spark, "token")
+        with start_paused_write(spark, orders, make_label()) as (write, let_go):
+            orders.fence(spark, "token")
+            let_go()
+            assert write.result().rows == 1
+
+
+@pytest.mark.promise("CD-22")
+class TestFinding:
+    def test_another_process_finds_what_was_written(
+        self, spark: SparkSession, opened: tuple[OpenDelta, Identity]
+    ) -> None:
+        """All that is remembered lies in the table."""
+        orders, identity = opened
+        mine = make_label()
+        written = orders.write(spark, FrameRows(spark.range(3)), [mine])
+        assert Delta(path=orders.destination.path).open().find(spark, mine, identity) == written
+
+    def test_what_others_do_to_the_table_does_not_matter(
+        self, spark: SparkSession, opened: tuple[OpenDelta, Identity]
+    ) -> None:
+        """Rows may be corrected and deleted, files rewritten and properties set."""
+        orders, identity = opened
+        mine = make_label()
+        written = orders.write(spark, FrameRows(spark.range(3)), [mine])
+        spark.range(5).write.format("delta").mode("append").save(orders.destination.place)
+        for statement in ("UPDATE {} SET id = 9 WHERE id = 1", "DELETE FROM {} WHERE id = 2", "OPTIMIZE {}"):
+            spark.sql(statement.format(orders.destination.sql_name))
+        assert orders.find(spark, mine, identity) == written
+        assert orders.find(spark, make_label(), identity) is None
+
+    @pytest.mark.parametrize(
+        "statement",
+        [
+            "RESTORE TABLE {} TO VERSION AS OF 0",
+            "TRUNCATE TABLE {}",
+            "DELETE FROM {}",
+            "INSERT OVERWRITE {} SELECT 7L",
+        ],
+    )
+    def test_who_emptied_the_table_is_asked(
+        self, spark: SparkSession, opened: tuple[OpenDelta, Identity], statement: str
+    ) -> None:
+        """The label is in the history, its rows perhaps no longer in the table: neither yes nor no would be safe."""
+        orders, identity = opened
+        mine = make_label(number=412, lane="3")
+        orders.write(spark, FrameRows(spark.range(3)), [mine])
+        spark.sql(statement.format(orders.destination.sql_name))
+        with pytest.raises(Unsure) as told:
+            orders.find(spark, mine, identity)
+        operation = spark.sql(f"DESCRIBE HISTORY {orders.destination.sql_name} LIMIT 1").collect()[0]["operation"]
+        assert told.value.message == (
+            f"orders cannot say whether it has batch 412 of lane 3: version 1 has it, but a later version undid that: "
+            f"{operation}, version 2 ({orders.destination.place})."
+        )
+        assert "--assume delivered" in told.value.hint
+
+    def test_a_label_that_is_missing_stays_missing_after_a_restore(
+        self, spark: SparkSession, opened: tuple[OpenDelta, Identity]
+    ) -> None:
+        """The history is whole, and has it nowhere."""
+        orders, identity = opened
+        orders.write(spark, FrameRows(spark.range(3)), [make_label()])
+        spark.sql(f"RESTORE TABLE {orders.destination.sql_name} TO VERSION AS OF 0")
+        assert orders.find(spark, make_label(), identity) is None
+
+    def test_a_batch_that_came_after_a_restore_is_found(
+        self, spark: SparkSession, opened: tuple[OpenDelta, Identity]
+    ) -> None:
+        """Only what stands after the label can have taken its rows away."""
+        orders, identity = opened
+        orders.write(spark, FrameRows(spark.range(3)), [make_label()])
+        spark.sql(f"TRUNCATE TABLE {orders.destination.sql_name}")
+        mine = make_label()
+        written = orders.write(spark, FrameRows(spark.range(3)), [mine])
+        assert orders.find(spark, mine, identity) == written
+
+    @pytest.mark.parametrize("statement", ["REPLACE TABLE {} (id bigint) USING delta", "DROP TABLE {}"])
+    def test_another_table_at_the_same_place_is_not_believed(
+        self, spark: SparkSession, database: str, statement: str
+    ) -> None:
+        """Neither its yes nor its no is that of the table which the run opened."""
+        orders = Delta(table=f"{database}.orders").open()
+        identity = orders.ensure_place(spark, schema("id bigint", spark))
+        spark.sql(statement.format(orders.destination.sql_name))
+        spark.sql(f"CREATE TABLE IF NOT EXISTS {orders.destination.sql_name} (id bigint) USING delta")
+        with pytest.raises(Unsure, match="the table was replaced after the run opened it"):
+            orders.find(spark, make_label(), identity)
+
+    def test_a_table_that_is_gone_cannot_say(self, spark: SparkSession, opened: tuple[OpenDelta, Identity]) -> None:
+        """It may have had the batch."""
+        orders, identity = opened
+        shutil.rmtree(orders.destination.place)
+        with pytest.raises(Unsure, match="the table is missing"):
+            orders.find(spark, make_label(), identity)
+
+    def test_a_no_counts_only_while_the_history_reaches_back(
+        self, spark: SparkSession, opened: tuple[OpenDelta, Identity]
+    ) -> None:
+        """What was cleaned up may have had the label; what is left still proves a yes."""
+        orders, identity = opened
+        orders.write(spark, FrameRows(spark.range(1)), [make_label()])
+        mine = make_label()
+        written = orders.write(spark, FrameRows(spark.range(2)), [mine])
+        version(orders, 0).unlink()
+        version(orders, 1).unlink()
+        assert orders.find(spark, mine, identity) == written
+        with pytest.raises(Unsure, match="no longer reaches back to version 0"):
+            orders.find(spark, make_label(), identity)
+
+    def test_a_table_that_went_back_in_time_cannot_say(
+        self, spark: SparkSession, opened: tuple[OpenDelta, Identity]
+    ) -> None:
+        """A copy from before the run has lost what came since."""
+        orders, identity = opened
+        later = Identity(place=identity.place, id=identity.id, version=identity.version + 5)
+        with pytest.raises(Unsure, match="no longer reaches back to version 5"):
+            orders.find(spark, make_label(), later)
+
+    def test_a_configured_tag_on_other_commits_proves_nothing(
+        self, spark: SparkSession, opened: tuple[OpenDelta, Identity]
+    ) -> None:
+        """ALTER, UPDATE and OPTIMIZE of a session carry its tag as well, and bring no rows."""
+        orders, identity = opened
+        orders.write(spark, FrameRows(spark.range(3)), [make_label()])
+        mine = make_label()
+        spark.conf.set(TAG, make_tag([mine]))
+        spark.sql(f"ALTER TABLE {orders.destination.sql_name} SET TBLPROPERTIES ('a' = 'b')")
+        spark.sql(f"UPDATE {orders.destination.sql_name} SET id = 9 WHERE id = 1")
+        history = spark.sql(f"DESCRIBE HISTORY {orders.destination.sql_name} LIMIT 2").collect()
+        assert [mine.key in commit["userMetadata"] for commit in history] == [True, True]
+        assert orders.find(spark, mine, identity) is None
+
+
+TABLE = "id bigint, s struct<a: int, b: string>, list array<struct<x: int>>, pairs map<string, struct<y: int>>"
+HOLDER = """
+import sys
+from pathlib import Path
+from destinations.delta.lock import hold_table
+
+with hold_table(Path(sys.argv[1])):
+    print("in", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def schema(columns: str, spark: SparkSession) -> StructType:
+    """The type of rows with these columns."""
+    return spark.createDataFrame([], columns).schema
+
+
+def make(spark: SparkSession, table: OpenDelta, columns: str, properties: str = "'a' = 'b'") -> None:
+    """Make the table by hand, as somebody else would."""
+    spark.sql(f"CREATE TABLE {table.destination.sql_name} ({columns}) USING delta TBLPROPERTIES ({properties})")
+
+
+def rows_of(spark: SparkSession, table: OpenDelta) -> list[Row]:
+    """All rows of the table."""
+    return [row.asDict(recursive=True) for row in spark.table(table.destination.sql_name).collect()]
+
+
+def properties(spark: SparkSession, table: OpenDelta) -> dict[str, str]:
+    """The properties of the table that somebody has set."""
+    found = spark.sql(f"DESCRIBE DETAIL {table.destination.sql_name}").collect()[0]["properties"]
+    return {key: value for key, value in found.items() if key != "delta.columnMapping.maxColumnId"}
+
+
+def version(table: OpenDelta, number: int) -> Path:
+    """The file of one version in the table's log."""
+    return Path(table.destination.place) / "_delta_log" / f"{number:020}.json"
+
+
+@contextmanager
+def held_elsewhere(table: OpenDelta) -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds the table until it is told something, or the test ends."""
+    command = [sys.executable, "-c", HOLDER, table.destination.place]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "in\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@contextmanager
+def said(words: str) -> Iterator[threading.Event]:
+    """An event that is set when these words are logged."""
+    heard = threading.Event()
+    handler = logging.Handler()
+    handler.emit = lambda record: heard.set() if words in record.getMessage() else None  # type: ignore[method-assign]
+    logging.getLogger("wherry").addHandler(handler)
+    try:
+        yield heard
+    finally:
+        logging.getLogger("wherry").removeHandler(handler)

@@ -1,0 +1,221 @@
+"""What a Delta table demands: rows that it would refuse are refused before anything is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from destinations.conformance import make_label
+from destinations.delta import Delta
+from destinations.delta import table as delta_table
+from destinations.delta.delta import OpenDelta
+from destinations.demands import Demands, Rule
+from destinations.destination import Misfit
+from origins.batch_rows import FrameRows
+from stages.conformance import StageConformance, begin
+from stages.stage import Stage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from stages.rows import Rows
+
+pytestmark = pytest.mark.spark
+
+DEFAULTS = "'delta.feature.allowColumnDefaults' = 'supported'"
+TABLE = (
+    "id bigint NOT NULL, inner struct<deep: struct<x: int NOT NULL>, y: int>, short varchar(3), fixed char(2), "
+    "many array<varchar(2)>, pairs map<varchar(1), varchar(2)>, amount int, `odd``name.` int, "
+    "twice bigint GENERATED ALWAYS AS (id * 2), level int DEFAULT 7"
+)
+GOOD: dict[str, Any] = {
+    "id": 1,
+    "inner": {"deep": {"x": 1}, "y": None},
+    "short": "äöü",
+    "fixed": "a",
+    "many": ["ab", None],
+    "pairs": {"a": "ab"},
+    "amount": 1,
+    "odd`name.": 2,
+    "twice": 2,
+}
+SCHEMA = (
+    "id bigint, inner struct<deep: struct<x: int>, y: int>, short string, fixed string, many array<string>, "
+    "pairs map<string, string>, amount int, `odd``name.` int, twice bigint"
+)
+BAD: list[tuple[dict[str, Any], str, str]] = [
+    ({"id": None, "twice": None}, "NOT_NULL", "column id is NULL, but the table needs a value in every row (NOT NULL)"),
+    ({"inner": None}, "NOT_NULL", "column inner.deep.x is NULL, but the table needs a value in every row (NOT NULL)"),
+    ({"inner": {"deep": {"x": None}, "y": 1}}, "NOT_NULL", "column inner.deep.x is NULL, but the table needs a value"),
+    ({"short": "abcd"}, "LENGTH", "column short is too long for varchar(3); short = 'abcd'"),
+    ({"short": "a   "}, "LENGTH", "column short is too long for varchar(3); short = 'a   '"),
+    ({"fixed": "abc"}, "LENGTH", "column fixed is too long for char(2); fixed = 'abc'"),
+    ({"many": ["a", "abc"]}, "LENGTH", "column many is too long for array<varchar(2)>; many = '[a, abc]'"),
+    (
+        {"pairs": {"a": "abc"}},
+        "LENGTH",
+        "column pairs is too long for map<varchar(1),varchar(2)>; pairs = '{a -> abc}'",
+    ),
+    ({"pairs": {"ab": "a"}}, "LENGTH", "column pairs is too long"),
+    ({"amount": -1}, "CHECK", "constraint positive (amount > 0) does not hold; amount = '-1'"),
+    ({"amount": None}, "CHECK", "constraint positive (amount > 0) does not hold; amount = NULL"),
+    ({"odd`name.": 0}, "CHECK", "constraint odd (`odd``name.` > level - 6) does not hold; odd`name. = '0'"),
+    ({"twice": 3}, "GENERATED", "column twice differs from what the table generates (id * 2); twice = '3', id = '1'"),
+    ({"twice": None}, "GENERATED", "column twice differs from what the table generates (id * 2); twice = NULL"),
+]
+
+
+@pytest.fixture
+def strict(spark: SparkSession, tmp_path: Path) -> OpenDelta:
+    """A table that demands everything that a table can."""
+    table = Delta(path=str(tmp_path / "strict")).open()
+    make(spark, table, TABLE, DEFAULTS)
+    spark.sql(f"ALTER TABLE {table.destination.sql_name} ADD CONSTRAINT positive CHECK (amount > 0)")
+    spark.sql(f"ALTER TABLE {table.destination.sql_name} ADD CONSTRAINT odd CHECK (`odd``name.` > level - 6)")
+    return table
+
+
+class TestAgreement:
+    @pytest.mark.connect
+    def test_each_bad_row_is_refused_with_what_is_wrong(self, spark: SparkSession, strict: OpenDelta) -> None:
+        """A code for machines; a message that names the column or constraint, and the value."""
+        rows = spark.createDataFrame([GOOD, *[{**GOOD, **change} for change, _, _ in BAD]], SCHEMA)
+        good, *bad = verdicts(spark, strict, rows)
+        assert good is None
+        told = [(nack["code"], nack["message"]) for nack in bad if nack is not None]
+        assert len(told) == len(BAD)
+        for (code, message), (_, expected, begins) in zip(told, BAD, strict=True):
+            assert code == expected
+            assert message.startswith(begins)
+
+    @pytest.mark.promise("CD-12")
+    def test_the_table_itself_agrees_row_by_row(self, spark: SparkSession, strict: OpenDelta) -> None:
+        """It takes the good row, and none of the bad ones: nothing is refused that could have been written."""
+        rows = spark.createDataFrame([GOOD], SCHEMA)
+        strict.ensure_place(spark, rows.schema)
+        assert strict.write(spark, FrameRows(rows), [make_label()]).rows == 1
+        for change, _, _ in BAD:
+            with pytest.raises(Exception, match=r"DELTA_\w*(?:CONSTRAINT|VIOLATE|LIMIT)"):
+                strict.write(spark, FrameRows(spark.createDataFrame([{**GOOD, **change}], SCHEMA)), [make_label()])
+
+    def test_a_row_that_breaks_several_rules_says_all_of_them(self, spark: SparkSession, strict: OpenDelta) -> None:
+        """It is refused once, under the code of the first."""
+        rows = spark.createDataFrame([{**GOOD, "amount": 0, "short": "abcd"}], SCHEMA)
+        (nack,) = verdicts(spark, strict, rows)
+        assert nack is not None
+        assert nack["code"] == "LENGTH"
+        assert nack["message"].endswith("short = 'abcd'; constraint positive (amount > 0) does not hold; amount = '0'")
+
+
+class TestWhatRowsLack:
+    def test_a_constraint_sees_what_the_table_puts_there_itself(self, spark: SparkSession, tmp_path: Path) -> None:
+        """A default, a generated value, NULL; names of fields and functions are no columns."""
+        table = Delta(path=str(tmp_path / "t")).open()
+        make(
+            spark,
+            table,
+            "id bigint, level int DEFAULT 7, twice bigint GENERATED ALWAYS AS (id * 2), s struct<level: int>, abs int",
+            DEFAULTS,
+        )
+        for name, condition in {
+            "a": "abs(id) + level < 10",
+            "b": "`TWICE` > 0 /* twice */ or id is null",
+            "c": "abs is null and coalesce(s.level, 1) = 1",
+        }.items():
+            spark.sql(f"ALTER TABLE {table.destination.sql_name} ADD CONSTRAINT {name} CHECK ({condition})")
+        rows = spark.createDataFrame([(2, (1,)), (5, (1,)), (-1, (1,)), (2, (2,))], "id bigint, s struct<level: int>")
+        told = verdicts(spark, table, rows)
+        assert [nack and nack["message"].split(" (")[0] for nack in told] == [
+            None,
+            "constraint a",
+            "constraint b",
+            "constraint c",
+        ]
+        good, *bad = (spark.createDataFrame([row], rows.schema) for row in rows.collect())
+        assert table.write(spark, FrameRows(good), [make_label()]).rows == 1
+        for row in bad:
+            with pytest.raises(Exception, match="DELTA_VIOLATE_CONSTRAINT"):
+                table.write(spark, FrameRows(row), [make_label()])
+
+    def test_what_cannot_be_told_is_left_to_the_table(self, spark: SparkSession, tmp_path: Path) -> None:
+        """A constraint on a column that the table counts, or on a struct of which rows bring a part."""
+        table = Delta(path=str(tmp_path / "t")).open()
+        make(spark, table, "id bigint, k bigint GENERATED ALWAYS AS IDENTITY, s struct<a: int, b: varchar(1)>")
+        spark.sql(f"ALTER TABLE {table.destination.sql_name} ADD CONSTRAINT counted CHECK (k > 0)")
+        spark.sql(f"ALTER TABLE {table.destination.sql_name} ADD CONSTRAINT whole CHECK (s.b is null)")
+        rows = spark.createDataFrame([(1, (2,))], "id bigint, s struct<a: int>")
+        table.ensure_place(spark, rows.schema)
+        assert table.demands(spark, rows.schema) == []
+
+    def test_a_struct_that_is_not_brought_lacks_what_is_wanted_in_it(self, spark: SparkSession, tmp_path: Path) -> None:
+        """Delta wants a field that is NOT NULL even where the struct around it may be NULL."""
+        table = Delta(path=str(tmp_path / "t")).open()
+        make(spark, table, "id bigint, s struct<a: int NOT NULL>")
+        with pytest.raises(Misfit, match=r"s\.a: the table needs a value in every row"):
+            table.ensure_place(spark, spark.range(1).schema)
+
+
+class TestCost:
+    def test_a_table_that_demands_nothing_costs_nothing(self, spark: SparkSession, tmp_path: Path) -> None:
+        """There is no stage at all."""
+        table = Delta(path=str(tmp_path / "t")).open()
+        table.ensure_place(spark, spark.range(1).schema)
+        assert table.demands(spark, spark.range(1).schema) == []
+
+    def test_generated_columns_are_read_through_spark_as_well(
+        self, spark: SparkSession, strict: OpenDelta, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Where the table's folder is not one of this machine, Spark reads its metadata."""
+        monkeypatch.setattr(delta_table, "_find_local_log", lambda location, table_id: None)
+        rows = spark.createDataFrame([{**GOOD, "twice": 3}], SCHEMA)
+        (nack,) = verdicts(spark, strict, rows)
+        assert nack is not None
+        assert nack["code"] == "GENERATED"
+
+    def test_a_column_that_the_table_counts_is_not_written(self, spark: SparkSession, tmp_path: Path) -> None:
+        """GENERATED ALWAYS AS IDENTITY takes nobody's values, and that is said before a row is read."""
+        table = Delta(path=str(tmp_path / "t")).open()
+        make(spark, table, "id bigint, k bigint GENERATED ALWAYS AS IDENTITY")
+        with pytest.raises(Misfit, match=r"k: the table generates it .* drop: \[k\]"):
+            table.ensure_place(spark, spark.createDataFrame([], "id bigint, k bigint").schema)
+
+
+@pytest.mark.connect
+class TestAsAStage(StageConformance):
+    """Demands keep to what every stage keeps to."""
+
+    schema = "a int, b string"
+    rows = ((1, "x"), (None, "x"), (2, None), (-1, "long"), (3, "y"))
+
+    def stage(self) -> Stage:
+        return Demands(
+            rules=[
+                Rule(code="A", holds="a > 0", says="a is wrong", shows=["a"]),
+                Rule(code="B", holds="b is null or length(b) < 2", says="b is wrong", shows=["A", "b"]),
+            ]
+        )
+
+
+def test_a_rule_that_asks_the_time_is_not_repeatable() -> None:
+    """Its answer is written down once."""
+    assert not Demands(rules=[Rule(code="A", holds="at < current_timestamp()", says="")]).repeatable
+    assert Demands(rules=[Rule(code="A", holds="at > id", says="")]).repeatable
+
+
+def verdicts(spark: SparkSession, table: OpenDelta, frame: DataFrame) -> list[Any]:
+    """For each row why what the table demands refuses it, or None."""
+    from origins.origin import PLACE
+    from stages.rows import VERDICT
+
+    table.ensure_place(spark, frame.schema)
+    rows: Rows = begin(frame)
+    for step, stage in enumerate(table.demands(spark, frame.schema), 1):
+        rows = stage.apply(rows.enter("table", step))
+    return [row[VERDICT] for row in rows.frame.orderBy(f"{PLACE}.row").select(VERDICT).collect()]
+
+
+def make(spark: SparkSession, table: OpenDelta, columns: str, properties: str = "'a' = 'b'") -> None:
+    """Make the table by hand, as somebody else would."""
+    spark.sql(f"CREATE TABLE {table.destination.sql_name} ({columns}) USING delta TBLPROPERTIES ({properties})")

@@ -1,0 +1,253 @@
+"""Two processes that write one table take turns; shown with real processes."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow
+import pytest
+from deltalake import write_deltalake
+
+from destinations.delta import lock as table_lock
+from destinations.delta.lock import ForeignWrites, YieldPause, hold_making_lock, hold_table
+from destinations.destination import DestinationError
+
+HOLDER = """
+import sys
+from pathlib import Path
+from destinations.delta import lock as table_lock
+
+with getattr(table_lock, sys.argv[1])(Path(sys.argv[2])):
+    print("in", flush=True)
+    sys.stdin.readline()
+    Path(sys.argv[2]).with_suffix(".done").touch()
+"""
+TRIER = """
+import sys
+from pathlib import Path
+from destinations.delta.lock import hold_table
+
+with hold_table(Path(sys.argv[1]), patience=0.0) as held:
+    print(held, flush=True)
+"""
+COUNTER = """
+import sys
+from pathlib import Path
+from destinations.delta.lock import hold_table
+
+counter = Path(sys.argv[2])
+for _ in range(100):
+    with hold_table(Path(sys.argv[1])):
+        counter.write_text(str(int(counter.read_text()) + 1))
+"""
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """The folders of a table."""
+    (tmp_path / "orders" / "_delta_log").mkdir(parents=True)
+    return tmp_path / "orders"
+
+
+@contextmanager
+def process(*words: object) -> Iterator[subprocess.Popen[str]]:
+    """Another Python with these arguments, ended when the test ends."""
+    command = [sys.executable, "-c", *map(str, words)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
+def said(child: subprocess.Popen[str]) -> str:
+    """The next line that the other process says."""
+    assert child.stdout is not None
+    return child.stdout.readline().strip()
+
+
+def gets_in(table: Path) -> bool:
+    """Whether the lock is to be had at once."""
+    with hold_table(table, patience=0.0) as held:
+        return held
+
+
+def test_a_table_is_held_by_one_process_at_a_time(table: Path) -> None:
+    """While another process holds the table it is not to be had, and afterwards it is."""
+    with process(HOLDER, "hold_table", table) as other:
+        assert said(other) == "in"
+        assert not gets_in(table)
+        other.communicate("go\n")
+        assert gets_in(table)
+
+
+def test_a_process_that_is_killed_holds_nothing(table: Path) -> None:
+    """SIGKILL frees the table."""
+    with process(HOLDER, "hold_table", table) as other:
+        assert said(other) == "in"
+        other.kill()
+        other.wait()
+        assert gets_in(table)
+
+
+def test_threads_of_one_process_go_together(table: Path) -> None:
+    """Spark keeps commits of one JVM apart itself, so its threads do not wait for one another."""
+    with hold_table(table) as first, hold_table(table, patience=0.0) as second:
+        assert first
+        assert second
+
+
+def test_the_table_is_held_until_the_last_thread_has_left(table: Path) -> None:
+    """The first thread that leaves does not let others in."""
+    with hold_table(table):
+        with hold_table(table):
+            pass
+        with process(TRIER, table) as other:
+            assert said(other) == "False"
+
+
+def test_a_process_that_waits_gets_its_turn(table: Path) -> None:
+    """Threads that come later queue behind another process, however many of them there are."""
+    with process(HOLDER, "hold_table", table) as other:
+        with hold_table(table):
+            wait_until_refused(table)
+        assert said(other) == "in"
+        assert not gets_in(table)
+
+
+def test_nothing_is_lost_between_two_processes(table: Path, tmp_path: Path) -> None:
+    """Two processes that read, add one and write back, a hundred times each, count to two hundred."""
+    counter = tmp_path / "counter"
+    counter.write_text("0")
+    with process(COUNTER, table, counter) as one, process(COUNTER, table, counter) as two:
+        assert (one.wait(), two.wait()) == (0, 0)
+    assert counter.read_text() == "200"
+
+
+def test_a_table_is_made_by_one_process_at_a_time(tmp_path: Path) -> None:
+    """Who makes a table that is not there yet waits for another process that does so below the same folder."""
+    table = tmp_path / "not" / "yet"
+    with process(HOLDER, "hold_making_lock", tmp_path / "not") as other:
+        assert said(other) == "in"
+        with ThreadPoolExecutor(1) as pool:
+            seen = pool.submit(makes, table)
+            other.communicate("go\n")
+            assert seen.result()
+
+
+def test_two_names_of_one_table_are_one_lock(table: Path, tmp_path: Path) -> None:
+    """A link to the table leads to the same lock, for this process and for others."""
+    link = tmp_path / "link"
+    link.symlink_to(table)
+    with hold_table(table):
+        assert gets_in(link)
+    with process(HOLDER, "hold_table", table) as other:
+        assert said(other) == "in"
+        assert not gets_in(link)
+
+
+def test_a_table_that_is_gone_is_an_error(tmp_path: Path) -> None:
+    """Nothing is made in order to be locked."""
+    with pytest.raises(DestinationError, match="is missing"), hold_table(tmp_path / "gone"):
+        pass
+
+
+def test_nothing_is_left_behind(table: Path) -> None:
+    """The lock is no file: what lies in the table's folders is what lay there before."""
+    assert gets_in(table)
+    assert [path.name for path in table.rglob("*")] == ["_delta_log"]
+
+
+def test_where_nothing_can_be_locked_one_goes_on_and_says_so(
+    table: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On a file system without locks writes go on, with one warning for each folder."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOTSUP, "not supported")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with caplog.at_level(logging.WARNING, "wherry"):
+        assert [gets_in(table), gets_in(table)] == [True, True]
+    assert len(caplog.messages) == 2
+    assert "no other process may write there" in caplog.text
+
+
+def wait_until_refused(table: Path) -> None:
+    """Wait until another process has queued for the table that this one holds."""
+    deadline = time.monotonic() + 60
+    while gets_in(table):
+        assert time.monotonic() < deadline, "no other process has queued"
+
+
+def makes(table: Path) -> bool:
+    """Whether the other process was done when this one could make its table."""
+    with hold_making_lock(table):
+        return table.parent.with_suffix(".done").exists()
+
+
+def test_who_commits_without_spark_is_alone(table: Path) -> None:
+    """It waits for no thread that commits through Spark, and lets none in beside it."""
+    with ThreadPoolExecutor(1) as pool, hold_table(table, apart=True) as held:
+        assert held
+        assert not pool.submit(gets_in, table).result()
+        with hold_table(table, 0.0, apart=True) as second:
+            assert not second
+    with hold_table(table), hold_table(table) as beside, hold_table(table, apart=True) as apart:
+        assert (beside, apart) == (True, False)
+    with hold_table(table, apart=True) as held:
+        assert held
+
+
+def test_a_gap_is_left_where_a_stranger_waits_and_only_there() -> None:
+    """He is looked for now and then; the gap is one for all threads, and behind it nobody waits at once again."""
+    looks = iter([False, True, False])
+    breath = YieldPause(lambda: next(looks), every=0.3, gap=0.5)
+    assert [breath.pause(now) for now in (0.0, 0.1, 0.29)] == [0.0, 0.0, 0.0]
+    assert [breath.pause(now) for now in (0.5, 0.7, 1.0, 1.2)] == pytest.approx([0.5, 0.3, 0.0, 0.0])
+    assert breath.pause(1.4) == 0.0
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    """A table of one file."""
+    write_deltalake(tmp_path / "table", pyarrow.table({"id": [1]}))
+    return tmp_path / "table"
+
+
+def test_a_file_that_was_not_committed_at_two_looks_is_a_strangers(shared: Path) -> None:
+    """Files that were there before, and those that are committed meanwhile, are nobody's that waits."""
+    strangers = ForeignWrites(shared)
+    assert strangers.wait() is False
+    write_deltalake(shared, pyarrow.table({"id": [2]}), mode="append")
+    (shared / "part-a.parquet").touch()
+    assert [strangers.wait(), strangers.wait()] == [False, True]
+    (shared / "_delta_log" / f"{2:020}.json").write_text('{"add":{"path":"part-a.parquet"}}\n')
+    assert [strangers.wait(), strangers.wait()] == [False, False]
+
+
+def test_a_file_that_is_never_committed_is_waited_for_a_few_times_only(shared: Path) -> None:
+    """Somebody's process was killed."""
+    strangers = ForeignWrites(shared)
+    strangers.wait()
+    (shared / "part-a.parquet").touch()
+    assert [strangers.wait() for _ in range(8)] == [False, True, True, True, False, False, False, False]
+
+
+def test_a_backlog_waits_for_a_stranger(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who commits apart looks for one before each commit."""
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    monkeypatch.setattr(table_lock.ForeignWrites, "wait", lambda self: True)
+    with hold_table(shared, apart=True) as held:
+        assert held
+    assert slept == [pytest.approx(0.5, abs=0.1)]

@@ -1,0 +1,381 @@
+"""Merges into Delta tables: which row wins, what becomes of the others, and what a commit says of it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors.exceptions.connect import SparkConnectGrpcException
+
+from destinations.conformance import RememberingConformance, Row, make_label
+from destinations.delta import Delta
+from destinations.delta.delta import OpenDelta
+from destinations.delta.writers import TRIES, commit_persistently
+from destinations.destination import Destination, Misfit, Written
+from destinations.dlq import Dlq
+from origins.batch_rows import FrameRows
+from stages.conformance import begin
+from tests.spark_errors import spark_error
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from stages.rows import Rows
+
+TAG = "spark.databricks.delta.commitInfo.userMetadata"
+KEYS = {"test_values_come_as_they_are": "long", "test_columns_may_have_any_name": "a.b"}
+"""The keys of the suite's rows, where they are not `id`."""
+
+
+@pytest.mark.spark
+@pytest.mark.variant
+@pytest.mark.connect
+class TestMerge(RememberingConformance):
+    @pytest.fixture
+    def destination(self, tmp_path: Path, request: pytest.FixtureRequest) -> Delta:
+        keys = [KEYS.get(request.node.name, "id")]
+        return Delta(path=str(tmp_path / "orders"), mode="merge", keys=keys)
+
+    def content(self, spark: SparkSession, destination: Delta) -> list[Row]:
+        return rows_of(spark, destination.open())
+
+    def holds(self, spark: SparkSession, destination: Destination, rows: Sequence[Row]) -> None:
+        """Rows of the same keys are one row."""
+        once = [row for place, row in enumerate(rows) if row not in rows[:place]]
+        super().holds(spark, destination, once)
+
+
+@pytest.fixture
+def latest(tmp_path: Path) -> OpenDelta:
+    """A table that is not there yet, with one row for each id: that of the highest `at`."""
+    return Delta(
+        path=str(tmp_path / "latest"),
+        mode="merge",
+        keys=["id"],
+        sequence_by="at",
+        apply_as_deletes="op = 'D'",
+        except_column_list=["op"],
+    ).open()
+
+
+CHANGE = "id bigint, at bigint, op string, note string"
+
+
+@pytest.mark.spark
+@pytest.mark.variant
+class TestWhoWins:
+    def test_the_highest_in_sequence_wins_against_the_table(self, spark: SparkSession, latest: OpenDelta) -> None:
+        """An older row changes nothing, also as a delete; one as old as what is there takes its place."""
+        carry(spark, latest, [(1, 5, "U", "a"), (2, 5, "U", "a"), (3, 5, "U", "a"), (4, 5, "U", "a")])
+        late = [(1, 4, "U", "late"), (2, 4, "D", ""), (3, 5, "U", "same"), (4, 5, "D", ""), (5, 1, "D", "")]
+        assert carry(spark, latest, late).rows == 5
+        assert notes(spark, latest) == {1: "a", 2: "a", 3: "same"}
+
+    def test_a_delete_is_not_remembered(self, spark: SparkSession, latest: OpenDelta) -> None:
+        """With the row its place in the sequence is gone, so that an older row which comes later is there again."""
+        carry(spark, latest, [(1, 5, "U", "a")])
+        carry(spark, latest, [(1, 7, "D", "")])
+        carry(spark, latest, [(1, 6, "U", "older than its delete")])
+        assert notes(spark, latest) == {1: "older than its delete"}
+
+    def test_a_row_that_others_wrote_without_a_sequence_gives_way(self, spark: SparkSession, latest: OpenDelta) -> None:
+        """NULL in the table is older than everything; NULL in a row is refused, and so is a NULL key."""
+        spark.sql(f"CREATE TABLE {latest.destination.sql_name} (id bigint, at bigint, note string) USING delta")
+        spark.sql(f"INSERT INTO {latest.destination.sql_name} VALUES (1, NULL, 'theirs')")
+        rows = [(1, 0, "U", "ours"), (1, None, "U", "a"), (None, 1, "U", "b"), (None, None, "D", "c")]
+        assert carry(spark, latest, rows).rows == 1
+        assert notes(spark, latest) == {1: "ours"}
+        messages = [nack["message"] for nack in refusals(spark, latest, rows)]
+        assert messages == [
+            "at is NULL, and a merge compares rows by it (sequence_by)",
+            "key id is NULL, and a merge matches rows by it",
+            "key id is NULL, and a merge matches rows by it; at is NULL, and a merge compares rows by it (sequence_by)",
+        ]
+
+    def test_nothing_is_demanded_of_a_row_that_deletes(self, spark: SparkSession, latest: OpenDelta) -> None:
+        """It is never written, so the table's constraints do not concern it."""
+        spark.sql(
+            f"CREATE TABLE {latest.destination.sql_name} (id bigint, at bigint, note string NOT NULL) USING delta"
+        )
+        spark.sql(f"ALTER TABLE {latest.destination.sql_name} ADD CONSTRAINT full CHECK (length(note) > 0)")
+        rows = [(1, 1, "D", None), (2, 1, None, ""), (3, 1, "U", None), (4, 1, None, "good")]
+        assert [nack["code"] for nack in refusals(spark, latest, rows)] == ["CHECK", "NOT_NULL"]
+        assert carry(spark, latest, rows).rows == 2
+        assert notes(spark, latest) == {4: "good"}
+
+    def test_columns_that_rows_do_not_bring_are_kept(self, spark: SparkSession, tmp_path: Path) -> None:
+        """In a row that is there; a new one gets the default. A constraint on such a column is the table's business."""
+        table = Delta(path=str(tmp_path / "t"), mode="merge", keys=["ID"]).open()
+        spark.sql(
+            f"CREATE TABLE {table.destination.sql_name} (id bigint, a int, b int DEFAULT 7, "
+            "g bigint GENERATED ALWAYS AS (cast(a AS bigint)), k bigint GENERATED ALWAYS AS IDENTITY) USING delta "
+            "TBLPROPERTIES ('delta.feature.allowColumnDefaults' = 'supported')"
+        )
+        spark.sql(f"INSERT INTO {table.destination.sql_name} (id, a, b) VALUES (1, 1, 1)")
+        spark.sql(f"ALTER TABLE {table.destination.sql_name} ADD CONSTRAINT one CHECK (b = 1 OR a > 1)")
+        assert carry(spark, table, [(1, 0), (2, 2)], "id bigint, A int").rows == 2
+        assert sorted(map(tuple, spark.table(table.destination.sql_name).select("id", "a", "b", "g").collect())) == [
+            (1, 0, 1, 0),
+            (2, 2, 7, 2),
+        ]
+
+    def test_a_column_that_the_table_counts_is_not_merged(self, spark: SparkSession, tmp_path: Path) -> None:
+        """It may be the key, or be left out; a struct is merged whole or not at all."""
+        columns = "id bigint, k bigint GENERATED BY DEFAULT AS IDENTITY, s struct<a: int, b: array<struct<c: int>>>"
+        spark.sql(f"CREATE TABLE delta.`{tmp_path / 't'}` ({columns}) USING delta")
+        rows = spark.createDataFrame([], "id bigint, k bigint, s struct<b: array<struct<c: int>>>").schema
+        with pytest.raises(Misfit) as told:
+            Delta(path=str(tmp_path / "t"), mode="merge", keys=["id"]).open().ensure_place(spark, rows)
+        assert told.value.message.splitlines()[1:] == [
+            "  k: the table generates it (IDENTITY), and a merge cannot change it; except_column_list: [k]",
+            "  s: a merge needs the whole struct; the rows have no a in it",
+        ]
+        by_k = Delta(path=str(tmp_path / "t"), mode="merge", keys=["k"]).open()
+        carry(spark, by_k, [(1, 5)], "id bigint, k bigint")
+        carry(spark, by_k, [(2, 5)], "id bigint, k bigint")
+        assert rows_of(spark, by_k) == [{"id": 2, "k": 5, "s": None}]
+
+
+@pytest.mark.spark
+class TestCommits:
+    def test_a_merge_that_changes_nothing_counts_its_rows_all_the_same(
+        self, spark: SparkSession, latest: OpenDelta
+    ) -> None:
+        """There is no commit for it, so nobody finds it; to run it again changes as little."""
+        identity = latest.ensure_place(spark, schema(spark))
+        mine = make_label()
+        rows = spark.createDataFrame([(1, 1, "D", ""), (2, 1, "D", "")], CHANGE)
+        assert latest.write(spark, FrameRows(rows), [mine]) == Written(rows=2)
+        assert latest.find(spark, mine, identity) is None
+
+    def test_the_session_carries_the_tag_around_the_merge_alone(self, spark: SparkSession, latest: OpenDelta) -> None:
+        """What was configured before is there again, also when the merge fails; no view is left."""
+        latest.ensure_place(spark, schema(spark))
+        before = {table.name for table in spark.catalog.listTables()}
+        spark.conf.set(TAG, "mine")
+        latest.write(spark, FrameRows(spark.createDataFrame([(1, 1, "U", "")], CHANGE)), [make_label()])
+        assert spark.conf.get(TAG) == "mine"
+        spark.conf.unset(TAG)
+        with pytest.raises(Exception, match="torn"):
+            latest.write(spark, FrameRows(torn(spark)), [make_label()])
+        assert spark.conf.get(TAG, "none") == "none"
+        assert {table.name for table in spark.catalog.listTables()} == before
+
+    def test_a_merge_that_a_strangers_commit_got_into_is_run_again(
+        self, spark: SparkSession, latest: OpenDelta
+    ) -> None:
+        """The stranger's row is merged with, as if it had been there from the beginning."""
+        latest.ensure_place(spark, schema(spark))
+        reached, go = (Path(latest.destination.place) / name for name in ("reached", "go"))
+        for pipe in (reached, go):
+            os.mkfifo(pipe)
+        text = ", ".join(f"reflect('scala.io.Source', 'fromFile', '{pipe}', 'UTF-8')" for pipe in (reached, go))
+        rows = spark.range(1).selectExpr("id", "5L AS at", "'U' AS op", f"left(concat({text}), 0) AS note")
+        with ThreadPoolExecutor(1) as pool:
+            write = pool.submit(latest.write, spark, FrameRows(rows), [make_label()])
+            write.add_done_callback(lambda _: [os.open(pipe, os.O_RDONLY | os.O_NONBLOCK) for pipe in (reached, go)])
+            meet(reached)
+            spark.sql(f"INSERT INTO {latest.destination.sql_name} VALUES (0, 9, 'theirs')")
+            for pipe in (go, reached, go):
+                meet(pipe)
+            assert write.result().rows == 1
+        assert notes(spark, latest) == {0: "theirs"}
+
+    def test_rows_of_the_same_key_are_one_row_whatever_their_order(
+        self, spark: SparkSession, latest: OpenDelta
+    ) -> None:
+        """The highest in sequence goes on, the others count as filtered."""
+        rows = [(1, 2, "U", "b"), (1, 3, "U", "c"), (1, 1, "U", "a"), (1, 3, "U", "bb")]
+        results = set()
+        for order in (rows, rows[::-1]):
+            assert carry(spark, latest, order).rows == 1
+            results.add(str(notes(spark, latest)))
+        assert len(results) == 1
+
+    def test_of_equals_in_sequence_a_row_that_stays_wins(self, spark: SparkSession, latest: OpenDelta) -> None:
+        """One version of a table may take a row away and bring it again; whatever else the rows say."""
+        latest = replace(latest.destination, apply_as_deletes="op IN ('D', 'X')").open()
+        carry(spark, latest, [(1, 1, "U", "old"), (2, 1, "U", "old"), (3, 1, "U", "old")])
+        carry(spark, latest, [(1, 3, "D", ""), (1, 3, "U", "a"), (2, 3, "X", ""), (2, 3, "U", "b"), (3, 3, "X", "")])
+        assert notes(spark, latest) == {1: "a", 2: "b"}
+
+
+class TestInsisting:
+    def test_a_conflict_is_tried_again_and_nothing_else_is(self) -> None:
+        """A change of metadata may be a fence: whoever looks into the ledger decides about it."""
+        tries = [conflict("DELTA_CONCURRENT_APPEND"), conflict("DELTA_CONCURRENT_DELETE_READ"), None]
+        commit_persistently(scripted(tries), lambda: False)
+        assert tries == []
+        fenced = [conflict("DELTA_METADATA_CHANGED"), None]
+        with pytest.raises(SparkConnectGrpcException, match="METADATA"):
+            commit_persistently(scripted(fenced), lambda: False)
+        assert fenced == [None]
+
+    def test_a_try_that_landed_though_it_raised_is_not_tried_again(self) -> None:
+        """The log is asked for the tag before every other try."""
+        tries = [conflict("DELTA_CONCURRENT_WRITE"), None]
+        commit_persistently(scripted(tries), lambda: True)
+        assert tries == [None]
+
+    def test_it_gives_up_in_the_end(self) -> None:
+        """With the last conflict."""
+        tries: list[Exception | None] = [conflict(f"DELTA_CONCURRENT_APPEND {number}") for number in range(TRIES)]
+        with pytest.raises(SparkConnectGrpcException, match=f"APPEND {TRIES - 1}"):
+            commit_persistently(scripted(tries), lambda: False)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A table of which nobody but this process knows."""
+
+    id: str
+
+    def hold_commits(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+@pytest.mark.parametrize("mode", [{"mode": "merge", "keys": ["id"]}, {"mode": "replace"}])
+def test_merges_into_one_table_go_one_after_another(mode: dict[str, Any]) -> None:
+    """A second thread waits until the first has left, and so does one that replaces; another table's does not."""
+    table: Any = Standing("table")
+    other: Any = Standing("another")
+    one, two = Delta(path="a", **mode).open(), Delta(path="a", name="two", **mode).open()
+    seen, waits = [], threading.Event()
+
+    def second() -> None:
+        waits.set()
+        with two._take_turn(table):
+            seen.append("second")
+
+    thread = threading.Thread(target=second)
+    with one._take_turn(table):
+        thread.start()
+        waits.wait()
+        thread.join(0.1)
+        with one._take_turn(other):
+            seen.append("first")
+    thread.join()
+    assert seen == ["first", "second"]
+
+
+class TestOptions:
+    def test_the_order_of_batches_matters_where_there_is_no_sequence(self) -> None:
+        """So such a merge needs one lane, or lanes by its keys."""
+        assert Delta(path="a", mode="merge", keys=["id"]).ordered
+        assert not Delta(path="a", mode="merge", keys=["id"], sequence_by="at").ordered
+        assert not Delta(path="a").ordered
+
+    @pytest.mark.parametrize("mode", [{"mode": "merge", "keys": ["id"]}, {"mode": "replace"}])
+    def test_to_a_dlq_rows_are_only_added(self, mode: dict[str, Any]) -> None:
+        """A run that replaced it would lose what the last one refused."""
+        with pytest.raises(ValueError, match="destination: expected a destination that only adds rows"):
+            Dlq(destination=Delta(path="a", **mode))
+
+    @pytest.mark.spark
+    def test_columns_that_are_not_there_are_told_before_a_table_is_made(
+        self, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        """Each under the option that names it."""
+        table = Delta(
+            path=str(tmp_path / "t"),
+            mode="merge",
+            keys=["key"],
+            sequence_by="time",
+            except_column_list=["nothing", "op"],
+            apply_as_deletes="op = what",
+            partition_by=["op"],
+            stamp="NOTE",
+        )
+        with pytest.raises(Misfit) as told:
+            table.open().ensure_place(spark, schema(spark))
+        problems = told.value.message.splitlines()[1:]
+        assert problems[:-1] == [
+            "  keys: the rows have no column 'key'",
+            "  sequence_by: the rows have no column 'time'",
+            "  except_column_list: the rows have no column 'nothing'",
+            "  partition_by: the table has no column 'op'",
+            "  stamp: the rows have a column 'NOTE' already; rename the stamp",
+            "  note: another column differs only in upper and lower case; rename one of them",
+            "  NOTE: another column differs only in upper and lower case; rename one of them",
+        ]
+        assert problems[-1].startswith("  apply_as_deletes: [UNRESOLVED_COLUMN")
+        assert not Path(table.place).exists()
+
+
+def carry(spark: SparkSession, table: OpenDelta, rows: list[tuple[Any, ...]], columns: str = CHANGE) -> Written:
+    """Carry the rows as a runner would that decides a batch: through what the table demands, then into it."""
+    from stages.rows import STATE
+
+    marked = demanded(spark, table, spark.createDataFrame(rows, columns))
+    live = marked.where(f"{STATE} = 0").select(*spark.createDataFrame([], columns).columns)
+    return table.write(spark, FrameRows(live), [make_label()])
+
+
+def refusals(spark: SparkSession, table: OpenDelta, rows: list[tuple[Any, ...]]) -> list[Any]:
+    """Why rows are refused, in the order of the rows."""
+    from origins.origin import PLACE
+    from stages.rows import VERDICT
+
+    marked = demanded(spark, table, spark.createDataFrame(rows, CHANGE))
+    found = marked.orderBy(f"{PLACE}.row").select(VERDICT).collect()
+    return [row[VERDICT] for row in found if row[VERDICT] is not None]
+
+
+def demanded(spark: SparkSession, table: OpenDelta, frame: DataFrame) -> DataFrame:
+    """The rows with what the table says to each."""
+    table.ensure_place(spark, frame.schema)
+    rows: Rows = begin(frame)
+    for step, stage in enumerate(table.demands(spark, frame.schema), 1):
+        rows = stage.apply(rows.enter("table", step))
+    return rows.frame
+
+
+def schema(spark: SparkSession) -> Any:
+    """The type of changes."""
+    return spark.createDataFrame([], CHANGE).schema
+
+
+def torn(spark: SparkSession) -> DataFrame:
+    """Changes that cannot be computed."""
+    return spark.range(1).selectExpr("id", "1L AS at", "'U' AS op", "cast(raise_error('torn') AS string) AS note")
+
+
+def notes(spark: SparkSession, table: OpenDelta) -> dict[int, str]:
+    """The notes by their ids."""
+    rows = spark.table(table.destination.sql_name).collect()
+    found = {row["id"]: row["note"] for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def rows_of(spark: SparkSession, table: OpenDelta) -> list[Row]:
+    """All rows of the table."""
+    return [row.asDict(recursive=True) for row in spark.table(table.destination.sql_name).collect()]
+
+
+def meet(pipe: Path) -> None:
+    """Wait until somebody reads the pipe, and let them go on."""
+    os.close(os.open(pipe, os.O_WRONLY))
+
+
+def conflict(name: str) -> Exception:
+    """The error that Delta raises under this name."""
+    return spark_error(name, "somebody else was here")
+
+
+def scripted(tries: list[Exception | None]) -> Any:
+    """A commit that does what the list says, item by item."""
+
+    def commit() -> None:
+        error = tries.pop(0)
+        if error is not None:
+            raise error
+
+    return commit

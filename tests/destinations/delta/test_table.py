@@ -1,0 +1,165 @@
+"""A Delta table as a process knows it; tables are made and written by `deltalake`, so none of this needs Spark."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, write_deltalake
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from destinations.conformance import make_label
+from destinations.delta.lock import hold_table
+from destinations.delta.log import LocalLog, SparkLog, make_tag
+from destinations.delta.table import TableLayout, TargetTable
+from destinations.destination import Written
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NO_SPARK = cast("SparkSession", None)
+FIELDS = [
+    {"name": "id", "type": "long", "nullable": True, "metadata": {}},
+    {"name": "twice", "type": "long", "nullable": True, "metadata": {"delta.generationExpression": "id * 2"}},
+    {"name": "own", "type": "long", "nullable": True, "metadata": {"delta.identity.allowExplicitInsert": True}},
+]
+
+
+def put(folder: Path, rows: int, text: str = "") -> None:
+    """Append so many rows in a commit with this tag."""
+    given = CommitProperties(custom_metadata={"userMetadata": text}) if text else None
+    table = pa.table({"id": pa.array(range(rows), pa.int64())})
+    write_deltalake(str(folder), table, mode="append", commit_properties=given)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> TargetTable:
+    """A table with one version of three rows, as it is known from then on."""
+    folder = tmp_path / "orders"
+    put(folder, 3)
+    metadata = LocalLog(folder).read_metadata(NO_SPARK)
+    return TargetTable(
+        name="orders",
+        id=metadata["id"],
+        location=f"file:{folder}",
+        properties={},
+        schema=StructType([StructField("id", LongType())]),
+        log=LocalLog(folder),
+        version=0,
+    )
+
+
+def folder_of(table: TargetTable) -> Path:
+    assert isinstance(table.log, LocalLog)
+    return table.log.folder
+
+
+def test_a_look_finds_what_others_committed(table: TargetTable) -> None:
+    """The newest version is known afterwards."""
+    put(folder_of(table), 1)
+    put(folder_of(table), 1)
+    assert (table.refresh(), table.version) == (True, 2)
+
+
+def test_another_table_in_the_same_place_is_not_looked_at(table: TargetTable) -> None:
+    """It has another id; the version that was known stays."""
+    shutil.rmtree(folder_of(table))
+    put(folder_of(table), 1)
+    put(folder_of(table), 1)
+    assert (table.is_there, table.refresh(), table.version) == (False, False, 0)
+
+
+def test_a_table_whose_version_is_gone_does_not_stand(table: TargetTable) -> None:
+    """Somebody has put an older copy in its place."""
+    put(folder_of(table), 1)
+    table.refresh()
+    assert table.stands
+    (folder_of(table) / "_delta_log" / f"{1:020}.json").unlink()
+    assert not table.stands
+
+
+def test_a_table_that_only_spark_sees_is_not_looked_at(table: TargetTable) -> None:
+    """It stands as far as can be told at once."""
+    table.log = SparkLog("orders", "s3://bucket/orders")
+    assert (table.refresh(), table.is_there, table.stands) == (False, False, True)
+
+
+def test_a_write_is_found_by_its_label(table: TargetTable) -> None:
+    """With the rows that its commit says, though others committed before and after it."""
+    ours = make_label()
+    put(folder_of(table), 1)
+    put(folder_of(table), 5, make_tag([ours]))
+    put(folder_of(table), 2)
+    found = table.find_written(NO_SPARK, ours.key, 0)
+    assert (found.rows, found.version) == (5, 2)
+
+
+def test_a_write_that_left_no_commit_wrote_nothing(table: TargetTable) -> None:
+    """Commits with other labels are not counted, and what is older than the write is not asked."""
+    ours, other = make_label(), make_label()
+    put(folder_of(table), 5, make_tag([ours]))
+    put(folder_of(table), 4, make_tag([other]))
+    assert table.find_written(NO_SPARK, ours.key, 1) == Written(rows=0)
+
+
+def test_a_version_that_was_seen_is_never_forgotten(table: TargetTable) -> None:
+    """A search that began at an older one only moves it up."""
+    put(folder_of(table), 1)
+    table.version = 7
+    table.find_written(NO_SPARK, "nobody", 0)
+    assert table.version == 7
+
+
+def test_constraints_are_told_by_their_names(table: TargetTable) -> None:
+    """In the order of the names; other properties are none."""
+    table.properties = {
+        "delta.constraints.sane": "id < 100",
+        "delta.constraints.positive": "id > 0",
+        "delta.appendOnly": "true",
+    }
+    assert dict(table.read_declared(NO_SPARK).checks) == {"positive": "id > 0", "sane": "id < 100"}
+
+
+def test_columns_that_the_table_fills_itself_are_told(table: TargetTable) -> None:
+    """Those that it computes, and those that it numbers."""
+    log = folder_of(table) / "_delta_log" / f"{0:020}.json"
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    for action in actions:
+        if "metaData" in action:
+            action["metaData"]["schemaString"] = json.dumps({"type": "struct", "fields": FIELDS})
+    log.write_text("".join(json.dumps(action) + "\n" for action in actions))
+    declared = table.read_declared(NO_SPARK)
+    assert (dict(declared.generated), dict(declared.identities)) == ({"twice": "id * 2"}, {"own": True})
+
+
+def test_nobody_commits_without_spark_while_a_table_is_held(table: TargetTable) -> None:
+    """Whoever does not wait goes without the lock, and has it once the table is free."""
+    with table.hold_commits(), hold_table(folder_of(table), 0.0, apart=True) as held:
+        assert not held
+    with hold_table(folder_of(table), 0.0, apart=True) as held:
+        assert held
+
+
+def test_a_layout_names_all_that_it_was_given() -> None:
+    """In the order in which `CREATE TABLE` wants it, with names and texts quoted."""
+    layout = TableLayout(
+        partition_by=["day"], cluster_by=["a b"], properties={"delta.appendOnly": "true"}, comment="Anna's"
+    )
+    schema = StructType([StructField("a b", LongType()), StructField("day", StringType())])
+    said = layout.format_sql(schema)
+    order = ["USING delta", "PARTITIONED BY (`day`)", "CLUSTER BY (`a b`)", "COMMENT ", "TBLPROPERTIES ("]
+    places = [said.index(each) for each in order]
+    assert places == sorted(places)
+    assert "Anna's" not in said.replace("Anna\\'s", "")
+
+
+@pytest.mark.parametrize(
+    "layout", [TableLayout(partition_by=["day"]), TableLayout(cluster_by=["day"]), TableLayout(comment="orders")]
+)
+def test_a_layout_that_says_more_than_properties_is_not_plain(layout: TableLayout) -> None:
+    """So such a table is made by Spark."""
+    assert (layout.is_plain, TableLayout(properties={"a": "b"}).is_plain) == (False, True)

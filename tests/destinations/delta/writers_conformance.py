@@ -1,0 +1,185 @@
+"""What every way of appending to a Delta table promises, as tests. `spark` is a fixture: a session on this machine."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from destinations.conformance import make_label
+from destinations.delta.delta import Delta, OpenDelta
+from destinations.delta.direct_commit import MetadataChanged
+from destinations.delta.log import LocalLog
+from destinations.delta.table import TargetTable
+from destinations.delta.writers import DeltaWriter, PendingAppend, SparkAppend
+from destinations.destination import Deadline, Late, Written
+from origins.batch import JSON
+from origins.batch_rows import BatchRows, FrameRows
+from origins.crash_points import watch_points
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+COLUMNS = {
+    "id": "id",
+    "text": "if(id = 1, NULL, concat('é', id))",
+    "amount": "cast(id / 4 as decimal(9,2))",
+    "ratio": "id / 8",
+    "day": "date_add(date'1969-12-30', cast(id as int))",
+    "at": "timestamp'1969-12-31 23:59:59.250' + make_interval(0, 0, 0, 0, 0, 0, id)",
+    "nothing": "cast(NULL as string)",
+    "inner": "cast(if(id = 2, NULL, named_struct('a', id)) as struct<a: bigint>)",
+}
+
+
+class DeltaWriterConformance(ABC):
+    """The promises of `destinations.delta.writers.DeltaWriter`."""
+
+    @abstractmethod
+    def writer(self) -> DeltaWriter:
+        """The writer."""
+
+    @abstractmethod
+    def rows(self, frame: DataFrame, folder: Path) -> BatchRows:
+        """The rows in the form that it takes; the folder is not there yet."""
+
+    def test_the_rows_that_land_are_those_that_were_given(self, spark: SparkSession, tmp_path: Path) -> None:
+        """Each once, with the same values; and the writer counts them."""
+        orders, frame = Delta(path=str(tmp_path / "orders")).open(), rows_of(spark, 4)
+        written = self.append(orders, frame, tmp_path / "rows")
+        there = spark.table(orders.destination.sql_name)
+        assert written is not None
+        assert written.rows == there.count() == 4
+        assert there.exceptAll(frame).isEmpty()
+
+    def test_the_log_says_of_the_rows_what_it_says_of_sparks(self, spark: SparkSession, tmp_path: Path) -> None:
+        """How many they are, their NULLs, and the least and the highest value of each column."""
+        ours, sparks = (Delta(path=str(tmp_path / name)).open() for name in ("ours", "sparks"))
+        self.append(ours, rows_of(spark, 4), tmp_path / "rows")
+        write(SparkAppend(), sparks, FrameRows(rows_of(spark, 4)))
+        assert read_statistics(ours) == read_statistics(sparks)
+
+    def test_one_commit_carries_every_label(self, spark: SparkSession, tmp_path: Path) -> None:
+        """It is an append, and what it says of itself is what the writer said."""
+        orders = Delta(path=str(tmp_path / "orders")).open()
+        frame, labels = rows_of(spark, 4), [make_label(lane="a"), make_label(lane="b")]
+        before = opened(orders, frame)
+        append = PendingAppend(spark=spark, table=before, rows=self.rows(frame, tmp_path / "rows"), labels=labels)
+        written = self.writer().write(append)
+        (commit,) = LocalLog(Path(orders.destination.place)).list_commits(spark, before.log.find_latest(spark) - 1)
+        assert commit.measure_written() == written
+        assert (commit.operation, commit.parameters["mode"]) == ("WRITE", "Append")
+        assert all(commit.carries(each.key) for each in labels)
+
+    def test_no_rows_are_none_in_the_table(self, spark: SparkSession, tmp_path: Path) -> None:
+        """And the writer says so."""
+        orders = Delta(path=str(tmp_path / "orders")).open()
+        written = self.append(orders, rows_of(spark, 4).where("id > 9"), tmp_path / "rows")
+        assert written is not None
+        assert (written.rows, spark.table(orders.destination.sql_name).count()) == (0, 0)
+
+    def test_a_write_behind_the_deadline_leaves_nothing(self, spark: SparkSession, tmp_path: Path) -> None:
+        """The lease is over: no version and no row is there."""
+        orders, late = Delta(path=str(tmp_path / "orders")).open(), Deadline(left=lambda: -1.0)
+        with pytest.raises(Late):
+            self.append(orders, rows_of(spark, 4), tmp_path / "rows", late)
+        assert LocalLog(Path(orders.destination.place)).find_newest() == 0
+        assert spark.table(orders.destination.sql_name).count() == 0
+
+    def append(
+        self, orders: OpenDelta, frame: DataFrame, folder: Path, deadline: Deadline | None = None
+    ) -> Written | None:
+        """Make the table if it is missing, and append the rows to it."""
+        opened(orders, frame)
+        return write(self.writer(), orders, self.rows(frame, folder), deadline)
+
+
+class DirectWriterConformance(DeltaWriterConformance):
+    """What holds as well for a writer that commits in this process."""
+
+    def test_a_write_that_raises_leaves_no_file(self, spark: SparkSession, tmp_path: Path) -> None:
+        """The lease ends right before the commit."""
+        orders, late = Delta(path=str(tmp_path / "orders")).open(), Deadline(left=lambda: -1.0)
+        with pytest.raises(Late):
+            self.append(orders, rows_of(spark, 4), tmp_path / "rows", late)
+        assert [*(tmp_path / "orders").glob("*.parquet")] == []
+
+    def test_behind_a_fence_the_write_fails(self, spark: SparkSession, tmp_path: Path) -> None:
+        """Another owner fences the table right before the commit."""
+        orders, other = (Delta(path=str(tmp_path / "orders")).open() for _ in range(2))
+        frame = rows_of(spark, 4)
+        opened(other, frame)
+
+        def fence(point: str, of: str, rows: object) -> object:
+            other.fence(spark, point)
+            return rows
+
+        with watch_points(fence), pytest.raises(MetadataChanged):
+            self.append(orders, frame, tmp_path / "rows")
+        assert spark.table(orders.destination.sql_name).count() == 0
+
+    @pytest.mark.parametrize(
+        ("columns", "more"),
+        [("id bigint, text string", "PARTITIONED BY (text)"), ("id bigint NOT NULL, text string", "")],
+    )
+    def test_what_it_declines_leaves_nothing(
+        self, spark: SparkSession, tmp_path: Path, columns: str, more: str
+    ) -> None:
+        """A table that asks for more than files."""
+        spark.sql(f"CREATE TABLE delta.`{tmp_path / 'orders'}` ({columns}) USING delta {more}").collect()
+        orders, frame = Delta(path=str(tmp_path / "orders")).open(), rows_of(spark, 4).select("id", "text")
+        append = append_of(orders, self.rows(frame, tmp_path / "rows"))
+        assert self.writer().why_not(append)
+        assert LocalLog(Path(orders.destination.place)).find_newest() == 0
+        assert [*(tmp_path / "orders").rglob("*.parquet")] == []
+
+    def test_rows_with_other_types_leave_nothing(self, spark: SparkSession, tmp_path: Path) -> None:
+        """Whether it sees that before or while it writes."""
+        orders, frame = Delta(path=str(tmp_path / "orders")).open(), rows_of(spark, 4)
+        opened(orders, frame)
+        other = self.rows(frame.withColumn("id", frame["id"].cast("string")), tmp_path / "rows")
+        append = append_of(orders, other)
+        assert self.writer().why_not(append) or self.writer().write(append) is None
+        assert [*(tmp_path / "orders").glob("*.parquet")] == []
+
+
+def rows_of(spark: SparkSession, count: int) -> DataFrame:
+    """So many rows with a column of each kind."""
+    return spark.range(0, count, 1, 1).selectExpr(*[f"{value} AS {name}" for name, value in COLUMNS.items()])
+
+
+def opened(orders: OpenDelta, frame: DataFrame) -> TargetTable:
+    """The table, which is made for rows like these if it is missing."""
+    orders.ensure_place(frame.sparkSession, frame.schema)
+    found = TargetTable.find(frame.sparkSession, orders.destination.sql_name, orders.destination.folder)
+    assert found is not None
+    return found
+
+
+def append_of(orders: OpenDelta, rows: BatchRows, deadline: Deadline | None = None) -> PendingAppend:
+    """An append of the rows under a label of their own."""
+    spark = rows.frame().sparkSession
+    table = TargetTable.find(spark, orders.destination.sql_name, orders.destination.folder)
+    assert table is not None
+    return PendingAppend(spark=spark, table=table, rows=rows, labels=[replace(make_label(), deadline=deadline)])
+
+
+def write(writer: DeltaWriter, orders: OpenDelta, rows: BatchRows, deadline: Deadline | None = None) -> Written | None:
+    """Write the rows in this way; the table is made if it is missing."""
+    opened(orders, rows.frame())
+    append = append_of(orders, rows, deadline)
+    assert writer.why_not(append) == ""
+    return writer.write(append)
+
+
+def read_statistics(orders: OpenDelta) -> list[Mapping[str, JSON]]:
+    """What the newest version says of the values in its files."""
+    log = LocalLog(Path(orders.destination.place))
+    lines = map(json.loads, log.path_of(log.find_newest()).read_text(encoding="utf-8").splitlines())
+    found = [json.loads(line["add"]["stats"]) for line in lines if "add" in line]
+    return [{name: value for name, value in each.items() if name != "tightBounds"} for each in found]

@@ -1,0 +1,220 @@
+"""What the DLQ keeps of a nacked row, and how it is read again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pytest
+
+from destinations.conformance import make_label
+from destinations.dead_letters import SCHEMA, DeadLetters, dlq_schema, ensure_dlq, read_dead_letters
+from destinations.delta import Delta
+from destinations.delta.delta import OpenDelta
+from destinations.destination import DestinationError
+from destinations.discard import Discard
+from origins.batch import Batch
+from origins.batch_rows import FrameRows, TableRows
+from origins.nack import NACK
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+ROW = {"id": 7, "amount": "sieben"}
+NACK_OF_ROW = (
+    "cast",
+    None,
+    "CAST",
+    "'sieben' is not a decimal",
+    json.dumps(ROW),
+    "{row}",
+    '{"raw": [1, null]}',
+    "{raw}",
+)
+
+
+_REFUSED = f"nack {NACK}, part string, position bigint"
+
+
+@pytest.fixture
+def dlq(spark: SparkSession, tmp_path: Path) -> OpenDelta:
+    """The table that a pipeline has by default."""
+    table = Delta(path=str(tmp_path / "dlq"), name="dlq").open()
+    table.ensure_place(spark, dlq_schema())
+    return table
+
+
+def refused(spark: SparkSession, positions: Sequence[int]) -> DataFrame:
+    """Refused rows of a batch, at these places."""
+    rows = [(NACK_OF_ROW, "orders.json", position) for position in positions]
+    return spark.createDataFrame(rows, _REFUSED)
+
+
+def letters(refused: DataFrame, batch: Batch, **how: Any) -> DeadLetters:
+    """What the DLQ gets for these rows."""
+    return DeadLetters(refused=FrameRows(refused), batch=batch, **{"original": True, **how})
+
+
+def nack(spark: SparkSession, dlq: OpenDelta, positions: Sequence[int], **batch: Any) -> Batch:
+    """Put rows of a batch into the DLQ."""
+    mine = make_label(**batch)
+    dlq.write(spark, letters(refused(spark, positions), mine.batch), [mine])
+    return mine.batch
+
+
+def no_spark() -> NoReturn:
+    """Whoever asks for Spark has taken the wrong way."""
+    raise AssertionError("asked for Spark")
+
+
+def test_the_schema_is_that_of_the_rows(spark: SparkSession) -> None:
+    """The table is made for exactly the rows that come."""
+    rows = letters(refused(spark, [1]), make_label().batch).frame()
+    assert [(field.name, field.dataType) for field in rows.schema] == [(f.name, f.dataType) for f in dlq_schema()]
+    assert ", ".join(f"{name} {kind}" for name, kind in rows.dtypes) == SCHEMA
+
+
+@pytest.mark.promise("DQ-02", "DQ-10", "DQ-11", "CD-14")
+def test_a_row_says_what_was_refused_where_and_why(spark: SparkSession) -> None:
+    """The row before the stage and as it was read, each with its schema; its batch and place; the reason."""
+    batch = make_label(number=412, lane="3").batch
+    (row,) = letters(refused(spark, [31]), batch).frame().drop("nacked_at").collect()
+    assert row.asDict() == {
+        "id": f"{batch.plan}/31",
+        "pipeline": "conformance",
+        "origin": "origin",
+        "lane": "3",
+        "number": 412,
+        "plan": batch.plan,
+        "run": "run",
+        "stage": "cast",
+        "destination": None,
+        "delivered_to": [],
+        "code": "CAST",
+        "message": "'sieben' is not a decimal",
+        "row": json.dumps(ROW),
+        "row_schema": "{row}",
+        "original": '{"raw": [1, null]}',
+        "original_schema": "{raw}",
+        "part": "orders.json",
+        "position": 31,
+        "definition": "",
+        "replays": None,
+    }
+
+
+@pytest.mark.parametrize(("original", "replayed"), [(True, ()), (False, ("x/1", "x/2")), (True, ("x/1", "x/2", "x/3"))])
+def test_few_rows_are_the_same_without_spark(spark: SparkSession, original: bool, replayed: tuple[str, ...]) -> None:
+    """Every column, whatever is left out, replayed or secret; and of the types that the table has."""
+    batch = make_label(number=412, lane="3").batch
+    how: dict[str, Any] = {"original": original, "replayed": replayed}
+    secrets = {"sieben": "${secret:SEVEN}", "is not": "${secret:IS}", "'sieben' is": "${secret:LONG}"}
+    frame = refused(spark, [3, 1])
+    here = DeadLetters(refused=TableRows(spark, frame.toArrow()), batch=batch, secrets=secrets, **how)
+    table, expected = here.table(), letters(frame, batch, secrets=secrets, **how).frame()
+    assert table is not None
+    few = table.drop_columns("nacked_at")
+    assert few.to_pylist() == [row.asDict() for row in expected.drop("nacked_at").collect()]
+    assert few.schema.types == expected.drop("nacked_at").toArrow().schema.types
+
+
+def test_the_row_as_it_was_read_can_be_left_out(spark: SparkSession) -> None:
+    """It may hold what must not be kept."""
+    (row,) = letters(refused(spark, [1]), make_label().batch, original=False).frame().collect()
+    assert (row["original"], row["original_schema"]) == (None, None)
+    assert row["row"] == json.dumps(ROW)
+
+
+def test_a_message_says_no_secret(spark: SparkSession) -> None:
+    """One that begins like another included; the row is what it is."""
+    refused = spark.createDataFrame([(("s", None, "C", "no k1 nor k1x", "k1", "", "k1", ""), "", 1)], _REFUSED)
+    secrets = {"k1": "${secret:A}", "k1x": "${secret:B}"}
+    (row,) = letters(refused, make_label().batch, secrets=secrets).frame().collect()
+    assert (row["message"], row["row"]) == ("no ${secret:A} nor ${secret:B}", "k1")
+
+
+def test_what_is_read_again_is_what_a_person_needs(spark: SparkSession, dlq: OpenDelta) -> None:
+    """Payloads are values again, and all of it goes into JSON."""
+    batch = nack(spark, dlq, [31], number=412, lane="3")
+    (shown,) = read_dead_letters(dlq.destination, no_spark)
+    nacked_at = shown.pop("nacked_at")
+    assert json.loads(json.dumps(shown)) == {
+        "id": f"{batch.plan}/31",
+        "lane": "3",
+        "number": 412,
+        "run": "run",
+        "stage": "cast",
+        "destination": None,
+        "delivered_to": [],
+        "code": "CAST",
+        "message": "'sieben' is not a decimal",
+        "row": ROW,
+        "original": {"raw": [1, None]},
+        "replays": None,
+        "replayed": False,
+        "discarded": False,
+    }
+    assert nacked_at.endswith("+00:00")
+
+
+@pytest.mark.promise("DQ-03")
+def test_the_newest_come_last(spark: SparkSession, dlq: OpenDelta) -> None:
+    """Batches as they were nacked, and inside a batch as the rows were read."""
+    first = nack(spark, dlq, [10, 9], number=2, lane="b")
+    second = nack(spark, dlq, [1], number=1, lane="a")
+    ids = [f"{first.plan}/9", f"{first.plan}/10", f"{second.plan}/1"]
+    assert [shown["id"] for shown in read_dead_letters(dlq.destination, no_spark)] == ids
+    assert [shown["id"] for shown in read_dead_letters(dlq.destination, no_spark, limit=2)] == ids[1:]
+    assert read_dead_letters(dlq.destination, no_spark, limit=0) == []
+
+
+def test_spark_gives_what_the_folder_gives(
+    spark: SparkSession, dlq: OpenDelta, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A DLQ that is not on this machine reads the same."""
+    nack(spark, dlq, [3, 1, 2])
+    here = read_dead_letters(dlq.destination, no_spark, limit=2)
+    monkeypatch.setattr(Delta, "folder", None)
+    assert read_dead_letters(dlq.destination, lambda: spark, limit=2) == here
+    assert len(read_dead_letters(dlq.destination, lambda: spark)) == 3
+
+
+@pytest.mark.parametrize("name", ["50%41", "a b#ü"])
+def test_the_folder_may_have_any_name(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    """What the library cannot open, Spark reads."""
+    dlq = Delta(path=str(tmp_path / name)).open()
+    dlq.ensure_place(spark, dlq_schema())
+    nack(spark, dlq, [1])
+    assert len(read_dead_letters(dlq.destination, lambda: spark)) == 1
+
+
+def test_a_queue_in_which_nothing_ever_was_is_empty(spark: SparkSession, tmp_path: Path) -> None:
+    """Before the first run there is no table."""
+    assert read_dead_letters(Delta(path=str(tmp_path / "dlq")), lambda: spark) == []
+
+
+def test_a_queue_of_an_earlier_version_is_read_and_gets_the_columns_that_it_lacks(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Before, it is read as if they were NULL."""
+    dlq = Delta(path=str(tmp_path / "dlq"), name="dlq").open()
+    older = [column for column in SCHEMA.split(", ") if not column.startswith("replays ")]
+    spark.sql(f"create table {dlq.destination.sql_name} ({', '.join(older)}) using delta")
+    spark.sql(
+        f"insert into {dlq.destination.sql_name} (id, `row`, nacked_at) values ('p/1', '{{}}', timestamp '2026-01-01')"
+    )
+    assert [row["replays"] for row in read_dead_letters(dlq.destination, no_spark)] == [None]
+    ensure_dlq(dlq, spark)
+    nack(spark, dlq, [1])
+    assert [row["replays"] for row in read_dead_letters(dlq.destination, no_spark)] == [None, None]
+    assert "replays" in spark.table(dlq.destination.sql_name).columns
+
+
+def test_what_is_no_table_cannot_be_read_again() -> None:
+    """The error says what would have to be otherwise."""
+    with pytest.raises(DestinationError, match="The DLQ keeps refused rows in discard"):
+        read_dead_letters(Discard(), no_spark)

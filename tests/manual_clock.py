@@ -1,0 +1,30 @@
+"""A clock that is moved by hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+
+from runners.model.clock import Clock
+
+
+@dataclass
+class ManualClock(Clock):
+    """A clock that stands still until it is moved."""
+
+    time: datetime = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    seconds: float = 0.0
+
+    def now(self) -> datetime:
+        return self.time
+
+    def elapsed(self) -> float:
+        return self.seconds
+
+    def wait(self, seconds: float) -> None:
+        self.move(seconds)
+
+    def move(self, seconds: float) -> None:
+        """Let time pass."""
+        self.seconds += seconds
+        self.time += timedelta(seconds=seconds)

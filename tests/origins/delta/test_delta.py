@@ -1,0 +1,628 @@
+"""`delta`: which versions make a batch, and what becomes of a table that changes otherwise."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from origins.batch import JSON, Batch, Limits, Span
+from origins.delta import Delta, DeltaBacklog
+from origins.delta_table import read_offset
+from origins.delta_versions import VersionLog
+from origins.errors import OriginError
+from origins.origin import PLACE, Progress
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.variant]
+NO_SPARK = cast("SparkSession", None)
+
+
+def append(folder: Path, *ids: int) -> None:
+    """One version more, with these rows in one file."""
+    write_deltalake(str(folder), pa.table({"id": list(ids), "note": [f"n{each}" for each in ids]}), mode="append")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """Three versions, of two rows, one and three."""
+    folder = tmp_path / "table"
+    for ids in ((0, 1), (2,), (3, 4, 5)):
+        append(folder, *ids)
+    return folder
+
+
+def sql(spark: SparkSession, statement: str, folder: Path) -> None:
+    """Run a statement about the table `{t}`."""
+    spark.sql(statement.format(t=f"delta.`{folder}`")).collect()
+
+
+def planned(
+    spark: SparkSession, delta: Delta, limits: Limits | None = None, offset: JSON = None
+) -> list[tuple[Span, list[int]]]:
+    """All batches behind an offset, and the ids in each."""
+    backlog = delta.survey(spark, Progress(offsets={"0": offset} if offset else {}))
+    batches = []
+    while span := backlog.take("0", offset, limits or Limits()):
+        batches.append((span, ids(spark, delta, span, backlog.columns)))
+        offset = span.end
+    return batches
+
+
+def ids(spark: SparkSession, delta: Delta, span: Span, columns: str) -> list[int]:
+    """The ids of a span's rows."""
+    return sorted(row.id for row in delta.fetch(spark, [batch(span, columns)]).frame().collect())
+
+
+def batch(span: Span, columns: str) -> Batch:
+    """A batch of this span."""
+    time = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    return Batch(pipeline="p", run="r", origin="o", lane="0", number=1, plan="x", span=span, schema=columns, time=time)
+
+
+def labels(batches: Sequence[tuple[Span, list[int]]]) -> dict[str, list[int]]:
+    """The ids by what each batch is called."""
+    return {span.label: found for span, found in batches}
+
+
+class TestVersions:
+    """What makes a batch."""
+
+    @pytest.mark.parametrize(
+        ("limits", "batches"),
+        [
+            (Limits(), ["versions 0 to 2"]),
+            (Limits(rows=3), ["versions 0 to 1", "version 2"]),
+            (Limits(rows=1), ["version 0", "version 1", "version 2"]),
+            (Limits(files=2), ["versions 0 to 1", "version 2"]),
+            (Limits(bytes=1), ["version 0", "version 1", "version 2"]),
+        ],
+    )
+    def test_a_batch_is_full_when_one_more_version_would_be_too_much(
+        self, spark: SparkSession, table: Path, limits: Limits, batches: list[str]
+    ) -> None:
+        """Rows, bytes and files bind; a version is never split, and one that is too large is a batch of its own."""
+        backlog, start, found = Delta(path=str(table)).survey(spark, Progress()), None, []
+        while span := backlog.take("0", start, limits):
+            found.append((span.label, span.full))
+            start = span.end
+        assert [label for label, _ in found] == batches
+        assert found[0][1] == (limits != Limits())
+
+    @pytest.mark.connect
+    @pytest.mark.promise("X7")
+    def test_only_versions_that_add_rows_are_read(self, spark: SparkSession, table: Path) -> None:
+        """OPTIMIZE writes rows anew that were there before, and a property is no row; whatever the folder is called."""
+        table = table.rename(table.parent / "a table ü%")
+        delta = Delta(path=str(table))
+        backlog = delta.survey(spark, Progress())
+        first = backlog.take("0", None, Limits(rows=3))
+        assert first is not None
+        sql(spark, "OPTIMIZE {t}", table)
+        sql(spark, "ALTER TABLE {t} SET TBLPROPERTIES ('a' = 'b')", table)
+        append(table, 6)
+        assert labels(planned(spark, delta, Limits(rows=3), first.end)) == {"version 2": [3, 4, 5], "version 5": [6]}
+        assert ids(spark, delta, first, backlog.columns) == [0, 1, 2]
+        found = planned(spark, delta, offset=first.end)
+        assert [(read_offset(span.end)[0], rows) for span, rows in found] == [(2, [3, 4, 5]), (5, [6])]
+        assert planned(spark, delta, offset=found[-1][0].end) == []
+
+    def test_a_column_that_came_later_is_null_before(self, spark: SparkSession, table: Path) -> None:
+        """Every batch of a run has the columns that the table had when it began."""
+        delta = Delta(path=str(table))
+        sql(spark, "ALTER TABLE {t} ADD COLUMN (later int)", table)
+        sql(spark, "INSERT INTO {t} VALUES (6, 'n6', 7)", table)
+        backlog = delta.survey(spark, Progress())
+        span = backlog.take("0", None, Limits())
+        assert span is not None
+        rows = delta.fetch(spark, [batch(span, backlog.columns)]).frame().collect()
+        assert sorted((row.id, row.later) for row in rows) == [*((each, None) for each in range(6)), (6, 7)]
+
+    def test_what_waits_is_told(self, spark: SparkSession, table: Path) -> None:
+        """`status` says how many versions wait, and how large they are."""
+        backlog = Delta(path=str(table)).survey(spark, Progress())
+        size = sum(file.stat().st_size for file in table.glob("*.parquet"))
+        assert backlog.behind("0", None) == f"3 versions, {size:,} bytes"
+        assert backlog.behind("0", {"version": 2, "table": backlog.table.id}) == ""
+
+
+class TestOddTables:
+    """Tables whose files do not hold their rows as they are."""
+
+    @pytest.mark.connect
+    def test_partitions_mapped_names_and_deletion_vectors_are_delta_s_to_read(
+        self, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        """Exactly the rows that the versions of a span added, each with a place."""
+        sql(
+            spark,
+            "CREATE TABLE {t} (id int, `a b.ü` string, in struct<`x y`: int>, day date) USING delta "
+            "PARTITIONED BY (day) "
+            "TBLPROPERTIES ('delta.columnMapping.mode' = 'name', 'delta.enableDeletionVectors' = 'true')",
+            tmp_path,
+        )
+        rows = "SELECT id, 'x', named_struct('x y', id), date_add(date '2026-01-01', int(id % 2)) FROM range({}, {})"
+        for start in (0, 10, 20):
+            sql(spark, "INSERT INTO {t} " + rows.format(start, start + 10), tmp_path)
+        delta = Delta(path=str(tmp_path))
+        backlog = delta.survey(spark, Progress())
+        after_first: JSON = {"version": 1, "table": backlog.table.id}
+        span = backlog.take("0", after_first, Limits(rows=10))
+        assert span is not None
+        assert span.label == "version 2"
+        found = delta.fetch(spark, [batch(span, backlog.columns)], places=True).frame().collect()
+        assert sorted((row.id, row["a b.ü"], row["in"]["x y"], row.day.day) for row in found) == [
+            (each, "x", each, 1 + each % 2) for each in range(10, 20)
+        ]
+        assert {row[PLACE].part for row in found} == set(delta.parts(batch(span, backlog.columns)))
+        sql(spark, "OPTIMIZE {t}", tmp_path)
+        assert ids(spark, delta, span, backlog.columns) == list(range(10, 20))
+
+
+class TestBeginning:
+    """Where a pipeline begins."""
+
+    @pytest.mark.parametrize("change", ["DELETE FROM {t} WHERE id = 1", "OPTIMIZE {t}"])
+    def test_a_table_that_was_rewritten_begins_as_it_is(self, spark: SparkSession, table: Path, change: str) -> None:
+        """First all of its rows as of the last version that took a file, then what was added behind it."""
+        sql(spark, change, table)
+        append(table, 6)
+        append(table, 7)
+        there = [each for each in range(6) if each != 1 or change.startswith("OPTIMIZE")]
+        assert labels(planned(spark, Delta(path=str(table)), Limits(rows=1))) == {
+            "the table as of version 3": there,
+            "version 4": [6],
+            "version 5": [7],
+        }
+
+    def test_latest_is_remembered_by_a_batch_without_rows(self, spark: SparkSession, table: Path) -> None:
+        """What is added between two runs is not left out."""
+        delta = Delta(path=str(table), starting_version="latest")
+        [(span, rows)] = planned(spark, delta)
+        assert rows == []
+        append(table, 6)
+        assert labels(planned(spark, delta, offset=span.end)) == {"version 3": [6]}
+
+    def test_a_version_is_the_first_that_is_read(self, spark: SparkSession, table: Path) -> None:
+        """As Structured Streaming's startingVersion; a change before it does not matter."""
+        sql(spark, "UPDATE {t} SET note = 'x'", table)
+        append(table, 6)
+        append(table, 7)
+        assert labels(planned(spark, Delta(path=str(table), starting_version=4))) == {"versions 4 to 5": [6, 7]}
+        with pytest.raises(OriginError, match="has no version 98; its newest is 5"):
+            Delta(path=str(table), starting_version=99).survey(spark, Progress())
+
+    @pytest.mark.parametrize(
+        ("options", "says"),
+        [
+            ({}, "path: expected one of path, table, paths and tables, got none of them"),
+            ({"path": "a", "table": "b"}, "path: expected one of path, table, paths and tables, got path and table"),
+            ({"table": "a b"}, "table: expected a name such as catalog.schema.table, got 'a b'"),
+            ({"path": "a", "lanes": 2}, "lanes: expected 1, since versions follow each other, got 2"),
+            ({"path": "a", "starting_version": "now"}, "starting_version: expected beginning, latest or a version"),
+            ({"path": "a", "starting_version": -1}, "starting_version: expected beginning, latest or a version"),
+        ],
+    )
+    def test_options_are_checked(self, options: dict[str, Any], says: str) -> None:
+        """Each with what was expected."""
+        with pytest.raises(ValueError, match=says):
+            Delta(**options)
+
+
+class TestChanged:
+    """A table that changed otherwise than by addition."""
+
+    @pytest.mark.promise("SS-23")
+    @pytest.mark.parametrize(
+        "change",
+        [
+            "UPDATE {t} SET note = 'x' WHERE id = 0",
+            "INSERT OVERWRITE {t} VALUES (9, 'n9')",
+            "RESTORE TABLE {t} TO VERSION AS OF 1",
+        ],
+    )
+    def test_a_rewrite_is_an_error_with_a_way_out(self, spark: SparkSession, table: Path, change: str) -> None:
+        """Nothing is left out or read twice in silence, and what follows behind it can be read."""
+        delta = Delta(path=str(table))
+        offset = planned(spark, delta)[-1][0].end
+        sql(spark, change, table)
+        with pytest.raises(OriginError, match=r"Version 3 \(.*\) of .* changed or deleted existing rows") as error:
+            delta.survey(spark, Progress(offsets={"0": offset}))
+        assert "wherry offsets set" in error.value.hint
+        append(table, 10)
+        assert labels(planned(spark, delta, offset={"table": read_offset(offset)[1], "version": 3})) == {
+            "version 4": [10]
+        }
+
+    def test_a_table_that_was_made_anew_is_an_error(self, spark: SparkSession, table: Path) -> None:
+        """Its versions count from nothing again; the offset knows which table it is of."""
+        delta = Delta(path=str(table))
+        ((span, _),) = planned(spark, delta)
+        columns = delta.survey(spark, Progress()).columns
+        shutil.rmtree(table)
+        for each in range(5):
+            append(table, each)
+        with pytest.raises(OriginError, match="is not the table that was read before"):
+            delta.survey(spark, Progress(offsets={"0": span.end}))
+        with pytest.raises(OriginError, match="is gone before Wherry read its rows"):
+            delta.fetch(spark, [batch(span, columns)]).frame()
+
+    def test_a_table_that_was_replaced_is_an_error(self, spark: SparkSession, table: Path) -> None:
+        """Its versions go on, but it is another table."""
+        delta = Delta(path=str(table))
+        offset = planned(spark, delta)[-1][0].end
+        sql(spark, "CREATE OR REPLACE TABLE {t} USING delta AS SELECT 9L AS id, 'n9' AS note", table)
+        with pytest.raises(OriginError, match="is not the table that was read before"):
+            delta.survey(spark, Progress(offsets={"0": offset}))
+
+    @pytest.mark.parametrize(
+        ("offset", "says"),
+        [
+            ({"version": 7}, "has no version 7; its newest is 2"),
+            ({"version": 7, "table": "other"}, "is not the table that was read before"),
+            ({"version": "x"}, "expected a version and the table's id"),
+        ],
+    )
+    def test_an_offset_that_makes_no_sense_is_an_error(
+        self, spark: SparkSession, table: Path, offset: dict[str, JSON], says: str
+    ) -> None:
+        """One that was set by hand, or beyond the end."""
+        delta = Delta(path=str(table))
+        known = {"table": delta.survey(spark, Progress()).table.id}
+        with pytest.raises(OriginError, match=says):
+            delta.survey(spark, Progress(offsets={"0": {**known, **offset}}))
+
+    @pytest.mark.parametrize("offset", [7, {}, {"version": "7", "table": "x"}, {"version": -2, "table": "x"}])
+    def test_an_offset_that_is_set_by_hand_is_checked(self, offset: JSON) -> None:
+        """It is a version, and the table that it is of."""
+        delta = Delta(path="t")
+        delta.check_offset("0", {"version": 7, "table": "x"})
+        with pytest.raises(ValueError, match="expected a version of the table"):
+            delta.check_offset("0", offset)
+
+    def test_a_log_that_was_cleaned_is_an_error(self, spark: SparkSession, table: Path) -> None:
+        """What it no longer tells may have been rows."""
+        delta = Delta(path=str(table))
+        backlog = delta.survey(spark, Progress())
+        first = backlog.take("0", None, Limits(rows=1))
+        assert first is not None
+        for each in range(6, 9):
+            append(table, each)
+        for version in range(3):
+            (table / "_delta_log" / f"{version:020}.json").rename(table / f"{version}")
+        with pytest.raises(OriginError, match="no longer has version 1; it begins with version 3"):
+            backlog.table.list_versions_after(spark, read_offset(first.end)[0])
+
+    def test_a_file_that_was_vacuumed_is_an_error(self, spark: SparkSession, table: Path) -> None:
+        """Its rows stand elsewhere in the table, but no longer by version."""
+        delta = Delta(path=str(table))
+        backlog = delta.survey(spark, Progress())
+        span = backlog.take("0", None, Limits())
+        assert span is not None
+        next(table.glob("*.parquet")).unlink()
+        with pytest.raises(OriginError, match=r"\.parquet is gone before Wherry read its rows"):
+            delta.fetch(spark, [batch(span, backlog.columns)]).frame()
+
+    def test_no_table_and_another_kind_of_table_are_errors(self, spark: SparkSession, tmp_path: Path) -> None:
+        """Named, with what to do."""
+        with pytest.raises(OriginError, match="No Delta table was found at"):
+            Delta(path=str(tmp_path / "none")).survey(spark, Progress())
+        with pytest.raises(OriginError, match="No Delta table was found at no_such_table"):
+            Delta(table="no_such_table").survey(spark, Progress())
+
+
+class TestRewrites:
+    """What `on_rewrite` says of rows that changed or went."""
+
+    def test_an_error_says_what_came_and_every_way_on(self, spark: SparkSession, table: Path) -> None:
+        """What each way would skip, with operations and rows, and rows that were added before the rewrite."""
+        delta = Delta(path=str(table))
+        offset = planned(spark, delta)[-1][0].end
+        append(table, 6, 7)
+        sql(spark, "DELETE FROM {t} WHERE id = 0", table)
+        with pytest.raises(OriginError, match=r"Version 4 \(DELETE, 1 row\) of .* changed or deleted") as error:
+            delta.survey(spark, Progress(offsets={"0": offset}))
+        hint = error.value.hint
+        for way in ("changes: true", "on_rewrite: snapshot", "on_rewrite: ignore_deletes", "--from-beginning"):
+            assert way in hint
+        assert "This skips 2 versions with rows: 3 (WRITE, 2 rows), 4 (DELETE, 1 row)." in hint
+        assert f'--lane 0 --reason … --offset \'{{"version": 4, "table": "{read_offset(offset)[1]}"}}\'' in hint
+
+    def test_a_snapshot_comes_again_with_what_follows_it(self, spark: SparkSession, table: Path) -> None:
+        """As of the last rewrite, in one batch, which a notice counts; then what was added behind it."""
+        delta = Delta(path=str(table), on_rewrite="snapshot")
+        offset = planned(spark, delta)[-1][0].end
+        append(table, 6)
+        sql(spark, "UPDATE {t} SET note = 'x' WHERE id = 0", table)
+        append(table, 7)
+        found = planned(spark, delta, Limits(rows=1), offset)
+        assert labels(found) == {"the table as of version 4": [0, 1, 2, 3, 4, 5, 6], "version 5": [7]}
+        assert found[0][0].start == offset
+        (notice,) = delta.survey(spark, Progress(offsets={"0": offset})).notices
+        assert "1 version with rows: 4 (UPDATE, 1 row)" in notice
+        assert "as of version 4, 7 rows" in notice
+        assert planned(spark, delta, offset=found[-1][0].end) == []
+
+    def test_deletes_are_passed_and_nothing_else_is(self, spark: SparkSession, table: Path) -> None:
+        """A notice counts them; progress behind them is remembered though nothing was added; an update stops."""
+        delta = Delta(path=str(table), on_rewrite="ignore_deletes")
+        offset = planned(spark, delta)[-1][0].end
+        append(table, 6)
+        sql(spark, "DELETE FROM {t} WHERE id IN (3, 6)", table)
+        found = planned(spark, delta, offset=offset)
+        assert labels(found) == {"version 3": [6], "nothing up to version 4": []}
+        (notice,) = delta.survey(spark, Progress(offsets={"0": offset})).notices
+        assert "ignores deletes in" in notice
+        assert "1 version with rows: 4 (DELETE, 2 rows)" in notice
+        offset = found[-1][0].end
+        assert planned(spark, delta, offset=offset) == []
+        sql(spark, "UPDATE {t} SET note = 'x' WHERE id = 0", table)
+        with pytest.raises(OriginError, match=r"Version 5 \(UPDATE, 1 row\)") as error:
+            delta.survey(spark, Progress(offsets={"0": offset}))
+        assert "ignore_deletes" not in error.value.hint
+
+    def test_a_gap_of_the_log_says_how_many_versions_a_way_on_skips(self, spark: SparkSession, table: Path) -> None:
+        """The command that goes on behind it is there, and names the lane of one among several tables."""
+        delta = Delta(paths=[str(table)]).each("raw/")[0]
+        there = cast("DeltaBacklog", delta.survey(spark, Progress())).table
+        with pytest.raises(OriginError, match="has no version 9; its newest is 2") as error:
+            there.list_versions_after(spark, 9)
+        assert "This skips all 3 versions of the table." in error.value.hint
+        for version in range(2):
+            (table / "_delta_log" / f"{version:020}.json").unlink()
+        with pytest.raises(OriginError, match="no longer has version 1") as error:
+            there.list_versions_after(spark, 0)
+        assert "--lane raw/table " in error.value.hint
+        assert "This skips 1 version, 1 to 1, which are no longer in the log" in error.value.hint
+
+
+class TestWhole:
+    """`read: whole`."""
+
+    @pytest.mark.connect
+    def test_the_table_is_one_batch_at_one_version(self, spark: SparkSession, table: Path) -> None:
+        """Whatever the limits and however many versions; what comes later is the next run's."""
+        sql(spark, "UPDATE {t} SET note = 'x' WHERE id = 1", table)
+        delta = Delta(path=str(table), read="whole")
+        backlog = delta.survey(spark, Progress())
+        span = backlog.take("0", None, Limits(rows=1, files=1, bytes=1))
+        assert span is not None
+        assert (span.label, read_offset(span.end)[0]) == ("the table as of version 3", 3)
+        append(table, 6)
+        assert backlog.again(NO_SPARK, {"0": span.end}).take("0", span.end, Limits()) is None
+        assert ids(spark, delta, span, backlog.columns) == [0, 1, 2, 3, 4, 5]
+        assert ids(spark, Delta(path=str(table), read="whole"), span, backlog.columns) == [0, 1, 2, 3, 4, 5]
+        assert labels(planned(spark, delta)) == {"the table as of version 4": [0, 1, 2, 3, 4, 5, 6]}
+        assert labels(
+            planned(spark, delta, offset={"version": read_offset(span.end)[0], "table": "another"})
+        ) == labels(planned(spark, delta))
+        optimized = planned(spark, delta)[0][0].end
+        sql(spark, "OPTIMIZE {t}", table)
+        assert delta.stands(spark, {"0": optimized})
+        assert planned(spark, delta, offset=optimized) == []
+
+    def test_each_of_several_tables_is_a_batch(self, spark: SparkSession, table: Path) -> None:
+        """Every lane has its own version."""
+        other = table.parent / "other"
+        append(other, 9)
+        for delta in Delta(paths=[str(table), str(other)], read="whole").each():
+            assert isinstance(delta, Delta)
+            (lane,) = delta.lane_names()
+            backlog = delta.survey(spark, Progress())
+            span = backlog.take(lane, None, Limits(rows=1))
+            assert span is not None
+            assert ids(spark, delta, span, backlog.columns) == {"table": [0, 1, 2, 3, 4, 5], "other": [9]}[lane]
+            assert backlog.take(lane, span.end, Limits()) is None
+
+
+FED = "CREATE TABLE {t} (id int, note string) USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+
+
+@pytest.fixture
+def fed(spark: SparkSession, tmp_path: Path) -> Path:
+    """A table with a feed and two rows, as of version 1."""
+    folder = tmp_path / "a fed table ü"
+    sql(spark, FED, folder)
+    sql(spark, "INSERT INTO {t} VALUES (1, 'a'), (2, 'b')", folder)
+    return folder
+
+
+def changed(spark: SparkSession, delta: Delta, span: Span, columns: str) -> list[tuple[Any, ...]]:
+    """The changes of a span: which row, what became of it, in which version."""
+    rows = delta.fetch(spark, [batch(span, columns)]).frame().collect()
+    return sorted((row.id, row.note, row._change_type, row._commit_version) for row in rows)
+
+
+def refuse(spark: SparkSession, delta: Delta, offset: JSON, says: str) -> str:
+    """The hint of the error that says so."""
+    with pytest.raises(OriginError, match=says) as error:
+        delta.survey(spark, Progress(offsets={"0": offset} if offset else {}))
+    return error.value.hint
+
+
+class TestChanges:
+    """`changes: true`."""
+
+    @pytest.mark.connect
+    def test_what_versions_changed_comes_behind_the_table_as_it_is(self, spark: SparkSession, fed: Path) -> None:
+        """First every row as an insert, then updates as they became and deletes, also of a RESTORE and an overwrite."""
+        delta = Delta(path=str(fed), changes=True)
+        backlog = delta.survey(spark, Progress())
+        span = backlog.take("0", None, Limits(rows=1))
+        assert span is not None
+        sql(spark, "UPDATE {t} SET note = 'x' WHERE id = 1", fed)
+        assert changed(spark, delta, span, backlog.columns) == [(1, "a", "insert", 1), (2, "b", "insert", 1)]
+        sql(spark, "DELETE FROM {t} WHERE id = 2", fed)
+        sql(spark, "OPTIMIZE {t}", fed)
+        sql(spark, "RESTORE TABLE {t} TO VERSION AS OF 1", fed)
+        sql(spark, "INSERT OVERWRITE {t} VALUES (1, 'o')", fed)
+        versions = range(2, len(list((fed / "_delta_log").glob("*.json"))))
+        restored, overwritten = versions[-2:]
+        backlog = delta.survey(spark, Progress(offsets={"0": span.end}))
+        one = backlog.take("0", span.end, Limits())
+        assert one is not None
+        assert (one.label, read_offset(one.end)[0]) == (f"changes of versions 2 to {overwritten}", overwritten)
+        assert changed(spark, delta, one, backlog.columns) == [
+            (1, "a", "delete", overwritten),
+            (1, "a", "insert", restored),
+            (1, "o", "insert", overwritten),
+            (1, "x", "delete", restored),
+            (1, "x", "update_postimage", 2),
+            (2, "b", "delete", 3),
+            (2, "b", "delete", overwritten),
+            (2, "b", "insert", restored),
+        ]
+        rows = sorted(
+            delta.fetch(spark, [batch(one, backlog.columns)], places=True).frame().collect(), key=lambda row: row[PLACE]
+        )
+        assert [row._commit_version for row in rows] == sorted(row._commit_version for row in rows)
+        assert [row._change_type for row in rows if row._commit_version == overwritten] == [
+            "delete",
+            "delete",
+            "insert",
+        ]
+        assert backlog.take("0", one.end, Limits()) is None
+
+    def test_limits_count_the_rows_of_the_feed(self, spark: SparkSession, fed: Path) -> None:
+        """An update is one row, or with `preimages` two; versions without rows make no batch."""
+        offset = Delta(path=str(fed), changes=True).survey(spark, Progress()).table.make_offset(1)
+        sql(spark, "OPTIMIZE {t}", fed)
+        assert planned(spark, Delta(path=str(fed), changes=True), offset=offset) == []
+        sql(spark, "UPDATE {t} SET note = 'x' WHERE id = 1", fed)
+        sql(spark, "DELETE FROM {t} WHERE id = 2", fed)
+        for preimages, spans in ((False, [(True, 2)]), (True, [(False, 2), (False, 1)])):
+            delta = Delta(path=str(fed), changes=True, preimages=preimages)
+            found = planned(spark, delta, Limits(rows=2), offset)
+            assert [(span.label.startswith("changes of versions"), len(rows)) for span, rows in found] == spans
+
+    def test_a_feed_that_is_off_or_was_off_is_an_error(self, spark: SparkSession, table: Path) -> None:
+        """Before anything is read; what the way on skips is counted, and the first version with a feed can be read."""
+        delta = Delta(path=str(table), changes=True)
+        hint = refuse(spark, delta, None, "has no change data feed")
+        assert "SET TBLPROPERTIES (delta.enableChangeDataFeed = true)" in hint
+        offset = Delta(path=str(table)).survey(spark, Progress()).table.make_offset(2)
+        sql(spark, "UPDATE {t} SET note = 'x' WHERE id = 1", table)
+        sql(spark, "ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)", table)
+        hint = refuse(spark, delta, offset, "cannot deliver versions 3 to 4: the feed was off in one of these versions")
+        assert "This skips 1 version with rows: 3 (UPDATE, 1 row)." in hint
+        assert "--from-beginning" in hint
+        append(table, 6)
+        offset = {"table": read_offset(offset)[1], "version": 4}
+        assert labels(planned(spark, delta, offset=offset)) == {"changes of version 5": [6]}
+
+    def test_columns_that_come_are_null_before_and_others_that_change_are_errors(
+        self, spark: SparkSession, fed: Path
+    ) -> None:
+        """Also where names are mapped to columns: a rename cannot be read across."""
+        delta = Delta(path=str(fed), changes=True)
+        sql(spark, "ALTER TABLE {t} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')", fed)
+        offset = delta.survey(spark, Progress()).table.make_offset(2)
+        sql(spark, "DELETE FROM {t} WHERE id = 1", fed)
+        sql(spark, "ALTER TABLE {t} ADD COLUMN (later int)", fed)
+        sql(spark, "INSERT INTO {t} VALUES (3, 'c', 7)", fed)
+        backlog = delta.survey(spark, Progress(offsets={"0": offset}))
+        span = backlog.take("0", offset, Limits())
+        assert span is not None
+        rows = delta.fetch(spark, [batch(span, backlog.columns)]).frame().collect()
+        assert sorted((row.id, row.later, row._change_type) for row in rows) == [(1, None, "delete"), (3, 7, "insert")]
+        sql(spark, "ALTER TABLE {t} RENAME COLUMN note TO text", fed)
+        hint = refuse(spark, delta, offset, "a column was renamed or dropped, or has another type")
+        assert "This skips 2 versions with rows: 3 (DELETE, 1 row), 5 (WRITE, 1 row)." in hint
+        assert planned(spark, delta, offset=span.end) == []
+
+    def test_files_of_the_feed_that_are_gone_are_an_error(self, spark: SparkSession, fed: Path) -> None:
+        """VACUUM takes them, and a log forgets its versions."""
+        delta = Delta(path=str(fed), changes=True)
+        offset = delta.survey(spark, Progress()).table.make_offset(1)
+        sql(spark, "UPDATE {t} SET note = 'x' WHERE id = 1", fed)
+        backlog = delta.survey(spark, Progress(offsets={"0": offset}))
+        span = backlog.take("0", offset, Limits())
+        assert span is not None
+        next((fed / "_change_data").glob("*.parquet")).unlink()
+        with pytest.raises(
+            OriginError, match=r"_change_data/.*\.parquet is missing, and the change data feed"
+        ) as error:
+            delta.fetch(spark, [batch(span, backlog.columns)]).frame()
+        assert "Rows deleted meanwhile stay in the destinations." in error.value.hint
+        for version in range(3):
+            (fed / "_delta_log" / f"{version:020}.json").unlink()
+        assert backlog.table.log.find_missing_file(2, 2) == str(fed / "_delta_log" / f"{2:020}.json")
+
+    def test_a_table_that_was_made_again_is_an_error(self, spark: SparkSession, fed: Path) -> None:
+        """Its feed is another table's."""
+        delta = Delta(path=str(fed), changes=True)
+        backlog = delta.survey(spark, Progress())
+        span = backlog.take("0", None, Limits())
+        assert span is not None
+        shutil.rmtree(fed)
+        sql(spark, FED, fed)
+        refuse(spark, delta, span.end, "is not the table that was read before")
+        (fed / "a.txt").write_text("x")
+        shutil.rmtree(fed / "_delta_log")
+        refuse(spark, delta, span.end, "No Delta table was found at")
+
+    @pytest.mark.parametrize(
+        ("options", "says"),
+        [
+            ({"changes": True, "read": "whole"}, "changes: expected with read: new only"),
+            ({"changes": True, "on_rewrite": "snapshot"}, "on_rewrite: expected without changes: true only"),
+            ({"preimages": True}, "preimages: expected with changes: true only"),
+            ({"on_rewrite": "skip"}, "on_rewrite: expected stop, snapshot or ignore_deletes, got 'skip'"),
+            ({"read": "whole", "starting_version": 3}, "starting_version: expected with read: new only"),
+            ({"read": "whole", "on_rewrite": "snapshot"}, "on_rewrite: expected with read: new only"),
+        ],
+    )
+    def test_options_that_contradict_are_refused(self, options: dict[str, Any], says: str) -> None:
+        """Each with what was expected."""
+        with pytest.raises(ValueError, match=says):
+            Delta(path="t", **options)
+
+
+class TestFollowing:
+    """A run that goes on."""
+
+    def test_looking_again_on_this_machine_asks_no_spark(self, spark: SparkSession, table: Path) -> None:
+        """Nothing new is the same backlog; what is new comes behind what waits."""
+        delta = Delta(path=str(table))
+        backlog = delta.survey(spark, Progress())
+        first = backlog.take("0", None, Limits(rows=1))
+        assert first is not None
+        assert backlog.again(NO_SPARK, {"0": first.end}) is backlog
+        append(table, 6)
+        again = backlog.again(NO_SPARK, {"0": first.end})
+        span = again.take("0", first.end, Limits())
+        assert span is not None
+        assert span.label == "versions 1 to 3"
+        assert again.take("0", span.end, Limits()) is None
+        assert again.again(NO_SPARK, {"0": span.end}) is again
+
+    def test_other_columns_end_the_run(self, spark: SparkSession, table: Path) -> None:
+        """None is left out in silence; the next run has them."""
+        backlog = Delta(path=str(table)).survey(spark, Progress())
+        sql(spark, "ALTER TABLE {t} SET TBLPROPERTIES ('a' = 'b')", table)
+        backlog = cast("DeltaBacklog", backlog.again(NO_SPARK, {}))
+        sql(spark, "ALTER TABLE {t} ADD COLUMN (later int)", table)
+        with pytest.raises(OriginError, match=r"columns of .* changed in version 4"):
+            backlog.again(NO_SPARK, {})
+
+
+class TestElsewhere:
+    """A table that only Spark can see."""
+
+    def test_its_log_is_read_through_spark_and_says_the_same(self, spark: SparkSession, table: Path) -> None:
+        """Version by version."""
+        sql(spark, "OPTIMIZE {t}", table)
+        log = VersionLog(str(table))
+        told = log._read_by_spark(spark, 0)
+        assert sorted(told) == [1, 2, 3]
+        assert {at: sorted(lines) for at, lines in told.items()} == {
+            at: sorted((table / "_delta_log" / f"{at:020}.json").read_text().strip().split("\n")) for at in told
+        }

@@ -1,0 +1,96 @@
+"""What a version of a Delta table did, as its log entry says: no Spark is asked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from origins.batch import JSON, Json
+from origins.delta import Delta
+from origins.delta_versions import VersionLog
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NO_SPARK = cast("SparkSession", None)
+
+
+def commit(folder: Path, number: int, *actions: JSON) -> None:
+    """An entry of the table's log."""
+    log = folder / "_delta_log"
+    log.mkdir(exist_ok=True)
+    (log / f"{number:020}.json").write_text("\n".join(map(json.dumps, actions)))
+
+
+@pytest.mark.parametrize(
+    ("operation", "metrics", "says", "only_deletes"),
+    [
+        ("DELETE", {"numDeletedRows": "2"}, "7 (DELETE, 2 rows)", True),
+        ("DELETE", {"num_deleted_rows": 2}, "7 (DELETE, 2 rows)", True),
+        ("UPDATE", {"numUpdatedRows": "1", "numCopiedRows": "9"}, "7 (UPDATE, 1 row)", False),
+        (
+            "MERGE",
+            {"numTargetRowsInserted": "1", "numTargetRowsUpdated": "2", "numTargetRowsDeleted": "3"},
+            "7 (MERGE, 6 rows)",
+            False,
+        ),
+        (
+            "MERGE",
+            {"numTargetRowsInserted": "0", "numTargetRowsUpdated": "0", "numTargetRowsDeleted": "3"},
+            "7 (MERGE, 3 rows)",
+            True,
+        ),
+        ("WRITE", {}, "7 (WRITE, 9 rows)", False),
+        ("RESTORE", {}, "7 (RESTORE, 9 rows)", False),
+        ("MERGE", {}, "7 (MERGE, 9 rows)", False),
+    ],
+)
+def test_its_rows_are_those_that_its_writer_counted(
+    tmp_path: Path, operation: str, metrics: dict[str, JSON], says: str, only_deletes: bool
+) -> None:
+    """Spark's words and those of delta-rs; a rewritten file counts only where nobody counted rows."""
+    file = {"path": "a", "size": 1, "stats": '{"numRecords": 4}'}
+    actions = [
+        {"commitInfo": {"operation": operation, "operationMetrics": metrics}},
+        {"add": {**file, "stats": '{"numRecords": 5}', "dataChange": True}},
+        {"remove": {**file, "dataChange": True}},
+    ]
+    commit(tmp_path, 7, *actions)
+    (version,) = VersionLog(str(tmp_path)).list_after(NO_SPARK, 6)
+    assert (str(version), version.only_deletes, version.rewrites) == (says, only_deletes, True)
+
+
+@pytest.mark.parametrize("operation", ["OPTIMIZE", "REORG", "REPLACE COLUMNS", "SET TBLPROPERTIES", "VACUUM END"])
+def test_what_changes_no_row_is_no_rewrite(tmp_path: Path, operation: str) -> None:
+    """Rows that are written again as they are, and what is said of the table, stop no reader."""
+    file = {"path": "a", "size": 1, "dataChange": False}
+    actions = [{"commitInfo": {"operation": operation}}, {"add": file}, {"remove": {**file, "path": "b"}}]
+    commit(tmp_path, 7, *actions)
+    (version,) = VersionLog(str(tmp_path)).list_after(NO_SPARK, 6)
+    assert (version.rewrites, version.has_news, version.added) == (False, False, ())
+
+
+def at(version: int) -> Json:
+    """The offset behind this version."""
+    return {"version": version, "table": "t"}
+
+
+def test_what_an_offset_skips_is_listed(tmp_path: Path) -> None:
+    """Versions with rows, by number, operation and rows; versions that the log forgot; no more than five by name."""
+    delta = Delta(path=str(tmp_path))
+    for number in range(3, 10):
+        add = {"path": "a", "size": 1, "stats": '{"numRecords": 1000}', "dataChange": number != 4}
+        commit(tmp_path, number, {"commitInfo": {"operation": "WRITE"}}, {"add": add})
+    assert delta.describe_skipped(at(2), at(5)) == (
+        "2 versions with rows: 3 (WRITE, 1,000 rows), 5 (WRITE, 1,000 rows)"
+    )
+    assert delta.describe_skipped(at(3), at(4)) == "no version with new rows"
+    assert delta.describe_skipped(None, at(3)) == (
+        "1 version with rows: 3 (WRITE, 1,000 rows), and versions 0 to 2, which are no longer in the log"
+    )
+    assert delta.describe_skipped(at(2), at(9)).endswith("8 (WRITE, 1,000 rows) and 1 more")
+    for before, after in ((at(5), at(5)), (at(5), at(3)), (at(5), None)):
+        assert delta.describe_skipped(before, after) == ""

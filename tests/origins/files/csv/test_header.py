@@ -1,0 +1,26 @@
+"""The first line of a CSV file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from origins.errors import OriginError
+from origins.files.csv_header import read_header
+from origins.files.listing import parse_pattern
+from tests.origins.files.test_listing import NOBODY
+
+
+def test_a_file_that_may_not_be_read_is_told_with_who_has_to_do_what(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is whole, so nobody is told to put another one in its place."""
+
+    def forbidden(path: str, *_: str) -> str:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr("origins.files.csv_header._read_first_line", forbidden)
+    with pytest.raises(OriginError, match=f"{tmp_path}/a.csv cannot be read: Permission denied") as told:
+        read_header(NOBODY, parse_pattern(str(tmp_path)), "a.csv", {})
+    assert told.value.hint == "Give this user the right to read it, or move it out of the path."

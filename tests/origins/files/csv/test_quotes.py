@@ -1,0 +1,69 @@
+"""Which lines of CSV have an open quote, as a look at the file tells it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from origins.files.csv_header import find_open_quotes, none_is_open
+from origins.files.options import complete_options
+
+CLOSED = ["1,a", '1,"a"', '1,"a"""', '"a ""x"", b",c', '""', '5" x,b', '"a"b,c', ' "a', "", '"a","b"', 'a,"b,c"d,e']
+OPEN = ['1,"a', '1,"a""', '5" x,"b', '"a"b,"c', '"a,b', '"', '"""', ',,"', 'a,"b,c"d,"e', '5","a']
+OTHERS: list[tuple[dict[str, Any], list[str], list[str]]] = [
+    ({"escape": "\\"}, [r'1,"a\"b"', r'1,"a\\"'], [r'1,"a\"', r'1,"a\\\"']),
+    ({"sep": ";;"}, ['1;;"a";;"b"', '1;"a'], ['1;;"a', '"a";;"b;;c']),
+    ({"sep": "\\t"}, ['1\t"a"', '1,"a'], ['1\t"a']),
+    ({"sep": "|", "quote": "'"}, ["1|'a'", '1|"a'], ["1|'a", "'1|a"]),
+    ({"quote": ""}, ['1,"a'], []),
+    ({"comment": "#"}, ['#1,"a'], ['1,"a']),
+    ({"ignoreLeadingWhiteSpace": True}, ['1, "a"'], ['1, "a']),
+]
+CASES: list[tuple[dict[str, Any], list[str], list[str]]] = [({}, CLOSED, OPEN), *OTHERS]
+
+
+@pytest.mark.parametrize(("options", "closed", "still_open"), CASES)
+def test_a_quote_that_is_opened_and_not_closed_is_seen(
+    tmp_path: Path, options: dict[str, Any], closed: list[str], still_open: list[str]
+) -> None:
+    """One that stands inside a field without quotes, or is doubled or escaped, means nothing."""
+    told, file = complete_options("csv", options), tmp_path / "a.csv"
+
+    def is_clean(*lines: str) -> bool:
+        file.write_bytes("\r\n".join(lines).encode())
+        return none_is_open([file], told)
+
+    assert is_clean(*closed)
+    assert [line for line in still_open if is_clean("1,2", line, "3,4")] == []
+
+
+def test_with_multi_line_only_the_end_of_the_file_counts(tmp_path: Path) -> None:
+    """A quote may be closed on a later line."""
+    contents = {"a": '1,"a\n2",b\n', "b": '1,5" pipe\n2,b\n', "c": '1,"a\n2,b\n', "d": '1,5" pipe\n2,"b\n'}
+    for name, content in contents.items():
+        (tmp_path / name).write_text(content)
+    files = [tmp_path / name for name in contents]
+    told = complete_options("csv", {"multiLine": True})
+    assert [file.name for file in find_open_quotes(files, told)] == ["c", "d"]
+    assert [file.name for file in files if not none_is_open([file], told)] == ["c", "d"]
+
+
+@pytest.mark.parametrize(
+    ("content", "encoding", "clean"),
+    [
+        (b"1,\xff\n", "UTF-8", False),
+        (b"1,\xff\n", "latin-1", True),
+        (b"x" * 2**21, "UTF-8", True),
+        (b"x" * 2**21 + b"\xff", "UTF-8", False),
+        (b'"x",1\n' * 2**18, "UTF-8", False),
+    ],
+    ids=lambda value: str(value)[:12],
+)
+def test_bytes_that_are_no_text_and_quotes_in_large_files_are_not_taken_for_clean(
+    tmp_path: Path, content: bytes, encoding: str, clean: bool
+) -> None:
+    """Spark has to look at them."""
+    (tmp_path / "a").write_bytes(content)
+    assert none_is_open([tmp_path / "a"], complete_options("csv", {"encoding": encoding})) is clean

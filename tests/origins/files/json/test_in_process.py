@@ -1,0 +1,246 @@
+"""Lines of JSON that are read in this process are the rows that Spark reads, and all others are Spark's."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import StructType
+
+from origins.errors import OriginError
+from origins.files import Files
+from origins.files.json_in_process import parse_rows
+from origins.nack import REFUSED
+from origins.paths import is_one_disk
+from origins.schema import parse_schema
+from tests.origins.files.test_files import planned
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SIMPLE = ("boolean", "tinyint", "smallint", "int", "bigint", "double", "string", "date", "timestamp", "timestamp_ntz")
+DECIMALS = ("decimal(5,2)", "decimal(38,0)", "decimal(38,38)")
+NUMBERS = [
+    "0", "-0", "1", "-1", "7", "127", "128", "255", "-128", "-129", "32767", "32768", "2147483647", "2147483648",
+    "-2147483648", "9223372036854775807", "9223372036854775808", "-9223372036854775809",
+    "99999999999999999999999999999999999999", "1.0", "1.5", "0.1", "-0.0", "1e2", "1E-2", "123.45", "123.456", "1.10",
+    "1.100", "999.99", "999.995", "1000", "1e5", "0.1e1", "1e39", "1e400", "-1e400", "1e-400", "0.30000000000000004",
+    "5e-324", "1.7976931348623157e308", "123456789012345678", "0.00000000000000000000000000000000000001",
+    "1.00000000000000000000000000000000000000000001", "01", "+1", ".5", "1.", "NaN", "Infinity", "-Infinity", "0x1",
+    "1_000",
+]  # fmt: skip
+TIMES = [
+    "2026-01-02", "2026-1-2", "2026-02-30", "0000-01-01", "0001-01-01", "9999-12-31", "10000-01-01", "-0001-01-01",
+    "1582-10-10", "2026-01-02T", "2026-01-02T03:04:05", "2026-01-02T03:04:05Z", "2026-01-02T03:04:05.1",
+    "2026-01-02T03:04:05.123456Z", "2026-01-02T03:04:05.1234567", "2026-01-02T24:00:00", "2026-01-02T23:59:60",
+    "2026-01-02T03:04", "2026-01-02T03:04:05+01:00", "2026-01-02T03:04:05+19:00", "1900-01-01T00:00:00",
+    "1582-10-10T00:00:00Z", "0001-01-01T00:00:00", "9999-12-31T23:59:59.999999Z",
+]  # fmt: skip
+TEXTS = [
+    '""', '" "', '"x"', '"1"', '"1.5"', '"true"', '"null"', '"NaN"', '"Infinity"', '"2026-01-02 03:04:05"', '"ä"',
+    '"😀"', r'"\ud83d\ude00"', r'"\ud83d"', r'"\u0000"', r'"\u00e4\n\t\"\\\/"', r'"\x"', '"\x7f"', '"\u2028"', '"\t"',
+    '"2026-01-02\\n"', '"AAAA"', "'x'", "x", '"x', '"now"', '"epoch"', '"2026-01-02T03:04:05\\u005a"',
+    '"\u0662026-01-02"', '"\ufeff"', '"2026-01-02\\u0000"', r'"\\ud800"', r'"\\ud83d\ude00"', r'"\ude00\ud83d"',
+]  # fmt: skip
+OTHERS = ["true", "false", "null", "True", "[]", "{}", "[1]", '{"a": 1}', ""]
+TOKENS = [*NUMBERS, *(f'"{each}"' for each in TIMES), *TEXTS, *OTHERS]
+LINES = [
+    "{}", " {} ", "\t{}\t", "[]", "[{}]", "null", "1", '"x"', "{} {}", "{},{}", "{},", "{", "}", '{"n" 1}',
+    '{"n": 1} x',
+    '{"n": 1, "n": 2}', '{"n": 1, "n": 1}', '{"N": 1}', '{"n": 1, "N": 1}', '{"m": 1}', '{"n": 1, "m": 2}', "{n: 1}",
+    '{"n": 1, "m": "x"}', '{"n": 1, "m": [1]}', '{"n": 1, "m": {"n": 2}}', '{"n": 1, "m": null}', '{"n": 1, "m": 1e5}',
+    '{"n": 1, "m": 1, "m": 2}', r'{"\u006e": 1}', r'{"\u006E": 1, "n": 2}', '{"n": 1,}', '{"n": 1 /* one */}', "# n",
+    '{"n": 1}\r', "", " ", "\t", "\x0b", "\xa0", "\ufeff", '\ufeff{"n": 1}', '{"n": 1}\x00', '{"n":\xa01}', '{"": 1}',
+    f'{{"n": 1, "{"m" * 2_000}": 1}}', f'{{"n": 1, "m": {"9" * 2_000}}}', f'{{"n": 1, "m": {"9" * 20}}}',
+    r'{"n": 1, "m": "\ud800"}', r'{"n": 1, "\udfff": 1}', '{"n": 1, "m": 1e400}',
+    '{"n": 1, "m": "' + "x" * 100_000 + '"}',
+]  # fmt: skip
+
+
+def here(line: str, schema: StructType, *, extra: bool = False, missing: bool = False) -> Any:
+    """What this process reads of a line by itself."""
+    return parse_rows(line.encode("utf-8", "surrogatepass"), schema, extra=extra, missing=missing, zone=lambda: "UTC")
+
+
+def by_both(spark: SparkSession, folder: Path, files: Files, lines: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The rows of a file of these lines, as this process reads them and as Spark does, none of which it refuses."""
+    folder.mkdir(exist_ok=True)
+    (folder / "lines.json").write_text("\n".join(lines), encoding="utf-8", newline="")
+    batch = planned(spark, files)
+    mine, its = files.fetch(spark, [batch]).table(), files.fetch(spark, [batch]).frame()
+    assert mine is not None
+    assert its.where(f"{REFUSED} is not null").count() == 0
+    found = its.drop(REFUSED).toArrow()
+    assert mine.schema.equals(found.schema)
+    return shown(mine), shown(found)
+
+
+def shown(rows: pa.Table) -> list[str]:
+    """The rows as texts, in which a zero keeps its sign; days and times as numbers, for Python has not all of them."""
+    numbers = {pa.date32(): pa.int32(), pa.timestamp("us"): pa.int64(), pa.timestamp("us", "UTC"): pa.int64()}
+    columns = [column.cast(numbers.get(column.type, column.type)).to_pylist() for column in rows.columns]
+    return [str(row) for row in zip(*columns, strict=True)]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("kind", [*SIMPLE, *DECIMALS])
+def test_a_value_is_what_spark_would_make_of_it(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    """Whatever of very many values this process reads as a column's type."""
+    schema = parse_schema(spark, f"c {kind}, d double", "here")
+    lines = [f'{{"c": {token}}}' for token in TOKENS]
+    read = [line for line in lines if here(line, schema) is not None]
+    zoned = [line for line in read if str(json.loads(line)["c"]).endswith("Z")]
+    files = Files(path=str(tmp_path / "in"), format="json", schema=f"c {kind}, d double")
+    for some in ([line for line in read if line not in zoned], zoned):
+        if some:
+            mine, its = by_both(spark, tmp_path / "in", files, some)
+            assert mine == its
+    assert len(read) > 1
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("policies", [{}, {"extra": "nack"}, {"missing": "nack"}, {"extra": "nack", "missing": "nack"}])
+def test_a_line_is_the_row_that_spark_would_read(spark: SparkSession, tmp_path: Path, policies: dict[str, str]) -> None:
+    """Whatever of odd lines this process reads, whatever is done with keys that come or lack."""
+    schema, counts = parse_schema(spark, "n int, name string", "here"), dict.fromkeys(policies, True)
+    read = [line for line in LINES if here(line, schema, **counts) is not None]
+    files = Files(path=str(tmp_path / "in"), format="json", schema="n int, name string", on_change=policies)
+    mine, its = by_both(spark, tmp_path / "in", files, [*read, '{"n": 5, "name": "last"}'])
+    assert mine == its
+    assert len(mine) > 0
+
+
+@pytest.mark.spark
+def test_lines_of_all_kinds_together_are_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
+    """Values and lines in any order, with any end of a line."""
+    chance = random.Random(7)
+    schema = parse_schema(spark, "a bigint, b string, c double, d boolean, e date", "here")
+    values = [chance.choice(TOKENS) for _ in range(4_000)]
+    lines = [f'{{"{chance.choice("abcdefg")}": {one}, "{chance.choice("abcdefg")}": {two}}}' for one, two in
+             zip(values[::2], values[1::2], strict=True)]  # fmt: skip
+    read = [line for line in lines if here(line, schema) is not None]
+    assert len(read) > 200
+    files = Files(path=str(tmp_path / "in"), format="json", schema="a bigint, b string, c double, d boolean, e date")
+    mine, its = by_both(
+        spark, tmp_path / "in", files, [line + chance.choice(["", "\r", "\r\n", "\n  "]) for line in read]
+    )
+    assert mine == its
+    assert len(mine) == len(read)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"n": "1"}', '{"n": 1.0}', '{"n": true}', '{"n": 2147483648}', '{"n": 1, "n": 1}', '{"N": 1}', "[1]", "x",
+        '{"name": 1}', '{"name": "\\ud83d"}', '{"at": "2026-02-30T00:00:00Z"}', '{"at": "2026-01-02"}', '{"m": [1]}',
+        '{"n": 1} {"n": 2}', "\ufeff{}", '{"x": NaN}', '{"x": 1e400}', '{"x": -0}', '{"n": 1}\n{"n"', "\udc80",
+        '{"at": "2026-01-02T03:04:05Z"}\n{"at": "2026-01-02T03:04:05"}', '{"m": ' + "[" * 5_000 + "]" * 5_000 + "}",
+    ],
+)  # fmt: skip
+def test_one_line_that_is_not_plain_leaves_all_to_spark(line: str) -> None:
+    """It may be bad, or only unusual; that is for Spark to say."""
+    schema = plain("n integer", "name string", "x double", "at timestamp")
+    assert here('{"n": 1}', schema).num_rows == 1
+    assert here('{"n": 1}\n' + line, schema) is None
+
+
+def test_times_without_a_zone_are_read_where_the_session_is_in_none() -> None:
+    """Elsewhere a time of theirs may be missing, or there twice, when clocks are changed."""
+    line, schema = b'{"at": "2026-03-29T02:30:00"}', plain("at timestamp")
+
+    def read(line: bytes, zone: str) -> pa.Table | None:
+        return parse_rows(line, schema, extra=False, missing=False, zone=lambda: zone)
+
+    assert [read(line, zone) is not None for zone in ("UTC", "CET")] == [True, False]
+    assert read(line.replace(b'"}', b'Z"}'), "CET") is not None
+
+
+@pytest.mark.parametrize("kind", ["float", "binary", "variant"])
+def test_columns_of_other_types_are_sparks(kind: str) -> None:
+    """Also where no line has one of theirs."""
+    assert here("{}", plain("n integer", f"c {kind}")) is None
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"options": {"multiLine": True}},
+        {"options": {"timestampFormat": "yyyy"}},
+        {"metadata": ["file_name"]},
+        {"on_change": {"extra": "rescue"}},
+        {"schema": {"n": "array<int>"}},
+    ],
+)
+def test_what_a_definition_asks_for_beside_plain_lines_is_sparks(
+    spark: SparkSession, tmp_path: Path, more: dict[str, Any]
+) -> None:
+    """The same file without it is read here."""
+    (tmp_path / "a.json").write_text("{}\n")
+    files = {"path": str(tmp_path), "format": "json", "schema": "n int"}
+    plainly, asked = Files(**files), Files(**{**files, **more})  # type: ignore[arg-type]
+    assert plainly.fetch(spark, [planned(spark, plainly)]).table() is not None
+    assert asked.fetch(spark, [planned(spark, asked)]).table() is None
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", ["a.json.gz", "day=1/a.json"])
+def test_a_file_whose_name_says_more_is_sparks(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    """One that is packed, or lies in a folder that gives a column."""
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("{}\n")
+    files = Files(path=str(tmp_path / "**"), format="json", schema="n int")
+    assert files.fetch(spark, [planned(spark, files)]).table() is None
+
+
+@pytest.mark.spark
+def test_many_lines_are_sparks(spark: SparkSession, tmp_path: Path) -> None:
+    """It reads a large file in several threads."""
+    files = Files(path=str(tmp_path), format="json", schema="n int")
+    for lines, is_here in ((1_000, True), (200_000, False)):
+        (tmp_path / "a.json").write_text('{"n": 1}\n' * lines)
+        assert (files.fetch(spark, [planned(spark, files)]).table() is not None) == is_here
+
+
+@pytest.mark.spark
+def test_a_spark_that_may_see_another_disk_is_asked(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What lies under that name here is not what it would read."""
+    (tmp_path / "a.json").write_text("{}\n")
+    files = Files(path=str(tmp_path), format="json", schema="n int")
+    assert is_one_disk(spark)
+    monkeypatch.setattr("origins.files.files.is_one_disk", lambda _: False)
+    assert files.fetch(spark, [planned(spark, files)]).table() is None
+
+
+@pytest.mark.spark
+def test_a_file_that_changes_while_it_is_read_is_an_error(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read of it is not what was planned."""
+    file = tmp_path / "a.json"
+    file.write_text('{"n": 1}\n')
+    files = Files(path=str(tmp_path), format="json", schema="n int")
+    batch, read = planned(spark, files), Path.read_bytes
+
+    def late(path: Path) -> bytes:
+        found = read(path)
+        file.write_text('{"n": 1}\n{"n": 2}\n')
+        return found
+
+    monkeypatch.setattr(Path, "read_bytes", late)
+    with pytest.raises(OriginError, match="has changed"):
+        files.fetch(spark, [batch]).table()
+
+
+def plain(*columns: str) -> StructType:
+    """A schema, without Spark."""
+    fields = [dict(zip(("name", "type"), column.split(), strict=True)) for column in columns]
+    told = {"type": "struct", "fields": [{**field, "nullable": True, "metadata": {}} for field in fields]}
+    return StructType.fromJson(told)

@@ -1,0 +1,195 @@
+"""Parquet files whose rows this process takes over: which do, and that the rows are those that Spark reads."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from pyspark.sql import types as T
+
+from origins.files.parquet_in_process import ReadsOtherwise, count_rows, is_plain, read_pieces
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KINDS = {
+    "yes": T.BooleanType(),
+    "tiny": T.ByteType(),
+    "small": T.ShortType(),
+    "whole": T.IntegerType(),
+    "long": T.LongType(),
+    "share": T.FloatType(),
+    "ratio": T.DoubleType(),
+    "text": T.StringType(),
+    "raw": T.BinaryType(),
+    "amount": T.DecimalType(38, 18),
+    "price": T.DecimalType(9, 2),
+    "day": T.DateType(),
+    "at": T.TimestampType(),
+    "a.b": T.StringType(),
+}
+SCHEMA = T.StructType([T.StructField(name, kind) for name, kind in KINDS.items()])
+VALUES: dict[str, Sequence[Any]] = {
+    "yes": (True, False),
+    "tiny": (127, -128),
+    "small": (32_767, -32_768),
+    "whole": (2**31 - 1, -(2**31)),
+    "long": (2**63 - 1, -(2**63)),
+    "share": (1.5, float("-inf")),
+    "ratio": (-0.0, float("nan")),
+    "text": ("é", "", "\u2028", "a" * 5_000),
+    "raw": (b"\x00\xff", b""),
+    "amount": (Decimal("99999999999999999999.999999999999999999"), Decimal("-0.000000000000000001")),
+    "price": (Decimal("-9999999.99"), Decimal("0.00")),
+    "day": (date(1900, 1, 1), date(9999, 12, 31)),
+    "at": (datetime(1900, 1, 1, tzinfo=timezone.utc), datetime(9999, 12, 30, 23, 59, 59, 999_999, timezone.utc)),
+    "a.b": ("x", "y"),
+}
+
+
+def long(*names: str) -> T.StructType:
+    return T.StructType([T.StructField(name, T.LongType()) for name in names])
+
+
+def lying(folder: Path, **columns: pa.Array) -> Path:
+    """A file with these columns."""
+    parquet.write_table(pa.table(columns), folder / "a.parquet")
+    return folder / "a.parquet"
+
+
+@pytest.mark.parametrize(
+    ("kind", "column"),
+    [
+        (T.StringType(), pa.array(["x"], pa.large_string())),
+        (T.BinaryType(), pa.array([b"x"], pa.large_binary())),
+        (T.TimestampType(), pa.array([1], pa.timestamp("us", "UTC"))),
+        (T.TimestampType(), pa.array([1], pa.timestamp("ms", "Europe/Berlin"))),
+        (T.DecimalType(9, 2), pa.array([Decimal("1.00")], pa.decimal128(9, 2))),
+        (T.LongType(), pa.array([None], pa.int64())),
+    ],
+)
+def test_what_spark_reads_as_it_is_wanted_is_plain(tmp_path: Path, kind: T.DataType, column: pa.Array) -> None:
+    """Whoever wrote it; text of any size is text, and a moment is one in any zone."""
+    assert is_plain(lying(tmp_path, value=column), T.StructType([T.StructField("value", kind)]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "column"),
+    [
+        (T.LongType(), pa.array([1], pa.int32())),
+        (T.LongType(), pa.array([1], pa.uint64())),
+        (T.DoubleType(), pa.array([1], pa.float32())),
+        (T.DecimalType(10, 2), pa.array([Decimal("1.00")], pa.decimal128(9, 2))),
+        (T.StringType(), pa.array([b"x"], pa.binary())),
+        (T.StringType(), pa.array(["x"]).dictionary_encode()),
+        (T.TimestampType(), pa.array([1], pa.timestamp("us"))),
+        (T.TimestampType(), pa.array([1], pa.timestamp("ns", "UTC"))),
+        (T.TimestampType(), pa.array([1], pa.date32())),
+        (T.TimestampNTZType(), pa.array([1], pa.timestamp("us"))),
+        (T.ArrayType(T.LongType()), pa.array([[1]], pa.list_(pa.int64()))),
+        (T.StructType([T.StructField("a", T.LongType())]), pa.array([{"a": 1}])),
+        (T.VarcharType(3), pa.array(["x"])),
+    ],
+)
+def test_what_might_be_read_as_something_else_is_left_to_spark(
+    tmp_path: Path, kind: T.DataType, column: pa.Array
+) -> None:
+    """Other types, times without a zone, and whatever has parts."""
+    assert not is_plain(lying(tmp_path, value=column), T.StructType([T.StructField("value", kind)]))
+
+
+@pytest.mark.parametrize("names", [["id"], ["id", "more", "third"], ["id", "More"], ["id", "other"]])
+def test_a_file_has_the_columns_that_are_wanted_and_no_others(tmp_path: Path, names: list[str]) -> None:
+    """Under the same names, to the letter; in any order."""
+    file = lying(tmp_path, more=pa.array([1]), id=pa.array([2]))
+    assert is_plain(file, long("id", "more"))
+    assert not is_plain(file, long(*names))
+    (table,) = read_pieces(file, long("id", "more"), [])
+    assert table.to_pylist() == [{"id": 2, "more": 1}]
+
+
+def test_a_column_that_is_there_twice_is_nobodys(tmp_path: Path) -> None:
+    table = pa.table([pa.array([1]), pa.array([2])], names=["id", "id"])
+    parquet.write_table(table, tmp_path / "a.parquet")
+    assert not is_plain(tmp_path / "a.parquet", long("id", "id"))
+
+
+def test_what_is_no_parquet_is_left_to_spark(tmp_path: Path) -> None:
+    """Spark says what is wrong with it."""
+    (tmp_path / "a.parquet").write_bytes(b"PAR1 rubbish")
+    assert not is_plain(tmp_path / "a.parquet", long("id"))
+    assert not is_plain(tmp_path / "b.parquet", long("id"))
+
+
+@pytest.mark.parametrize("key", ["org.apache.spark.legacyDateTime", "org.apache.spark.legacyINT96"])
+def test_days_of_another_calendar_are_left_to_spark(tmp_path: Path, key: str) -> None:
+    """Whoever wrote the file says in it that they are."""
+    parquet.write_table(pa.table({"id": [1]}).replace_schema_metadata({key: ""}), tmp_path / "a.parquet")
+    assert not is_plain(tmp_path / "a.parquet", long("id"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "column"),
+    [
+        (T.DateType(), pa.array([0, -25_568], pa.date32())),
+        (T.TimestampType(), pa.array([0, -25_567 * 86_400_000_000 - 1], pa.timestamp("us", "UTC"))),
+    ],
+)
+def test_a_day_before_1900_is_left_to_spark(tmp_path: Path, kind: T.DataType, column: pa.Array) -> None:
+    """Its settings say which day that is."""
+    schema = T.StructType([T.StructField("value", kind)])
+    with pytest.raises(ReadsOtherwise, match="before 1900"):
+        list(read_pieces(lying(tmp_path, value=column), schema, []))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_all_rows_come_but_those_that_shall_not(tmp_path: Path, seed: int) -> None:
+    """In their order, wherever the pieces in which they are read end."""
+    chance = random.Random(seed)
+    rows = chance.choice([1, 65_535, 65_536, 65_537, 200_000])
+    borders = [each for each in (0, 65_535, 65_536, 131_071, 131_072, rows - 1) if each < rows]
+    gone = {*chance.sample(range(rows), min(rows, 50)), *chance.sample(borders, len(borders) // 2)}
+    parquet.write_table(
+        pa.table({"id": range(rows)}), tmp_path / "a.parquet", row_group_size=chance.randint(10_000, rows + 10_000)
+    )
+    tables = list(read_pieces(tmp_path / "a.parquet", long("id"), sorted(gone)))
+    assert count_rows(tmp_path / "a.parquet") == rows
+    assert pa.concat_tables(tables)["id"].to_pylist() == [number for number in range(rows) if number not in gone]
+
+
+def some(seed: int) -> list[dict[str, Any]]:
+    """Rows of every type, at its ends and without a value."""
+    chance = random.Random(seed)
+    return [{name: chance.choice([None, *values]) for name, values in VALUES.items()} for _ in range(300)]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("writer", ["spark", "spark, whole moments", "arrow", "arrow, old moments"])
+def test_what_is_read_here_is_what_spark_reads(spark: SparkSession, tmp_path: Path, writer: str) -> None:
+    """Every type at its ends, of files that Spark wrote in its ways and that others did."""
+    rows = some(7)
+    if writer.startswith("spark"):
+        kind = "TIMESTAMP_MICROS" if "whole" in writer else "INT96"
+        frame = spark.createDataFrame([tuple(row.values()) for row in rows], SCHEMA).coalesce(1)
+        spark.conf.set("spark.sql.parquet.outputTimestampType", kind)
+        frame.write.parquet(str(tmp_path / "rows"))
+        spark.conf.unset("spark.sql.parquet.outputTimestampType")
+        (file,) = (tmp_path / "rows").glob("*.parquet")
+    else:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        file = tmp_path / "a.parquet"
+        table = pa.Table.from_pylist(rows, to_arrow_schema(SCHEMA, timezone="UTC"))
+        parquet.write_table(table, file, use_deprecated_int96_timestamps="old" in writer)
+    assert is_plain(file, SCHEMA)
+    here = pa.concat_tables(read_pieces(file, SCHEMA, []))
+    there = spark.read.schema(SCHEMA).parquet(str(file)).toArrow()
+    assert here.schema.types == there.schema.types
+    assert list(map(repr, here.to_pylist())) == list(map(repr, there.to_pylist()))

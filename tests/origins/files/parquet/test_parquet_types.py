@@ -1,0 +1,95 @@
+"""What is said of the types in a parquet file beside those of the schema."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+    VariantType,
+)
+
+from origins.files.parquet_values import differs, is_read_as, list_differences
+from tests.origins.files.test_growth import struct
+
+INT, LONG, TEXT, REAL = IntegerType(), LongType(), StringType(), DoubleType()
+
+
+def test_differences_are_told_by_their_paths_however_deep() -> None:
+    """Names are matched in any case, and what lies in a column that is missing or of another type is not told too."""
+    want = struct(
+        id=INT, s=struct(a=INT, b=INT), items=ArrayType(struct(c=INT)), tags=MapType(TEXT, INT), z=struct(d=INT)
+    )
+    found = struct(ID=LONG, S=struct(A=TEXT, e=INT), items=ArrayType(struct(c=REAL, f=INT)), tags=MapType(TEXT, TEXT))
+    assert list(list_differences(want, found)) == [
+        ("wider", "id", "id as bigint instead of int"),
+        ("other", "s.a", "s.a as string instead of int"),
+        ("missing", "s.b", "s.b"),
+        ("extra", "s.e", "s.e"),
+        ("other", "items.c", "items.c as double instead of int"),
+        ("extra", "items.f", "items.f"),
+        ("other", "tags", "tags as string instead of int"),
+        ("missing", "z", "z"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("want", "found"),
+    [
+        (struct(a=INT), TEXT),
+        (TEXT, struct(a=INT)),
+        (ArrayType(INT), INT),
+        (ArrayType(INT), MapType(TEXT, INT)),
+        (MapType(INT, INT), MapType(TEXT, INT)),
+    ],
+)
+def test_what_has_parts_is_another_type_than_what_has_none(want: DataType, found: DataType) -> None:
+    """And a map with other keys than one with those that are wanted."""
+    assert [(kind, path) for kind, path, _ in list_differences(struct(v=want), struct(v=found))] == [("other", "v")]
+    assert differs(struct(v=want), struct(v=found))
+
+
+@pytest.mark.parametrize(
+    ("want", "found", "expected"),
+    [
+        (LONG, INT, True),
+        (REAL, INT, True),
+        (REAL, FloatType(), True),
+        (DecimalType(12, 2), INT, True),
+        (DecimalType(12, 3), DecimalType(10, 2), True),
+        (TimestampType(), TimestampNTZType(), True),
+        (TimestampNTZType(), TimestampType(), True),
+        (TimestampNTZType(), DateType(), True),
+        (TEXT, BinaryType(), True),
+        (VariantType(), struct(a=INT), True),
+        (INT, LONG, False),
+        (ShortType(), INT, False),
+        (REAL, LONG, False),
+        (INT, DecimalType(5, 2), False),
+        (REAL, DecimalType(5, 2), False),
+        (INT, DateType(), False),
+        (DateType(), INT, False),
+        (LONG, TimestampNTZType(), False),
+        (TimestampType(), DateType(), False),
+        (INT, BooleanType(), False),
+        (TEXT, INT, False),
+    ],
+)
+def test_a_type_is_read_as_another_where_every_value_stays_the_same(
+    want: DataType, found: DataType, expected: bool
+) -> None:
+    """What Spark's reader would take for other values is not; of types that are not known it decides itself."""
+    assert is_read_as(want, found) is expected

@@ -1,0 +1,217 @@
+"""Parquet files whose columns have other types than the schema: which values fit, and what becomes of the others."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from origins.errors import OriginError
+from origins.files import Files
+from origins.files.changes import STOPS, SchemaChanged
+from origins.nack import REFUSED
+from tests.origins.test_on_change import both_ways, planned, told
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A value that does not fit, as JSON."""
+
+    found: Any
+
+
+BIG = 5_000_000_000
+TEXTS = pa.map_(pa.string(), pa.string())
+TYPED: dict[str, tuple[pa.Array, str, list[Any]]] = {
+    "text as a number": (
+        pa.array(["17", "six", str(BIG), "", None]),
+        "int",
+        [17, Lost("six"), Lost(str(BIG)), Lost(""), None],
+    ),
+    "a wider number": (pa.array([17, BIG, None]), "int", [17, Lost(BIG), None]),
+    "a number as a smaller one": (pa.array([17, 300], pa.int32()), "tinyint", [17, Lost(300)]),
+    "a broken number": (pa.array([2.5, 3e19]), "bigint", [Lost(2.5), Lost(3e19)]),
+    "a finer decimal": (
+        pa.array([Decimal("1.500"), Decimal("1.505")]),
+        "decimal(10,2)",
+        [Decimal("1.50"), Lost(1.505)],
+    ),
+    "a decimal as a number": (pa.array([Decimal("300"), Decimal(BIG)]), "int", [300, Lost(BIG)]),
+    "a number as a decimal": (pa.array([17, BIG]), "decimal(5,2)", [Decimal("17.00"), Lost(BIG)]),
+    "a finer float": (pa.array([0.5, 0.1234567890123, 1e300]), "float", [0.5, Lost(0.1234567890123), Lost(1e300)]),
+    "a number as text": (pa.array([17, BIG]), "string", ["17", str(BIG)]),
+    "a list as text": (pa.array([[1, 2], []]), "string", ["[1,2]", "[]"]),
+    "text as a day": (pa.array(["2026-01-02", "soon"]), "date", [date(2026, 1, 2), Lost("soon")]),
+    "a time as a day": (
+        pa.array([datetime(2026, 1, 2), datetime(2026, 1, 2, 3)]),
+        "date",
+        [date(2026, 1, 2), Lost("2026-01-02T03:00:00.000")],
+    ),
+    "a number as a day": (pa.array([2026], pa.int32()), "date", [Lost(2026)]),
+    "a day as a number": (pa.array([date(2026, 1, 2)]), "int", [Lost("2026-01-02")]),
+    "a truth as a number": (pa.array([True]), "int", [Lost(True)]),
+    "a struct as a number": (pa.array([{"x": 1}, None]), "int", [Lost({"x": 1}), None]),
+    "text in a struct": (
+        pa.array([{"x": "1", "y": 2}, {"x": "no", "y": 3}, None]),
+        "struct<x: int>",
+        [{"x": 1}, Lost({"x": "no", "y": 3}), None],
+    ),
+    "text in a list": (
+        pa.array([["1", None], ["1", "no"], None]),
+        "array<int>",
+        [[1, None], Lost(["1", "no"]), None],
+    ),
+    "text in a map": (
+        pa.array([[("a", "1")], [("b", "no")]], TEXTS),
+        "map<string, int>",
+        [{"a": 1}, Lost({"b": "no"})],
+    ),
+}
+
+
+@pytest.mark.promise("CD-16")
+@pytest.mark.parametrize("case", TYPED)
+def test_a_value_of_parquet_fits_if_it_stays_the_same(spark: SparkSession, tmp_path: Path, case: str) -> None:
+    """It is then delivered with its new type; any other is refused with its file, column, value and row, or kept."""
+    column, kind, expected = TYPED[case]
+    parquet.write_table(pa.table({"id": pa.array(range(len(column)), pa.int32()), "v": column}), tmp_path / "a")
+    lost = {number: each.found for number, each in enumerate(expected) if isinstance(each, Lost)}
+    for policy in ("nack", "rescue"):
+        changes = {"missing": "evolve", "wider": policy, "other": policy}
+        files = Files(path=str(tmp_path), format="parquet", schema=f"id int, v {kind}", on_change=changes)
+        rows = [row.asDict(recursive=True) for row in both_ways(spark, files)]
+        assert [row["id"] for row in rows] == [*range(len(column))] if policy == "rescue" else True
+        given = [row["v"] for number, row in enumerate(rows) if number not in lost]
+        assert given == [each for each in expected if not isinstance(each, Lost)]
+        if policy == "rescue":
+            kept = {number: json.loads(row["_rescued"])["v"] for number, row in enumerate(rows) if row["_rescued"]}
+            assert (kept, [rows[number]["v"] for number in lost]) == (lost, [None] * len(lost))
+            continue
+        refused = {number: row[REFUSED] for number, row in enumerate(rows) if row[REFUSED]}
+        assert {number: json.loads(each["raw"])["v"] for number, each in refused.items()} == lost
+        assert all(each["message"].startswith("a: column v: '") for each in refused.values())
+        assert {each["code"] for each in refused.values()} <= {"PARSE"}
+
+
+@pytest.mark.promise("CD-16")
+@pytest.mark.parametrize("case", TYPED)
+def test_a_parquet_file_with_another_type_stops_the_run(spark: SparkSession, tmp_path: Path, case: str) -> None:
+    """By default, with the file, the column and both types: Spark's own reader takes some of them for other values."""
+    column, kind, _ = TYPED[case]
+    parquet.write_table(pa.table({"V": column}), tmp_path / "a")
+    for changes in ({}, {"missing": "evolve", "extra": "ignore"}):
+        files = Files(path=str(tmp_path), format="parquet", schema=f"v {kind}", on_change=changes)
+        with pytest.raises(SchemaChanged, match=r"/a has the column v.* as \S+ instead of \w+"):
+            both_ways(spark, files)
+
+
+def test_each_kind_of_change_in_parquet_has_its_own_policy(spark: SparkSession, tmp_path: Path) -> None:
+    """A number that is too wide, in a wider column or in one of text, and a value that is none."""
+    parquet.write_table(pa.table({"id": [1, BIG]}), tmp_path / "a")
+    parquet.write_table(pa.table({"id": ["2", "six", str(BIG)]}), tmp_path / "b")
+    wide = {"id": str(BIG)}
+    files = {"path": str(tmp_path), "format": "parquet", "schema": "id int"}
+    rescued = Files(**files, on_change={"wider": "rescue", "other": "nack"})  # type: ignore[arg-type]
+    assert [told(row) for row in both_ways(spark, rescued)] == [(1,), (None, {"id": BIG}), (2,), "PARSE", (None, wide)]
+    kept = Files(**files, on_change={"wider": "nack", "other": "rescue"})  # type: ignore[arg-type]
+    assert [told(row) for row in both_ways(spark, kept)] == [(1,), "PARSE", (2,), (None, {"id": "six"}), "PARSE"]
+    stops = Files(**{**files, "path": f"{tmp_path}/b"}, on_change={"other": "rescue"})  # type: ignore[arg-type]
+    with pytest.raises(Exception, match=f"{STOPS}b: column id: '{BIG}' is not an int"):
+        both_ways(spark, stops)
+
+
+@pytest.mark.parametrize("used", [["id"], ["note"], []])
+def test_whether_a_row_of_parquet_is_bad_does_not_depend_on_the_columns_that_are_used(
+    spark: SparkSession, tmp_path: Path, used: list[str]
+) -> None:
+    """Spark reads only what is asked for; the verdict asks for all columns that have other types."""
+    parquet.write_table(pa.table({"id": ["1", "six"], "note": ["a", "b"]}), tmp_path / "a")
+    files = Files(path=str(tmp_path), format="parquet", schema="id int, note string", on_change={"other": "nack"})
+    rows = files.fetch(spark, [planned(spark, files)]).frame().selectExpr(*used, f"{REFUSED} is null as good").collect()
+    assert [row.good for row in rows] == [True, False]
+
+
+@pytest.mark.parametrize("kind", ["string", "int", "timestamp", "array<int>"])
+def test_a_column_of_parquet_without_a_value_has_any_type(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    """As pandas writes it where all are None; that is no change, even where changes stop the run."""
+    parquet.write_table(pa.table({"id": pa.array([1, 2], pa.int32()), "V": pa.nulls(2)}), tmp_path / "a")
+    files = Files(path=str(tmp_path), format="parquet", schema=f"id int, v {kind}")
+    assert [told(row) for row in both_ways(spark, files)] == [(1, None), (2, None)]
+
+
+def test_a_type_that_spark_has_not_fails_by_the_name_of_its_file(spark: SparkSession, tmp_path: Path) -> None:
+    """Nobody takes its values for others."""
+    parquet.write_table(pa.table({"at": pa.array([1], pa.time64("ns"))}), tmp_path / "nanoseconds")
+    for kind in ("timestamp", "string"):
+        files = Files(path=str(tmp_path), format="parquet", schema=f"at {kind}", on_change={"other": "nack"})
+        with pytest.raises(Exception, match="nanoseconds"):
+            both_ways(spark, files)
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz", None])
+def test_moments_in_nanoseconds_are_read_as_microseconds(spark: SparkSession, tmp_path: Path, kind: str | None) -> None:
+    """As pandas writes them, with a zone or without; the schema may be found out, and Spark's own files have others."""
+    whole, told_in = [0, 1_700_000_000_123_456_000, -1_000], {"timestamp": "UTC", "timestamp_ntz": None, None: None}
+    columns = {"at": pa.array([*whole, None], pa.timestamp("ns", told_in[kind])), "n": pa.array([1, 2, 3, 4])}
+    parquet.write_table(pa.table(columns), tmp_path / "a")
+    old = pa.table({"at": pa.array([5_000], pa.timestamp("us", told_in[kind])), "n": pa.array([5])})
+    schema = f"at {kind}, n bigint" if kind else None
+    if kind == "timestamp":
+        parquet.write_table(old, tmp_path / "b", use_deprecated_int96_timestamps=True)
+        whole = [*whole, 5_000_000]
+    rows = both_ways(spark, Files(path=str(tmp_path), format="parquet", schema=schema))
+    micros = [
+        row.at and (row.at.replace(tzinfo=None) - datetime(1970, 1, 1)) // timedelta(microseconds=1) for row in rows
+    ]
+    assert micros[:3] == [value // 1_000 for value in whole[:3]]
+    assert rows[3].at is None
+    assert micros[4:] == [value // 1_000 for value in whole[3:]]
+    assert rows[0].asDict().get(REFUSED) is None
+
+
+def test_a_moment_that_microseconds_would_cut_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """By the name of its file, with all its digits; the others of the file are read, and may be text."""
+    columns = {"at": pa.array([1_000, 1_001], pa.timestamp("ns")), "note": ["a", "b"]}
+    parquet.write_table(pa.table(columns), tmp_path / "a")
+    for kind, policies in (("timestamp", {}), ("string", {"other": "nack"})):
+        files = Files(path=str(tmp_path), format="parquet", schema=f"at {kind}, note string", on_change=policies)
+        good, bad = both_ways(spark, files)
+        assert good.note == "a"
+        assert good[REFUSED] is None
+        assert json.loads(bad[REFUSED].raw) == {"at": 1001, "note": "b"}
+        assert bad[REFUSED].message.startswith("a: column at: 1001 nanoseconds")
+
+
+def test_moments_in_nanoseconds_inside_a_column_are_an_error_by_the_name_of_the_file(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Unless nobody wants the column."""
+    columns = {"s": pa.array([{"at": 1}], pa.struct([("at", pa.timestamp("ns"))])), "n": pa.array([1])}
+    parquet.write_table(pa.table(columns), tmp_path / "inside")
+    with pytest.raises(OriginError, match="inside has times in nanoseconds inside the column s"):
+        both_ways(spark, Files(path=str(tmp_path), format="parquet", schema="s struct<at: timestamp>, n bigint"))
+    assert [told(row) for row in both_ways(spark, Files(path=str(tmp_path), format="parquet", schema="n bigint"))] == [
+        (1,)
+    ]
+
+
+def test_a_refused_row_of_parquet_is_told_whole(spark: SparkSession, tmp_path: Path) -> None:
+    """With the columns that the schema leaves out; what is rescued stands beside other columns that are."""
+    parquet.write_table(pa.table({"ID": ["six"], "note": ["a"], "new": [[1]]}), tmp_path / "a")
+    files = {"path": str(tmp_path), "format": "parquet", "schema": "id int, note string"}
+    (refused,) = both_ways(spark, Files(**files, on_change={"other": "nack"}))  # type: ignore[arg-type]
+    assert json.loads(refused[REFUSED].raw) == {"ID": "six", "note": "a", "new": [1]}
+    rescued = Files(**files, on_change={"other": "rescue", "extra": "rescue"})  # type: ignore[arg-type]
+    assert [told(row) for row in both_ways(spark, rescued)] == [(None, "a", {"ID": "six", "new": [1]})]

@@ -1,0 +1,182 @@
+"""`files`: columns out of the names of folders, and of what is known of a file."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from origins.batch import Batch, Limits
+from origins.errors import OriginError
+from origins.files import Files
+from origins.files.file_scan import FILE, index_of, list_folder_columns, read_folder_columns
+from origins.nack import REFUSED
+from origins.origin import PLACE, Progress
+from tests.origins.files.test_files import batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def lay(folder: Path, name: str, content: str) -> None:
+    """One file."""
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(content)
+
+
+def planned(spark: SparkSession, files: Files) -> Batch:
+    """All that waits in lane 0, as one batch."""
+    backlog = files.survey(spark, Progress())
+    span, schema = backlog.take("0", None, Limits()), files.columns(spark, backlog)
+    assert span is not None
+    assert schema is not None
+    return batch(span, files.complete_schema(schema))
+
+
+def rows(spark: SparkSession, files: Files) -> list[dict[str, Any]]:
+    """The rows as they are carried straight, which are those that are decided one by one."""
+    plan = planned(spark, files)
+    names = [field["name"] for field in json.loads(plan.schema)["fields"]]
+    ways = [files.fetch(spark, [plan], places=places).frame() for places in (False, True)]
+    assert [frame.drop(REFUSED, PLACE).columns for frame in ways] == [names, names]
+    one, other = (sorted(map(str, frame.drop(PLACE).collect())) for frame in ways)
+    assert [row.partition(f", {REFUSED}")[0] for row in one] == [row.partition(f", {REFUSED}")[0] for row in other]
+    return [row.asDict() for row in ways[0].drop(REFUSED).collect()]
+
+
+def test_folders_say_columns_by_their_names() -> None:
+    """What stands before the first `=`; a file's own name says nothing, and `%` is as Spark writes it."""
+    name = "in/Day=2026-01-01/k=a=b/=x/none=__HIVE_DEFAULT_PARTITION__/city=K%C3%B6ln%2F1/f=1.json"
+    assert read_folder_columns(name) == {"day": "2026-01-01", "k": "a=b", "none": None, "city": "Köln/1"}
+    assert list_folder_columns(["day=1/a", "DAY=2/b", "x/c", "day=1/hour=2/a"]) == ["day", "hour"]
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+def test_a_file_of_no_group_is_told_of_by_name(spark: SparkSession) -> None:
+    """Nothing that was read is counted nowhere."""
+    index = index_of("/in", [["a.json"], [], ["b.json", "sub/c.json"]])
+    paths = spark.createDataFrame([("file:/in/b.json",), ("file:/in/a.json",), ("file:/in/sub/c.json",)], "path string")
+    files = paths.selectExpr(f"named_struct('file_path', path) as {FILE}")
+    assert [row.found for row in files.selectExpr(f"{index} as found").collect()] == [2, 0, 2]
+    strangers = spark.sql(f"select named_struct('file_path', 'file:/in/d.json') as {FILE}")
+    with pytest.raises(Exception, match=r"d\.json was read, but it belongs to none of the batches"):
+        strangers.selectExpr(f"{index} as found").collect()
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+class TestFolders:
+    """Folders called `column=value`."""
+
+    def test_folders_become_columns_of_text_when_the_schema_is_told_from_the_files(
+        self, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        """As they are written: nothing is taken for a number."""
+        lay(tmp_path, "day=01/city=K%C3%B6ln a+b/x y.json", '{"id": 1}')
+        lay(tmp_path, "day=02/city=__HIVE_DEFAULT_PARTITION__/a.json", '{"id": 2}')
+        found = rows(spark, Files(path=f"{tmp_path}/**/*.json", format="json"))
+        assert sorted((row["id"], row["day"], row["city"]) for row in found) == [(1, "01", "Köln a+b"), (2, "02", None)]
+
+    @pytest.mark.parametrize(
+        ("kind", "content"),
+        [("json", '{"id": "7"}'), ("csv", "id\n7\n"), ("text", "7")],
+    )
+    def test_a_column_of_the_schema_is_taken_from_the_folder_with_its_type(
+        self, spark: SparkSession, tmp_path: Path, kind: str, content: str
+    ) -> None:
+        """In the schema's order, for every format; folders that the schema does not name are left out."""
+        lay(tmp_path, "Day=2026-01-31/other=1/a", content)
+        files = Files(path=f"{tmp_path}/**", format=kind, schema="day date, id string")
+        assert rows(spark, files) == [{"day": datetime.date(2026, 1, 31), "id": "7"}]
+
+    def test_parquet_files_have_columns_from_their_folders(self, spark: SparkSession, tmp_path: Path) -> None:
+        """As Spark writes them with `partitionBy`."""
+        spark.sql("select 7 as id, 'a b/%' as note, 3 as n").write.partitionBy("n", "note").parquet(f"{tmp_path}/out")
+        assert rows(spark, Files(path=f"{tmp_path}/out/**", format="parquet")) == [{"id": 7, "n": "3", "note": "a b/%"}]
+
+    def test_the_folder_wins_over_the_line(self, spark: SparkSession, tmp_path: Path) -> None:
+        """And a file without such a folder has the column from its lines."""
+        lay(tmp_path, "day=1/a.json", '{"day": 2, "id": 1}')
+        lay(tmp_path, "b.json", '{"day": 3, "id": 2}')
+        found = rows(spark, Files(path=f"{tmp_path}/**", format="json", schema="day int, id int"))
+        assert sorted((row["id"], row["day"]) for row in found) == [(1, 1), (2, 3)]
+
+    def test_a_csv_header_may_have_what_the_folder_says(self, spark: SparkSession, tmp_path: Path) -> None:
+        """It need not, and where it has, the folder wins."""
+        lay(tmp_path, "day=1/a.csv", "id,day\n1,2\n")
+        lay(tmp_path, "day=2/b.csv", "id\n2\n")
+        found = rows(spark, Files(path=f"{tmp_path}/**", format="csv"))
+        assert sorted((row["id"], row["day"]) for row in found) == [("1", "1"), ("2", "2")]
+
+    def test_a_folder_whose_value_has_not_the_type_is_an_error(self, spark: SparkSession, tmp_path: Path) -> None:
+        """It is no row's fault: the file and the value are named, and nothing is NULL in silence."""
+        lay(tmp_path, "day=1/a.json", '{"id": 1}')
+        lay(tmp_path, "day=it's/b.json", '{"id": 2}')
+        files = Files(path=f"{tmp_path}/**", format="json", schema="id int, day int")
+        with pytest.raises(OriginError, match=r"""b\.json is in the folder day=it's, but "it's" is not of type int"""):
+            files.fetch(spark, [planned(spark, files)]).frame()
+
+    def test_a_folder_that_came_later_is_an_error_when_the_schema_was_told_from_the_files(
+        self, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        """Its column would be lost in silence."""
+        lay(tmp_path, "day=1/a.json", '{"id": 1}')
+        files = Files(path=f"{tmp_path}/**", format="json")
+        before = planned(spark, files)
+        lay(tmp_path, "day=1/hour=2/b.json", '{"id": 1}')
+        with pytest.raises(OriginError, match=r"b\.json is in a folder that adds the column hour"):
+            files.fetch(spark, [batch(planned(spark, files).span, before.schema)]).frame()
+
+    def test_what_lies_before_the_first_wildcard_says_nothing(self, spark: SparkSession, tmp_path: Path) -> None:
+        """Names are relative to there."""
+        lay(tmp_path, "day=1/a.json", '{"day": 2}')
+        files = Files(path=f"{tmp_path}/day=1/*.json", format="json", schema="day int")
+        assert rows(spark, files) == [{"day": 2}]
+
+    def test_json_needs_a_column_of_its_own(self, spark: SparkSession, tmp_path: Path) -> None:
+        """Otherwise nothing would tell whether a line is one."""
+        lay(tmp_path, "day=1/a.json", "{}")
+        files = Files(path=f"{tmp_path}/**", format="json", schema="day int")
+        with pytest.raises(OriginError, match="names only columns that folders give; none is in the lines"):
+            files.fetch(spark, [planned(spark, files)]).frame()
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+class TestMetadata:
+    """What is known of a file."""
+
+    @pytest.mark.parametrize(("kind", "content"), [("json", '{"id": "1"}'), ("csv", "id\n1\n"), ("text", "1")])
+    def test_what_is_known_of_a_file_becomes_columns(
+        self, spark: SparkSession, tmp_path: Path, kind: str, content: str
+    ) -> None:
+        """Behind those of its lines; its path is as a person writes it, not as in a URL."""
+        name = "x 100%41+ü:1.json"
+        lay(tmp_path, name, content)
+        os.utime(tmp_path / name, (1_700_000_000, 1_700_000_000))
+        asked = ["file_size", "file_path", "file_modification_time", "file_name"]
+        (row,) = rows(spark, Files(path=str(tmp_path), format=kind, schema="id string", metadata=asked))
+        assert row.pop("file_path").removeprefix("file:").lstrip("/") == f"{tmp_path}/{name}".lstrip("/")
+        assert row.pop("file_modification_time").timestamp() == 1_700_000_000
+        assert row == {"id": "1", "file_size": len(content), "file_name": name}
+
+    def test_a_refused_line_is_refused_all_the_same(self, spark: SparkSession, tmp_path: Path) -> None:
+        """The columns beside it change no verdict."""
+        lay(tmp_path, "day=1/a.json", '{"id": 1}\n{"id": "x"}\n')
+        files = Files(path=f"{tmp_path}/**", format="json", schema="id int, day int", metadata=["file_name"])
+        refused = (
+            files.fetch(spark, [planned(spark, files)], places=True).frame().where(f"{REFUSED} is not null").collect()
+        )
+        assert [(row[REFUSED].raw, row.file_name, row.day) for row in refused] == [('{"id": "x"}', "a.json", 1)]
+
+    def test_a_column_of_that_name_is_not_hidden(self, spark: SparkSession, tmp_path: Path) -> None:
+        """Two columns of one name are an error."""
+        lay(tmp_path, "a.json", '{"file_name": 1}')
+        files = Files(path=str(tmp_path), format="json", metadata=["file_name"])
+        with pytest.raises(OriginError, match="file_name more than once"):
+            planned(spark, files)

@@ -1,0 +1,677 @@
+"""`files`: which files make a batch, and what their lines become."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from origins.batch import JSON, Batch, Limits, Span
+from origins.errors import OriginError
+from origins.files import Files
+from origins.files.listing import read_parts
+from origins.nack import REFUSED
+from origins.origin import BATCH, PLACE, Progress
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+pytestmark = pytest.mark.spark
+ODD_NAMES = [
+    "a b.json",
+    "grün.json",
+    "100%.json",
+    "a%20b.json",
+    "a+b.json",
+    "a#b.json",
+    "2026-01-01T10:00:00.json",
+    "[ab].json",
+    "{a,b}.json",
+    "*.json",
+    "a?.json",
+    "back\\slash.json",
+    "new\nline:.json",
+    "\ttab\r.json",
+    "it's.json",
+    'say "x".json',
+    "k=v/a.json",
+    "😀.json",
+]
+
+
+def batch(span: Span, schema: str) -> Batch:
+    """A batch of this span."""
+    time = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    return Batch(pipeline="p", run="r", origin="o", lane="0", number=1, plan="x", span=span, schema=schema, time=time)
+
+
+def planned(spark: SparkSession, files: Files, limits: Limits | None = None, parts: Sequence[JSON] = ()) -> Batch:
+    """The first batch of lane 0."""
+    backlog = files.survey(spark, Progress(parts=parts))
+    span = backlog.take("0", None, limits or Limits())
+    schema = files.columns(spark, backlog)
+    assert span is not None
+    assert schema is not None
+    return batch(span, schema)
+
+
+def read(spark: SparkSession, files: Files) -> DataFrame:
+    """All rows that wait, with their places."""
+    return files.fetch(spark, [planned(spark, files)], places=True).frame()
+
+
+def taken(spark: SparkSession, files: Files, limits: Limits, progress: Progress | None = None) -> list[list[str]]:
+    """The names of the files of each batch of lane 0."""
+    backlog, found, start = files.survey(spark, progress or Progress()), [], None
+    while span := backlog.take("0", start, limits):
+        found.append([name for name, _, _ in read_parts(span.parts)])
+        start = span.end
+    return found
+
+
+def write(folder: Path, sizes: Mapping[str, int]) -> None:
+    """Files of these sizes, each a second younger than the one before."""
+    for age, (name, size) in enumerate(sizes.items()):
+        (folder / name).write_text("x" * size)
+        os.utime(folder / name, (age, age))
+
+
+class TestBatches:
+    """What makes a batch."""
+
+    @pytest.mark.promise("SS-03", "HP-16")
+    @pytest.mark.parametrize(
+        ("limits", "batches"),
+        [
+            (Limits(), [["c", "b", "a", "d"]]),
+            (Limits(rows=1), [["c", "b", "a", "d"]]),
+            (Limits(files=1), [["c"], ["b"], ["a"], ["d"]]),
+            (Limits(files=3), [["c", "b", "a"], ["d"]]),
+            (Limits(bytes=5), [["c", "b"], ["a"], ["d"]]),
+            (Limits(bytes=1), [["c"], ["b"], ["a"], ["d"]]),
+            (Limits(files=2, bytes=100), [["c", "b"], ["a", "d"]]),
+        ],
+    )
+    def test_a_batch_is_full_when_one_more_file_would_be_too_much(
+        self, spark: SparkSession, tmp_path: Path, limits: Limits, batches: list[list[str]]
+    ) -> None:
+        """Files and bytes bind; a file is never split, and one that is too large is a batch of its own."""
+        write(tmp_path, {"c": 2, "b": 3, "a": 9, "d": 1})
+        assert taken(spark, Files(path=str(tmp_path), format="text"), limits) == batches
+
+    def test_max_files_binds_beside_the_limits_of_the_run(self, spark: SparkSession, tmp_path: Path) -> None:
+        """The lesser of the two."""
+        write(tmp_path, {"a": 1, "b": 1, "c": 1})
+        files = Files(path=str(tmp_path), format="text", max_files=2)
+        assert taken(spark, files, Limits(files=3)) == [["a", "b"], ["c"]]
+        assert taken(spark, files, Limits(files=1)) == [["a"], ["b"], ["c"]]
+
+    @pytest.mark.promise("SS-11", "CD-27")
+    def test_a_late_file_is_read_though_it_is_older_than_what_was_carried(
+        self, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        """What was carried is known file by file, and not by the time of the last one."""
+        write(tmp_path, {"late": 1, "first": 1, "second": 1})
+        files = Files(path=str(tmp_path), format="text")
+        progress = Progress(offsets={"0": {"file": "first", "modified": 1000}}, parts=[["first", 1, 1000]])
+        assert taken(spark, files, Limits(), progress) == [["late", "second"]]
+
+    def test_a_file_that_changed_is_not_read_again_and_is_told(self, spark: SparkSession, tmp_path: Path) -> None:
+        """Its rows would come twice; a person has to decide."""
+        write(tmp_path, {"a": 1})
+        backlog = Files(path=str(tmp_path), format="text").survey(spark, Progress(parts=[["a", 99, 0]]))
+        assert backlog.take("0", None, Limits()) is None
+        assert backlog.notices == ["a changed after it was processed; Wherry does not read it again"]
+
+    @pytest.mark.promise("SS-14", "HP-01", "HP-20")
+    def test_every_file_is_in_one_lane_and_stays_there(self, spark: SparkSession, tmp_path: Path) -> None:
+        """Files that come or go move no other to another lane."""
+        write(tmp_path, {f"{number}": 1 for number in range(40)})
+        files = Files(path=str(tmp_path), format="text", lanes=3)
+
+        def lanes() -> dict[str, str]:
+            backlog = files.survey(spark, Progress())
+            spans = {lane: backlog.take(lane, None, Limits()) for lane in files.lane_names()}
+            return {name: lane for lane, span in spans.items() if span for name, _, _ in read_parts(span.parts)}
+
+        before = lanes()
+        (tmp_path / "0").unlink()
+        assert sorted(before, key=int) == [str(number) for number in range(40)]
+        assert set(before.values()) == {"0", "1", "2"}
+        assert lanes() == {name: lane for name, lane in before.items() if name != "0"}
+
+    def test_what_waits_is_told(self, spark: SparkSession, tmp_path: Path) -> None:
+        """`status` says how many files wait, and how large they are."""
+        write(tmp_path, {"a": 1, "b": 1500})
+        backlog = Files(path=str(tmp_path), format="text").survey(spark, Progress())
+        assert backlog.behind("0", None) == "2 files, 1,501 bytes"
+        assert backlog.behind("0", {"file": "a", "modified": 0}) == "1 file, 1,500 bytes"
+        assert backlog.behind("0", {"file": "b", "modified": 1_000}) == ""
+
+    def test_an_empty_folder_is_an_empty_backlog(self, spark: SparkSession, tmp_path: Path) -> None:
+        """Nothing to do is no error, and no schema can be told."""
+        files = Files(path=str(tmp_path), format="csv")
+        backlog = files.survey(spark, Progress())
+        assert backlog.take("0", None, Limits()) is None
+        assert files.columns(spark, backlog) is None
+
+
+def oddly_named(tmp_path: Path) -> Files:
+    """Files with odd names, each with its own name as its only row."""
+    folder = tmp_path / "in put ü%"
+    for name in ODD_NAMES:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(json.dumps({"name": name}))
+    return Files(path=f"{folder}/**", format="json", schema="name string")
+
+
+class TestNames:
+    """Files whatever they are called."""
+
+    def test_a_file_of_any_name_is_read(self, spark: SparkSession, tmp_path: Path) -> None:
+        """Characters that mean something to Spark or in a URL stand for themselves, and the place names the file."""
+        files = oddly_named(tmp_path)
+        rows = read(spark, files).select("name", PLACE).collect()
+        assert sorted((row["name"], row[PLACE].part) for row in rows) == sorted((name, name) for name in ODD_NAMES)
+        assert sorted(files.parts(planned(spark, files))) == sorted(ODD_NAMES)
+
+    def test_files_are_told_apart_by_their_names_whatever_these_are(self, spark: SparkSession, tmp_path: Path) -> None:
+        """The rows of a batch for each file come in one frame, and each says which batch it is of."""
+        files = oddly_named(tmp_path)
+        whole = planned(spark, files)
+        parts = whole.span.parts
+        batches = [replace(whole, span=replace(whole.span, parts=(each,))) for each in parts]
+        assert files.joins(batches)
+        found = {row[BATCH]: row["name"] for row in files.fetch(spark, batches).frame().collect()}
+        assert found == {at: name for at, (name, _, _) in enumerate(read_parts(parts))}
+        assert sorted(found.values()) == sorted(ODD_NAMES)
+
+    @pytest.mark.parametrize("names", [["a", "a"], [f"{number}.json" for number in range(257)]])
+    def test_batches_that_share_a_file_or_have_very_many_are_fetched_one_by_one(self, names: Sequence[str]) -> None:
+        """Their rows could not be told apart, or not by a query of sensible length."""
+        spans = [Span(start=None, end=1, parts=((name, 1, 1),)) for name in names]
+        files = Files(path="/in/*", format="json", schema="id int")
+        assert not files.joins([batch(span, "{}") for span in spans])
+
+    def test_links_and_folders_that_are_called_like_files_are_read(self, spark: SparkSession, tmp_path: Path) -> None:
+        """Each file under the name at which it was found, and once."""
+        names = ["out/a", "in/x.json/b", "in/x.json/c.json"]
+        for name in names:
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(json.dumps({"name": name}))
+        (tmp_path / "in" / "link.json").symlink_to(tmp_path / "out" / "a")
+        (tmp_path / "in" / "folder.json").symlink_to(tmp_path / "out")
+        files = Files(path=f"{tmp_path}/in/*.json", format="json", schema="name string")
+        rows = read(spark, files).select("name", PLACE).collect()
+        assert sorted((row[PLACE].part, row["name"]) for row in rows) == [
+            ("folder.json/a", "out/a"),
+            ("link.json", "out/a"),
+            ("x.json/b", "in/x.json/b"),
+            ("x.json/c.json", "in/x.json/c.json"),
+        ]
+
+    def test_names_beside_a_file_do_not_matter(self, spark: SparkSession, tmp_path: Path) -> None:
+        """Only the files of the batch are read, though others would fit their names taken as patterns."""
+        for name in ("[ab].json", "a.json", "*.json", "2026:01.json"):
+            (tmp_path / name).write_text(f'{{"id": "{name}"}}')
+            os.utime(tmp_path / name, (len(name), len(name)))
+        files = Files(path=str(tmp_path), format="json", schema="id string")
+        first = planned(spark, files, Limits(files=2))
+        assert sorted(row.id for row in files.fetch(spark, [first]).frame().collect()) == ["*.json", "a.json"]
+        second = planned(spark, files, Limits(files=1), first.span.parts)
+        assert [row.id for row in files.fetch(spark, [second]).frame().collect()] == ["[ab].json"]
+
+
+class TestPlaces:
+    """Where a row stood."""
+
+    @pytest.mark.promise("X2")
+    @pytest.mark.parametrize("kind", ["json", "csv", "text"])
+    def test_rows_of_a_block_have_consecutive_numbers_in_their_order(
+        self, spark: SparkSession, tmp_path: Path, kind: str
+    ) -> None:
+        """Also when files are split over tasks, and several tasks' parts lie in one file."""
+        spark.conf.set("spark.sql.files.maxPartitionBytes", "2000")
+        spark.conf.set("spark.sql.files.openCostInBytes", "1")
+        lines = {"json": '{{"id": {}}}', "csv": "{}", "text": "{}"}[kind]
+        for name, first in (("a", 0), ("b", 1000), ("c", 2000)):
+            text = "\n".join(lines.format(number) for number in range(first, first + 1000))
+            (tmp_path / name).write_text("id\n" * (kind == "csv") + text)
+        schema = "id string" if kind == "text" else "id int"
+        frame = read(spark, Files(path=str(tmp_path), format=kind, schema=schema))
+        rows = frame.selectExpr("int(id) as id", f"{PLACE}.*").collect()
+        in_order = sorted(rows, key=lambda row: (row.part, row.block, row.row))
+        assert len({(row.part, row.block) for row in rows}) > 3
+        assert [row.id for row in in_order] == list(range(3000))
+        assert all(
+            later.row == row.row + 1
+            for row, later in pairwise(in_order)
+            if (row.part, row.block) == (later.part, later.block)
+        )
+
+    def test_places_are_given_only_when_asked_for(self, spark: SparkSession, tmp_path: Path) -> None:
+        """A clean batch does not pay for them."""
+        (tmp_path / "a").write_text('{"id": 1}')
+        files = Files(path=str(tmp_path), format="json", schema="id int")
+        assert files.fetch(spark, [planned(spark, files)]).frame().columns == ["id", REFUSED]
+        assert read(spark, files).columns == ["id", REFUSED, PLACE]
+
+
+class TestPlanned:
+    """A batch is read as it was planned, or not at all."""
+
+    @pytest.mark.promise("SS-23")
+    @pytest.mark.parametrize(
+        ("happens", "says"),
+        [
+            (lambda file: file.unlink(), "is gone since its batch was planned"),
+            (lambda file: file.write_text('{"id": 12}'), r"has changed \(it had 9 bytes and now has 10\)"),
+            (
+                lambda file: os.utime(file, (7, 7)),
+                r"has changed \(it was written at 20.*, and written again or copied at 1970-01-01 00:00:07",
+            ),
+        ],
+    )
+    def test_a_file_that_is_not_what_was_planned_is_an_error(
+        self, spark: SparkSession, tmp_path: Path, happens: Callable[[Path], object], says: str
+    ) -> None:
+        """Nothing is read of the batch, and the file is named."""
+        file = tmp_path / "a.json"
+        file.write_text('{"id": 1}')
+        files = Files(path=str(tmp_path), format="json", schema="id int")
+        plan = planned(spark, files)
+        happens(file)
+        with pytest.raises(OriginError, match=rf"a\.json {says}"):
+            files.fetch(spark, [plan]).frame()
+        with pytest.raises(OriginError, match=rf"a\.json {says}"):
+            files.fetch(spark, [replace(plan, span=replace(plan.span, parts=())), plan]).frame()
+
+    @pytest.mark.parametrize(
+        ("name", "content", "kind"),
+        [
+            ("cut.json.gz", gzip.compress(os.urandom(50_000).hex().encode())[:20_000], "json"),
+            ("cut.csv.bz2", bz2.compress(b"id\n" + os.urandom(50_000).hex().encode())[:20_000], "csv"),
+            ("bad.parquet", b"PAR1 and then nothing that makes sense PAR1", "parquet"),
+        ],
+    )
+    def test_a_file_that_cannot_be_read_fails_by_name(
+        self, spark: SparkSession, tmp_path: Path, name: str, content: bytes, kind: str
+    ) -> None:
+        """It is no row's fault: the batch fails, and the error names the file."""
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(Exception, match=name.replace(".", r"\.")) as error:
+            read(spark, Files(path=str(tmp_path), format=kind, schema="id string")).collect()
+        assert "FAILED_READ_FILE" in str(error.value) or "header" in str(error.value)
+
+
+def refused(spark: SparkSession, files: Files) -> list[Row]:
+    """The refusals, in the order of the rows."""
+    rows = read(spark, files).orderBy(f"{PLACE}.part", f"{PLACE}.block", f"{PLACE}.row").collect()
+    return [row[REFUSED] for row in rows if row[REFUSED] is not None]
+
+
+NO_OBJECT = "this line is not a JSON object whose values have the types of the schema"
+BAD_JSON = {
+    '{"id": "x"}': "column id: 'x' is not a bigint",
+    '{"id": 1.5}': "column id: '1.5' is not a bigint",
+    '{"id": true}': "column id: 'true' is not a bigint",
+    '{"id": 99999999999999999999}': "column id: '99999999999999999999' is not a bigint",
+    '{"amount": "sieben", "at": "now"}': "column amount: 'sieben' is not a decimal(10,2); "
+    "column at: 'now' is not a timestamp",
+    '{"amount": 12345678901}': "column amount: '12345678901' is not a decimal(10,2)",
+    '{"amount": ""}': "column amount: '' is not a decimal(10,2)",
+    '{"amount": "1,5"}': "column amount: '1,5' is not a decimal(10,2)",
+    '{"amount": 1.505}': "column amount: '1.505' is not a decimal(10,2)",
+    '{"amount": "15.05e-1"}': "column amount: '15.05e-1' is not a decimal(10,2)",
+    '{"amount": "99999999.999"}': "column amount: '99999999.999' is not a decimal(10,2)",
+    '{"parts": {"each": [1.5, 1.505]}}': "column parts: '{\"each\":[1.5,1.505]}' is not a "
+    "struct<each:array<decimal(10,2)>>",
+    '{"day": "17"}': "column day: '17' is not a date",
+    '{"tags": "none"}': "column tags: 'none' is not an array<int>",
+    '{"tags": [1, "x"]}': "column tags: '[1,\"x\"]' is not an array<int>",
+    '{"id": "' + "y" * 200 + '"}': "column id: '" + "y" * 80 + "…' is not a bigint",
+    '{"inner": {"a": "x"}}': NO_OBJECT,
+    '{"id": 1': NO_OBJECT,
+    '{"inner": {"a": 1}, "b": x}': NO_OBJECT,
+    "id=1": NO_OBJECT,
+    "null": NO_OBJECT,
+    "[1]": "this line has more than one object; each needs a line of its own",
+    '"text"': NO_OBJECT,
+}
+
+
+ANY_JSON = "id int, inner struct<s: string>, many array<struct<n: int>>"
+ONE_OBJECT = [
+    '{"id": 0}',
+    '  {"id": 1} \t',
+    '{"id": 2, "inner": {"s": "} x"}}',
+    '{"inner": {"s": "\\"} { ]"}, "many": [{"n": 1}, {"n": 2}], "id": 3}',
+    '{"many": [{"n": 1}], "other": {"d": [[{"e": {}}]]}, "id": 4}',
+    '{"id": 5, "other": NaN, "inner": {}}',
+    '{"id": 6, "x": [1], "inner": {"x": {}}}',
+]
+MORE_THAN_AN_OBJECT = [
+    '{"id": 90}{"id": 91}',
+    '{"id": 90} {"id": 91}',
+    '{"id": 90}, {"id": 91}',
+    '{"id": 90},',
+    '{"id": 90} x',
+    '{"id": 90}}',
+    '{"id": 90}]',
+    '{"id": 90}] }',
+    '{"id": 90}}] {}',
+    '{"id": 90}]}',
+    '{"id": 90},"b": {}}',
+    '{"id": 90, "inner": {"s": "a"}},"b": {"c": 1}}',
+    '{"id": 90},0] {}',
+    '{"id": 90}\\',
+    '[{"id": 90}, {"id": 91}]',
+    ' [{"id": 90}]',
+    "[]",
+]
+
+
+class TestJson:
+    """Lines of JSON."""
+
+    @pytest.mark.promise("CD-16", "DQ-10")
+    def test_a_line_that_is_no_such_row_is_refused(self, spark: SparkSession, tmp_path: Path) -> None:
+        """Never NULL in silence: the reason names the file, the column, the value and the type, and has the line."""
+        (tmp_path / "part-1.json").write_text("\n".join(['{"id": 1}', *BAD_JSON, "", " ", '{"id": 3}']))
+        schema = "id long, amount decimal(10,2), at timestamp, day date, tags array<int>, inner struct<a: int>"
+        schema += ", parts struct<each: array<decimal(10,2)>>"
+        files = Files(path=str(tmp_path), format="json", schema=schema)
+        assert [nack.asDict() for nack in refused(spark, files)] == [
+            {"code": "PARSE", "message": f"part-1.json: {message}", "raw": line} for line, message in BAD_JSON.items()
+        ]
+        good = [row.id for row in read(spark, files).where(f"{REFUSED} is null").collect()]
+        assert good == [1, 3]
+
+    def test_missing_keys_are_null_and_others_are_left_out(self, spark: SparkSession, tmp_path: Path) -> None:
+        """As everywhere in JSON; this is no reason to refuse a row."""
+        (tmp_path / "a").write_text('{"other": 1}\n{"id": null}\n{}\n')
+        rows = read(spark, Files(path=str(tmp_path), format="json", schema="id int")).collect()
+        assert [(row.id, row[REFUSED]) for row in rows] == [(None, None)] * 3
+
+    @pytest.mark.parametrize("used", [["id"], ["note"], []])
+    def test_whether_a_line_is_bad_does_not_depend_on_the_columns_that_are_used(
+        self, spark: SparkSession, tmp_path: Path, used: list[str]
+    ) -> None:
+        """Spark parses only what is asked for; the verdict asks for everything."""
+        (tmp_path / "a").write_text('{"id": 1, "note": "a"}\n{"id": "x", "note": "b"}\n')
+        files = Files(path=str(tmp_path), format="json", schema="id int, note string")
+        rows = (
+            files.fetch(spark, [planned(spark, files)])
+            .frame()
+            .selectExpr(*used, f"{REFUSED} is null as good")
+            .collect()
+        )
+        assert [row.good for row in rows] == [True, False]
+
+    def test_a_later_filter_does_not_hide_a_bad_line(self, spark: SparkSession, tmp_path: Path) -> None:
+        """A row that could not be read is told, though no condition on it is true."""
+        (tmp_path / "a").write_text('{"id": 1}\n{"id": "x"}\n')
+        files = Files(path=str(tmp_path), format="json", schema="id int")
+        marked = files.fetch(spark, [planned(spark, files)]).frame().where(f"{REFUSED} is not null or id > 5")
+        assert marked.count() == 1
+
+    def test_several_lines_of_one_object_need_an_option(self, spark: SparkSession, tmp_path: Path) -> None:
+        """With `multiLine` a file is one object or one array; if a part of it is bad, all of it is refused."""
+        (tmp_path / "a").write_text('[{"id":\n 1}, {"id": 2}]')
+        files = Files(path=str(tmp_path), format="json", schema="id int", options={"multiLine": True})
+        assert [row.id for row in read(spark, files).where(f"{REFUSED} is null").collect()] == [1, 2]
+        (tmp_path / "a").write_text('[{"id":\n 1}, {"id": "x"}]')
+        assert [nack.raw for nack in refused(spark, files)] == ['[{"id":\n 1}, {"id": "x"}]']
+
+    @pytest.mark.connect
+    @pytest.mark.promise("CD-16")
+    @pytest.mark.parametrize("places", [True, False])
+    def test_a_line_with_more_than_an_object_is_refused(
+        self, spark: SparkSession, tmp_path: Path, places: bool
+    ) -> None:
+        """A line break that is missing loses no row in silence; neither does an array, nor what is rubbish. Braces
+        in text and inside the object mean nothing."""
+        (tmp_path / "a").write_text("\n".join([*ONE_OBJECT, "", " \t", *MORE_THAN_AN_OBJECT]), encoding="utf-8")
+        files = Files(path=str(tmp_path), format="json", schema=ANY_JSON)
+        rows = files.fetch(spark, [planned(spark, files)], places=places).frame().collect()
+        nacks = [row[REFUSED] for row in rows if row[REFUSED] is not None]
+        assert {nack.raw for nack in nacks if "this line has more than one object" in nack.message} == set(
+            MORE_THAN_AN_OBJECT
+        )
+        assert {nack.code for nack in nacks} == {"PARSE"}
+        assert len({nack.raw for nack in nacks}) == len(MORE_THAN_AN_OBJECT)
+        good = [row.id for row in rows if row[REFUSED] is None]
+        assert set(range(len(ONE_OBJECT))) <= set(good)
+        assert good == list(range(len(ONE_OBJECT))) or not places
+
+    def test_a_file_with_more_than_a_value_is_refused_with_multi_line(
+        self, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        """Lines of JSON that are read as one value would lose all rows but the first."""
+        good = {"a": '[{"id": 0},\n {"id": 1}]\n ', "b": '{"id":\n 2, "inner": {"s": "} x"}}', "c": "[]", "d": " \n"}
+        bad = {
+            "e": '{"id": 1}\n{"id": 2}\n', "f": '[{"id": 1}]\n[]', "g": '[{"id": 1}]]', "h": '{"id": 1}}',
+            "i": '{"id": 1}, {"id": 2}', "j": '{"id": 1}]}',
+        }  # fmt: skip
+        for name, content in {**good, **bad}.items():
+            (tmp_path / name).write_text(content)
+        files = Files(path=str(tmp_path), format="json", schema=ANY_JSON, options={"multiLine": True})
+        told = "this file is not one JSON object or one array of objects; without multiLine each line is one object"
+        for places, named in ((True, True), (False, False)):
+            rows = files.fetch(spark, [planned(spark, files)], places=places).frame().collect()
+            nacks = {(row[REFUSED].raw, row[REFUSED].message) for row in rows if row[REFUSED] is not None}
+            assert nacks == {(content, f"{name}: {told}" if named else told) for name, content in bad.items()}
+            assert {row.id for row in rows if row[REFUSED] is None} >= {0, 1, 2}
+
+    @pytest.mark.parametrize("encoding", ["ISO-8859-1", "UTF-16LE"])
+    def test_lines_in_another_encoding_are_read(self, spark: SparkSession, tmp_path: Path, encoding: str) -> None:
+        """Both by Spark's reader and out of their text."""
+        (tmp_path / "a").write_bytes('{"name": "Grün"}\n{"name": "ö"}{}\n'.encode(encoding))
+        options = {"encoding": encoding, "lineSep": "\n"}
+        files = Files(path=str(tmp_path), format="json", schema="name string", options=options)
+        for places in (True, False):
+            rows = files.fetch(spark, [planned(spark, files)], places=places).frame().collect()
+            assert "Grün" in {row.name for row in rows if row[REFUSED] is None}
+            assert [row[REFUSED].raw for row in rows if row[REFUSED]] == ['{"name": "ö"}{}']
+
+    def test_bytes_that_are_no_text_are_refused(self, spark: SparkSession, tmp_path: Path) -> None:
+        """They do not become question marks. Without places a refused line may come twice: the first one raises."""
+        (tmp_path / "a").write_bytes(b'{"name": "\xff"}\n{"name": "y"}\n')
+        files = Files(path=str(tmp_path), format="json", schema="name string")
+        for places in (True, False):
+            rows = files.fetch(spark, [planned(spark, files)], places=places).frame().collect()
+            assert [row.name for row in rows if row[REFUSED] is None] == ["y"]
+            refused = [row[REFUSED] for row in rows if row[REFUSED]]
+            assert len(refused) == 1 if places else refused
+
+    def test_options_hold_for_the_whole_line(self, spark: SparkSession, tmp_path: Path) -> None:
+        """A comment behind an object is no rubbish where comments are allowed."""
+        (tmp_path / "a").write_text("{id: 1, 'inner': {}} // one\n/* two */ {id: 2} {id: 3}\n// none\n")
+        options = {"allowComments": True, "allowUnquotedFieldNames": True}
+        files = Files(path=str(tmp_path), format="json", schema="id int", options=options)
+        rows = read(spark, files).collect()
+        assert [row.id for row in rows if row[REFUSED] is None] == [1]
+        assert [row[REFUSED].raw for row in rows if row[REFUSED]] == ["/* two */ {id: 2} {id: 3}"]
+
+    def test_a_column_may_be_called_anything(self, spark: SparkSession, tmp_path: Path) -> None:
+        """Names with dots, quotes, backticks and spaces, Spark's own names, and one that is a lambda's elsewhere."""
+        names = ["a.b", "c d", "`", "'", '"', "ü", "_corrupt_record", "_metadata", "_line", "%s", "$x", "\\"]
+        (tmp_path / "a").write_text(json.dumps(dict.fromkeys(names, "x")))
+        files = Files(path=str(tmp_path), format="json", schema=dict.fromkeys(names, "int"))
+        [nack] = refused(spark, files)
+        assert nack.message == "a: " + "; ".join(f"column {name}: 'x' is not an int" for name in names)
+
+
+BAD_CSV = {
+    "x,1,a": "column id: 'x' is not an int",
+    "1,sieben,a": "column amount: 'sieben' is not a decimal(10,2)",
+    '1,"1,5",a': "column amount: '1,5' is not a decimal(10,2)",
+    "1,123456789,a": "column amount: '123456789' is not a decimal(10,2)",
+    "1,1.505,a": "column amount: '1.505' is not a decimal(10,2)",
+    "1,1e-3,a": "column amount: '1e-3' is not a decimal(10,2)",
+    "x,,a": "column id: 'x' is not an int",
+    "x,y,a": "column id: 'x' is not an int; column amount: 'y' is not a decimal(10,2)",
+    "1": "this line has 1 field, and 3 were expected",
+    '1,"2,a"': "this line has 2 fields, and 3 were expected",
+    '1,"say ""2,3""",a,b': "this line has 4 fields, and 3 were expected",
+}
+
+
+class TestCsv:
+    """Lines with commas."""
+
+    def test_columns_are_found_by_the_names_in_the_header(self, spark: SparkSession, tmp_path: Path) -> None:
+        """Each file may have them in its own order, in small or capital letters, and others beside them."""
+        (tmp_path / "a.csv").write_text("id,note,amount\n1,x,1.5\n")
+        (tmp_path / "b.csv").write_text("\ufeffAmount, ID ,other\n2.5,2,y\n", encoding="utf-8")
+        (tmp_path / "c.csv").write_text("")
+        schema = {"id": "int", "amount": "decimal(10,1)"}
+        rows = read(spark, Files(path=str(tmp_path), format="csv", schema=schema)).collect()
+        assert sorted((row.id, str(row.amount), row[REFUSED]) for row in rows) == [(1, "1.5", None), (2, "2.5", None)]
+
+    @pytest.mark.parametrize(
+        ("header", "says"),
+        [
+            ("id,note", r"a\.csv has no column amount. Its header is: id, note"),
+            ("id,amount,Amount", r"a\.csv has the column amount more than once"),
+        ],
+    )
+    def test_a_header_without_a_column_is_an_error(
+        self, spark: SparkSession, tmp_path: Path, header: str, says: str
+    ) -> None:
+        """It is no row's fault, and no column is NULL in silence."""
+        (tmp_path / "a.csv").write_text(f"{header}\n1,2,3\n")
+        with pytest.raises(OriginError, match=says):
+            read(spark, Files(path=str(tmp_path), format="csv", schema="id int, amount int"))
+
+    def test_a_line_that_is_no_such_row_is_refused(self, spark: SparkSession, tmp_path: Path) -> None:
+        """The reason names the file, the column and the value, and has the line as it was found."""
+        (tmp_path / "a.csv").write_text("\n".join(["id,amount,note", "1,1,a", *BAD_CSV, "", "3,3,c"]))
+        files = Files(path=str(tmp_path), format="csv", schema="id int, amount decimal(10,2), note string")
+        assert [nack.asDict() for nack in refused(spark, files)] == [
+            {"code": "PARSE", "message": f"a.csv: {message}", "raw": line} for line, message in BAD_CSV.items()
+        ]
+        good = [row.id for row in read(spark, files).where(f"{REFUSED} is null").collect()]
+        assert good == [1, 3]
+
+    def test_an_empty_field_is_null_and_a_quote_in_quotes_is_doubled(self, spark: SparkSession, tmp_path: Path) -> None:
+        """As spreadsheets write it."""
+        (tmp_path / "a.csv").write_text('id,note\n,"say ""x"", please"\n1,\n2,""\n')
+        rows = read(spark, Files(path=str(tmp_path), format="csv", schema="id int, note string")).collect()
+        assert [(row.id, row.note) for row in rows] == [(None, 'say "x", please'), (1, None), (2, None)]
+
+    @pytest.mark.parametrize("used", [["id"], ["note"], []])
+    def test_whether_a_line_is_bad_does_not_depend_on_the_columns_that_are_used(
+        self, spark: SparkSession, tmp_path: Path, used: list[str]
+    ) -> None:
+        """Neither its number of fields nor the type of one of them."""
+        (tmp_path / "a").write_text("id,note\n1,a\nx,b\n3\n4,d,e\n")
+        files = Files(path=str(tmp_path), format="csv", schema="id int, note string")
+        rows = (
+            files.fetch(spark, [planned(spark, files)])
+            .frame()
+            .selectExpr(*used, f"{REFUSED} is null as good")
+            .collect()
+        )
+        assert [row.good for row in rows] == [True, False, False, False]
+
+    def test_options_of_the_reader_are_kept(self, spark: SparkSession, tmp_path: Path) -> None:
+        """Separator, encoding, comments, quotes and formats of dates, for the header as for the lines."""
+        text = "# made by hand\nname;'day;of'\nJürgen;31.12.2026\nX;2026\n"
+        (tmp_path / "a").write_text(text, encoding="iso-8859-1")
+        options = {"sep": ";", "encoding": "ISO-8859-1", "comment": "#", "quote": "'", "dateFormat": "dd.MM.yyyy"}
+        files = Files(path=str(tmp_path), format="csv", schema={"name": "string", "day;of": "date"}, options=options)
+        rows = read(spark, files).collect()
+        assert [(row.name, str(row["day;of"])) for row in rows] == [("Jürgen", "2026-12-31"), ("X", "None")]
+        assert [nack.message for nack in refused(spark, files)] == ["a: column day;of: '2026' is not a date"]
+
+    def test_without_a_header_columns_stand_in_the_order_of_the_schema(
+        self, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        """The first line is a row then."""
+        (tmp_path / "a").write_text("1,x\n2,y\n")
+        files = Files(path=str(tmp_path), format="csv", schema="id int, note string", options={"header": False})
+        assert [(row.id, row.note) for row in read(spark, files).collect()] == [(1, "x"), (2, "y")]
+
+    @pytest.mark.parametrize("ending", ["", ".gz", ".bz2", ".deflate"])
+    def test_packed_files_have_headers_too(self, spark: SparkSession, tmp_path: Path, ending: str) -> None:
+        """Those that Python cannot unpack are asked through Spark."""
+        lines = spark.createDataFrame([("note,id",), ("x,1",)], "value string").coalesce(1)
+        codec = {".gz": "gzip", ".bz2": "bzip2", ".deflate": "deflate"}.get(ending, "none")
+        lines.write.option("compression", codec).text(f"{tmp_path}/out")
+        rows = read(spark, Files(path=f"{tmp_path}/out", format="csv", schema="id int, note string")).collect()
+        assert [(row.id, row.note) for row in rows] == [(1, "x")]
+
+
+class TestSchemas:
+    """What the columns are when nobody says it."""
+
+    @pytest.mark.parametrize(
+        ("kind", "text", "schema"),
+        [
+            ("csv", "id,amount\n1,2\n", "struct<id:string,amount:string>"),
+            ("json", '{"id": 1}\n{"id": 2, "amount": 1.5}\nbroken\n', "struct<amount:double,id:bigint>"),
+            ("text", "a line", "struct<value:string>"),
+        ],
+    )
+    def test_the_schema_is_told_from_the_files(
+        self, spark: SparkSession, tmp_path: Path, kind: str, text: str, schema: str
+    ) -> None:
+        """CSV and text are text; JSON is what Spark makes of all lines, without the broken ones."""
+        from pyspark.sql.types import StructType
+
+        (tmp_path / "a").write_text(text)
+        files = Files(path=str(tmp_path), format=kind)
+        found = StructType.fromJson(json.loads(planned(spark, files).schema))
+        assert found.simpleString() == schema
+
+    def test_parquet_files_of_different_columns_have_all_of_them(self, spark: SparkSession, tmp_path: Path) -> None:
+        """A column that a file has not is NULL there."""
+        spark.sql("select 1 as a").write.parquet(f"{tmp_path}/x.parquet")
+        spark.sql("select 2 as a, 'y' as b").write.parquet(f"{tmp_path}/y.parquet")
+        files = Files(path=f"{tmp_path}/*.parquet", format="parquet")
+        assert sorted((row.a, row.b) for row in read(spark, files).collect()) == [(1, None), (2, "y")]
+
+    def test_a_column_that_came_later_is_an_error_when_the_schema_was_told_from_the_files(
+        self, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        """It would be lost in silence."""
+        (tmp_path / "a.csv").write_text("id\n1\n")
+        files = Files(path=str(tmp_path), format="csv")
+        schema = planned(spark, files).schema
+        (tmp_path / "a.csv").write_text("id,new\n1,2\n")
+        span = planned(spark, files).span
+        with pytest.raises(OriginError, match=r"a\.csv has the column new, which the schema does not have"):
+            files.fetch(spark, [batch(span, schema)]).frame()
+
+    @pytest.mark.parametrize(
+        ("kind", "schema", "says"),
+        [
+            ("json", "id nonsense(", "is not valid: id nonsense"),
+            ("json", "id int, ID string", "column ID more than once|column id more than once"),
+            ("json", "_wherry_x int", "names that begin with _wherry_ are reserved"),
+            ("text", "a string, b string", "text files have one column, of type string"),
+        ],
+    )
+    def test_a_schema_that_cannot_be_is_an_error(
+        self, spark: SparkSession, tmp_path: Path, kind: str, schema: str, says: str
+    ) -> None:
+        """Before a row is read."""
+        (tmp_path / "a").write_text("x")
+        with pytest.raises(OriginError, match=says):
+            planned(spark, Files(path=str(tmp_path), format=kind, schema=schema))
+
+    def test_files_in_which_nothing_can_be_read_are_an_error(self, spark: SparkSession, tmp_path: Path) -> None:
+        """Without a schema there is nothing to refuse lines by."""
+        (tmp_path / "a").write_text("broken\n")
+        with pytest.raises(OriginError, match="could be read as json"):
+            planned(spark, Files(path=str(tmp_path), format="json"))

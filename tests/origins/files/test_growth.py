@@ -1,0 +1,140 @@
+"""How a schema grows, and what of JSON is looked at without Spark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    ByteType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+)
+
+from origins.files import scan_small
+from origins.files.changes import Changes, grow_schema, is_wider
+from origins.files.json_keys import none_differs
+from origins.schema import format_ddl
+
+INT, LONG, TEXT = IntegerType(), LongType(), StringType()
+ALL = Changes(extra="evolve", wider="evolve")
+
+
+def struct(**fields: DataType) -> StructType:
+    found = StructType()
+    for name, kind in fields.items():
+        found.add(name, kind)
+    return found
+
+
+def test_new_columns_come_behind_the_others_however_deep() -> None:
+    """Those that are known keep their place; names that differ in the case of letters are one."""
+    known = struct(id=INT, s=struct(a=INT), items=ArrayType(struct(b=INT)), tags=MapType(TEXT, struct(c=INT)))
+    found = struct(
+        ID=INT, tags=MapType(TEXT, struct(d=INT)), items=ArrayType(struct(e=INT)), s=struct(f=INT, A=TEXT), new=TEXT
+    )
+    assert format_ddl(grow_schema(known, found, ALL)) == (
+        "id int, s struct<`a`: int, `f`: int>, items array<struct<`b`: int, `e`: int>>, "
+        "tags map<string, struct<`c`: int, `d`: int>>, new string"
+    )
+    assert grow_schema(known, found, Changes(extra="nack")) == known
+
+
+def test_a_type_grows_only_where_that_is_the_policy() -> None:
+    """And only to a wider one of its kind."""
+    known, found = struct(id=INT, note=INT, s=struct(a=INT)), struct(id=LONG, note=TEXT, s=struct(a=LONG))
+    assert format_ddl(grow_schema(known, found, ALL)) == "id bigint, note int, s struct<`a`: bigint>"
+    assert grow_schema(known, found, Changes(extra="evolve")) == known
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide", "expected"),
+    [
+        (INT, LONG, True),
+        (ByteType(), ShortType(), True),
+        (LONG, INT, False),
+        (INT, INT, False),
+        (INT, DecimalType(10, 0), True),
+        (INT, DecimalType(10, 1), False),
+        (LONG, DecimalType(19, 0), False),
+        (LONG, DecimalType(20, 0), True),
+        (DecimalType(10, 2), DecimalType(12, 3), True),
+        (DecimalType(10, 2), DecimalType(10, 3), False),
+        (DecimalType(10, 2), DecimalType(10, 2), False),
+        (FloatType(), DoubleType(), True),
+        (LONG, DoubleType(), False),
+        (INT, TEXT, False),
+    ],
+)
+def test_a_wider_type_holds_every_value_of_the_other(narrow: DataType, wide: DataType, expected: bool) -> None:
+    """No digit is lost, and Delta can take the one for the other."""
+    assert is_wider(wide, narrow) is expected
+
+
+SCHEMA = struct(id=INT, s=struct(a=INT), items=ArrayType(struct(b=INT)), tags=MapType(TEXT, struct(c=INT)))
+WHOLE = {"id": 1, "s": {"a": 1}, "items": [{"b": 1}], "tags": {"x": {"c": 1}}}
+
+
+@pytest.mark.parametrize(
+    ("changed", "extra", "missing", "clean"),
+    [
+        ({}, True, True, True),
+        ({"x": 1}, True, False, False),
+        ({"x": 1}, False, True, True),
+        ({"s": {"a": 1, "x": 1}}, True, False, False),
+        ({"items": [{"b": 1}, {"b": 2, "x": 1}]}, True, False, False),
+        ({"tags": {"y": {"c": 1, "x": 1}}}, True, False, False),
+        ({"ID": 1}, False, False, False),
+        ({"x": "ID"}, False, False, True),
+        ({"x": 1, "\u00fc": 1}, False, False, True),
+        ({"s": {"A": 1}}, False, False, False),
+        ({"s": {}}, False, True, False),
+        ({"s": None}, False, True, True),
+        ({"s": {}}, True, False, True),
+    ],
+)
+def test_a_look_sees_keys_that_differ(
+    tmp_path: Path, changed: dict[str, Any], extra: bool, missing: bool, clean: bool
+) -> None:
+    """However deep; a name in other letters always counts."""
+    file = tmp_path / "a.json"
+    file.write_text(f"{json.dumps(WHOLE)}\n\n{json.dumps({**WHOLE, **changed})}\n")
+    assert none_differs([file], SCHEMA, extra=extra, missing=missing, whole_file=False) is clean
+    file.write_text(json.dumps([WHOLE, {**WHOLE, **changed}], indent=1))
+    assert none_differs([file], SCHEMA, extra=extra, missing=missing, whole_file=True) is clean
+
+
+def test_a_look_knows_keys_that_are_written_with_escapes(tmp_path: Path) -> None:
+    """They are what JSON says they are."""
+    file = tmp_path / "a.json"
+    for key, clean in (("\\u0069d", True), ("\\u0049d", False)):
+        file.write_text(f'{{"{key}": 1}}\n')
+        assert none_differs([file], SCHEMA, extra=False, missing=False, whole_file=False) is clean
+
+
+def test_what_is_not_looked_at_is_not_called_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broken line, and files that are too large."""
+    file = tmp_path / "a.json"
+    file.write_text('{"id": 1}\n{"id"\n')
+    assert none_differs([file], SCHEMA, extra=True, missing=False, whole_file=False) is False
+    file.write_text('{"id": 1}\n')
+    assert none_differs([file], SCHEMA, extra=False, missing=False, whole_file=False) is True
+    monkeypatch.setattr(scan_small, "MODERATE", 1)
+    assert none_differs([file], SCHEMA, extra=False, missing=False, whole_file=False) is False
+
+
+def test_a_schema_is_said_as_it_can_be_pasted() -> None:
+    """Names that are not plain stand in quotes."""
+    columns = struct(**{"id": INT, "two words": TEXT, "s": struct(**{"a-b": DecimalType(10, 2)})})
+    assert format_ddl(columns) == "id int, `two words` string, s struct<`a-b`: decimal(10,2)>"

@@ -1,0 +1,214 @@
+"""A folder of pipelines on the command line: listed, validated and run in the order in which they feed each other."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runners.command_line import cli
+from runners.model.errors import Owned
+from runners.model.run_report import Report, RunError
+from runners.pipeline import Pipeline
+
+BRONZE = """
+name: bronze
+origin: {files: {path: "landing/*.json", format: json, schema: "id long"}}
+destinations: [{delta: {path: tables/bronze}}]
+schedule: {every: 5m}
+"""
+NEXT = "name: NAME\norigin: {delta: {path: tables/FROM}}\ndestinations: [{delta: {path: tables/NAME}}]\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Bronze feeds silver, silver feeds gold, and other stands alone. Three files wait."""
+    (tmp_path / "bronze.yaml").write_text(BRONZE)
+    for name, origin in (("silver", "bronze"), ("gold", "silver"), ("other", "elsewhere")):
+        (tmp_path / f"{name}.yaml").write_text(NEXT.replace("NAME", name).replace("FROM", origin))
+    (tmp_path / "vars.yaml").write_text("X: 1\n")
+    (tmp_path / "landing").mkdir()
+    for number in range(3):
+        (tmp_path / "landing" / f"{number}.json").write_text("{}\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def runs(monkeypatch: pytest.MonkeyPatch, **outcomes: str | Exception) -> list[str]:
+    """Make each run end so, by default well; gives those that ran."""
+    ran: list[str] = []
+
+    def run(pipeline: Pipeline, **_: Any) -> Report:
+        ran.append(pipeline.name)
+        status = outcomes.get(pipeline.name, "succeeded")
+        if isinstance(status, Exception):
+            raise status
+        error = RunError(cls="X", code="CARRY", message="no room") if status == "failed" else None
+        return Report(pipeline=pipeline.name, run="r", status=status, error=error)
+
+    monkeypatch.setattr(Pipeline, "run", run)
+    monkeypatch.setattr("runners.schedules.scheduling.open_session", lambda _: None)
+    return ran
+
+
+def test_ls_lists_pipelines_below_those_that_feed_them(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With what waits, and when they run; nothing is made for the question."""
+    assert cli.execute(["ls"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "pipeline  last run (UTC)  waiting  schedule",
+        "bronze    never run       3 files  every 5m",
+        "  bronze.yaml: landing/*.json → tables/bronze",
+        "other     never run       -        by hand",
+        "  other.yaml: tables/elsewhere → tables/other",
+        "silver    never run       -        by hand",
+        "  silver.yaml: tables/bronze → tables/silver",
+        "gold      never run       -        by hand",
+        "  gold.yaml: tables/silver → tables/gold",
+    ]
+    assert not (folder / ".wherry").exists()
+
+
+def test_ls_is_facts_for_a_program(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those that are selected, in another folder too."""
+    (folder / "elsewhere").mkdir()
+    assert cli.execute(["ls", str(folder), "--select", "+silver", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert [(each["pipeline"], each["after"], each["waiting"]) for each in facts["pipelines"]] == [
+        ("bronze", [], {"files": 3}),
+        ("silver", ["bronze"], {"versions": 0}),
+    ]
+    assert facts["pipelines"][0]["schedule"] == "every 5m"
+    assert cli.execute(["ls", "elsewhere", "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["error"]["message"] == "There is no definition in elsewhere."
+
+
+def test_a_broken_definition_is_listed_and_keeps_the_folder_from_running(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For nobody knows what it would feed."""
+    ran = runs(monkeypatch)
+    (folder / "bad.yaml").write_text("name: bad\norigin: {files: {}}\n")
+    (folder / "twice.yaml").write_text(BRONZE)
+    assert cli.execute(["ls"]) == 2
+    out = capsys.readouterr().out
+    assert "origin.files: 'path' is missing" in out
+    assert "twice.yaml: the pipeline in bronze.yaml is called bronze already" in out
+    assert cli.execute(["run", "--all"]) == 2
+    assert "origin.files: 'path' is missing" in capsys.readouterr().err
+    assert cli.execute(["validate", "--all"]) == 2
+    assert ran == []
+
+
+def test_a_folder_runs_in_the_order_of_its_tables(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All of it, or what is selected; a table says how each ended."""
+    ran = runs(monkeypatch)
+    assert cli.execute(["run", "--all", "--quiet"]) == 0
+    lines = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
+    order = ["bronze", "other", "silver", "gold"]
+    assert (ran, lines) == (order, [["pipeline", "ended"], *([name, "succeeded"] for name in order)])
+    ran.clear()
+    assert cli.execute(["run", str(folder), "--select", "silver+ other", "--quiet"]) == 0
+    assert ran == ["other", "silver", "gold"]
+
+
+def test_what_a_failed_pipeline_feeds_is_skipped(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And what that feeds; all else runs. The exit code is that of the first that went wrong."""
+    ran = runs(monkeypatch, bronze="failed")
+    assert cli.execute(["run", "--all", "--quiet", "--json"]) == 1
+    out, err = capsys.readouterr()
+    facts = json.loads(out)
+    assert ran == ["bronze", "other"]
+    assert facts["status"] == "failed"
+    assert [(each["pipeline"], each["status"]) for each in facts["pipelines"]] == [
+        ("bronze", "failed"),
+        ("other", "succeeded"),
+        ("silver", "skipped"),
+        ("gold", "skipped"),
+    ]
+    assert "silver is skipped: it reads what bronze should have written.\n" in err
+    assert "gold is skipped: it reads what silver should have written.\n" in err
+
+
+def test_the_table_names_the_code_of_a_failure(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The whole message stands above it, on standard error."""
+    runs(monkeypatch, gold="failed")
+    assert cli.execute(["run", "--all", "--quiet"]) == 1
+    out, err = capsys.readouterr()
+    assert out.splitlines()[-1].endswith("CARRY, see above")
+    assert "no room" in err
+
+
+def test_a_run_that_is_stopped_ends_the_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With 3; what would have come is named."""
+    ran = runs(monkeypatch, bronze="stopped")
+    assert cli.execute(["run", "--all", "--quiet"]) == 3
+    assert ran == ["bronze"]
+    assert "other is skipped: bronze was stopped.\n" in capsys.readouterr().err
+
+
+def test_a_pipeline_that_another_run_has_is_4_or_passed_over(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the call says; passed over, it keeps nothing back."""
+    ran = runs(monkeypatch, bronze=Owned("bronze is being run already."))
+    assert cli.execute(["run", "--all", "--quiet"]) == 4
+    assert ran == ["bronze", "other"]
+    ran.clear()
+    assert cli.execute(["run", "--all", "--quiet", "--if-running", "skip"]) == 0
+    assert ran == ["bronze", "other", "silver", "gold"]
+
+
+@pytest.mark.parametrize("words", [["--follow"], ["--from-beginning"], ["--moved", "x"], ["--take-over", "x"]])
+def test_what_is_for_one_pipeline_is_refused_for_a_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    """Before anything runs."""
+    ran = runs(monkeypatch)
+    assert cli.execute(["run", "--all", *words]) == 2
+    assert f"{words[0]} is for one pipeline, and not for a folder." in capsys.readouterr().err
+    assert ran == []
+
+
+def test_a_circle_is_refused_before_anything_runs(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In words."""
+    ran = runs(monkeypatch)
+    (folder / "bronze.yaml").write_text(NEXT.replace("NAME", "bronze").replace("FROM", "gold"))
+    assert cli.execute(["run", "--all"]) == 2
+    assert "These pipelines feed each other in a circle: " in capsys.readouterr().err
+    assert ran == []
+
+
+def test_a_folder_is_validated(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is selected of it, each with what it reads."""
+    assert cli.execute(["validate", "--select", "silver+"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "silver is well defined. It reads what bronze writes.",
+        "gold is well defined. It reads what silver writes.",
+    ]
+    assert cli.execute(["validate", ".", "--all", "--json"]) == 0
+    assert [each["pipeline"] for each in json.loads(capsys.readouterr().out)["pipelines"]] == [
+        "bronze",
+        "other",
+        "silver",
+        "gold",
+    ]
+
+
+def test_without_a_file_the_call_for_all_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Beside the call for one."""
+    assert cli.execute(["run"]) == 2
+    assert capsys.readouterr().err == (
+        "There are 4 definitions in this folder: bronze.yaml, gold.yaml, other.yaml, silver.yaml.\n"
+        "Name one:  wherry run bronze.yaml\n"
+        "Or all of them:  wherry run --all\n"
+    )

@@ -1,0 +1,150 @@
+"""Help: which headings it has, and how its sentences read."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from runners.command_line import cli
+from runners.command_line.commands import wherry
+from tests.pages import count_words
+from tests.test_habits import LONGEST, WORDS
+
+NOT_A_HEADING = re.compile(r"^(Usage:.*|  .*|)$")
+
+
+def list_commands(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """All commands as they are typed, `wherry` itself and its groups included."""
+    yield words
+    for name, each in getattr(command, "commands", {}).items():
+        yield from list_commands(each, (*words, name))
+
+
+ALL = list(list_commands(wherry))
+
+
+def find_command(words: tuple[str, ...]) -> click.Command:
+    found: click.Command = wherry
+    for word in words:
+        assert isinstance(found, click.Group)
+        found = found.commands[word]
+    return found
+
+
+def read_help(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> str:
+    assert cli.execute([*words, "--help"]) == 0
+    return capsys.readouterr().out
+
+
+def list_headings(shown: str) -> list[str]:
+    return [line for line in shown.splitlines() if not NOT_A_HEADING.match(line)]
+
+
+@pytest.fixture(autouse=True)
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal of 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+@pytest.mark.parametrize("words", ALL, ids=" ".join)
+def test_an_option_has_one_phrase_on_one_line(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    """Of 80 columns: no text goes on below itself."""
+    lines = read_help(words, capsys).partition("Options:")[2].splitlines()
+    rows = [line for line in lines if line.startswith("  ")]
+    assert rows
+    assert [line for line in rows if not re.fullmatch(r"  \S.*?\s{2,}[A-Z].*[^.]\.", line)] == []
+
+
+@pytest.mark.parametrize("words", ALL, ids=" ".join)
+def test_help_is_written_in_short_sentences(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    """Of at most 25 words, and without words that readers stumble over."""
+    said = read_help(words, capsys).partition("\n\n")[2].partition("Options:")[0]
+    sentences = re.split(r"(?<=[.!?:])\s+|\n\s*\n", said)
+    assert [each for each in sentences if count_words(each) > LONGEST or WORDS.search(each.lower())] == []
+
+
+def test_options_stand_under_headings(capsys: pytest.CaptureFixture[str]) -> None:
+    """Those of every day first, those of experts last."""
+    shown = read_help(("backfill",), capsys)
+    assert list_headings(shown) == [
+        "Arguments:",
+        "Options:",
+        "Selection:",
+        "Values for the definition:",
+        "For experts:",
+    ]
+    experts = read_help(("run",), capsys).partition("For experts:")[2]
+    assert re.findall(r"--[a-z-]+", experts) == [
+        "--log-format",
+        "--moved",
+        "--fresh",
+        "--forget",
+        "--assume",
+        "--take-over",
+    ]
+
+
+def test_commands_stand_under_headings(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each under one of them."""
+    shown = read_help((), capsys)
+    assert list_headings(shown) == ["Options:", "Start:", "Run:", "Look:", "Check and repair:", "Learn:"]
+    assert sorted(re.findall(r"^  (\w+)  ", shown.partition("Start:")[2], re.MULTILINE)) == sorted(wherry.commands)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["runs"], "runs list"),
+        (["dlq"], "dlq show"),
+        (["dlq", "config"], "dlq config get"),
+        (["offsets"], "offsets show"),
+        (["expect"], "expect suggest"),
+    ],
+)
+def test_a_group_without_a_command_is_its_first_one(
+    words: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whether a file follows, or an option."""
+    assert cli.execute([*words, "gone.yaml", "--no-such"]) == 2
+    assert f"Usage: wherry {named} " in capsys.readouterr().err
+    assert cli.execute([*words, "--no-such"]) == 2
+    assert f"Usage: wherry {named} " in capsys.readouterr().err
+
+
+def test_a_word_that_is_no_file_is_a_command_that_was_mistyped(capsys: pytest.CaptureFixture[str]) -> None:
+    """And the nearest one is named."""
+    assert cli.execute(["runs", "lst"]) == 2
+    assert "Did you mean 'list'?" in capsys.readouterr().err
+
+
+LEAVES = [words for words in ALL if words and not isinstance(find_command(words), click.Group)]
+
+
+@pytest.mark.parametrize("words", LEAVES, ids=" ".join)
+def test_a_call_that_fails_is_one_json_object_too(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    """On standard output, with a code and a message; standard error says it to a person."""
+    assert cli.execute([*words, "--json", "--no-such-option"]) == 2
+    out, err = capsys.readouterr()
+    document = json.loads(out)
+    assert (document["version"], document["error"]["code"]) == (1, "USAGE")
+    assert "--no-such-option" in document["error"]["message"]
+    assert "--no-such-option" in err
+
+
+def test_what_wherry_refuses_is_one_json_object_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the code that `explain` knows, and what to do."""
+    monkeypatch.chdir(tmp_path)
+    assert cli.execute(["status", "--json"]) == 2
+    out, err = capsys.readouterr()
+    error = json.loads(out)["error"]
+    assert (error["code"], f"{error['message']}\n{error['hint']}\n") == ("REFUSED", err)
+    (tmp_path / "orders.yaml").write_text("name: [1\n")
+    assert cli.execute(["validate", "orders.yaml", "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "DEFINITION"

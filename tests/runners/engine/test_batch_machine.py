@@ -1,0 +1,564 @@
+"""What follows from each outcome of a batch's tasks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timezone
+from typing import Literal
+
+import pytest
+
+from destinations.destination import Identity, Written
+from destinations.dlq import DLQ, Dlq
+from origins.batch import Batch, Span
+from runners.engine.batch_machine import (
+    BatchInFlight,
+    DeliveryRules,
+    begin_flight,
+    next_transition,
+    rest_flight,
+    resume_flight,
+)
+from runners.model.counts import BranchCounts, Counts
+from runners.model.errors import RefusedLate, StageStopped, Unbalanced, WindowTripped
+from runners.model.pipeline_state import LaneState
+from runners.model.planned_batch import DecidedBatch, DecisionBody, PlannedBatch, SettleBody
+from runners.model.tasks import (
+    Answers,
+    AskDestinations,
+    Checked,
+    CheckRefusals,
+    Counted,
+    CountSpan,
+    Declined,
+    Deliver,
+    Explain,
+    Explained,
+    Failed,
+    Landed,
+    Prepare,
+    Prepared,
+    WriteStraight,
+)
+from runners.state.progress import read_body
+from tests.spark_errors import spark_error
+
+BATCH = Batch(
+    pipeline="orders",
+    run="r",
+    origin="origin",
+    lane="0",
+    number=1,
+    plan="p1",
+    span=Span(start=None, end=10),
+    schema="{}",
+    time=datetime(2026, 1, 1, tzinfo=timezone.utc),
+)
+STRAIGHT = PlannedBatch(batch=BATCH, destinations=("orders",), straight=True)
+TWO = PlannedBatch(batch=BATCH, destinations=("orders", "latest"), straight=False)
+REFUSED = Declined(reason="a row is refused", way="straight")
+PARTED = Declined(reason="one scan cannot read them all", way="grouped")
+LENIENT = DeliveryRules(dlq=Dlq(window=0))
+
+
+def counts(*names: str, read: int = 10, nacked: int = 0, filtered: int = 0) -> Counts:
+    branch = BranchCounts(expected=read - nacked - filtered, filtered=filtered)
+    return Counts(read=read, nacked=nacked, branches=dict.fromkeys(names, branch))
+
+
+def landed(name: str, rows: int) -> Landed:
+    return Landed(written={name: Written(rows=rows)})
+
+
+def decided(plan: PlannedBatch, nacked: int = 0, rules: DeliveryRules = LENIENT) -> BatchInFlight:
+    """A flight whose batch was just prepared."""
+    outcome = Prepared(path="p1-a", counts=counts(*plan.destinations, nacked=nacked), nacks=list(range(1, nacked + 1)))
+    return next_transition(begin_flight(plan, LaneState()), outcome, rules).flight
+
+
+@pytest.mark.promise("X1", "SS-07")
+def test_a_clean_straight_batch_settles_at_once() -> None:
+    """Its one write is its whole decision: one entry commits the offset."""
+    outcome = Landed(written={"orders": Written(rows=8)}, counts=counts("orders", filtered=2))
+    step = next_transition(begin_flight(STRAIGHT, LaneState()), outcome, LENIENT)
+    (entry,) = step.entries
+    assert (entry.kind, entry.body["offset"], entry.body["counts"]["balanced"]) == ("settle", 10, True)
+    assert (step.settled, step.done, step.error) == (True, True, None)
+
+
+def test_a_batch_knows_which_way_it_took() -> None:
+    """The last one that carried it; nothing of a batch that another run has decided."""
+    outcome = Landed(written={"orders": Written(rows=10)}, counts=counts("orders"), way="straight")
+    assert next_transition(begin_flight(STRAIGHT, LaneState()), outcome, LENIENT).flight.way == "straight"
+    prepared = Prepared(path="p", counts=counts("orders"), way="one_pass")
+    assert (
+        next_transition(
+            replace(begin_flight(STRAIGHT, LaneState()), task=Prepare(plan=STRAIGHT)), prepared, LENIENT
+        ).flight.way
+        == "one_pass"
+    )
+    assert decided(TWO).way == ""
+
+
+def test_a_settled_batch_is_recorded_with_the_way_it_took() -> None:
+    """Straight, or as it was decided, also by a run that died since; without one where nothing says it."""
+    written = {"orders": Written(rows=10)}
+    landed = Landed(written=written, counts=counts("orders"), way="grouped")
+    (straight,) = next_transition(begin_flight(STRAIGHT, LaneState()), landed, LENIENT).entries
+    assert read_body(straight, SettleBody)["way"] == "grouped"
+    preparing = replace(begin_flight(STRAIGHT, LaneState()), task=Prepare(plan=STRAIGHT))
+    prepared = Prepared(path="p", counts=counts("orders"), way="one_pass")
+    (entry,) = next_transition(preparing, prepared, LENIENT).entries
+    decision = DecidedBatch.of(read_body(entry, DecisionBody))
+    for known, way in ((decision, {"one_pass"}), (replace(decision, way=""), set())):
+        resumed = resume_flight(replace(STRAIGHT, decision=known), LaneState(), {})
+        (settled,) = next_transition(resumed, Answers(found=written), LENIENT).entries
+        assert {value for name, value in settled.body.items() if name == "way"} == way
+
+
+def test_a_straight_batch_that_meets_a_refused_row_is_prepared_under_the_same_plan() -> None:
+    """Nothing is recorded: nothing was written."""
+    step = next_transition(begin_flight(STRAIGHT, LaneState()), REFUSED, LENIENT)
+    assert (step.flight.task, step.entries) == (Prepare(plan=STRAIGHT), ())
+
+
+@pytest.mark.promise("DQ-05")
+@pytest.mark.parametrize("delivery", ["after_all", "after_any"])
+def test_the_offset_waits_for_the_nacked_rows(delivery: Literal["after_all", "after_any"]) -> None:
+    """They go to the DLQ beside the others, and nothing is settled or published until it has them."""
+    flight = decided(TWO, nacked=1, rules=replace(LENIENT, delivery=delivery))
+    assert isinstance(flight.task, Deliver)
+    assert flight.task.names[0] == DLQ
+    others = {"orders": Written(rows=9), "latest": Written(rows=9)}
+    step = next_transition(flight, Landed(written=others, failed={DLQ: OSError("full")}), LENIENT)
+    assert (step.entries, step.done, str(step.error)) == ((), False, "full")
+    step = next_transition(flight, Landed(written={**others, DLQ: Written(rows=1)}), LENIENT)
+    assert [entry.kind for entry in step.entries] == ["settle"]
+
+
+def test_after_any_nacked_rows_go_beside_the_first_destination() -> None:
+    """The offset waits for these two, and for nobody else."""
+    flight = decided(TWO, nacked=1, rules=replace(LENIENT, delivery="after_any"))
+    assert isinstance(flight.task, Deliver)
+    assert flight.task.names == [DLQ, "orders"]
+
+
+def test_after_any_destinations_get_the_batch_one_after_the_other() -> None:
+    """So that the offset is committed as soon as the first one has it."""
+    flight = decided(TWO, rules=replace(LENIENT, delivery="after_any"))
+    assert isinstance(flight.task, Deliver)
+    assert flight.task.names == ["orders"]
+
+
+def test_one_that_fails_beside_another_leaves_the_batch_open() -> None:
+    """Nothing is recorded of the one that has it: the next run asks."""
+    outcome = Landed(written={"orders": Written(rows=10)}, failed={"latest": OSError("down")})
+    step = next_transition(decided(TWO), outcome, LENIENT)
+    assert (step.entries, step.done, str(step.error)) == ((), False, "down")
+
+
+CONSTRAINT = spark_error("DELTA_VIOLATE_CONSTRAINT_WITH_VALUES", "constraint small", "23001")
+
+
+def refused(flight: BatchInFlight, *names: str, has: tuple[str, ...] = ()) -> BatchInFlight:
+    """The flight when these destinations have refused rows of it; those that have it are asked, and so are these."""
+    outcome = Landed(written={name: Written(rows=9) for name in has}, failed=dict.fromkeys(names, CONSTRAINT))
+    return next_transition(next_transition(flight, outcome, LENIENT).flight, Answers(found={}), LENIENT).flight
+
+
+@pytest.mark.promise("CD-16")
+def test_a_batch_of_which_a_destination_refuses_rows_is_decided_again_if_nobody_has_it() -> None:
+    """It is asked for first: a write may land though it raised. What was decided counts no more."""
+    flight = decided(TWO)
+    step = next_transition(flight, Landed(written={}, failed={"latest": CONSTRAINT}), LENIENT)
+    assert isinstance(step.flight.task, AskDestinations)
+    assert (step.flight.task.names, step.error, step.entries) == (["latest"], None, ())
+    step = next_transition(step.flight, Answers(found={}), LENIENT)
+    assert isinstance(step.flight.task, CheckRefusals)
+    step = next_transition(step.flight, Checked(refusing="latest"), LENIENT)
+    assert (step.flight.task, step.flight.decision, step.entries) == (Prepare(plan=TWO), None, ())
+    prepared = Prepared(path="p1-b", counts=counts("orders", "latest", nacked=1), nacks=[3])
+    step = next_transition(step.flight, prepared, LENIENT)
+    assert [entry.kind for entry in step.entries] == ["prepared"]
+    assert isinstance(step.flight.task, Deliver)
+    assert step.flight.task.names == [DLQ, "orders", "latest"]
+
+
+def test_all_whose_write_was_not_seen_to_land_are_asked_before_it_is_decided_again() -> None:
+    """Not only the one that refused: of another the write failed before, and may have landed all the same."""
+    hurried = replace(LENIENT, delivery="after_any")
+    step = next_transition(decided(TWO), Landed(written={}, failed={"orders": RuntimeError("gone")}), hurried)
+    step = next_transition(step.flight, Landed(written={}, failed={"latest": CONSTRAINT}), hurried)
+    assert isinstance(step.flight.task, AskDestinations)
+    assert step.flight.task.names == ["orders", "latest"]
+
+
+def test_a_write_that_landed_though_it_raised_was_no_refusal() -> None:
+    """The destination has the batch, so it goes on."""
+    step = next_transition(decided(TWO), Landed(written={}, failed={"latest": CONSTRAINT}), LENIENT)
+    step = next_transition(step.flight, Answers(found={"latest": Written(rows=10)}), LENIENT)
+    assert isinstance(step.flight.task, Deliver)
+    assert step.flight.task.names == ["orders"]
+
+
+def test_a_refusal_that_no_demand_explains_is_the_runs_error() -> None:
+    """Once more would be the same again."""
+    step = next_transition(refused(decided(TWO), "latest"), Checked(), LENIENT)
+    assert (step.error, step.flight.task) == (CONSTRAINT, None)
+
+
+@pytest.mark.promise("CD-12")
+@pytest.mark.parametrize("delivery", ["after_all", "after_any"])
+def test_a_batch_that_another_destination_has_is_not_decided_again(
+    delivery: Literal["after_all", "after_any"],
+) -> None:
+    """The run stops, and says what to do; the batch stays open."""
+    rules = replace(LENIENT, delivery=delivery)
+    flight = replace(decided(TWO, rules=rules), landed={"orders": Written(rows=10)})
+    step = next_transition(flight, Landed(written={}, failed={"latest": CONSTRAINT}), rules)
+    assert isinstance(step.error, RefusedLate)
+    assert "'latest' refuses rows of batch 1 of lane 0, but orders has rows of it already" in step.error.message
+    assert "--forget latest" in step.error.hint
+    assert (step.entries, step.done, step.again) == ((), False, None)
+
+
+@pytest.mark.parametrize(("same", "decides"), [(True, True), (False, False)])
+def test_a_batch_of_which_the_dlq_has_rows_is_decided_again_only_if_it_is_the_same_again(
+    same: bool, decides: bool
+) -> None:
+    """Then the DLQ gets what it lacks; otherwise a row might be in two places."""
+    flight = refused(replace(decided(TWO, nacked=1), landed={DLQ: Written(rows=1)}), "orders")
+    step = next_transition(flight, Checked(refusing="orders", same=same), LENIENT)
+    assert (step.flight.task == Prepare(plan=TWO), isinstance(step.error, RefusedLate)) == (decides, not decides)
+    if decides:
+        prepared = Prepared(path="p1-b", counts=counts("orders", "latest", nacked=2), nacks=[1, 3])
+        step = next_transition(step.flight, prepared, DeliveryRules())
+        assert step.flight.decision is not None
+        assert step.flight.decision.again
+        assert DecidedBatch.of(step.flight.decision.json()) == step.flight.decision
+
+
+def test_a_batch_that_was_decided_again_and_left_open_is_not_planned_anew() -> None:
+    """The DLQ has rows of it, so it stays the same batch."""
+    decision = DecidedBatch(
+        path="p1-b", counts=counts("orders", "latest", nacked=2), window=LaneState().window, again=True
+    )
+    flight = resume_flight(replace(TWO, decision=decision), LaneState(), {})
+    step = next_transition(flight, Answers(found={DLQ: Written(rows=1)}), LENIENT)
+    stopped = next_transition(step.flight, Checked(refusing="latest"), LENIENT)
+    assert isinstance(stopped.error, RefusedLate)
+    assert "--forget" not in stopped.error.hint
+    goes_on = next_transition(step.flight, Checked(), LENIENT).flight.task
+    assert isinstance(goes_on, Deliver)
+    assert goes_on.names == [DLQ, "orders", "latest"]
+
+
+def test_a_look_that_could_not_be_taken_is_taken_after_a_rest() -> None:
+    """The batch then goes again, and what refuses it says so once more."""
+    flight = refused(decided(TWO), "latest")
+    step = next_transition(flight, Failed(error=TimeoutError("away")), LENIENT)
+    assert step.again == flight.task
+    assert step.again is not None
+    step = next_transition(rest_flight(step.flight, step.again, now=0, until=1), Checked(), LENIENT)
+    assert isinstance(step.flight.task, Deliver)
+    assert step.flight.refusing == ""
+
+
+@pytest.mark.promise("CD-22")
+def test_a_decided_batch_that_was_left_open_is_looked_at_before_it_is_delivered() -> None:
+    """It goes on as it was decided, or is planned anew where a destination demands something else now."""
+    decision = DecidedBatch(path="p1-a", counts=counts("orders", "latest"), window=LaneState().window)
+    flight = resume_flight(replace(TWO, decision=decision), LaneState(), {})
+    step = next_transition(flight, Answers(found={}), LENIENT)
+    assert step.flight.task == CheckRefusals(plan=flight.plan, decision=decision)
+    goes_on = next_transition(step.flight, Checked(), LENIENT)
+    assert isinstance(goes_on.flight.task, Deliver)
+    anew = next_transition(step.flight, Checked(refusing="latest"), LENIENT)
+    assert ([entry.kind for entry in anew.entries], anew.done, anew.error) == (["cancel"], True, None)
+
+
+@pytest.mark.promise("CD-14")
+def test_discarded_rows_are_counted_and_not_written() -> None:
+    """With a DLQ that discards there is no DLQ write, and the entry says how many rows were thrown away."""
+    rules = DeliveryRules(dlq=Dlq(window=0), discards=True)
+    flight = decided(TWO, nacked=3, rules=rules)
+    step = next_transition(next_transition(flight, landed("orders", 7), rules).flight, landed("latest", 7), rules)
+    assert step.entries[0].body["counts"]["discarded"] == 3
+
+
+@pytest.mark.promise("X8", "CD-16")
+def test_a_batch_that_trips_the_window_delivers_nothing() -> None:
+    """The plan is cancelled, and the error names the row."""
+    prepared = Prepared(path="p1-a", counts=counts("orders", nacked=2), nacks=[4, 7])
+    step = next_transition(begin_flight(STRAIGHT, LaneState()), prepared, DeliveryRules())
+    assert isinstance(step.flight.task, Explain)
+    assert step.entries == ()
+    end = next_transition(
+        step.flight, Explained(nacks=[{"stage": "cast", "message": "no number", "row": {"id": 4}}]), DeliveryRules()
+    )
+    assert [entry.kind for entry in end.entries] == ["cancel"]
+    assert isinstance(end.error, WindowTripped)
+    assert "row 4" in str(end.error)
+
+
+@pytest.mark.promise("SS-22")
+def test_a_stage_that_stops_cancels_the_batch_whatever_the_window_lets_pass() -> None:
+    """Nothing was recorded as decided; the error names the stage and shows the row."""
+    prepared = Prepared(path="p1", counts=counts("orders", nacked=1), nacks=(4,), stops=("cast",))
+    step = next_transition(begin_flight(STRAIGHT, LaneState()), prepared, LENIENT)
+    assert (step.entries, step.error) == ((), None)
+    assert step.flight.task == Explain(plan=STRAIGHT, decision=step.flight.decision, place=0, stages=("cast",))  # type: ignore[arg-type]
+    end = next_transition(
+        step.flight, Explained(nacks=[{"stage": "cast", "message": "no number", "row": {"id": 4}}]), LENIENT
+    )
+    assert [entry.kind for entry in end.entries] == ["cancel"]
+    assert isinstance(end.error, StageStopped)
+    assert end.error.stage == "cast"
+    assert "no number" in end.error.message
+    assert '{"id": 4}' in end.error.message
+
+
+def test_a_trip_is_told_even_when_the_row_cannot_be_fetched() -> None:
+    """The batch is cancelled all the same."""
+    prepared = Prepared(path="p1-a", counts=counts("orders", nacked=1), nacks=[4])
+    step = next_transition(begin_flight(STRAIGHT, LaneState()), prepared, DeliveryRules())
+    end = next_transition(step.flight, Failed(error=OSError("gone")), DeliveryRules())
+    assert (end.done, isinstance(end.error, WindowTripped)) == (True, True)
+
+
+@pytest.mark.promise("SS-08", "CD-11", "CD-28", "CD-29")
+def test_after_any_commits_the_offset_with_the_first_destination() -> None:
+    """The other one owes the batch until it has it, and the lane waits for it."""
+    rules = replace(LENIENT, delivery="after_any")
+    first = next_transition(decided(TWO, rules=rules), landed("orders", 10), rules)
+    assert first.entries[0].body["owed"] == ["latest"]
+    assert (first.settled, first.done) == (True, False)
+    second = next_transition(first.flight, landed("latest", 10), rules)
+    assert second.entries[0].body["owed"] == []
+    assert (second.settled, second.done) == (False, True)
+
+
+@pytest.mark.promise("SS-08")
+def test_after_any_goes_on_to_the_next_destination_when_one_fails() -> None:
+    """The offset is committed with the one that has it; the run stops with the other's error."""
+    rules = replace(LENIENT, delivery="after_any")
+    failed = next_transition(decided(TWO, rules=rules), Failed(error=OSError("down")), rules)
+    assert isinstance(failed.flight.task, Deliver)
+    end = next_transition(failed.flight, landed("latest", 10), rules)
+    assert end.entries[0].body["owed"] == ["orders"]
+    assert (str(end.error), end.done) == ("down", False)
+
+
+@pytest.mark.promise("SS-09", "CD-17")
+def test_after_all_stops_at_the_first_failure() -> None:
+    """No offset is committed and the batch stays open."""
+    step = next_transition(decided(TWO), Failed(error=OSError("down")), LENIENT)
+    assert (step.entries, step.done, str(step.error)) == ((), False, "down")
+
+
+@pytest.mark.promise("CD-17", "DQ-04", "X4", "CD-26")
+def test_a_dlq_that_cannot_be_written_stops_the_run() -> None:
+    """Whatever the delivery guarantee, the offset stays."""
+    rules = replace(LENIENT, delivery="after_any")
+    step = next_transition(decided(TWO, nacked=1, rules=rules), Failed(error=OSError("disk full")), rules)
+    assert (step.entries, str(step.error)) == ((), "disk full")
+
+
+def test_counts_that_do_not_add_up_settle_the_batch_and_stop_the_run() -> None:
+    """It is recorded as unbalanced, never guessed at and never tried again."""
+    outcome = Landed(written={"orders": Written(rows=9)}, counts=counts("orders"))
+    step = next_transition(begin_flight(STRAIGHT, LaneState()), outcome, LENIENT)
+    assert step.entries[0].body["counts"]["balanced"] is False
+    assert isinstance(step.error, Unbalanced)
+
+
+def test_an_open_batch_is_asked_for_first() -> None:
+    """Nothing is known of it, whatever the ledger says."""
+    flight = resume_flight(STRAIGHT, LaneState(), {"orders": Identity(place="orders")})
+    assert isinstance(flight.task, AskDestinations)
+    assert flight.task.names == ["orders"]
+
+
+def test_an_open_batch_that_nobody_has_is_cancelled() -> None:
+    """Its rows are planned anew, under the definition as it is now."""
+    step = next_transition(resume_flight(STRAIGHT, LaneState(), {}), Answers(found={}), LENIENT)
+    assert ([entry.kind for entry in step.entries], step.done) == (["cancel"], True)
+
+
+def test_an_open_straight_batch_that_landed_is_counted_and_settled() -> None:
+    """Its commit proves that nothing was refused; what was read is counted again."""
+    step = next_transition(
+        resume_flight(STRAIGHT, LaneState(), {}), Answers(found={"orders": Written(rows=8)}), LENIENT
+    )
+    assert isinstance(step.flight.task, CountSpan)
+    body = next_transition(step.flight, Counted(read=10), LENIENT).entries[0].body
+    assert (body["counts"]["read"], body["counts"]["branches"]["orders"]["filtered"]) == (10, 2)
+    assert body["counts"]["balanced"] is True
+
+
+def test_a_batch_that_was_found_among_others_has_what_its_own_stages_leave() -> None:
+    """Its commit has the rows of all, so the rows that its stages leave are counted and settled as delivered."""
+    step = next_transition(
+        resume_flight(STRAIGHT, LaneState(), {}), Answers(found={"orders": Written(rows=None, version=3)}), LENIENT
+    )
+    counts = next_transition(step.flight, Counted(read=10, left=8), LENIENT).entries[0].body["counts"]
+    assert (counts["delivered"], counts["branches"]["orders"]["filtered"]) == ({"orders": 8}, 2)
+    assert counts["balanced"] is True
+
+
+def test_what_cannot_be_counted_any_more_is_said_to_be_unknown() -> None:
+    """The files are gone: the batch is settled, and its balance is unknown."""
+    step = next_transition(
+        resume_flight(STRAIGHT, LaneState(), {}), Answers(found={"orders": Written(rows=8)}), LENIENT
+    )
+    body = next_transition(step.flight, Counted(read=None), LENIENT).entries[0].body
+    assert body["counts"]["balanced"] == "unknown"
+
+
+def test_an_open_prepared_batch_goes_on_to_those_that_do_not_have_it() -> None:
+    """From what was prepared, and to nobody twice."""
+    decision = DecidedBatch(path="p1-a", counts=counts("orders", "latest"), window=LaneState().window)
+    step = next_transition(
+        resume_flight(replace(TWO, decision=decision), LaneState(), {}),
+        Answers(found={"orders": Written(rows=10)}),
+        LENIENT,
+    )
+    assert isinstance(step.flight.task, Deliver)
+    assert step.flight.task.names == ["latest"]
+
+
+def test_a_lane_returns_to_the_straight_way_after_ten_clean_batches() -> None:
+    """A nack sends it the careful way; each clean batch brings it one step back."""
+    careful = next_transition(decided(STRAIGHT, nacked=1), landed(DLQ, 1), LENIENT)
+    settled = next_transition(careful.flight, landed("orders", 9), LENIENT)
+    assert settled.entries[0].body["clean"] == 0
+    clean = next_transition(replace(decided(STRAIGHT), lane=LaneState(clean=9)), landed("orders", 10), LENIENT)
+    assert clean.entries[0].body["clean"] == 10
+
+
+def test_a_destination_that_gets_no_rows_is_not_written() -> None:
+    """All rows were filtered: the batch settles without a delivery."""
+    outcome = Prepared(path="p1-a", counts=counts("orders", filtered=10))
+    step = next_transition(begin_flight(replace(STRAIGHT, straight=False), LaneState()), outcome, LENIENT)
+    assert [entry.kind for entry in step.entries] == ["prepared", "settle"]
+
+
+@pytest.mark.promise("CN-19")
+def test_begin_takes_the_way_that_was_planned() -> None:
+    """Straight plans are carried, others prepared."""
+    assert isinstance(begin_flight(STRAIGHT, LaneState()).task, WriteStraight)
+    assert isinstance(begin_flight(TWO, LaneState()).task, Prepare)
+
+
+@pytest.mark.promise("SS-23")
+@pytest.mark.parametrize("plan", [STRAIGHT, TWO])
+def test_behind_a_failed_write_the_destination_is_asked_before_anything_is_written_again(plan: PlannedBatch) -> None:
+    """A write that ended with an error may have landed."""
+    begun = begin_flight(plan, LaneState()) if plan.straight else decided(plan)
+    step = next_transition(begun, Failed(error=TimeoutError()), LENIENT)
+    assert isinstance(step.again, AskDestinations)
+    assert (tuple(step.again.names), step.again.ours, step.again.ended) == (plan.destinations, True, False)
+    assert isinstance(step.error, TimeoutError)
+
+
+def test_only_those_that_failed_are_asked() -> None:
+    """The others have said that they have it, and keep it."""
+    outcome = Landed(written={"orders": Written(rows=10)}, failed={"latest": TimeoutError()})
+    step = next_transition(decided(TWO), outcome, LENIENT)
+    assert isinstance(step.again, AskDestinations)
+    flight = rest_flight(step.flight, step.again, now=5, until=7)
+    assert (step.again.names, flight.failed, flight.tried, flight.since, flight.until) == (["latest"], {}, 1, 5, 7)
+    there = next_transition(flight, Answers(found={"latest": Written(rows=10)}), LENIENT)
+    assert there.settled
+    missing = next_transition(flight, Answers(found={}), LENIENT).flight.task
+    assert isinstance(missing, Deliver)
+    assert missing.names == ["latest"]
+
+
+def test_a_straight_batch_that_nobody_has_goes_again_under_the_same_plan() -> None:
+    """It was this run that planned it: the span stays. One that an earlier run left open is planned anew."""
+    failed = next_transition(begin_flight(STRAIGHT, LaneState()), Failed(error=TimeoutError()), LENIENT)
+    assert failed.again is not None
+    again = next_transition(rest_flight(failed.flight, failed.again, now=0, until=1), Answers(found={}), LENIENT)
+    assert (again.flight.task, again.entries) == (WriteStraight(plan=STRAIGHT), ())
+    left = resume_flight(STRAIGHT, LaneState(), {})
+    lost = next_transition(left, Failed(error=TimeoutError()), LENIENT)
+    assert lost.again == left.task
+    anew = next_transition(rest_flight(lost.flight, left.task, now=0, until=1), Answers(found={}), LENIENT)  # type: ignore[arg-type]
+    assert [entry.kind for entry in anew.entries] == ["cancel"]
+
+
+def test_a_dlq_that_cannot_be_written_is_not_tried_again() -> None:
+    """It stops the run."""
+    flight = decided(TWO, nacked=1)
+    assert next_transition(flight, Failed(error=TimeoutError()), LENIENT).again is None
+    failed: dict[str, Exception] = {DLQ: TimeoutError("dlq"), "latest": TimeoutError("latest")}
+    step = next_transition(flight, Landed(written={"orders": Written(rows=9)}, failed=failed), LENIENT)
+    assert (str(step.error), step.again) == ("dlq", None)
+
+
+def test_a_dlq_that_was_fenced_meanwhile_is_asked_and_tried_again() -> None:
+    """Whoever finishes an open batch of another lane fences it; nothing is wrong with it."""
+    flight = decided(TWO, nacked=1)
+    fenced = spark_error("DELTA_METADATA_CHANGED", "The metadata of the Delta table has been changed")
+    step = next_transition(flight, Landed(written={"orders": Written(rows=9)}, failed={DLQ: fenced}), LENIENT)
+    assert isinstance(step.again, AskDestinations)
+    assert (step.again.names, step.again.ours, step.error) == ([DLQ], True, fenced)
+
+
+def test_what_writes_nothing_is_simply_done_again() -> None:
+    """Deciding a batch has a folder of its own each time."""
+    step = next_transition(begin_flight(TWO, LaneState()), Failed(error=TimeoutError()), LENIENT)
+    assert step.again == Prepare(plan=TWO)
+
+
+def test_after_any_the_others_get_the_batch_first() -> None:
+    """Then the offset is out, and the one that failed is asked and tried again."""
+    any_one = DeliveryRules(dlq=Dlq(window=0), delivery="after_any")
+    flight = decided(TWO, rules=any_one)
+    one = next_transition(flight, Landed(written={}, failed={"orders": TimeoutError()}), any_one)
+    assert isinstance(one.flight.task, Deliver)
+    assert (one.flight.task.names, one.again, one.error) == (["latest"], None, None)
+    two = next_transition(one.flight, landed("latest", 10), any_one)
+    assert (two.settled, two.done) == (True, False)
+    assert isinstance(two.again, AskDestinations)
+    assert two.again.names == ["orders"]
+    assert isinstance(two.error, TimeoutError)
+
+
+def test_a_batch_keeps_in_mind_which_ways_declined_it() -> None:
+    """It goes by itself when it cannot go with others, and is decided first when it cannot go straight either."""
+    apart = next_transition(begin_flight(STRAIGHT, LaneState()), PARTED, LENIENT).flight
+    assert (apart.declined, apart.task) == (frozenset({"grouped"}), WriteStraight(plan=STRAIGHT))
+    decided_first = next_transition(apart, REFUSED, LENIENT).flight
+    assert (decided_first.declined, decided_first.task) == (frozenset({"grouped", "straight"}), Prepare(plan=STRAIGHT))
+
+
+def test_those_that_were_written_together_are_asked_each_for_itself_when_that_went_wrong() -> None:
+    """Whatever the error is: it may be another one's. If nothing was written there is nobody to ask."""
+    failed = replace(PARTED, error=ValueError("corrupt"))
+    step = next_transition(begin_flight(STRAIGHT, LaneState()), failed, LENIENT)
+    assert isinstance(step.flight.task, AskDestinations)
+    assert (step.flight.declined, step.flight.task.ours, step.flight.task.ended, step.error) == (
+        frozenset({"grouped"}),
+        True,
+        True,
+        None,
+    )
+    assert next_transition(begin_flight(STRAIGHT, LaneState()), PARTED, LENIENT).flight.task == WriteStraight(
+        plan=STRAIGHT
+    )
+
+
+def test_of_a_batch_whose_share_is_not_known_nothing_is_made_up() -> None:
+    """Neither filtered rows nor a balance; and rows that stages added are no negative number of filtered ones."""
+    left = replace(resume_flight(STRAIGHT, LaneState(), {}), landed={"orders": Written(rows=None)})
+    (entry,) = next_transition(left, Counted(read=7), LENIENT).entries
+    assert (entry.body["counts"]["read"], entry.body["counts"]["balanced"]) == (7, "unknown")
+    assert entry.body["counts"]["branches"]["orders"]["filtered"] == 0
+    more = replace(left, landed={"orders": Written(rows=25)})
+    (entry,) = next_transition(more, Counted(read=10), LENIENT).entries
+    assert {key: entry.body["counts"]["branches"]["orders"][key] for key in ("filtered", "changed")} == {
+        "filtered": 0,
+        "changed": 15,
+    }

@@ -1,0 +1,65 @@
+"""How many batches wait, counted within a blink."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from origins.batch import JSON, Limits, Span
+from origins.origin import Backlog
+from runners.engine.batch_planner import BLINK, BatchPlanner, OriginFeed
+from runners.model.batch_timing import BatchSizing
+from tests.manual_clock import ManualClock
+
+
+class Numbers(Backlog):
+    """So many rows in each lane, two a batch; a look at a lane takes its time."""
+
+    def __init__(self, clock: ManualClock, slow: float = 0.0, **lanes: int) -> None:
+        self.clock = clock
+        self.slow = slow
+        self.lanes = {name[1:]: rows for name, rows in lanes.items()}
+
+    def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
+        self.clock.move(self.slow)
+        rows = self.lanes[lane]
+        return None if (start or 0) >= rows else Span(start=start, end=min(rows, (start or 0) + 2))
+
+
+def source(backlog: Numbers) -> BatchPlanner:
+    feed = OriginFeed(origin="o", lanes={lane: lane for lane in backlog.lanes}, schema="", backlog=backlog)
+    return BatchPlanner(pipeline="orders", run="r", definition="", destinations=("a",), feeds=[feed])
+
+
+class Counted(Backlog):
+    """Ten rows in every lane."""
+
+    def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
+        begin = start or 0
+        return None if begin == 10 else Span(start=start, end=min(10, begin + (limits.rows or 10)))
+
+
+def test_a_whole_batch_has_no_limits() -> None:
+    """Neither those of the run nor those of its pace."""
+    feed = OriginFeed(origin="o", lanes={"0": "0"}, schema="", backlog=Counted())
+    limited = BatchPlanner(
+        pipeline="orders", run="r", definition="", destinations=(), feeds=[feed], limits=Limits(rows=3)
+    )
+    whole = replace(limited, feeds=[replace(feed, whole=True)])
+    ends = [span.end for source in (limited, whole) if (span := source.take("0", None, BatchSizing(10.0)))]
+    assert ends == [1, 10]
+    assert whole.take("0", 10, BatchSizing()) is None
+
+
+def test_what_waits_behind_the_offsets_is_counted() -> None:
+    """Lane by lane."""
+    clock = ManualClock()
+    found = source(Numbers(clock, _0=5, _1=4, _2=0)).count_waiting({"1": 2}, BatchSizing(), clock)
+    assert found == {"0": 3, "1": 1, "2": 0}
+
+
+def test_what_takes_longer_than_a_blink_is_not_counted() -> None:
+    """A lane without an end does not hold up the run; those before it are known."""
+    clock = ManualClock()
+    found = source(Numbers(clock, slow=BLINK / 10, _0=4, _1=10**9, _2=1)).count_waiting({}, BatchSizing(), clock)
+    assert found == {"0": 2}
+    assert clock.seconds < 2 * BLINK

@@ -1,0 +1,939 @@
+"""The one thread that owns progress."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+
+from destinations.dlq import Dlq
+from origins.batch import JSON, Batch, Limits, Span
+from origins.origin import Backlog, read_count
+from runners.engine.batch_machine import DeliveryRules
+from runners.engine.batch_planner import BatchPlanner, OriginFeed
+from runners.engine.dispatcher import CarryingOptions, Dispatcher, ProgressCallbacks
+from runners.engine.planning import Follower
+from runners.model.batch_timing import BatchSizing
+from runners.model.entry import Entry
+from runners.model.errors import Fenced, WindowTripped
+from runners.model.events import BatchPlanned, BatchRests, BatchSettled, Event
+from runners.model.spec import RetryPolicy
+from runners.model.tasks import (
+    Answers,
+    AskDestinations,
+    Declined,
+    EmptyBatchShown,
+    Failed,
+    Landed,
+    ShowEmptyBatch,
+    Task,
+    WriteGroup,
+    WriteStraight,
+)
+from runners.model.tasks import GroupWritten as SharedOutcome
+from runners.state.journal import Journal
+from tests.manual_clock import ManualClock
+from tests.runners.state.ledger.memory_ledger import MemoryLedger
+from tests.simulation.world import SteppedCrew, Work, World
+from tests.spark_errors import spark_error
+
+
+class Rows(Backlog):
+    """Batches of one row, so many in each lane."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+
+    def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
+        row = (start or 0) + 1
+        return Span(start=start, end=row) if row <= self.rows else None
+
+
+class Bench:
+    """A dispatcher whose runners are stepped by hand and always succeed, unless told otherwise."""
+
+    def __init__(self, *, lanes: int = 1, runners: int = 1, max_in_flight: int | None = None, rows: int = 3) -> None:
+        self.world = World(random.Random(0), faults=0)
+        self.events: list[Event] = []
+        self.told: list[Batch] = []
+        self.tasks: list[Task] = []
+        self.error: Exception | None = None
+        self.ledger = MemoryLedger()
+        self.journal = Journal(self.ledger)
+        self.journal.acquire({"pipeline": "orders"})
+        self.journal.record(Entry(kind="open", body={"pipeline": "orders"}))
+        self.crew = SteppedCrew(runners, self.carry)
+        names = [str(number) for number in range(lanes)]
+        self.dispatcher = Dispatcher(
+            journal=self.journal,
+            crew=self.crew,
+            clock=ManualClock(),
+            rules=DeliveryRules(dlq=Dlq()),
+            options=CarryingOptions(max_in_flight=max_in_flight or lanes),
+            callbacks=ProgressCallbacks(
+                committed={"rows": self.told.append}, forget=lambda plan: None, listeners=[self.events.append]
+            ),
+        )
+        self.dispatcher.planning.source = BatchPlanner(
+            pipeline="orders",
+            run="r",
+            definition="",
+            destinations=("orders",),
+            feeds=[
+                OriginFeed(
+                    origin="rows",
+                    lanes={name: name for name in names},
+                    schema="",
+                    backlog=Rows(rows),
+                    straight=True,
+                    predictable=True,
+                )
+            ],
+        )
+
+    def carry(self, task: Task) -> Work:
+        self.tasks.append(task)
+        return self._carried()
+
+    def _carried(self) -> Work:
+        yield
+        if self.error is not None:
+            return Failed(error=self.error)
+        from destinations.destination import Written
+        from runners.model.counts import BranchCounts, Counts
+
+        counts = Counts(read=1, branches={"orders": BranchCounts(expected=1)})
+        return Landed(written={"orders": Written(rows=1)}, counts=counts)
+
+    def turn(self, *lanes: str) -> bool:
+        """Let these lanes' tasks finish, then turn once."""
+        for lane in lanes:
+            while lane in self.crew.work:
+                self.crew.step(lane)
+        finished, self.crew.finished = self.crew.finished, []
+        return self.dispatcher.take_turn(finished)
+
+    def planned(self) -> list[tuple[str, int]]:
+        return [(event.batch.lane, event.batch.number) for event in self.events if isinstance(event, BatchPlanned)]
+
+    def settled(self) -> list[tuple[str, int]]:
+        return [(event.batch.lane, event.batch.number) for event in self.events if isinstance(event, BatchSettled)]
+
+
+def test_a_runner_hears_what_its_lane_most_likely_carries_next() -> None:
+    """The ledger knows of that batch in its turn, and it is then just as it was predicted."""
+    bench = Bench(rows=2)
+    bench.turn()
+    (first,) = bench.tasks
+    assert isinstance(first, WriteStraight)
+    assert first.following is not None
+    assert first.following.batch.number == 2
+    assert bench.planned() == [("0", 1)]
+    bench.turn("0")
+    second = bench.tasks[-1]
+    assert isinstance(second, WriteStraight)
+    assert (second.plan, second.following) == (first.following, None)
+    assert [entry.plan for entry in bench.ledger.read() if entry.kind == "plan"][1] == first.following.batch.plan
+
+
+def test_a_batch_that_comes_otherwise_than_predicted_is_planned_again() -> None:
+    """Here it comes with another definition."""
+    bench = Bench(rows=5)
+    bench.turn()
+    (first,) = bench.tasks
+    assert isinstance(first, WriteStraight)
+    assert first.following is not None
+    source = bench.dispatcher.planning.source
+    assert source is not None
+    bench.dispatcher.planning.source = replace(source, definition="another")
+    bench.turn("0")
+    second = bench.tasks[-1]
+    assert isinstance(second, WriteStraight)
+    assert second.plan.batch.plan != first.following.batch.plan
+    assert second.plan.batch.definition == "another"
+
+
+def test_a_batch_that_was_predicted_long_ago_is_planned_again() -> None:
+    """The batch's time, for which expressions may ask, is at most ten seconds old."""
+    bench = Bench(rows=3)
+    clock = bench.dispatcher.clock = ManualClock()
+    bench.turn()
+    clock.move(9)
+    bench.turn("0")
+    clock.move(10)
+    bench.turn("0")
+    plans = [task.plan.batch for task in bench.tasks if isinstance(task, WriteStraight)]
+    assert [(plan.time - plans[0].time).total_seconds() for plan in plans] == [0, 0, 19]
+
+
+def test_a_batch_that_may_still_grow_is_not_predicted() -> None:
+    """It would be another one by the time at which it is planned."""
+    run = Going()
+    run.after(10, rows=4)
+    (task,) = run.tasks
+    assert isinstance(task, WriteStraight)
+    assert task.following is None
+
+
+@pytest.mark.promise("SS-10", "HP-19", "HP-20")
+def test_a_lane_has_one_batch_in_flight() -> None:
+    """The next one is planned only when the last one is committed."""
+    bench = Bench(runners=4, max_in_flight=4)
+    bench.turn()
+    assert bench.planned() == [("0", 1)]
+    bench.turn("0")
+    assert (bench.settled(), bench.planned()) == ([("0", 1)], [("0", 1), ("0", 2)])
+
+
+@pytest.mark.promise("HP-08")
+def test_an_origin_hears_of_each_batch_whatever_other_lanes_wait_for() -> None:
+    """One that acknowledges item by item does so as soon as its lane is durable, while another lane stands still."""
+    bench = Bench(lanes=2, runners=2)
+    bench.dispatcher.callbacks = replace(bench.dispatcher.callbacks, committed={"rows": bench.told.append})
+    bench.turn()
+    for _ in range(3):
+        bench.turn("1")
+    assert [(batch.lane, batch.number) for batch in bench.told] == [("1", 1), ("1", 2), ("1", 3)]
+    assert "0" in bench.crew.work
+
+
+@pytest.mark.promise("HP-09", "HP-21", "CD-08")
+def test_no_more_batches_are_planned_than_may_be_in_flight() -> None:
+    """The bound is taken before planning: the ledger never knows more open plans."""
+    bench = Bench(lanes=5, runners=5, max_in_flight=2)
+    bench.turn()
+    assert len(bench.journal.state.open_plans) == 2
+
+
+@pytest.mark.promise("SS-15", "SS-16")
+def test_a_lane_with_work_waits_for_a_free_runner() -> None:
+    """Nothing is planned that nobody can carry yet."""
+    bench = Bench(lanes=5, runners=2)
+    bench.turn()
+    assert len(bench.journal.state.open_plans) == 2
+
+
+@pytest.mark.promise("HP-01")
+def test_every_lane_gets_its_turn() -> None:
+    """With one runner and three lanes no lane is served twice before all were served once."""
+    bench = Bench(lanes=3, runners=1)
+    bench.turn()
+    for lane in ("0", "1", "2", "0", "1"):
+        bench.turn(lane)
+    assert [lane for lane, _ in bench.planned()] == ["0", "1", "2", "0", "1", "2"]
+
+
+@pytest.mark.promise("CD-24", "X3")
+def test_lanes_commit_in_any_order_between_them_and_in_order_within() -> None:
+    """A lane that is quicker is not held up by one that is slow."""
+    bench = Bench(lanes=2, runners=2)
+    bench.turn()
+    bench.turn("1")
+    bench.turn("1")
+    bench.turn("0")
+    assert bench.settled() == [("1", 1), ("1", 2), ("0", 1)]
+
+
+@pytest.mark.promise("CD-32", "CD-33", "CD-09")
+def test_a_stop_drains() -> None:
+    """No batch is planned after it, and those in flight are committed."""
+    bench = Bench(lanes=2, runners=2)
+    bench.turn()
+    bench.dispatcher.request_stop("asked")
+    assert bench.turn("0", "1") is False
+    assert (bench.settled(), len(bench.planned())) == ([("0", 1), ("1", 1)], 2)
+
+
+@pytest.mark.promise("CD-34", "X6")
+def test_a_forced_stop_leaves_what_is_in_flight_as_it_is() -> None:
+    """No offset is committed, and the batch stays open for the next run."""
+    bench = Bench()
+    bench.turn()
+    bench.dispatcher.request_stop("asked", force=True)
+    assert bench.turn("0") is False
+    assert (bench.settled(), len(bench.journal.state.open_plans)) == ([], 1)
+
+
+@pytest.mark.promise("CD-35")
+def test_the_first_error_is_kept_and_the_others_finish() -> None:
+    """A failure in one lane stops planning; batches of other lanes are committed."""
+    bench = Bench(lanes=2, runners=2)
+    bench.turn()
+    bench.error = OSError("first")
+    bench.turn("0")
+    bench.error = None
+    assert bench.turn("1") is False
+    assert ([str(error) for error in bench.dispatcher.errors], bench.settled()) == (["first"], [("1", 1)])
+
+
+@pytest.mark.promise("CD-18")
+def test_a_listener_that_raises_stops_the_pipeline() -> None:
+    """Its error comes out of the turn."""
+    bench = Bench()
+
+    def raising(event: Event) -> None:
+        raise RuntimeError("I do not like it")
+
+    bench.dispatcher.callbacks = replace(bench.dispatcher.callbacks, listeners=[raising])
+    with pytest.raises(RuntimeError, match="I do not like it"):
+        bench.turn()
+
+
+@pytest.mark.promise("CN-20", "CN-21")
+def test_an_owner_that_was_replaced_can_record_nothing() -> None:
+    """Another process acquired the pipeline: the first one stops, and its batch is not committed."""
+    bench = Bench()
+    bench.turn()
+    other = Journal(bench.ledger)
+    other.acquire({"pipeline": "orders", "host": "elsewhere", "pid": 7})
+    with pytest.raises(Fenced, match="elsewhere, process 7"):
+        bench.turn("0")
+    assert all(entry.kind != "settle" for entry in bench.ledger.read())
+
+
+def test_a_request_to_stop_from_another_process_is_heard_at_the_next_append() -> None:
+    """It is an entry in the ledger; the owner meets it when it commits, and drains."""
+    bench = Bench()
+    bench.turn()
+    state = Journal(bench.ledger).state
+    bench.ledger.append([Entry(kind="stop", body={"reason": "maintenance"})], after=state.seq)
+    assert bench.turn("0") is False
+    assert (bench.dispatcher.stopping, bench.settled()) == ("maintenance", [("0", 1)])
+
+
+@pytest.mark.promise("X8", "DQ-09")
+def test_a_window_that_trips_stops_the_load_at_the_same_row_for_every_batch_size() -> None:
+    """Every fifth row is refused; three in 11 rows are reached at row 15, and whole batches before it are delivered."""
+    reached = set()
+    for largest in (1, 2, 5, 40):
+        world = World(random.Random(1), rows=40, largest=largest, dlq=Dlq(window=11, threshold=3), faults=0)
+        world.run()
+        (error,) = world.tripped
+        assert isinstance(error, WindowTripped)
+        delivered = [row for commit in world.tables["d0"].commits for row in commit.rows]
+        assert delivered == [row for row in range(1, read_count(error.batch.span.start) + 1) if row * 7 % 5]
+        reached.add(read_count(error.batch.span.start) + int(str(error).split(", row ")[1].split()[0].rstrip(":")))
+    assert reached == {15}
+
+
+class Arriving(Backlog):
+    """Rows that arrive while the run goes on: `there` is how many there are now, three fill a batch."""
+
+    def __init__(self) -> None:
+        self.there = 0
+
+    def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
+        end = min(self.there, (start or 0) + 3)
+        return Span(start=start, end=end, full=end == (start or 0) + 3) if end > (start or 0) else None
+
+
+class Going(Bench):
+    """A run that goes on: it looks every second, and waits ten for a batch to fill."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.arriving = Arriving()
+        self.looks = 0
+        self.clock = ManualClock()
+        feed = OriginFeed(
+            origin="rows", lanes={"0": "0"}, schema="", backlog=self.arriving, straight=True, predictable=True
+        )
+        self.dispatcher.clock = self.clock
+        self.dispatcher.planning.source = BatchPlanner(
+            pipeline="orders", run="r", definition="", destinations=("orders",), feeds=[feed], wait=10
+        )
+        self.dispatcher.planning.following = Follower(every=1, again=self.look, now=0)
+
+    def look(self, source: BatchPlanner | None, offsets: Mapping[str, JSON]) -> BatchPlanner | None:
+        self.looks += 1
+        return source
+
+    def ask_to_stop(self) -> None:
+        """As another process does."""
+        self.ledger.append([Entry(kind="stop", body={"reason": "the night"})], after=self.journal.state.seq)
+
+    def after(self, seconds: float, *, rows: int = 0) -> list[JSON]:
+        """The ends of the batches that are planned by then, once so many more rows have come."""
+        self.arriving.there += rows
+        self.clock.move(seconds)
+        self.turn("0")
+        return [event.batch.span.end for event in self.events if isinstance(event, BatchPlanned)]
+
+
+@pytest.mark.promise("SS-04", "HP-16", "HP-18")
+def test_a_batch_that_is_not_full_waits_for_more_from_its_first_row() -> None:
+    """And no longer; the clock is the run's own."""
+    run = Going()
+    assert run.after(0) == []
+    assert run.after(5, rows=1) == []
+    assert run.after(9, rows=1) == []
+    assert run.after(1) == [2]
+
+
+@pytest.mark.promise("SS-03", "HP-16")
+def test_a_batch_that_is_full_waits_for_nothing() -> None:
+    """Nor does one that becomes full while it waits."""
+    run = Going()
+    assert run.after(1, rows=1) == []
+    assert run.after(1, rows=3) == [3]
+    assert run.after(1) == [3]
+    assert run.after(9) == [3]
+    assert run.after(1) == [3, 4]
+
+
+@pytest.mark.promise("HP-10", "HP-17")
+def test_a_stop_flushes_the_batch_that_waits() -> None:
+    """Its rows are carried, and then the run ends."""
+    run = Going()
+    run.after(1, rows=2)
+    run.dispatcher.request_stop("asked")
+    assert run.after(0, rows=5) == [3]
+    assert run.turn("0") is False
+    assert run.settled() == [("0", 1)]
+
+
+def test_a_stop_that_is_heard_while_a_batch_begins_to_wait_flushes_it_as_well() -> None:
+    """It comes from another process, with the very append that commits the batch before."""
+    run = Going()
+    run.dispatcher.callbacks = replace(run.dispatcher.callbacks, committed={})
+    assert run.after(1, rows=4) == [3]
+    run.ask_to_stop()
+    assert run.turn("0") is True
+    assert (run.dispatcher.stopping, run.dispatcher.patience()) == ("the night", 0)
+    assert run.after(0) == [3, 4]
+    assert run.turn("0") is False
+    assert run.settled() == [("0", 1), ("0", 2)]
+
+
+def test_a_first_batch_that_is_given_up_and_planned_again_is_still_the_first() -> None:
+    """Nobody knows of the plan that was not recorded."""
+    run = Going()
+    run.dispatcher.planning.following = Follower(every=60, again=run.look, now=0)
+    run.after(1, rows=2)
+    run.ask_to_stop()
+    assert run.after(10) == []
+    assert run.after(0) == [2]
+    (planned,) = (event.batch for event in run.events if isinstance(event, BatchPlanned))
+    assert planned.first
+
+
+def test_a_batch_that_waits_for_nothing_is_not_flushed_by_a_stop() -> None:
+    """Where batches do not wait, what was not planned before a stop is left to the next run."""
+    run = Going()
+    run.dispatcher.planning.following = Follower(every=60, again=run.look, now=0)
+    assert run.dispatcher.planning.source is not None
+    run.dispatcher.planning.source = replace(run.dispatcher.planning.source, wait=0)
+    run.ask_to_stop()
+    assert run.after(0, rows=1) == []
+    assert run.after(0) == []
+    assert run.turn() is False
+
+
+def test_nobody_is_impatient_for_a_batch_that_cannot_be_planned_yet() -> None:
+    """Two lanes have waited long enough, and there is one runner: the dispatcher sleeps until it is free, or until
+    it is time to look."""
+    run = Going()
+    feed = OriginFeed(origin="rows", lanes={"0": "0", "1": "1"}, schema="", backlog=run.arriving, straight=True)
+    assert run.dispatcher.planning.source is not None
+    run.dispatcher.planning.source = replace(run.dispatcher.planning.source, feeds=[feed])
+    run.dispatcher.planning.following = Follower(every=60, again=run.look, now=0)
+    run.dispatcher.planning.max_in_flight = 2
+    run.after(0, rows=1)
+    run.after(10)
+    assert (len(run.dispatcher.work.working), list(run.dispatcher.planning.following.gathering)) == (1, ["1"])
+    assert run.dispatcher.patience() == 50
+
+
+def test_a_failed_run_plans_nothing_more_though_a_batch_waits() -> None:
+    """What waits is carried by the next run."""
+    run = Going()
+    run.after(1, rows=3)
+    run.error = OSError("the disk is gone")
+    assert run.after(1, rows=1) == [3]
+    assert run.turn() is False
+
+
+def test_a_run_that_goes_on_looks_again_when_it_is_time() -> None:
+    """Not at every turn; and between two looks it sleeps until the next, or until a batch has waited long enough."""
+    run = Going()
+    run.after(0.5)
+    assert (run.looks, run.dispatcher.patience()) == (0, 0.5)
+    run.after(0.5)
+    assert (run.looks, run.dispatcher.patience()) == (1, 1)
+    run.dispatcher.planning.following = Follower(every=60, again=run.look, now=-59)
+    run.after(0, rows=1)
+    assert run.dispatcher.patience() == 10
+
+
+def test_looking_costs_a_hundredth_of_the_time_at_most() -> None:
+    """A listing that takes two seconds is repeated after two hundred."""
+    run = Going()
+
+    def slow(source: BatchPlanner | None, offsets: Mapping[str, JSON]) -> BatchPlanner | None:
+        run.clock.move(2)
+        return source
+
+    run.dispatcher.planning.following = Follower(every=1, again=slow, now=-1)
+    run.turn()
+    assert run.dispatcher.patience() == 200
+
+
+def test_whoever_is_asked_to_stop_by_another_process_hears_it_at_the_next_look() -> None:
+    """An idle run records nothing, so it reads the ledger."""
+    run = Going()
+    run.after(0)
+    run.ask_to_stop()
+    assert run.turn() is True
+    run.clock.move(1)
+    assert run.turn() is False
+    assert run.dispatcher.stopping == "the night"
+
+
+@pytest.mark.parametrize(("hears", "appends"), [(True, 2), (False, 1)])
+def test_a_settled_batch_and_the_next_plan_are_recorded_at_once_unless_the_origin_listens(
+    hears: bool, appends: int
+) -> None:
+    """An origin hears of the durable offset before its next batch is planned."""
+    bench = Bench()
+    told: list[Batch] = []
+    bench.dispatcher.callbacks = replace(bench.dispatcher.callbacks, committed={"rows": told.append} if hears else {})
+    bench.turn()
+    asked: list[int] = []
+    append = bench.ledger.append
+
+    def counted(entries: Sequence[Entry], *, after: int) -> list[Entry]:
+        asked.append(after)
+        return append(entries, after=after)
+
+    bench.ledger.append = counted  # type: ignore[method-assign]
+    bench.turn("0")
+    assert len(asked) == appends
+    assert len(told) == hears
+    assert bench.planned() == [("0", 1), ("0", 2)]
+
+
+def test_a_plan_is_given_up_when_somebody_asks_to_stop_before_it_is_recorded() -> None:
+    """The batch before it is settled all the same."""
+    bench = Bench()
+    bench.dispatcher.callbacks = replace(bench.dispatcher.callbacks, committed={})
+    bench.turn()
+    bench.ledger.append([Entry(kind="stop", body={"reason": "the night"})], after=bench.journal.state.seq)
+    assert bench.turn("0") is False
+    assert (bench.settled(), bench.planned()) == ([("0", 1)], [("0", 1)])
+    assert bench.journal.state.open_plans == ()
+
+
+def test_the_first_batch_of_a_run_that_replaces_is_settled_before_another_is_planned() -> None:
+    """Or rows that another lane brought would be replaced with the rest."""
+    bench = Bench(lanes=3, runners=3)
+    assert bench.dispatcher.planning.source is not None
+    bench.dispatcher.planning.source = replace(bench.dispatcher.planning.source, first_alone=True)
+    bench.turn()
+    assert bench.planned() == [("0", 1)]
+    bench.turn("0")
+    assert bench.planned() == [("0", 1), ("1", 1), ("2", 1), ("0", 2)]
+    firsts = [event.batch.first for event in bench.events if isinstance(event, BatchPlanned)]
+    assert firsts == [True, False, False, False]
+
+
+def test_each_batch_that_is_whole_is_the_first_of_a_load() -> None:
+    """Also behind one that an earlier run carried before it died; of several lanes only the run's first batch is."""
+    firsts = []
+    for lanes, died in ((1, False), (1, True), (2, False)):
+        bench = Bench(lanes=lanes, runners=lanes)
+        assert bench.dispatcher.planning.source is not None
+        feeds = [replace(feed, whole=True) for feed in bench.dispatcher.planning.source.feeds]
+        bench.dispatcher.planning.source = replace(bench.dispatcher.planning.source, feeds=feeds)
+        bench.dispatcher.planning.begun = died
+        bench.turn()
+        bench.turn("0")
+        firsts.append([event.batch.first for event in bench.events if isinstance(event, BatchPlanned)])
+    assert firsts == [[True, True], [True, True], [True, False, False]]
+
+
+class Idling(Going):
+    """A run that goes on, and shows an empty batch after a minute in which nothing came."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        assert self.dispatcher.planning.source is not None
+        self.dispatcher.planning.source = replace(self.dispatcher.planning.source, wait=0, idle=60)
+        self.ticks: list[Batch] = []
+
+    def carry(self, task: Task) -> Work:
+        if isinstance(task, ShowEmptyBatch):
+            yield
+            self.ticks.append(task.batch)
+            return Failed(error=self.error) if self.error else EmptyBatchShown()
+        return (yield from super().carry(task))
+
+
+@pytest.mark.promise("X7", "SS-19", "SS-20")
+def test_an_empty_batch_is_shown_after_each_idle_time() -> None:
+    """Nothing is recorded of it: no number, no offset."""
+    run = Idling()
+    assert run.after(59) == []
+    seq = run.journal.state.seq
+    run.after(1)
+    run.turn("0")
+    assert [(batch.number, batch.span.start, batch.span.end) for batch in run.ticks] == [(0, None, None)]
+    run.after(60)
+    run.turn("0")
+    assert (len(run.ticks), run.journal.state.seq) == (2, seq)
+    assert run.after(1, rows=1) == [1]
+
+
+def test_a_batch_begins_the_idle_time_anew() -> None:
+    """And no empty batch is shown where none was asked for."""
+    run = Idling()
+    run.after(50, rows=1)
+    run.after(20)
+    run.turn("0")
+    run.after(39)
+    assert run.ticks == []
+    run.after(21)
+    run.turn("0")
+    assert len(run.ticks) == 1
+    never = Going()
+    never.after(10_000)
+    assert never.crew.work == {}
+
+
+def test_what_a_tick_raises_stops_the_run() -> None:
+    """Like any other error."""
+    run = Idling()
+    run.error = OSError("the handler is gone")
+    run.after(60)
+    assert run.turn("0") is False
+    assert [str(error) for error in run.dispatcher.errors] == ["the handler is gone"]
+
+
+class Shared(Bench):
+    """A bench whose lanes may be written together."""
+
+    def __init__(self, *, lanes: int, runners: int, max_in_flight: int | None = None) -> None:
+        super().__init__(lanes=lanes, runners=runners, max_in_flight=max_in_flight)
+        source = self.dispatcher.planning.source
+        assert source is not None
+        self.dispatcher.planning.source = replace(source, feeds=[replace(feed, shares=True) for feed in source.feeds])
+        self.refuses = False
+
+    def carry(self, task: Task) -> Work:
+        self.tasks.append(task)
+        return self._together(task) if isinstance(task, WriteGroup) else self._carried()
+
+    def _together(self, task: WriteGroup) -> Work:
+        yield
+        if self.refuses:
+            return Declined(reason="parted", way="grouped")
+        landed = {}
+        for carry in task.carries:
+            outcome = yield from self._carried()
+            if isinstance(outcome, Failed):
+                return outcome
+            assert isinstance(outcome, Landed)
+            landed[carry.plan.batch.lane] = outcome
+        return SharedOutcome(landed=landed)
+
+
+@pytest.mark.promise("SS-14", "SS-21")
+def test_lanes_that_are_ready_together_are_one_task_and_are_settled_in_one_append() -> None:
+    """More of them are in flight than there are runners; the next batches of all are planned with the same append."""
+    bench = Shared(lanes=4, runners=1)
+    bench.turn()
+    (task,) = bench.tasks
+    assert isinstance(task, WriteGroup)
+    assert [carry.plan.batch.lane for carry in task.carries] == ["0", "1", "2", "3"]
+    bench.dispatcher.callbacks = replace(bench.dispatcher.callbacks, committed={})
+    bench.turn("0")
+    assert bench.settled() == [("0", 1), ("1", 1), ("2", 1), ("3", 1)]
+    assert [entry.kind for entry in bench.ledger.read()[-8:]] == ["settle"] * 4 + ["plan"] * 4
+
+
+def test_no_more_are_in_flight_than_may_be() -> None:
+    """Though they could be written together."""
+    bench = Shared(lanes=4, runners=1, max_in_flight=3)
+    bench.turn()
+    assert len(bench.planned()) == 3
+
+
+def test_those_that_are_parted_go_one_by_one() -> None:
+    """As many at a time as there are runners; the next batches are tried together again."""
+    bench = Shared(lanes=3, runners=2)
+    bench.refuses = True
+    bench.turn()
+    bench.turn("0")
+    assert [type(task).__name__ for task in bench.tasks] == ["WriteGroup", "WriteStraight", "WriteStraight"]
+    bench.turn("0", "1")
+    bench.turn("2")
+    assert sorted(bench.settled()) == [("0", 1), ("1", 1), ("2", 1)]
+    assert any(isinstance(task, WriteGroup) for task in bench.tasks[1:])
+
+
+def test_an_error_of_a_shared_write_is_one_error_and_leaves_all_its_batches_open() -> None:
+    """Whether they landed is asked by the next run, of each of them."""
+    bench = Shared(lanes=2, runners=1)
+    bench.error = ConnectionError("gone")
+    bench.turn()
+    assert not bench.turn("0")
+    assert bench.dispatcher.errors == [bench.error]
+    assert {plan.batch.lane for plan in bench.journal.state.open_plans} == {"0", "1"}
+
+
+def test_batches_are_as_large_as_the_pace_of_their_lane_says() -> None:
+    """A batch that took too long makes the next one smaller."""
+    bench = Bench()
+    asked: list[Limits] = []
+
+    class Asked(Rows):
+        def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
+            asked.append(limits)
+            return super().take(lane, start, limits)
+
+    source = bench.dispatcher.planning.source
+    assert source is not None
+    feeds = [replace(feed, backlog=Asked(3), predictable=False) for feed in source.feeds]
+    bench.dispatcher.planning.source = replace(source, feeds=feeds, limits=Limits(rows=1_600))
+    bench.dispatcher.planning.pace = BatchSizing(10)
+    bench.turn()
+    clock = bench.dispatcher.clock
+    assert isinstance(clock, ManualClock)
+    clock.move(20)
+    bench.turn("0")
+    bench.turn()
+    assert [limits.rows for limits in asked[:2]] == [100, 50]
+
+
+class Resting(Bench):
+    """A bench whose batches may be tried again, and whose runners say that nobody has them when they are asked."""
+
+    def __init__(self, **shape: int) -> None:
+        super().__init__(**shape)
+        self.dispatcher.resting.retry = RetryPolicy(attempts=2)
+        self.error = TimeoutError("timed out")
+
+    def carry(self, task: Task) -> Work:
+        self.tasks.append(task)
+        return self._nobody() if isinstance(task, AskDestinations) else self._carried()
+
+    def _nobody(self) -> Work:
+        yield
+        return Answers(found={})
+
+    def move(self, seconds: float) -> None:
+        """Let time pass."""
+        clock = self.dispatcher.clock
+        assert isinstance(clock, ManualClock)
+        clock.move(seconds)
+
+    def names(self) -> list[str]:
+        """What the runners were given to do."""
+        return [type(task).__name__ for task in self.tasks]
+
+
+def test_a_batch_of_which_a_pinned_file_was_taken_away_is_planned_anew() -> None:
+    """With what stands there now, once it is known that nobody has it; how often it was tried goes on."""
+    bench = Resting(rows=1)
+    versions = iter(range(7, 99))
+    source = bench.dispatcher.planning.source
+    assert source is not None
+    pinning = replace(source.feeds[0], pins=lambda: {"lookup": next(versions)}, predictable=False)
+    bench.dispatcher.planning.source = replace(source, feeds=[pinning])
+    bench.error = spark_error("FAILED_READ_FILE.FILE_NOT_EXIST", "Encountered error while reading a file", "KD001")
+    bench.turn()
+    bench.turn("0")
+    bench.error = None
+    bench.move(1)
+    for _ in range(3):
+        bench.turn("0")
+    assert bench.names() == ["WriteStraight", "AskDestinations", "WriteStraight"]
+    first, _, second = (task.plan for task in bench.tasks if isinstance(task, WriteStraight | AskDestinations))
+    assert (first.pins, second.pins) == ({"lookup": 7}, {"lookup": 8})
+    assert (bench.settled(), bench.journal.state.get_lane("0").offset) == ([("0", 2)], 1)
+
+
+def test_a_batch_that_pins_nothing_goes_again_as_it_was_planned_when_a_file_was_taken_away() -> None:
+    """It is described again, and finds what stands there now."""
+    bench = Resting(rows=1)
+    bench.error = spark_error("FAILED_READ_FILE.FILE_NOT_EXIST", "Encountered error while reading a file", "KD001")
+    bench.turn()
+    bench.turn("0")
+    bench.error = None
+    bench.move(1)
+    for _ in range(3):
+        bench.turn("0")
+    assert (bench.names(), bench.settled()) == (["WriteStraight", "AskDestinations", "WriteStraight"], [("0", 1)])
+
+
+@pytest.mark.promise("SS-23")
+def test_a_batch_that_meets_an_error_that_passes_rests_and_goes_again() -> None:
+    """It is the same plan; meanwhile its runner is free, and the run waits no longer than the rest."""
+    bench = Resting()
+    bench.turn()
+    assert bench.turn("0")
+    assert (bench.names(), bench.dispatcher.work.working) == (["WriteStraight"], {})
+    patience = bench.dispatcher.patience()
+    assert patience is not None
+    assert 0.8 < patience <= 1
+    bench.turn()
+    assert bench.names() == ["WriteStraight"]
+    bench.error = None
+    bench.move(1)
+    for _ in range(2):
+        bench.turn("0")
+    bench.turn("0")
+    assert bench.names()[:3] == ["WriteStraight", "AskDestinations", "WriteStraight"]
+    assert (
+        len({task.plan.batch.plan for task in bench.tasks[:3] if isinstance(task, WriteStraight | AskDestinations)})
+        == 1
+    )
+    assert bench.settled() == [("0", 1)]
+    assert [event.tried for event in bench.events if isinstance(event, BatchRests)] == [1]
+
+
+@pytest.mark.promise("SS-23")
+def test_a_batch_is_tried_only_so_often() -> None:
+    """Then the run fails with the error, and the batch stays open."""
+    bench = Resting()
+    going = bench.turn()
+    for _ in range(20):
+        bench.move(10)
+        going = bench.turn("0")
+        if not going:
+            break
+    assert not going
+    assert bench.names() == ["WriteStraight", "AskDestinations", "WriteStraight", "AskDestinations", "WriteStraight"]
+    assert bench.dispatcher.errors == [bench.error]
+    assert len(bench.journal.state.open_plans) == 1
+
+
+def test_while_one_lane_rests_its_runner_carries_another() -> None:
+    """It counts as in flight all the same."""
+    bench = Resting(lanes=2, runners=1, max_in_flight=2)
+    bench.turn()
+    bench.turn("0")
+    assert [task.plan.batch.lane for task in bench.tasks if isinstance(task, WriteStraight)] == ["0", "1"]
+    bounded = Resting(lanes=2, runners=1, max_in_flight=1)
+    bounded.turn()
+    bounded.turn("0")
+    assert bounded.planned() == [("0", 1)]
+
+
+@pytest.mark.promise("CD-32")
+def test_a_stop_does_not_wait_for_one_that_rests() -> None:
+    """It stays open, and the next run looks at it first."""
+    bench = Resting()
+    bench.turn()
+    bench.turn("0")
+    bench.dispatcher.request_stop("asked")
+    assert not bench.turn()
+    assert (bench.dispatcher.errors, len(bench.journal.state.open_plans)) == ([], 1)
+
+
+def test_who_was_taken_over_meanwhile_writes_nothing_any_more() -> None:
+    """The ledger is looked at before a batch goes again."""
+    bench = Resting()
+    bench.turn()
+    bench.turn("0")
+    Journal(bench.ledger).acquire({"pipeline": "orders"})
+    bench.move(1)
+    with pytest.raises(Fenced):
+        bench.turn()
+    assert bench.names() == ["WriteStraight"]
+
+
+class Creeping(ManualClock):
+    """A clock on which some time passes whenever it is read."""
+
+    def elapsed(self) -> float:
+        self.move(0.3)
+        return self.seconds
+
+
+def test_a_run_does_not_end_while_a_batch_waits_for_its_next_try() -> None:
+    """Whenever within a turn its rest ends; and then it is not slept over."""
+    bench = Resting()
+    bench.dispatcher.clock = Creeping()
+    bench.turn()
+    for _ in range(3):
+        assert bench.turn("0")
+        assert bench.dispatcher.work.working or bench.dispatcher.patience() is not None
+    bench.error = None
+    for _ in range(60):
+        if not bench.turn("0"):
+            break
+    assert len(bench.settled()) == 3
+
+
+def test_a_stop_through_the_ledger_is_heard_while_a_batch_rests() -> None:
+    """Within seconds, however long the rest is; and then the batch is not handed out any more."""
+    bench = Resting()
+    bench.dispatcher.resting.retry = RetryPolicy(attempts=9, wait=300)
+    bench.turn()
+    bench.turn("0")
+    patience = bench.dispatcher.patience()
+    assert patience is not None
+    assert patience <= 5
+    bench.ledger.append([Entry(kind="stop", body={"reason": "from elsewhere"})], after=bench.journal.state.seq)
+    bench.move(5)
+    assert not bench.turn()
+    assert (bench.dispatcher.stopping, bench.names()) == ("from elsewhere", ["WriteStraight"])
+
+
+class Sparse(Backlog):
+    """One row in the first lane, and one that has just come in the second."""
+
+    def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
+        return Span(start=start, end=1, full=lane == "0") if start is None else None
+
+
+def test_a_stop_gives_up_what_rests_so_that_what_was_gathering_is_carried() -> None:
+    """The run neither waits for the rest nor spins."""
+    run = Going()
+    assert run.dispatcher.planning.source is not None
+    feeds = [
+        replace(
+            run.dispatcher.planning.source.feeds[0], lanes={"0": "0", "1": "1"}, backlog=Sparse(), predictable=False
+        )
+    ]
+    run.dispatcher.planning.source = replace(run.dispatcher.planning.source, feeds=feeds)
+    run.dispatcher.resting.retry = RetryPolicy(attempts=9, wait=300)
+    run.error = TimeoutError("away")
+    run.turn()
+    run.turn("0")
+    run.error = None
+    assert run.dispatcher.planning.following is not None
+    run.dispatcher.planning.following.gathering["1"] = run.clock.elapsed()
+    run.dispatcher.request_stop("asked")
+    assert run.turn()
+    assert run.planned() == [("0", 1), ("1", 1)]
+    assert not run.turn("1")
+
+
+def test_an_error_that_does_not_pass_is_told_though_another_destinations_does() -> None:
+    """The batch is not tried again for the sake of the other."""
+    bench = Resting()
+    bench.turn()
+    (flight,) = bench.dispatcher.work.flights.values()
+    mixed = {"a": TimeoutError("away"), "b": ValueError("broken")}
+    bench.dispatcher.work.flights["0"] = replace(flight, failed=mixed)
+    bench.turn("0")
+    assert bench.dispatcher.errors == [mixed["b"]]
+
+
+def test_a_rest_is_not_work() -> None:
+    """The pace of a lane does not slow down for it, and the batch's time says what it was."""
+    bench = Resting()
+    bench.dispatcher.planning.pace = BatchSizing(10)
+    bench.dispatcher.planning.pace.shares["0"] = 1.0
+    bench.turn()
+    bench.turn("0")
+    bench.error = None
+    bench.move(300)
+    for _ in range(4):
+        bench.turn("0")
+    settled = next(event for event in bench.events if isinstance(event, BatchSettled))
+    assert settled.seconds["rest"] == 300
+    assert bench.dispatcher.planning.pace.shares["0"] == 1.0

@@ -1,0 +1,113 @@
+"""Which batches are written together."""
+
+from __future__ import annotations
+
+import pytest
+
+from origins.batch import Batch, Span
+from runners.engine.batch_machine import BatchInFlight, begin_flight
+from runners.engine.batch_planner import BatchPlanner, OriginFeed
+from runners.engine.work_in_flight import group_flights, join_tasks, may_share, split_outcome
+from runners.model.pipeline_state import LaneState
+from runners.model.planned_batch import PlannedBatch
+from runners.model.tasks import Declined, Failed, GroupWritten, Prepare, WriteGroup, WriteStraight
+from tests.runners.engine.test_dispatcher import Rows
+
+
+def flight(
+    lane: str, *, straight: bool = True, origin: str = "rows", declined: frozenset[str] = frozenset()
+) -> BatchInFlight:
+    """A batch of this lane that was just planned."""
+    batch = Batch(
+        pipeline="orders",
+        run="r",
+        origin=origin,
+        lane=lane,
+        number=1,
+        plan=f"plan-{lane}",
+        span=Span(start=None, end=1),
+        schema="",
+        time=None,  # type: ignore[arg-type]
+    )
+    begun = begin_flight(PlannedBatch(batch=batch, destinations=("orders",), straight=straight), LaneState())
+    return BatchInFlight(plan=begun.plan, lane=begun.lane, task=begun.task, declined=declined)
+
+
+def source(**feeds: tuple[bool, list[str]]) -> BatchPlanner:
+    """Origins with their lanes; whether their batches may be written together."""
+    return BatchPlanner(
+        pipeline="orders",
+        run="r",
+        definition="",
+        destinations=("orders",),
+        feeds=[
+            OriginFeed(origin=name, lanes={lane: lane for lane in lanes}, schema="", backlog=Rows(1), shares=shares)
+            for name, (shares, lanes) in feeds.items()
+        ],
+    )
+
+
+def lanes(flights: list[BatchInFlight], source: BatchPlanner) -> list[list[str]]:
+    """The groups, by their lanes."""
+    return [[each.plan.batch.lane for each in group] for group in group_flights(flights, source, most=16)]
+
+
+def test_straight_batches_of_one_origin_go_together() -> None:
+    """In the order in which they wait; those of another origin have other columns."""
+    flights = [flight("a"), flight("x", origin="other"), flight("b"), flight("y", origin="other"), flight("c")]
+    both = source(rows=(True, ["a", "b", "c"]), other=(True, ["x", "y"]))
+    assert lanes(flights, both) == [["a", "b", "c"], ["x", "y"]]
+
+
+def test_who_cannot_be_written_with_others_goes_alone() -> None:
+    """One that is decided first, one that was parted from others, and all of an origin whose batches may not."""
+    flights = [
+        flight("a"),
+        flight("b", straight=False),
+        flight("c", declined=frozenset({"grouped"})),
+        flight("d"),
+        flight("x", origin="o"),
+    ]
+    mixed = source(rows=(True, ["a", "b", "c", "d"]), o=(False, ["x"]))
+    assert lanes(flights, mixed) == [["a", "d"], ["b"], ["c"], ["x"]]
+
+
+def test_without_anything_to_plan_from_nothing_is_shared() -> None:
+    """A run that only finishes what an earlier one left has no origin open yet."""
+    assert not may_share(flight("a"), None)
+
+
+def test_no_more_than_sixteen_go_together() -> None:
+    """The seventeenth begins another group."""
+    names = [f"{number:02}" for number in range(17)]
+    groups = lanes([flight(name) for name in names], source(rows=(True, names)))
+    assert [len(group) for group in groups] == [16, 1]
+
+
+def test_one_batch_is_a_task_as_ever() -> None:
+    """Only several are a task for several."""
+    one, other = WriteStraight(plan=flight("a").plan), WriteStraight(plan=flight("b").plan)
+    assert join_tasks([one]) is one
+    assert join_tasks([one, other]) == WriteGroup(carries=[one, other])
+
+
+def test_each_lane_hears_its_own() -> None:
+    """Of a write that landed its own figures; of one that failed or was given up, the same as the others."""
+    landed = {"a": object(), "b": object()}
+    failed = Failed(error=ValueError("no"))
+    assert list(split_outcome(GroupWritten(landed=landed), ["a", "b"])) == list(landed.items())  # type: ignore[arg-type]
+    assert list(split_outcome(failed, ["a", "b"])) == [("a", failed), ("b", failed)]
+    parted = Declined(reason="one scan cannot read them all", way="grouped")
+    assert list(split_outcome(parted, ["a", "b"])) == [("a", parted), ("b", parted)]
+
+
+def test_what_is_no_answer_to_a_shared_task_is_an_error() -> None:
+    """A runner that says that one of several was refused has not said which."""
+    with pytest.raises(TypeError, match="no outcome of a shared task"):
+        list(split_outcome(Declined(reason="a row is refused", way="straight"), ["a", "b"]))
+
+
+def test_a_prepared_batch_is_never_joined() -> None:
+    """It is a task by itself."""
+    prepare = Prepare(plan=flight("a").plan)
+    assert join_tasks([prepare]) is prepare

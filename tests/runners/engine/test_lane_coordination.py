@@ -1,0 +1,309 @@
+"""How one of the runs that share a pipeline hears the others."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from origins.batch import JSON
+from runners.engine.lane_coordination import LaneCoordination
+from runners.model.entry import Entry
+from runners.model.errors import Fenced, Owned
+from runners.state.journal import Journal, Lease
+from runners.state.location import StateLocation
+from runners.state.process_locks import StateLock, identify_host
+from runners.state.takeover import Takeover
+from tests.manual_clock import ManualClock
+from tests.runners.state.ledger.memory_ledger import MemoryLedger
+
+LANES = ("0", "1", "2", "3")
+ELSEWHERE = {"host": "elsewhere", "boot": "b", "pid": 7, "started": "1", "jvm": None, "lock": "lock-x"}
+SHARED = {"pipeline": "orders", "assignment": "round_robin", "hash": "h"}
+
+
+class Host:
+    """Processes that share a ledger, each with a clock of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.ledger = MemoryLedger()
+        self.place = StateLocation(directory=folder, schema="", name="orders")
+        self.clocks: list[ManualClock] = []
+        self.buried: list[Mapping[str, JSON]] = []
+
+    def comes(self, *, ready: bool = True, frees: bool = True, **who: JSON) -> LaneCoordination:
+        """One more, on another host unless it says otherwise."""
+        clock = ManualClock(seconds=1_000.0 * len(self.clocks))
+        self.clocks.append(clock)
+        journal = Journal(self.ledger, Lease(clock, 60))
+        taking = self.taking(clock)
+        journal.acquire({**ELSEWHERE, **SHARED, **who}, may=taking.may)
+        company = LaneCoordination(
+            journal=journal,
+            tenure=journal.tenure or Lease(clock, 60),
+            place=self.place,
+            lanes=LANES,
+            definition="h",
+            frees=frees,
+            bury=self.buried.append,
+        )
+        if ready:
+            company.begin()
+        return company
+
+    def taking(
+        self, clock: ManualClock, assignment: str = "round_robin", definition: str = "h", take_over: str = ""
+    ) -> Takeover:
+        """A run that wants a share."""
+        return Takeover(
+            pipeline="orders",
+            place=self.place,
+            lock=StateLock(self.place.lock.with_name("lock-new")),
+            clock=clock,
+            take_over=take_over,
+            assignment=assignment,
+            hash=definition,
+        )
+
+    def passes(self, seconds: float, *, listening: LaneCoordination | None = None) -> None:
+        """Time passes for all; who listens looks as often as it should."""
+        while seconds > 0:
+            step = min(seconds, 6.0)
+            seconds -= step
+            for clock in self.clocks:
+                clock.move(step)
+            if listening is not None:
+                listening.hear_others()
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    """Nobody has come yet."""
+    return Host(tmp_path)
+
+
+def lanes(company: LaneCoordination) -> tuple[str, ...]:
+    """Those that it has, by the ledger."""
+    company.hear_others()
+    return tuple(sorted(company.journal.state.lanes_of(company.view.me)))
+
+
+def test_each_has_its_share(host: Host) -> None:
+    """The first gives up what the second is to have, and both may plan in their own lanes alone."""
+    first = host.comes()
+    assert first.change_lanes() == list(LANES)
+    second = host.comes()
+    assert second.change_lanes() == []
+    first.hear_others()
+    assert first.change_lanes(busy={"1"}) == []
+    assert (lanes(first), first.list_kept_lanes()) == (("0", "1", "2"), {"0", "2"})
+    second.hear_others()
+    assert second.change_lanes() == ["3"]
+    first.change_lanes()
+    second.hear_others()
+    assert second.change_lanes() == ["1"]
+    assert (lanes(first), lanes(second)) == (("0", "2"), ("1", "3"))
+
+
+@pytest.mark.promise("CN-27")
+def test_one_that_says_nothing_for_a_whole_lease_is_ousted(host: Host, caplog: pytest.LogCaptureFixture) -> None:
+    """Counted from when its last word was seen, on the clock of who listens; the JVM that it may have left is ended."""
+    first, second = host.comes(), host.comes()
+    first.change_lanes()
+    second.hear_others()
+    second.change_lanes()
+    host.passes(59, listening=second)
+    assert second.change_lanes() == []
+    host.passes(2, listening=second)
+    with caplog.at_level(logging.WARNING, "wherry"):
+        assert second.change_lanes() == ["0", "2"]
+    assert lanes(second) == LANES
+    assert "elsewhere, process 7 is dead, or was silent for a whole lease" in caplog.text
+    assert [each["owner"] for each in host.buried] == [first.view.me]
+    with pytest.raises(Fenced):
+        first.hear_others()
+    with pytest.raises(Fenced):
+        first.journal.record(Entry(kind="stop", body={}))
+
+
+def test_one_that_says_a_word_in_time_is_left_alone(host: Host) -> None:
+    """Also where the word comes between the look and the moment at which it would be ousted."""
+    first, second = host.comes(), host.comes()
+    first.change_lanes()
+    second.hear_others()
+    second.change_lanes()
+    host.passes(61, listening=second)
+    first.journal.renew(busy=True)
+    assert second.change_lanes() == []
+    assert lanes(first) == ("0", "2")
+
+
+def test_who_slept_along_with_the_others_ousts_nobody(host: Host) -> None:
+    """A laptop that was closed: a lease counts only while one listens."""
+    first, second = host.comes(), host.comes()
+    first.change_lanes()
+    second.hear_others()
+    second.change_lanes()
+    for clock in host.clocks:
+        clock.move(3_600)
+    second.hear_others()
+    assert second.change_lanes() == []
+    first.journal.renew(busy=True)
+    assert first.change_lanes() == []
+
+
+def test_one_of_this_host_whose_lock_is_free_is_dead_at_once(host: Host) -> None:
+    """Nobody waits for it."""
+    lock = StateLock(host.place.lock.with_name("lock-a"))
+    assert lock.acquire()
+    first, second = host.comes(**identify_host(), lock="lock-a"), host.comes()
+    first.change_lanes()
+    second.hear_others()
+    assert second.change_lanes() == ["1", "3"]
+    lock.release()
+    assert second.change_lanes() == ["0", "2"]
+
+
+@pytest.mark.promise("CN-28")
+def test_local_lanes_are_taken_by_one_that_is_told_to(host: Host) -> None:
+    """By nobody else, however long their owner is silent."""
+    first, second = host.comes(), host.comes(frees=False)
+    first.change_lanes()
+    second.hear_others()
+    second.change_lanes()
+    host.passes(500, listening=second)
+    assert second.change_lanes() == []
+    told = host.comes()
+    host.passes(66, listening=told)
+    second.journal.renew(busy=True)
+    told.hear_others()
+    told.change_lanes()
+    assert told.journal.state.find_owner(first.view.me) is None
+    assert told.journal.state.find_owner(second.view.me) is not None
+
+
+def test_a_second_one_opens_when_the_first_has_or_is_gone(host: Host) -> None:
+    """With the same definition; the one that came first makes the tables."""
+    first, second = host.comes(ready=False), host.comes(ready=False)
+    assert (first.may_open, second.may_open) == (True, False)
+    first.journal.record(Entry(kind="open", body={"pipeline": "orders", "hash": "h"}))
+    second.hear_others()
+    assert second.may_open
+    third = Host(host.place.directory or Path())
+    gone, waits = third.comes(ready=False), third.comes(ready=False)
+    gone.journal.record(Entry(kind="release", body={"status": "failed"}))
+    waits.await_opening(lambda: False)
+    assert waits.may_open
+
+
+def test_who_waits_for_another_to_open_says_so(host: Host) -> None:
+    """Else it would be ousted, for it has nothing."""
+    host.comes(ready=False)
+    second = host.comes(ready=False)
+    began = host.clocks[1].seconds
+    second.await_opening(lambda: host.clocks[1].seconds - began > 590)
+    assert not second.may_open
+    assert second.journal.tenure is not None
+    assert second.journal.tenure.seconds_left() > 300
+
+
+def test_who_rests_holds_nothing_and_is_waited_for_longer(host: Host) -> None:
+    """While it opens the pipeline it may be silent for long, and others carry its lanes."""
+    first = host.comes()
+    first.change_lanes()
+    first.release_lanes()
+    owner = first.journal.state.find_owner(first.view.me) or {}
+    assert (lanes(first), owner["ready"], owner["lease"]) == ((), False, 600)
+
+
+@pytest.mark.parametrize("how", [{"definition": "another"}, {"assignment": "local_only"}, {"assignment": "single"}])
+def test_only_runs_of_one_definition_share(host: Host, how: dict[str, str]) -> None:
+    """Any other one is refused as a second run is."""
+    host.comes()
+    clock = ManualClock(time=ManualClock().time.replace(year=2020))
+    with pytest.raises(Owned, match="elsewhere, process 7"):
+        Journal(host.ledger).acquire({**ELSEWHERE, **SHARED}, may=host.taking(clock, **how).may)
+
+
+def test_one_that_comes_when_all_others_are_dead_has_the_pipeline_anew(host: Host) -> None:
+    """A stop that was meant for them does not stop it."""
+    lock = StateLock(host.place.lock.with_name("lock-a"))
+    assert lock.acquire()
+    first = host.comes(**identify_host(), lock="lock-a")
+    first.change_lanes()
+    first.journal.record(Entry(kind="stop", body={"reason": "the night"}))
+    lock.release()
+    second = host.comes()
+    assert (len(second.journal.state.owners), second.journal.state.stopping) == (1, "")
+    assert second.change_lanes() == list(LANES)
+
+
+def test_a_stop_reaches_all_and_ends_with_the_last_of_them(host: Host) -> None:
+    """Who leaves first does not take it back."""
+    first, second = host.comes(), host.comes()
+    first.hear_others()
+    first.journal.record(Entry(kind="stop", body={"reason": "the night"}))
+    first.journal.record(Entry(kind="release", body={"status": "stopped"}))
+    second.hear_others()
+    assert second.journal.state.stopping == "the night"
+    second.journal.record(Entry(kind="release", body={"status": "stopped"}))
+    assert second.journal.state.stopping == ""
+
+
+@pytest.mark.promise("CN-28")
+def test_local_lanes_of_the_dead_are_refused_to_a_run_that_is_not_told(host: Host) -> None:
+    """It says whose they are, and what to do."""
+    local = {"assignment": "local_only"}
+    dead = Journal(host.ledger, Lease(ManualClock(), 60))
+    host.place.lock.with_name("lock-x").touch()
+    dead.acquire({**ELSEWHERE, **identify_host(), "pipeline": "orders", **local, "hash": "h"})
+    dead.record(Entry(kind="take", body={"lanes": ["0", "3"]}))
+    clock = ManualClock()
+    with pytest.raises(
+        Owned, match=r"Lanes 0, 3 of orders belong to .* no other run takes them over by itself"
+    ) as refused:
+        Journal(host.ledger).acquire(SHARED, may=host.taking(clock, **local).may)
+    assert "--take-over" in str(refused.value.hint)
+    taker = Journal(host.ledger)
+    assert len(taker.acquire(SHARED, may=host.taking(clock, **local, take_over="it burned").may)) == 1
+    assert taker.state.held == {}
+
+
+def test_nobody_joins_those_who_are_asked_to_stop(host: Host) -> None:
+    """They are waited for; one that is silent for a lease is not, and what comes then is not asked to stop."""
+    asked = host.comes()
+    asked.journal.record(Entry(kind="stop", body={"reason": "enough"}))
+    clock = ManualClock()
+    with pytest.raises(Owned, match="is running on another host"):
+        Journal(host.ledger).acquire(SHARED, may=host.taking(clock).may)
+    clock = ManualClock(time=datetime.now(timezone.utc) + timedelta(minutes=2))
+    taker = Journal(host.ledger)
+    assert len(taker.acquire({**ELSEWHERE, **SHARED}, may=host.taking(clock).may)) == 1
+    assert (taker.state.stopping, len(taker.state.owners)) == ("", 1)
+
+
+def test_an_owner_that_keeps_its_lanes_though_it_is_silent_is_known(host: Host) -> None:
+    """So that who ends without these lanes can say so."""
+    silent, other = host.comes(frees=False), host.comes(frees=False, host="third")
+    silent.change_lanes()
+    other.hear_others()
+    other.change_lanes()
+    assert other.left is None
+    host.passes(61, listening=other)
+    other.change_lanes()
+    assert other.left is not None
+    assert other.left["owner"] == silent.journal.owner
+
+
+def test_nobody_waits_for_one_that_follows_and_has_nothing_to_open(host: Host) -> None:
+    """It opens the pipeline when something comes, and carries that."""
+    first = host.comes(ready=False, follow=True)
+    second = host.comes(host="third")
+    assert not second.has_nothing_to_open
+    first.begin()
+    second.await_opening(lambda: host.clocks[-1].elapsed() > 2_000)
+    assert second.has_nothing_to_open
+    assert host.clocks[-1].elapsed() < 2_000

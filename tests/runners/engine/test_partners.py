@@ -1,0 +1,295 @@
+"""Runs that share lanes plan from what is there by then, and end when they should."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from destinations.delta import Delta
+from destinations.destination import Written
+from origins.batch import JSON, Limits, Span
+from origins.files import Files
+from runners.engine.batch_machine import DeliveryRules
+from runners.engine.batch_planner import BatchPlanner, OriginFeed
+from runners.engine.dispatcher import CarryingOptions, Dispatcher, ProgressCallbacks
+from runners.engine.lane_coordination import LaneCoordination
+from runners.engine.planning import Follower
+from runners.engine.worker_pool import Finished, TaskWorkers
+from runners.model.counts import BranchCounts, Counts
+from runners.model.entry import Entry
+from runners.model.tasks import Answers, AskDestinations, Counted, Landed, Outcome, Task, WriteStraight
+from runners.pipeline import Pipeline, RunOptions
+from runners.running.run import PipelineRun
+from runners.state.journal import Journal, Lease
+from runners.state.location import StateLocation
+from runners.state.process_locks import StateLock
+from runners.state.takeover import Takeover
+from tests.manual_clock import ManualClock
+from tests.runners.state.ledger.memory_ledger import MemoryLedger
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LANES = ("0", "1")
+
+
+@dataclass
+class World:
+    """A ledger, an origin in which rows arrive, and a table."""
+
+    folder: Path
+    ledger: MemoryLedger = field(default_factory=MemoryLedger)
+    clock: ManualClock = field(default_factory=ManualClock)
+    rows: dict[str, int] = field(default_factory=lambda: dict.fromkeys(LANES, 3))
+    """How many there are in each lane."""
+    table: list[str] = field(default_factory=list)
+    """The plans whose rows are there."""
+    spans: list[str] = field(default_factory=list)
+
+
+class Seen:
+    """What was there when somebody looked."""
+
+    notices: Sequence[str] = ()
+
+    def __init__(self, rows: dict[str, int]) -> None:
+        self.rows = dict(rows)
+
+    def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
+        """All that was seen behind the offset."""
+        begun, end = start or 0, self.rows[lane]
+        return Span(start=start, end=end, label=f"{lane}: {begun + 1} to {end}", full=False) if begun < end else None
+
+
+class Hands(TaskWorkers):
+    """Runners whose tasks end when they are told to."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.size = 8
+        self.tasks: dict[str, Task] = {}
+        self.over: list[Finished] = []
+
+    def start(self, lane: str, task: Task) -> None:
+        self.tasks[lane] = task
+
+    def wait(self, _: float | None) -> Sequence[Finished]:
+        over, self.over = self.over, []
+        return over
+
+    def wake(self) -> None:
+        """Nobody sleeps."""
+
+    def close(self) -> None:
+        """There are no threads."""
+
+    def finish(self, *lanes: str) -> None:
+        """The tasks of these lanes; by default of all."""
+        for lane in lanes or tuple(self.tasks):
+            self.over.append((lane, self._done(self.tasks.pop(lane))))
+
+    def _done(self, task: Task) -> Outcome:
+        if isinstance(task, AskDestinations):
+            there = task.plan.batch.plan in self.world.table
+            return Answers(found={"out": Written(rows=1)} if there else {})
+        if not isinstance(task, WriteStraight):
+            return Counted(read=1, left=1)
+        self.land(task)
+        counts = Counts(read=1, branches={"out": BranchCounts(expected=1)})
+        return Landed(written={"out": Written(rows=1)}, counts=counts)
+
+    def land(self, task: WriteStraight) -> None:
+        """Its rows, whatever is heard of it."""
+        self.world.table.append(task.plan.batch.plan)
+        self.world.spans.append(task.plan.batch.span.label)
+
+
+class Partner:
+    """One of the runs, on a host of its own."""
+
+    def __init__(self, world: World, host: str, *, follow: bool = False, wait: float = 0.0) -> None:
+        self.world, self.surveys = world, 0
+        place = StateLocation(directory=world.folder, schema="", name="orders")
+        self.journal = Journal(world.ledger, Lease(world.clock, 60))
+        lock = StateLock(place.lock.with_name(f"lock-{host}"))
+        how: dict[str, Any] = {"assignment": "round_robin", "hash": "h"}
+        who = {"host": host, "boot": host, "pid": 1, "started": "1", "jvm": None, "lock": lock.path.name}
+        taking = Takeover(pipeline="orders", place=place, lock=lock, clock=world.clock, **how)
+        self.journal.acquire({"pipeline": "orders", **who, **how, "follow": follow}, may=taking.may)
+        assert self.journal.tenure is not None
+        self.company = LaneCoordination(
+            journal=self.journal,
+            tenure=self.journal.tenure,
+            place=place,
+            lanes=LANES,
+            definition="h",
+            follows=follow,
+            bury=lambda _: None,
+        )
+        self.crew = Hands(world)
+        self.dispatcher = Dispatcher(
+            journal=self.journal,
+            crew=self.crew,
+            clock=world.clock,
+            rules=DeliveryRules(),
+            options=CarryingOptions(max_in_flight=len(LANES)),
+            callbacks=ProgressCallbacks(committed={}, forget=lambda _: None),
+        )
+        self.company.note_survey()
+        self.company.again = self._again
+        self.dispatcher.planning.source = self._source(wait)
+        self.journal.record(Entry(kind="open", body={"pipeline": "orders", "run": "", "hash": "h"}))
+        self.company.begin()
+        self.dispatcher.planning.company = self.company
+        if follow:
+            self.dispatcher.planning.following = Follower(every=1, again=self._look, now=world.clock.elapsed())
+
+    def _source(self, wait: float = 0.0) -> BatchPlanner:
+        lanes = {lane: lane for lane in LANES}
+        feed = OriginFeed(origin="rows", lanes=lanes, schema="", backlog=Seen(self.world.rows), straight=True)  # type: ignore[arg-type]
+        return BatchPlanner(pipeline="orders", run="", definition="h", destinations=("out",), feeds=[feed], wait=wait)
+
+    def _again(self, source: BatchPlanner, origins: Collection[str]) -> BatchPlanner:
+        assert list(origins) == ["rows"]
+        assert not self.dispatcher.work.flights, "what is in flight stands in no ledger"
+        self.surveys += 1
+        return replace(source, feeds=self._source().feeds)
+
+    def _look(self, source: BatchPlanner | None, _: object) -> BatchPlanner:
+        assert source is not None
+        return replace(source, feeds=self._source().feeds)
+
+    @property
+    def lanes(self) -> Sequence[str]:
+        """Those that it has."""
+        return self.journal.state.lanes_of(self.journal.owner)
+
+    def turn(self) -> bool:
+        """One turn with what has finished."""
+        return self.dispatcher.take_turn(self.crew.wait(None))
+
+    def goes_on(self, times: int = 40) -> bool:
+        """Whether it does so still, after so many turns in which whatever it starts succeeds."""
+        for _ in range(times):
+            self.crew.finish()
+            if not self.turn():
+                self.journal.record(Entry(kind="release", body={"status": "succeeded"}))
+                return False
+            self.world.clock.move(2)
+        return True
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_what_waits_is_looked_at_behind_a_batch_that_somebody_left_open(world: World) -> None:
+    """His rows had landed; only then is it told what is new."""
+    dead = Partner(world, "a")
+    dead.turn()
+    dead.turn()
+    task = dead.crew.tasks["0"]
+    assert isinstance(task, WriteStraight)
+    dead.crew.land(task)
+    heir = Partner(world, "b")
+    world.clock.move(61)
+    heir.turn()
+    world.clock.move(61)
+    world.rows["0"] = 9
+    assert not heir.goes_on()
+    assert sorted(world.spans) == ["0: 1 to 3", "0: 4 to 9", "1: 1 to 3"]
+    assert heir.surveys
+
+
+def test_nothing_is_planned_of_an_origin_that_has_to_be_looked_at_again(world: World) -> None:
+    """Until all that is in flight of it is settled; then there is no end to it."""
+    first = Partner(world, "a")
+    second = Partner(world, "b")
+    first.turn()
+    world.clock.move(7)
+    first.turn()
+    assert first.lanes == ("0",)
+    second.turn()
+    second.turn()
+    assert second.lanes == ("1",)
+    second.journal.record(Entry(kind="release", body={"status": "stopped"}))
+    world.clock.move(7)
+    surveys = first.surveys
+    first.turn()
+    assert set(first.lanes) == {*LANES}
+    assert list(first.dispatcher.work.flights) == ["0", "1"]
+    first.crew.finish("0")
+    first.turn()
+    assert (list(first.dispatcher.work.flights), first.surveys) == (["1"], surveys)
+    assert not first.goes_on()
+    assert first.surveys > surveys
+    assert sorted(world.spans) == ["0: 1 to 3", "1: 1 to 3"]
+
+
+def test_who_joins_gets_what_he_saw_carried(world: World) -> None:
+    """Whoever does it: a lane is not done by the word of one who has looked before."""
+    early = Partner(world, "a")
+    early.turn()
+    early.turn()
+    world.rows.update(dict.fromkeys(LANES, 9))
+    late = Partner(world, "b")
+    for _ in range(4):
+        world.clock.move(2)
+        late.turn()
+    here = [early, late]
+    for _ in range(20):
+        here = [partner for partner in here if partner.goes_on(1)]
+    assert here == []
+    assert {lane: late.journal.state.get_lane(lane).offset for lane in LANES} == dict.fromkeys(LANES, 9)
+
+
+def test_a_run_that_follows_takes_what_one_that_ended_had_done(world: World) -> None:
+    """For it no lane is ever done."""
+    service = Partner(world, "a", follow=True)
+    service.turn()
+    by_hand = Partner(world, "b")
+    for _ in range(20):
+        world.clock.move(2)
+        service.goes_on(1)
+        if by_hand.journal.state.find_owner(by_hand.journal.owner) is not None:
+            by_hand.goes_on(1)
+    assert by_hand.journal.state.find_owner(by_hand.journal.owner) is None
+    world.rows.update(dict.fromkeys(LANES, 9))
+    assert service.goes_on(20)
+    assert {lane: service.journal.state.get_lane(lane).offset for lane in LANES} == dict.fromkeys(LANES, 9)
+
+
+def test_a_lane_that_is_given_away_is_waited_for_no_longer(world: World) -> None:
+    """Neither by a run that goes on, nor by one that is asked to stop."""
+    first = Partner(world, "a", follow=True, wait=10)
+    first.turn()
+    first.turn()
+    assert first.dispatcher.planning.following is not None
+    assert set(first.dispatcher.planning.following.gathering) == {*LANES}
+    Partner(world, "b", follow=True, wait=10)
+    world.clock.move(7)
+    first.turn()
+    first.turn()
+    assert set(first.dispatcher.planning.following.gathering) == set(first.lanes) != {*LANES}
+    first.dispatcher.request_stop("enough")
+    assert not first.goes_on()
+
+
+def test_a_forced_stop_keeps_its_lanes_while_writes_may_be_under_way(world: World) -> None:
+    """They are given back when its runners have ended."""
+    options = RunOptions(assignment="round_robin")
+    origin, table = Files(path=str(world.folder), format="text"), Delta(path=str(world.folder / "t"), name="out")
+    pipeline = Pipeline(
+        name="orders", origin=origin, destinations=[table], state=str(world.folder / "state"), run=options
+    )
+    run = PipelineRun(pipeline=pipeline, text="", hash="h", clock=world.clock)
+    partner = Partner(world, "a")
+    partner.turn()
+    partner.dispatcher.request_stop("the second signal", force=True)
+    run._finish_open(partner.journal, partner.dispatcher, partner.company, cast("SparkSession", None))
+    assert set(partner.lanes) == {*LANES}

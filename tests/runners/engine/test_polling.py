@@ -1,0 +1,259 @@
+"""Commands that need no JVM: they answer within a second, and import neither pyspark nor pandas."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from runners.command_line.commands import wherry
+from runners.definitions.definition import load
+from runners.model.entry import Entry
+from runners.pipeline import Pipeline
+from runners.state.delta_ledger import DeltaLedger
+from runners.state.journal import Journal
+from runners.state.location import StateLocation
+from runners.state.process_locks import StateLock, identify_host
+from runners.state.run_history import RunHistory, RunRow
+from tests.runners.command_line.test_cli import ROOT, spent
+from tests.runners.running.letterbox import letters, post
+from tests.runners.state.ledger.test_progress import plan, settle
+
+DEFINITION = """
+name: orders
+origin: {generate: {rows: 600}}
+destinations: [{delta: {path: tables/orders}}]
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A definition with a state of 600 batches and as many refused rows, written without Spark."""
+    folder = tmp_path_factory.mktemp("looking")
+    (folder / "orders.yaml").write_text(DEFINITION)
+    state = folder / ".wherry" / "orders"
+    state.mkdir(parents=True)
+    journal = Journal(DeltaLedger(state / "ledger"))
+    journal.acquire({**identify_host(), "pipeline": "orders", "run": "r"})
+    journal.record(Entry(kind="open", body={"pipeline": "orders"}))
+    batches = [(plan(number, start=number - 1, end=number), f"p{number}") for number in range(1, 601)]
+    entries: list[Entry] = []
+    for each, name in batches:
+        entries.append(Entry(kind="plan", lane="0", plan=name, body=each.json()))
+        body = {**settle().body, "offset": each.batch.span.end}
+        entries.append(replace(settle(), plan=name, body=body))
+    journal.record(*entries)
+    journal.compact()
+    report = {"status": "succeeded", "reason": "", "batches": 600, "read": 1_800, "error": None}
+    journal.record(Entry(kind="release", body=report))
+    for number in range(1, 601, 200):
+        post(state / "dlq", [row for n in range(number, number + 200) for row in letters(1, number=n, plan=f"p{n}")])
+    row = RunRow(run="3f9a", pipeline="orders", status="running", started_at=datetime.now(timezone.utc))
+    RunHistory(state / "runs", timedelta(days=90)).write([row])
+    (folder / "sales.csv").write_text("id\n1\n")
+    return folder
+
+
+def answer(words: list[str], folder: Path, code: int = 0) -> tuple[float, str]:
+    """The seconds that the command takes in a process of its own, by the clock or of processor, whichever are fewer,
+    and what it prints. It must import neither pyspark nor pandas, each of which takes half a second."""
+    program = (
+        "import atexit, sys; atexit.register(lambda: print({'pyspark', 'pandas'} & {*sys.modules}, file=sys.stderr)); "
+        "from runners.command_line.cli import main; main()"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": "", "JAVA_HOME": "/nowhere"}
+    before, began = spent(), time.monotonic()
+    ended = subprocess.run(
+        [sys.executable, "-c", program, *words],
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    seconds = min(spent() - before, time.monotonic() - began)
+    assert ended.returncode == code, ended.stderr
+    assert ended.stderr.splitlines()[-1] == "set()"
+    return seconds, ended.stdout
+
+
+def at_once(words: list[str], folder: Path, code: int = 0) -> str:
+    """What the command prints. It takes less than a second: of five tries one may say so, for what else goes on at a
+    machine makes it slower, and never quicker."""
+    took = []
+    for _ in range(5):
+        seconds, said = answer(words, folder, code)
+        took.append(seconds)
+        if seconds < 1:
+            return said
+    raise AssertionError(f"{' '.join(words)} took {took} seconds")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--help",
+        "explain WINDOW",
+        "kinds",
+        "kinds files",
+        "kinds --json-schema",
+        "init shop",
+        "init mine --from sales.csv",
+        "validate orders.yaml",
+        "stop orders.yaml",
+        "schedule . --plan",
+        "schedule . --example cron",
+        "dlq config get orders.yaml",
+        "runs list orders.yaml",
+        "runs show orders.yaml 3f9a",
+        "report orders.yaml --to report.html",
+        "quality orders.yaml",
+    ],
+)
+def test_what_needs_no_jvm_answers_at_once(words: str, folder: Path) -> None:
+    """Where there is no Java either."""
+    at_once(words.split(), folder)
+
+
+@pytest.mark.parametrize("words", ["doctor", "audit orders.yaml"])
+def test_what_finds_something_does_so_at_once(words: str, folder: Path) -> None:
+    """That there is no Java; that none of 600 batches is in its table."""
+    at_once(words.split(), folder, code=1)
+
+
+@pytest.mark.parametrize("words", ["set --lane 0 --offset 500", "rewind --batches 2", "reset"])
+def test_offsets_are_moved_at_once(words: str, folder: Path, tmp_path: Path) -> None:
+    """With what comes again counted, and the ledger written."""
+    there = shutil.copytree(folder, tmp_path / "orders")
+    how, *options = words.split()
+    at_once(["offsets", how, "orders.yaml", *options, "--reason", "again", "--yes"], there)
+    lane = json.loads(at_once(["offsets", "show", "orders.yaml", "--json"], there))["lanes"]["0"]
+    assert lane["offset"] == {"set": 500, "rewind": 598, "reset": None}[how]
+
+
+def test_a_state_is_looked_at_without_a_jvm(folder: Path) -> None:
+    """How it is, how far each lane is, and what was refused: all that a run left there, at once."""
+    facts = json.loads(at_once(["status", "orders.yaml", "--json"], folder))
+    assert (facts["state"], facts["dlq"]["rows"], facts["lanes"]["0"]["number"]) == ("idle", 600, 600)
+    assert facts["last_run"]["read"] == 1_800
+    assert json.loads(at_once(["offsets", "show", "orders.yaml", "--json"], folder))["lanes"]["0"]["offset"] == 600
+    rows = json.loads(at_once(["dlq", "show", "orders.yaml", "--limit", "2", "--json"], folder))["rows"]
+    assert [row["number"] for row in rows] == [599, 600]
+    assert rows[0]["nacked_at"] == "2026-01-01T12:01:00.000+00:00"
+
+
+def test_status_and_offsets_tell_of_runs_that_share_the_lanes(tmp_path: Path) -> None:
+    """Each run with its lanes, and whether it lives; each lane with the epoch under which it was taken."""
+    (tmp_path / "orders.yaml").write_text(DEFINITION)
+    place = StateLocation(directory=tmp_path / ".wherry" / "orders", schema="", name="orders")
+    place.make()
+    lock = StateLock(place.lock.with_name("lock-a"))
+    assert lock.acquire()
+    place.lock.with_name("lock-b").touch()
+    first, second = Journal(place.open_ledger(None)), Journal(place.open_ledger(None))
+    who = {**identify_host(), "pipeline": "orders", "assignment": "round_robin"}
+    first.acquire({**who, "run": "r1", "lock": "lock-a"})
+    second.catch_up()
+    second.acquire({**who, "run": "r2", "lock": "lock-b"}, may=lambda _: True)
+    first.catch_up()
+    for lane, journal in (("0", first), ("1", second)):
+        journal.catch_up()
+        assert journal.attempt(Entry(kind="take", body={"lanes": [lane]}))
+    first.catch_up()
+    named = replace(plan(1), batch=replace(plan(1).batch, lane="0"))
+    first.record(Entry(kind="plan", lane="0", plan="p1", body=named.json()))
+    pipeline = Pipeline.load(tmp_path / "orders.yaml")
+    facts = pipeline.status()
+    assert (facts["state"], facts["owner"]["run"]) == ("running", "r1")
+    told = [(owner["run"], owner["lanes"], owner["lives"]) for owner in facts["owners"]]
+    assert told == [("r1", ["0"], True), ("r2", ["1"], False)]
+    assert pipeline.lanes().lanes["0"]["epoch"] == 3
+    assert first.state.epoch == 4
+    lock.release()
+
+
+def test_a_run_whose_process_is_gone_was_killed(tmp_path: Path) -> None:
+    """Nobody holds its lock, so `runs` and `status` say so before another run takes over; while it lives it runs."""
+    file = tmp_path / "orders.yaml"
+    file.write_text(DEFINITION)
+    place = StateLocation(directory=tmp_path / ".wherry" / "orders", schema="", name="orders")
+    place.make()
+    lock = StateLock(place.lock)
+    assert lock.acquire()
+    who = {**identify_host(), "pipeline": "orders", "run": "3f9a", "lock": place.lock.name}
+    Journal(place.open_ledger(None)).acquire(who)
+    row = RunRow(run="3f9a", pipeline="orders", status="running", started_at=datetime.now(timezone.utc))
+    RunHistory(tmp_path / ".wherry" / "orders" / "runs", timedelta(days=90)).write([row])
+    pipeline = Pipeline.load(file)
+    assert [each["status"] for each in pipeline.runs()] == ["running"]
+    assert pipeline.status()["last_run"] is None
+    lock.release()
+    assert [each["status"] for each in pipeline.runs()] == ["killed"]
+    assert pipeline.runs(status="running") == []
+    facts = pipeline.status()
+    assert (facts["state"], facts["last_run"]["run"], facts["last_run"]["status"]) == ("failed", "3f9a", "killed")
+    said = CliRunner().invoke(wherry, ["status", str(file)])
+    assert "last run killed: process" in " ".join(said.stdout.split())
+    listed = CliRunner().invoke(wherry, ["runs", "list", str(file), "--status", "killed", "--json"])
+    assert [each["run"] for each in json.loads(listed.stdout)["runs"]] == ["3f9a"]
+
+
+def test_status_shows_the_whole_error_and_a_command_that_helps(tmp_path: Path) -> None:
+    """The line that decides stands deep in the message; to run again would fail again."""
+    file = tmp_path / "orders.yaml"
+    file.write_text(DEFINITION)
+    place = StateLocation(directory=tmp_path / ".wherry" / "orders", schema="", name="orders")
+    place.make()
+    journal = Journal(place.open_ledger(None))
+    journal.acquire({**identify_host(), "pipeline": "orders", "run": "r", "lock": place.lock.name})
+    error = {
+        "code": "WINDOW",
+        "message": "tripped\n  1 nack\n  stage 'cast', column a: 'x'",
+        "hint": "wherry run FILE --set a=0",
+    }
+    journal.record(Entry(kind="release", body={"status": "failed", "batches": 0, "read": 0, "error": error}))
+    facts = Pipeline.load(file).status()
+    assert (facts["state"], facts["first"], facts["next"]) == ("failed", "", "wherry preview FILE")
+    said = CliRunner().invoke(wherry, ["status", str(file)]).stdout
+    assert "stage 'cast', column a: 'x'" in said
+    assert f"wherry run {file} --set a=0" in " ".join(said.split())
+    assert f"next wherry preview {file}" in " ".join(said.split())
+    error["code"] = "MISFIT"
+    journal.acquire({**identify_host(), "pipeline": "orders", "run": "r", "lock": place.lock.name})
+    journal.record(Entry(kind="release", body={"status": "failed", "batches": 0, "read": 0, "error": error}))
+    facts = Pipeline.load(file).status()
+    assert facts["next"] == "wherry run FILE"
+    assert facts["first"] == "Change the columns that the error lists, in the stages or in the table."
+
+
+def test_a_file_that_is_not_what_runs_is_said_to_differ(tmp_path: Path) -> None:
+    """While a run is under way; what is owed is told apart from what is open."""
+    file = tmp_path / "orders.yaml"
+    file.write_text(DEFINITION)
+    place = StateLocation(directory=tmp_path / ".wherry" / "orders", schema="", name="orders")
+    place.make()
+    lock = StateLock(place.lock)
+    assert lock.acquire()
+    journal = Journal(place.open_ledger(None))
+    who = {**identify_host(), "pipeline": "orders", "run": "r", "lock": place.lock.name, "hash": load(file).hash}
+    journal.acquire(who)
+    journal.record(Entry(kind="plan", lane="0", plan="p1", body=plan(1).json()))
+    facts = Pipeline.load(file).status()
+    assert (facts["state"], facts["differs"], facts["open"][0]["owed"]) == ("running", False, False)
+    journal.record(settle("orders"))
+    file.write_text(DEFINITION.replace("600", "700"))
+    said = CliRunner().invoke(wherry, ["status", str(file), "--json"])
+    facts = json.loads(said.stdout)
+    assert (facts["state"], facts["differs"], facts["open"][0]["owed"]) == ("running", True, True)
+    journal.record(Entry(kind="release", body={"status": "stopped", "batches": 1, "read": 3, "error": None}))
+    lock.release()
+    assert Pipeline.load(file).status()["differs"] is False

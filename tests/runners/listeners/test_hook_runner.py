@@ -1,0 +1,254 @@
+"""Hooks are told, tried again, given up and never waited for."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runners.definitions.definition import DefinitionError, load
+from runners.listeners.hook_runner import ROOM, HookRunner
+from runners.model.hook import Hook, make_end_facts, make_start_facts
+from runners.model.run_report import Report, RunError
+
+START = make_start_facts("orders", "7f", "2026-01-01T00:00:00+00:00")
+SECRETS = {"hunter2": "${secret:KEY}"}
+ORDERS = "name: orders\norigin: {generate: {rows: 1}}\ndestinations: [{delta: {path: tables/orders}}]\n"
+
+
+def told(hook: Hook, *events: Mapping[str, Any], patience: float = 30.0) -> list[float]:
+    """Tells a hook, waits until that is done, and gives the waits between its tries."""
+    waits: list[float] = []
+    herald = HookRunner([hook], SECRETS, sleep=waits.append)
+    for facts in events or [START]:
+        herald.tell(facts)
+    herald.await_hooks("orders", patience)
+    return waits
+
+
+class Web:
+    """A server of this machine: what it was sent, and what it answers, one status after the other."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, Any]] = []
+        self.answers: list[int] = []
+        self.hangs = threading.Event()
+        web = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                web.sent.append((self.path, json.loads(body)))
+                status = web.answers.pop(0) if web.answers else 200
+                if not status:
+                    web.hangs.wait(60)
+                    return
+                self.send_response(status)
+                self.send_header("Location", "/elsewhere")
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.address = f"http://127.0.0.1:{self.server.server_address[1]}"
+
+
+@pytest.fixture
+def web() -> Iterator[Web]:
+    made = Web()
+    threading.Thread(target=made.server.serve_forever, daemon=True).start()
+    yield made
+    made.hangs.set()
+    made.server.shutdown()
+    made.server.server_close()
+
+
+def test_a_webhook_gets_the_facts(web: Web, caplog: pytest.LogCaptureFixture) -> None:
+    """As JSON, and nothing is said of it."""
+    assert told(Hook(on="start", webhook=f"{web.address}/x?y=1")) == []
+    assert web.sent == [("/x?y=1", dict(START))]
+    assert caplog.messages == []
+
+
+def test_a_command_gets_the_facts(tmp_path: Path) -> None:
+    """On its standard input, and the gist in its environment; its words pass no shell."""
+    script = (
+        "import json, os, sys; print(json.dumps([json.load(sys.stdin), os.environ['WHERRY_PIPELINE'], sys.argv[2:]])"
+    )
+    script += ", file=open(sys.argv[1], 'w'))"
+    told(Hook(on=["start"], command=[sys.executable, "-c", script, str(tmp_path / "told"), "$HOME; exit 1"]))
+    assert json.loads((tmp_path / "told").read_text()) == [dict(START), "orders", ["$HOME; exit 1"]]
+
+
+def test_a_function_gets_the_facts_as_its_own() -> None:
+    """What it does with them changes nothing of what it is given at the next try."""
+    found: list[Any] = []
+
+    def page(facts: dict[str, Any]) -> None:
+        found.append(dict(facts))
+        facts.clear()
+        if len(found) == 1:
+            raise ValueError("not yet")
+
+    assert told(Hook(on="start", python=page, attempts=2)) == [1.0]
+    assert found == [dict(START)] * 2
+
+
+def test_only_the_moments_that_a_hook_wants_are_told(web: Web) -> None:
+    """A run that fails is no start, and a stop no success."""
+    ends = [
+        make_end_facts(Report(pipeline="orders", run="7f", status=status).json(), "")
+        for status in ("succeeded", "failed", "stopped")
+    ]
+    told(Hook(on=["success", "stop"], webhook=web.address), START, *ends)
+    assert [facts["event"] for _, facts in web.sent] == ["success", "stop"]
+
+
+def test_what_fails_is_tried_again_with_longer_waits(web: Web) -> None:
+    """Until it is told."""
+    web.answers = [500, 503, 204]
+    assert told(Hook(on="start", webhook=web.address, attempts=5, wait="2s")) == [2.0, 4.0]
+    assert len(web.sent) == 3
+
+
+def fails(facts: object) -> None:
+    raise ValueError("no hunter2")
+
+
+class Mute(Exception):
+    """An exception that has no words."""
+
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+def fails_mutely(facts: object) -> None:
+    raise Mute
+
+
+@pytest.mark.parametrize(
+    ("hook", "why"),
+    [
+        (lambda web: {"webhook": f"{web.address}/hunter2"}, "it answered 302"),
+        (lambda web: {"webhook": "http://127.0.0.1:1/hunter2"}, "it cannot be reached: Connection refused"),
+        (lambda web: {"command": "/no/such/program"}, "it cannot be started: No such file or directory"),
+        (
+            lambda web: {"command": [sys.executable, "-c", "import sys; sys.exit('no\\nhunter2')"]},
+            "it ended with exit code 1: ${secret:KEY}",
+        ),
+        (
+            lambda web: {"command": [sys.executable, "-c", "raise SystemExit(3)"]},
+            "it ended with exit code 3: it wrote nothing",
+        ),
+        (lambda web: {"python": fails}, "ValueError: no ${secret:KEY}"),
+        (lambda web: {"python": sys.exit}, "SystemExit: "),
+        (lambda web: {"python": fails_mutely}, "Mute: a Mute that cannot be shown"),
+        (lambda web: {"python": "wherry_no_such_module:page"}, "FunctionMissing: "),
+    ],
+)
+def test_what_cannot_be_told_is_counted_and_said(
+    web: Web, caplog: pytest.LogCaptureFixture, hook: Callable[[Web], dict[str, Any]], why: str
+) -> None:
+    """With the reason, and without a secret."""
+    web.answers = [302, 302]
+    made = hook(web)
+    (kind,) = made
+    assert told(Hook(on="start", attempts=2, **made)) == [1.0]
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].startswith(f"orders: hooks[0] ({kind}) failed 1 times: {why}")
+    assert "hunter2" not in caplog.text
+
+
+def test_a_webhook_that_answers_too_late_is_given_up(web: Web, caplog: pytest.LogCaptureFixture) -> None:
+    """After its timeout; that it got the facts all the same cannot be known."""
+    web.answers = [0]
+    told(Hook(on="start", webhook=web.address, attempts=1, timeout="50ms"))
+    assert "it gave no answer within 0.05 s" in caplog.text
+
+
+def test_a_command_that_does_not_end_is_ended(caplog: pytest.LogCaptureFixture) -> None:
+    """After its timeout."""
+    told(Hook(on="start", command=[sys.executable, "-c", "input(); input()"], attempts=1, timeout="50ms"))
+    told(Hook(on="start", command=["sleep", "60"], attempts=1, timeout="50ms"))
+    assert "it did not end within 0.05 s" in caplog.messages[-1]
+
+
+@pytest.mark.promise("CN-16")
+def test_nobody_waits_for_a_hook_that_hangs(web: Web, caplog: pytest.LogCaptureFixture) -> None:
+    """Every `tell` comes back; what does not fit is counted, and the other hooks are told all of it."""
+    hangs, began = threading.Event(), threading.Event()
+    found: list[Any] = []
+
+    def hang(facts: object) -> None:
+        began.set()
+        hangs.wait(60)
+
+    herald = HookRunner([Hook(on="start", python=hang), Hook(on="start", python=found.append)], {})
+    herald.tell(START)
+    assert began.wait(30)
+    for _ in range(ROOM + 5):
+        herald.tell(START)
+    herald.await_hooks("orders", 0.0)
+    assert "orders: hooks[0] (python) has not finished, and the run does not wait for it any longer." in caplog.messages
+    assert any("hooks[0] (python) failed 5 times: the queue was full" in each for each in caplog.messages)
+    hangs.set()
+    herald.await_hooks("orders", 30.0)
+    assert len(found) >= ROOM
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("[{on: failure}]", "hooks[0]: expected one of command, webhook and python, got none of them"),
+        ("[{webhook: 'http://x', command: y}]", "expected one of command, webhook and python, got command and webhook"),
+        ("[{webhook: 'ftp://x'}]", "hooks[0].webhook: expected an address that begins with https:// or http://"),
+        ("[{on: crash, command: y}]", "hooks[0].on: expected"),
+        ("[{on: [], command: y}]", "hooks[0].on: expected start, success, failure or stop, got nothing"),
+        ("[{python: 'alerts'}]", "hooks[0].python: expected module:function"),
+        ("[{command: y, wait: soon}]", "hooks[0].wait: expected"),
+        ("[{command: y, attempts: 0}]", "hooks[0].attempts: expected at least 1, got 0"),
+        ("[{command: '\"y'}]", "hooks[0].command: No closing quotation"),
+        ("[{command: [notify, '--key=${secret:KEY}']}]", "hooks[0].command: expected a command without a secret"),
+    ],
+)
+def test_a_hook_that_cannot_work_is_told(tmp_path: Path, written: str, said: str) -> None:
+    """With its place in the definition."""
+    file = tmp_path / "orders.yaml"
+    file.write_text(f"{ORDERS}hooks: {written}\n")
+    with pytest.raises(DefinitionError) as caught:
+        load(file, secrets={"KEY": "hunter2"})
+    assert said in caught.value.message
+    assert "hunter2" not in caught.value.message
+
+
+def test_a_definition_has_hooks_and_the_ledger_their_references(tmp_path: Path) -> None:
+    """An address is a secret, whoever wrote it; a function lies beside the definition."""
+    file = tmp_path / "orders.yaml"
+    hooks: Sequence[str] = ['{webhook: "${secret:URL}"}', "{on: [start, stop], python: 'alerts:page'}"]
+    file.write_text(f"{ORDERS}hooks: [{', '.join(hooks)}]\n")
+    definition = load(file, secrets={"URL": "https://hooks.example/T0/hunter2"})
+    first, second = definition.pipeline.hooks
+    assert (first.webhook, first.moments) == ("https://hooks.example/T0/hunter2", ("failure",))
+    assert (second.python, second.moments) == (str(tmp_path / "alerts:page"), ("start", "stop"))
+    assert "hunter2" not in definition.text + repr(definition.pipeline.hooks)
+    assert load(file, needs_secrets=False).pipeline.hooks[0].webhook == "${secret:URL}"
+
+
+def test_what_is_said_of_an_end_is_the_runs_report() -> None:
+    """Without what would be long."""
+    error = RunError(cls="X", code="X", message="no")
+    report = Report(
+        pipeline="orders", run="7f", status="failed", read=5, error=error, lanes={"0": {"offset": None, "batches": 1}}
+    )
+    facts = make_end_facts(report.json(), "now")
+    assert (facts["event"], facts["at"], facts["status"], facts["read"]) == ("failure", "now", "failed", 5)
+    assert facts["error"]["message"] == "no"
+    assert not {"lanes", "stages", "snapshot"} & set(facts)

@@ -1,0 +1,87 @@
+"""How large batches are made, where a time was asked for."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from origins.batch import Limits
+from runners.model.batch_timing import BatchSizing
+
+MOST = Limits(rows=1_600, bytes=None, files=16)
+
+
+def carried(pace: BatchSizing, rows_a_second: float, batches: int) -> list[int]:
+    """The sizes of batches of a lane that carries so many rows a second, each as large as allowed."""
+    sizes = []
+    for _ in range(batches):
+        rows = pace.limit("0", MOST).rows
+        assert rows is not None
+        sizes.append(rows)
+        pace.note_time("0", rows / rows_a_second, full=True)
+    return sizes
+
+
+def test_without_a_time_asked_for_batches_are_as_large_as_the_limits() -> None:
+    """However long they take."""
+    pace = BatchSizing()
+    assert carried(pace, rows_a_second=1, batches=3) == [1_600, 1_600, 1_600]
+
+
+def test_a_lane_begins_with_a_sixteenth_of_every_limit() -> None:
+    """What is not limited stays so."""
+    assert BatchSizing(10).limit("0", MOST) == Limits(rows=100, bytes=None, files=1)
+
+
+def test_batches_grow_until_they_take_as_long_as_asked() -> None:
+    """At most twice as large as the one before; 40 rows a second for 10 seconds are 400 rows."""
+    assert carried(BatchSizing(10), rows_a_second=40, batches=5) == [100, 200, 400, 400, 400]
+
+
+def test_batches_shrink_when_they_take_too_long() -> None:
+    """Two rows a second: of the 100 that it begins with a batch is left with 20."""
+    assert carried(BatchSizing(10), rows_a_second=2, batches=3) == [100, 20, 20]
+
+
+def test_batches_never_exceed_the_limits() -> None:
+    """However quick they are; and one that takes no time at all is no error."""
+    assert carried(BatchSizing(10), rows_a_second=1e9, batches=7)[-1] == 1_600
+    pace = BatchSizing(10)
+    pace.note_time("0", 0.0, full=True)
+    assert pace.limit("0", MOST).rows == 200
+
+
+def test_one_that_was_not_full_does_not_make_the_next_one_larger() -> None:
+    """That little was carried quickly says nothing; that little took long does."""
+    pace = BatchSizing(10)
+    pace.note_time("0", 0.1, full=False)
+    assert pace.limit("0", MOST).rows == 100
+    pace.note_time("0", 20, full=False)
+    assert pace.limit("0", MOST).rows == 50
+
+
+def test_each_lane_has_its_own_pace() -> None:
+    """A slow lane does not slow down another."""
+    pace = BatchSizing(10)
+    pace.note_time("slow", 40, full=True)
+    assert (pace.limit("slow", MOST).rows, pace.limit("other", MOST).rows) == (25, 100)
+
+
+@given(speeds=st.lists(st.floats(0.001, 1e6), min_size=1, max_size=60), target=st.floats(0.1, 1_000))
+def test_whatever_a_lane_does_there_is_a_batch_of_at_least_one(speeds: list[float], target: float) -> None:
+    """And never more than the limits allow."""
+    pace = BatchSizing(target)
+    for speed in speeds:
+        rows = pace.limit("0", MOST).rows
+        assert rows is not None
+        assert 1 <= rows <= 1_600
+        pace.note_time("0", rows / speed, full=True)
+
+
+@pytest.mark.parametrize("speed", [1, 7, 40, 90])
+def test_a_steady_lane_settles_near_the_time_asked_for(speed: float) -> None:
+    """Within the range in which a batch counts as right."""
+    rows = carried(BatchSizing(10), rows_a_second=speed, batches=12)
+    assert rows[-1] == rows[-2]
+    assert 7 <= rows[-1] / speed <= 12

@@ -1,0 +1,149 @@
+"""A batch's time is split into what it was spent on, and the parts are the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from destinations.dlq import DLQ
+from runners.command_line.printing import format_report
+from runners.model.batch_timing import PHASES, BatchTiming
+from runners.model.counts import Counts
+from runners.model.entry import Entry
+from runners.model.events import BatchPlanned, BatchSettled
+from runners.model.planned_batch import DecidedBatch, PlannedBatch
+from runners.model.run_report import DestinationReport, RunReportBuilder
+from runners.model.tasks import Declined, Deliver, Landed, Outcome, Prepare, Prepared, Task, WriteStraight
+from tests.manual_clock import ManualClock
+from tests.runners.engine.test_dispatcher import Bench
+from tests.runners.state.ledger.memory_ledger import MemoryLedger
+
+PLAN = cast("PlannedBatch", None)
+DECISION = cast("DecidedBatch", None)
+
+
+@pytest.mark.parametrize(
+    ("task", "outcome", "spent"),
+    [
+        (WriteStraight(plan=PLAN), Landed(written={}, described=1), {"read": 1, "write": 4}),
+        (WriteStraight(plan=PLAN), Landed(written={}, described=9), {"read": 5}),
+        (WriteStraight(plan=PLAN), Declined(reason="a row is refused", way="straight"), {"write": 5}),
+        (Prepare(plan=PLAN), Prepared(path="", counts=Counts(read=1)), {"read": 5}),
+        (Deliver(plan=PLAN, decision=DECISION, names=[DLQ]), Landed(written={}), {"dlq": 5}),
+        (Deliver(plan=PLAN, decision=DECISION, names=["a", "b"]), Landed(written={}), {"write": 5}),
+        (Deliver(plan=PLAN, decision=DECISION, names=[DLQ, "a"]), Landed(written={}), {"write": 5}),
+        (
+            Deliver(plan=PLAN, decision=DECISION, names=[DLQ, "a"]),
+            Landed(written={}, outlasted=2),
+            {"write": 3, "dlq": 2},
+        ),
+    ],
+)
+def test_what_a_runner_did_says_where_its_time_went(task: Task, outcome: Outcome, spent: dict[str, float]) -> None:
+    """A straight batch was read until its write began, as far as that can be told apart."""
+    watch = BatchTiming(10)
+    watch.note_task(task, outcome, 15)
+    assert watch.spent == {**dict.fromkeys(PHASES, 0), **spent}
+
+
+class SlowLedger(MemoryLedger):
+    """A ledger of which each append takes a second."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__()
+        self.clock = clock
+
+    def append(self, entries: Sequence[Entry], *, after: int) -> list[Entry]:
+        self.clock.move(1)
+        return super().append(entries, after=after)
+
+
+def test_all_of_a_batchs_time_is_accounted_for() -> None:
+    """From its plan to its settling: two appends, a wait for the runner, and the runner's work."""
+    bench = Bench(rows=1)
+    clock = bench.dispatcher.clock = ManualClock()
+    bench.journal.ledger = SlowLedger(clock)
+    for entry in bench.ledger.read():
+        bench.journal.ledger.append([entry], after=entry.seq - 1)
+    began = clock.elapsed()
+    bench.turn()
+    clock.move(7)
+    bench.turn("0")
+    (settled,) = [event for event in bench.events if isinstance(event, BatchSettled)]
+    assert settled.seconds == {"plan": 0, "read": 0, "write": 7, "dlq": 0, "ledger": 2, "rest": 0}
+    assert sum(settled.seconds.values()) == clock.elapsed() - began
+    assert bench.dispatcher.work.watches == {}
+
+
+def test_a_batch_that_is_told_of_twice_counts_once() -> None:
+    """First with what it owes, then whole."""
+    bench = Bench(rows=1)
+    bench.turn()
+    (planned,) = [event for event in bench.events if isinstance(event, BatchPlanned)]
+    counts: Any = {
+        "read": 1,
+        "nacked": 0,
+        "discarded": 0,
+        "balanced": True,
+        "stages": [],
+        "delivered": {"a": 1},
+        "branches": {name: {"filtered": 0, "changed": 0} for name in "ab"},
+    }
+    books = RunReportBuilder(("a", "b"))
+    early = dict.fromkeys(PHASES, 1.0)
+    books(BatchSettled(batch=planned.batch, counts=counts, owed=("b",), seconds=early))
+    later = {**early, "write": 3.0}
+    whole: Any = {**counts, "delivered": {"a": 1, "b": 1}}
+    books(BatchSettled(batch=planned.batch, counts=whole, seconds=later))
+    assert books.spent == later
+
+
+def test_a_report_counts_which_ways_batches_took() -> None:
+    """One that settles twice counts once; one that an earlier run had decided is one that was resumed."""
+    bench = Bench(rows=1)
+    bench.turn()
+    (planned,) = [event for event in bench.events if isinstance(event, BatchPlanned)]
+    counts: Any = {
+        "read": 1,
+        "nacked": 0,
+        "discarded": 0,
+        "balanced": True,
+        "stages": [],
+        "delivered": {"a": 1},
+        "branches": {"a": {"filtered": 0, "changed": 0}},
+    }
+    books = RunReportBuilder(("a",))
+    for name, way, owed in (("p1", "straight", ()), ("p2", "one_pass", ("a",)), ("p2", "one_pass", ()), ("p3", "", ())):
+        books(BatchSettled(batch=replace(planned.batch, plan=name), counts=counts, owed=owed, way=way))
+    told = books.build_report(pipeline="p", run="r", status="succeeded", reason="", seconds=0.0, error=None)
+    assert told.ways == told.json()["ways"] == {"straight": 1, "one_pass": 1, "resumed": 1}
+    assert "Ways of the batches: straight 1, one_pass 1, resumed 1" in format_report(told, "orders.yaml")
+
+
+def test_a_report_counts_for_each_destination_what_was_for_it() -> None:
+    """Where batches part for their lanes: read is delivered, filtered and nacked, for each and in all."""
+    bench = Bench(rows=1)
+    bench.turn()
+    (planned,) = [event for event in bench.events if isinstance(event, BatchPlanned)]
+    books = RunReportBuilder(("orders", "items"))
+    figures = {"orders": (10, 0, 0), "items": (10, 5, 2)}
+    for name, (read, filtered, nacked) in figures.items():
+        counts: Any = {
+            "read": read,
+            "nacked": nacked,
+            "discarded": 0,
+            "balanced": True,
+            "stages": [],
+            "delivered": {name: read - filtered - nacked},
+            "branches": {name: {"filtered": filtered, "changed": 0}},
+        }
+        books(BatchSettled(batch=replace(planned.batch, plan=name), counts=counts))
+    told = books.build_report(pipeline="p", run="r", status="succeeded", reason="", seconds=0.0, error=None)
+    assert (told.read, told.filtered, told.nacked) == (20, 5, 2)
+    assert told.destinations == {
+        "orders": DestinationReport(read=10, delivered=10),
+        "items": DestinationReport(read=10, delivered=3, filtered=5, nacked=2),
+    }

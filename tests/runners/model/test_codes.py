@@ -1,0 +1,205 @@
+"""Every code is explained, where people read it and by `wherry explain`, and none that there is not."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import pkgutil
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+import destinations
+import origins
+import runners
+import stages
+from destinations.dlq import Dlq
+from origins.batch import Json
+from origins.errors import WherryError
+from runners.command_line import cli
+from runners.command_line.commands import wherry
+from runners.model.codes import ADVICE, find_advice, read_codes
+from runners.model.errors import LimitTripped, RefusedLate, StageStopped, WindowTripped
+from runners.model.nack_window import NackWindow
+from runners.operations.audit_finding import FOUND
+from tests.runners.engine.test_batch_machine import BATCH
+
+ROOT = Path(__file__).resolve().parents[3]
+FOLDERS = (origins, stages, destinations, runners)
+
+
+def errors(kind: type[WherryError] = WherryError) -> Iterator[type[WherryError]]:
+    """The error and all that are derived from it."""
+    yield kind
+    for each in kind.__subclasses__():
+        yield from errors(each)
+
+
+def codes_of_errors() -> list[str]:
+    """Of every kind of error that there is."""
+    for folder in FOLDERS:
+        for module in pkgutil.walk_packages(folder.__path__, f"{folder.__name__}."):
+            if not {"conformance", "__main__", "examples"} & {*module.name.split(".")}:
+                importlib.import_module(module.name)
+    ours = [each for each in errors() if each.__module__.split(".")[0] in [folder.__name__ for folder in FOLDERS]]
+    assert [each.__name__ for each in ours if "code" not in vars(each)] == []
+    return [each.code for each in ours]
+
+
+def codes_of_rows() -> set[str]:
+    """That stand in our sources as the reason for which a row is refused."""
+    files = [file for folder in FOLDERS[:3] for file in (ROOT / folder.__name__).glob("**/*.py")]
+    sources = [file.read_text() for file in files if file.name != "conformance.py"]
+    told = (
+        r"""reason\("([A-Z_]+)"|Rule\(code="([A-Z_]+)"|'code', '([A-Z_]+)'|"(REQUIRE)": |^[A-Z]+_CODE = "([A-Z_]+)\""""
+    )
+    return {code for source in sources for found in re.findall(told, source, re.MULTILINE) for code in found if code}
+
+
+def test_every_error_has_a_code_of_its_own_and_is_explained() -> None:
+    """And so is every reason for which a row is refused, and what an audit finds; nothing else is."""
+    known = codes_of_errors()
+    assert sorted(known) == sorted(set(known))
+    rows = codes_of_rows()
+    assert {"PARSE", "CAST", "CHECK", "REQUIRE"} <= rows
+    assert set(read_codes()) == {*known, *rows, *FOUND, "UNEXPECTED"}
+
+
+def test_the_document_and_the_command_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever the case of letters in which a code is typed."""
+    text = (ROOT / "runners" / "CODES.md").read_text()
+    assert cli.execute(["explain", "window"]) == 0
+    heading, _, said = capsys.readouterr().out.partition("\n\n")
+    assert heading == "WINDOW"
+    assert f"### `WINDOW`\n{said}" in text
+    assert "--set dlq.window=0" in said
+
+
+def test_all_codes_are_listed_with_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    """For a program too."""
+    assert cli.execute(["explain"]) == 0
+    out = capsys.readouterr().out
+    assert "OWNED           Another run has the pipeline, here or on another host.\n" in out
+    assert "PARSE           The origin could not read it.\n" in out
+    assert "STAGE_STOP      A stage with `on_error: stop` refused a row.\n" in out
+    assert cli.execute(["explain", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["codes"]["CAST"].startswith("A value cannot be converted")
+    assert cli.execute(["explain", "CAST", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["code"] == "CAST"
+
+
+def test_an_unknown_code_may_be_the_name_of_a_rule(capsys: pytest.CaptureFixture[str]) -> None:
+    """The nearest one that there is stands beside it."""
+    assert cli.execute(["explain", "WINDWO"]) == 2
+    err = capsys.readouterr().err
+    assert "did you mean 'WINDOW'?" in err
+    assert "A rule of `require` has its own name as its code." in err
+
+
+def parse(typed: str) -> None:
+    """Parse a command as a shell and the command line do, with something in the place of what a person puts in."""
+    words = [STANDS_FOR.get(word, word) for word in shlex.split(typed)]
+    command: click.Command = wherry
+    context = command.make_context("wherry", [], resilient_parsing=True)
+    assert words.pop(0) == "wherry"
+    while isinstance(command, click.Group):
+        command = command.commands[words.pop(0)]
+    command.make_context(command.name, words, parent=context)
+
+
+STANDS_FOR = {"FILE": "orders.yaml", "N": "3", "FIRST": "3", "LAST": "4", "JSON": "7", "TIME": "2026-01-31T06:00"}
+COMMANDS = r"(?<![`\w])wherry (?:(?!  |\n|`|; ?$).)+"
+"""A command in what a person is told, up to two spaces, the end of the line or a backtick."""
+
+
+def commands_in(said: str) -> list[str]:
+    """The commands that a person is told to type."""
+    return [each.rstrip(" .;") for each in re.findall(COMMANDS, said)]
+
+
+def test_the_commands_in_the_explanations_can_be_typed() -> None:
+    """With options that they have."""
+    typed = re.findall(r"`(wherry [^`]+)`", " ".join(read_codes().values()))
+    assert len(typed) > 30
+    for each in typed:
+        parse(each.replace("dlq.limits.CODE", "dlq.limits.CAST"))
+
+
+def texts_of(source: str) -> Iterator[str]:
+    """The texts in a program, with 3 in the place of what is put into them."""
+    inside = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.JoinedStr):
+            inside |= {id(each) for each in node.values}
+            yield "".join(str(each.value) if isinstance(each, ast.Constant) else "3" for each in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inside:
+            yield node.value
+
+
+def test_every_command_that_a_message_names_can_be_typed() -> None:
+    """Wherever it stands in our sources: what has `FILE` in it is to be typed."""
+    files = [file for folder in FOLDERS for file in (ROOT / folder.__name__).rglob("*.py")]
+    said = [text for file in files for text in texts_of(file.read_text(encoding="utf-8"))]
+    typed = {each.rstrip(")") for text in said for each in commands_in(text) if " FILE" in each}
+    assert len(typed) > 20
+    for each in typed:
+        parse(each)
+
+
+@pytest.mark.parametrize("code", sorted({*codes_of_errors(), "UNEXPECTED"}))
+def test_what_is_advised_after_an_error_helps(code: str) -> None:
+    """It can be typed; and it is the command that has just failed only where something has to be changed first."""
+    said = ADVICE[code]
+    parse(said.command)
+    assert said.first or said.command.split()[1] not in ("run", "validate")
+    assert said.first == "" or said.first.endswith(".")
+
+
+def test_an_error_of_another_version_is_advised_like_one_without_a_code_of_its_own() -> None:
+    """What to do is in its message."""
+    assert find_advice("NEWER") == ADVICE["FAILED"]
+
+
+NACK: dict[str, Json] = {"stage": "cast", "message": "no", "row": {"id": 1}}
+TRIPPED: dict[str, Any] = {"batch": BATCH, "nacks": [NACK]}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        WindowTripped(**TRIPPED, place=1, window=1, threshold=1),
+        StageStopped(BATCH, stages=["cast"], nacks=[NACK]),
+        LimitTripped(**TRIPPED, of="CAST", limit="5%", rows=9, read=10),
+        RefusedLate(BATCH, refusing="orders", having=["copy"], said="no"),
+    ],
+    ids=lambda error: error.code,
+)
+def test_the_commands_that_an_error_names_can_be_typed(error: WherryError) -> None:
+    """And none of them is the plain run that has failed."""
+    typed = commands_in(error.hint)
+    assert typed
+    for each in typed:
+        parse(each)
+        assert each != "wherry run FILE"
+
+
+@pytest.mark.parametrize(
+    ("window", "threshold", "nacked"),
+    [(1, 1, 1), (1, 1, 300), (1, 1, 990), (1000, 100, 1), (1000, 50, 700), (10, 10, 1)],
+)
+def test_the_window_that_is_offered_lets_the_batch_pass(window: int, threshold: int, nacked: int) -> None:
+    """Its threshold is above the present one, and no window of that length trips on as many nacks in a row."""
+    error = WindowTripped(**TRIPPED, place=1, window=window, threshold=threshold, nacked=nacked)
+    offered = re.search(r"dlq: \{window: (\d+)(?:, threshold: (\d+))?\}", error.hint)
+    assert offered is not None
+    wider = Dlq(window=int(offered[1]), threshold=int(offered[2] or 1))
+    before = NackWindow(nacks=tuple(range(1, threshold)), rows=threshold - 1)
+    assert before.advance(nacked, range(1, nacked + 1), Dlq(window=window, threshold=threshold))[1] is not None
+    assert before.advance(nacked, range(1, nacked + 1), wider)[1] is None
+    assert wider.window == 0 or (wider.threshold > threshold and wider.window >= window)

@@ -1,0 +1,563 @@
+"""What errors mean, by the objects that Spark's clients, Python and Delta raise."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from deltalake.exceptions import CommitFailedError
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
+from pyspark.errors import PySparkRuntimeError
+from pyspark.errors.exceptions.connect import PythonException as ConnectPythonException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from destinations.delta.direct_commit import MetadataChanged
+from destinations.destination import DestinationError, Late, Misfit
+from origins.errors import get_raised_words, has_condition, is_too_large, parse_heads
+from runners.model.error_kinds import ErrorKind, classify, explain_row_error, is_refusal
+from runners.model.errors import CarryFailed, WindowTripped
+from runners.spark.session_pool import cancel, tag_work
+from tests.runners.engine.test_batch_machine import BATCH
+from tests.spark_errors import ROOT, spark_error, user_raised
+
+TASK = (
+    "\tat org.apache.spark.scheduler.Task.run(Task.scala:147)\n"
+    "\tat org.apache.spark.executor.Executor$TaskRunner.run(Executor.scala:897)\n"
+)
+DRIVER = "\tat org.apache.spark.sql.catalyst.analysis.CheckAnalysis.checkAnalysis(CheckAnalysis.scala:1)\n"
+PATTERN = "java.util.regex.PatternSyntaxException: Unclosed group near index 1\n(\n"
+LOST = (
+    "Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times, most recent failure: "
+    "Lost task 0.0 in stage 3.0 (TID 3) (192.0.2.2 executor driver)"
+)
+CONFLICT = "another commit came in between"
+AWAY = "a server is down, restarting or too busy"
+
+
+def aborted(cause: str) -> Exception:
+    """An error that Spark has no condition for, as it says that a job was aborted."""
+    return spark_error(said=f"{LOST}: {cause}{TASK}", stack=f"{DRIVER}Caused by: {cause}{TASK}")
+
+
+def in_python(raised: str) -> Exception:
+    """What a worker of Python raised, on Spark Connect."""
+    trace = 'Traceback (most recent call last):\n  File "<stdin>", line 1, in f\n'
+    said = f"[PYTHON_EXCEPTION] An exception was thrown from the Python worker: {trace}{raised}\n SQLSTATE: 38000"
+    return ConnectPythonException(f"\n  An exception was thrown from the Python worker.\n{said}")
+
+
+def wrapped(cause: Exception) -> Exception:
+    """As a runner hands it over."""
+    failed = CarryFailed("batch 3 of lane 0: something")
+    failed.__cause__ = cause
+    return failed
+
+
+class Throwable:
+    """An exception of the JVM as py4j gives it."""
+
+    _target_id = "o1"
+    _gateway_client = None
+
+    def __init__(self, name: str, said: str = "", condition: str = "", cause: Throwable | None = None) -> None:
+        self.name, self.said, self.cause = name, said, cause
+        if condition:
+            self.getCondition = lambda: condition
+            self.getSqlState = lambda: "XXKDA"
+
+    def getClass(self) -> Throwable:  # noqa: N802 -- Java's names
+        return self
+
+    def getName(self) -> str:  # noqa: N802
+        return self.name
+
+    def getMessage(self) -> str:  # noqa: N802
+        return self.said
+
+    def getCause(self) -> Throwable | None:  # noqa: N802
+        return self.cause
+
+
+@pytest.fixture
+def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[Throwable], Exception]:
+    """Makes an error of py4j's for what the JVM raised, with no frame in its stack."""
+    monkeypatch.setattr("origins.errors.format_java_frames", lambda throwable: "")
+    return lambda throwable: Py4JJavaError("An error occurred while calling o9.save.\n", throwable)
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (spark_error("DELTA_CONCURRENT_APPEND.WITHOUT_HINT"), CONFLICT),
+        (spark_error("DELTA_METADATA_CHANGED"), CONFLICT),
+        (spark_error("DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS"), CONFLICT),
+        (spark_error("DELTA_PROTOCOL_CHANGED"), CONFLICT),
+        (
+            spark_error(said="no", stack=f"{DRIVER}Caused by: io.delta.exceptions.MetadataChangedException: no"),
+            CONFLICT,
+        ),
+        (CommitFailedError("Metadata changed since last commit."), CONFLICT),
+        (MetadataChanged("The table's metadata changed since the write began: orders."), CONFLICT),
+        (
+            spark_error(said=f"{LOST}: ExecutorLostFailure (executor 1 exited) Reason: gone"),
+            "an executor or its output",
+        ),
+        (spark_error(said=f"{LOST}: FetchFailed(BlockManagerId(1, 10.0.0.1, 1, None))"), "an executor or its output"),
+        (spark_error("FAILED_READ_FILE.FILE_NOT_EXIST", state="KD001", stack=TASK), "a file disappeared"),
+        (spark_error("DELTA_FILE_NOT_FOUND"), "a file disappeared"),
+        (spark_error("SPARK_JOB_CANCELLED"), "another program cancelled the Spark job"),
+        (spark_error("OPERATION_CANCELED", state="HY008"), "another program cancelled the Spark job"),
+        (spark_error(said="no", grpc_status_code=grpc.StatusCode.UNAVAILABLE), AWAY),
+        (spark_error(said="no", grpc_status_code=grpc.StatusCode.RESOURCE_EXHAUSTED), AWAY),
+        (spark_error("INVALID_HANDLE.SESSION_CHANGED"), AWAY),
+        (spark_error("SPARK_CONNECT_ILLEGAL_STATE.STATE_CONSISTENCY_NO_BATCHES_AVAILABLE", state="XXSC0"), AWAY),
+        (PySparkRuntimeError(errorClass="NO_ACTIVE_SESSION", messageParameters={}), AWAY),
+        (spark_error("TASK_WRITE_FAILED", stack=f"{TASK}Caused by: java.net.ConnectException: refused\n{TASK}"), AWAY),
+        (spark_error(said="(org.apache.spark.SparkException) [DELTA_CONCURRENT_WRITE] no"), CONFLICT),
+        (TimeoutError("timed out"), AWAY),
+        (ConnectionResetError(104, "Connection reset by peer"), AWAY),
+    ],
+)
+def test_a_transient_error_says_why(error: Exception, why: str) -> None:
+    """Also behind the words that a person reads."""
+    assert classify(error).transient.startswith(why)
+    assert classify(wrapped(error)).transient.startswith(why)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("no"),
+        PermissionError(13, "Permission denied"),
+        OSError(28, "No space left on device"),
+        spark_error("CAST_INVALID_INPUT", "The value 'sieben' cannot be cast", "22018", TASK),
+        spark_error("DELTA_SCHEMA_CHANGED"),
+        DestinationError("The table is gone. TimeoutError"),
+        WindowTripped(BATCH, place=1, window=1, threshold=1, nacks=[]),
+        Misfit("The table has no column 'x'."),
+    ],
+)
+def test_an_error_that_wants_a_person_is_not_transient(error: Exception) -> None:
+    """A full disk, a missing right, rows that do not fit, a window that tripped, and all that Wherry says."""
+    assert classify(error).transient == ""
+    assert classify(wrapped(error)).transient == ""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        spark_error("DELTA_VIOLATE_CONSTRAINT_WITH_VALUES", "note : TimeoutException", "23001", TASK),
+        spark_error(
+            "CAST_INVALID_INPUT", "The value '\nCaused by: java.net.ConnectException: x' is no INT", "22018", TASK
+        ),
+        spark_error("CAST_INVALID_INPUT", "The value '[NO_ACTIVE_SESSION]' is no INT", "22018", TASK),
+        spark_error("PATH_NOT_FOUND", "Path does not exist: file:/landing/ThrottlingException/a.json", "42K03"),
+        user_raised("[DELTA_CONCURRENT_APPEND] SQLSTATE: 22012"),
+        user_raised("x\nCaused by: java.net.ConnectException: no"),
+        in_python("ValueError: x\nCaused by: java.net.ConnectException: no"),
+        RuntimeError("[DELTA_CONCURRENT_APPEND] SQLSTATE: 22012"),
+        RuntimeError("status = StatusCode.UNAVAILABLE"),
+    ],
+)
+def test_words_of_a_row_a_file_or_a_function_decide_nothing(error: Exception) -> None:
+    """Whatever error they name."""
+    kind = classify(wrapped(error))
+    assert (kind.transient, kind.is_session_lost, kind.is_outcome_unknown) == ("", False, False)
+
+
+def test_an_error_that_was_raised_on_purpose_is_no_wrong_value_whatever_it_says() -> None:
+    """Its SQLSTATE is that of Spark's object."""
+    assert not classify(user_raised("SQLSTATE: 22012")).is_value
+
+
+@pytest.mark.parametrize(
+    ("throwable", "why"),
+    [
+        (Throwable("io.delta.exceptions.MetadataChangedException", "no", "DELTA_METADATA_CHANGED"), CONFLICT),
+        (Throwable("io.delta.exceptions.ConcurrentAppendException", "no"), CONFLICT),
+        (Throwable(ROOT, "[X] no", "TASK_WRITE_FAILED", Throwable("java.net.ConnectException", "refused")), AWAY),
+        (Throwable(ROOT, "Job 7 cancelled", "SPARK_JOB_CANCELLED"), "another program cancelled the Spark job"),
+        (Throwable(ROOT, f"{LOST}: ExecutorLostFailure (exited)"), "an executor or its output was lost"),
+        (Throwable(ROOT, "[DELTA_CONCURRENT_APPEND] no", "INTERNAL_ERROR"), ""),
+    ],
+)
+def test_exceptions_of_the_jvm_are_told_by_class_and_condition(
+    answer: Callable[[Throwable], Exception], throwable: Throwable, why: str
+) -> None:
+    """With all that caused them; what py4j raises for them says that the JVM is there."""
+    kind = classify(wrapped(answer(throwable)))
+    assert (kind.transient, kind.is_cancelled) == (why, "cancelled" in why)
+
+
+def test_a_jvm_of_our_own_that_is_gone_stays_away() -> None:
+    """Nobody starts it again: an error that py4j raises wants a person."""
+    bridge: dict[str, Any] = {"__name__": "py4j.clientserver"}
+    exec("def connect(): raise ConnectionRefusedError(111, 'Connection refused')", bridge)  # noqa: S102
+    with pytest.raises(ConnectionRefusedError) as raised:
+        bridge["connect"]()
+    assert classify(wrapped(raised.value)).transient == ""
+    assert classify(wrapped(Py4JNetworkError("Answer from Java side is empty"))).transient == ""
+    assert classify(wrapped(ConnectionRefusedError(111, "Connection refused"))).transient == AWAY
+
+
+def test_a_jvm_that_ends_while_it_is_asked_leaves_the_error_unknown(answer: Callable[[Throwable], Exception]) -> None:
+    """No second error hides the first."""
+
+    class Silent(Throwable):
+        def getCause(self) -> Throwable | None:  # noqa: N802
+            raise Py4JNetworkError("Answer from Java side is empty")
+
+    assert classify(answer(Silent(ROOT))) == ErrorKind()
+
+
+@pytest.mark.parametrize(
+    ("error", "unknown", "lost"),
+    [
+        (spark_error("DELTA_CONCURRENT_APPEND"), False, False),
+        (ConnectionResetError(104, "reset"), True, False),
+        (TimeoutError(), True, False),
+        (spark_error(said="no", grpc_status_code=grpc.StatusCode.UNAVAILABLE), True, False),
+        (spark_error(said="no", grpc_status_code=grpc.StatusCode.DEADLINE_EXCEEDED), True, False),
+        (spark_error(said="no", grpc_status_code=grpc.StatusCode.RESOURCE_EXHAUSTED), False, False),
+        (spark_error("INVALID_HANDLE.SESSION_CHANGED"), True, True),
+        (spark_error("INVALID_HANDLE.SESSION_CLOSED"), True, True),
+        (
+            PySparkRuntimeError(errorClass="RESPONSE_ALREADY_RECEIVED", messageParameters={"error_type": "x"}),
+            True,
+            True,
+        ),
+        (spark_error("CAST_INVALID_INPUT", "The value '[NO_ACTIVE_SESSION]' is no INT", "22018"), False, False),
+    ],
+)
+def test_only_a_broken_connection_or_a_lost_session_leaves_the_outcome_unknown(
+    error: Exception, unknown: bool, lost: bool
+) -> None:
+    """Spark's own errors end the work that they tell of."""
+    kind = classify(wrapped(error))
+    assert (kind.is_outcome_unknown, kind.is_session_lost) == (unknown, lost)
+
+
+def test_an_error_of_ours_keeps_the_outcome_unknown_when_a_connection_broke() -> None:
+    """It wants a person, and the write may have landed all the same."""
+    error = DestinationError("The table cannot be written.")
+    error.__cause__ = ConnectionResetError(104, "reset")
+    kind = classify(error)
+    assert (kind.transient, kind.is_outcome_unknown) == ("", True)
+
+
+def test_a_definition_may_name_more_transient_errors() -> None:
+    """By words in the error, or by the code of one of ours."""
+    named = classify(wrapped(spark_error(said="ORA-60: deadlock detected")), ["ORA-60"])
+    assert named.transient == "retry.also names it: ORA-60"
+    assert classify(DestinationError("The table is gone."), ["DESTINATION"]).transient != ""
+    assert classify(ValueError("ORA-1"), ["ORA-60"]).transient == ""
+
+
+def test_a_batchs_own_words_decide_nothing() -> None:
+    """The name of a file is no reason to try again."""
+    failed = CarryFailed("batch 3 of lane 0 (TimeoutError.json): no")
+    failed.__cause__ = ValueError("no")
+    assert classify(failed, ["TimeoutError"]) == ErrorKind()
+
+
+def test_a_write_that_came_too_late_is_transient() -> None:
+    """The pipeline may still be this run's: its lease is renewed by then."""
+    assert classify(wrapped(Late())).transient == "the run's lease ended before its write began"
+
+
+@pytest.mark.parametrize(
+    ("error", "value"),
+    [
+        (spark_error("DIVIDE_BY_ZERO", "Division by zero.", "22012"), True),
+        (
+            spark_error("TASK_WRITE_FAILED", "no", "58030", f"{TASK}Caused by: a.B: [CAST_OVERFLOW] SQLSTATE: 22003"),
+            True,
+        ),
+        (spark_error("DELTA_NOT_NULL_CONSTRAINT_VIOLATED", "id", "23502"), True),
+        (spark_error(said="no", stack=f"{TASK}Caused by: a.b.DeltaInvariantViolationException: no\n{TASK}"), True),
+        (user_raised("bad id"), False),
+        (spark_error("FAILED_READ_FILE.NO_HINT", "Error while reading file x.", "KD001", TASK), False),
+        (spark_error("DELTA_CONCURRENT_APPEND", "Files were added.", "2D521"), False),
+        (ZeroDivisionError("division by zero"), False),
+    ],
+)
+def test_spark_and_delta_say_which_values_are_wrong(error: Exception, value: bool) -> None:
+    """By SQL's classes for data; such a value is its row's fault."""
+    assert classify(wrapped(error)).is_value is value
+    assert classify(error).is_row is (value or get_raised_words(error) != "")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        user_raised("bad id"),
+        user_raised("bad id", ""),
+        spark_error("INVALID_FORMAT.MISMATCH_INPUT", "The format is invalid: 99.", "42601", TASK),
+        spark_error("COLLECTION_SIZE_LIMIT_EXCEEDED.PARAMETER", "Can't create array", "54000", TASK),
+        spark_error("_LEGACY_ERROR_TEMP_3243", "Illegal sequence boundaries: 1 to 2 by -1", "", TASK),
+        user_raised("no", "\tat org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation$.apply(O.scala:1)"),
+        aborted(PATTERN),
+        spark_error(said=f"{LOST}: java.lang.reflect.InvocationTargetException\n\tat java.base/jdk.inter..."),
+        aborted("java.lang.ArithmeticException: long overflow\n"),
+        aborted("java.lang.NegativeArraySizeException: -1\n"),
+        aborted(f"{ROOT}: [TASK_WRITE_FAILED] Task failed.\n{TASK}Caused by: {PATTERN}"),
+        aborted(
+            f"{ROOT}: [MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION] no. SQLSTATE: P0001\n"
+            f"{TASK}Caused by: java.io.EOFException: end\n"
+        ),
+        in_python("ValueError: three"),
+        in_python("shop.prices.NoPrice: three"),
+    ],
+)
+def test_a_row_may_be_to_blame_for_whatever_its_task_raises(error: Exception) -> None:
+    """Whatever SQLSTATE Spark gives it, and if Spark has no condition for it at all."""
+    assert classify(error).is_row
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        spark_error("UNRESOLVED_COLUMN.WITHOUT_SUGGESTION", "no column", "42703", DRIVER),
+        spark_error("INVALID_FORMAT.ESC_AT_THE_END", "no escape at the end.", "42601", DRIVER),
+        user_raised("WHERRY_FAILS stage 'lookup'"),
+        user_raised("WHERRY_REFUSED"),
+        user_raised("wherry-late-1"),
+        aborted(f"{ROOT}: [FAILED_READ_FILE.NO_HINT] Error while reading file x.\n"),
+        aborted("java.io.FileNotFoundException: /landing/a.json\n"),
+        spark_error("DELTA_POST_COMMIT_HOOK_FAILED", "version 7 is there, but no.", "2DKD0", TASK),
+        aborted("java.io.IOException: No space left on device\n"),
+        aborted("java.lang.OutOfMemoryError: Java heap space\n"),
+        aborted("java.net.ConnectException: Connection refused\n"),
+        aborted("java.lang.ClassCastException: cannot assign instance of java.lang.invoke.SerializedLambda\n"),
+        aborted(f"{ROOT}: Python worker exited\n{TASK}Caused by: java.io.EOFException\n"),
+        aborted("org.apache.spark.api.python.PythonException: Traceback:\nConnectionRefusedError: [Errno 111] no\n"),
+        in_python("requests.exceptions.ConnectionError: the server is away"),
+        in_python("stages.python_call.FunctionCannotRun: f needs 'shop'"),
+        in_python("ModuleNotFoundError: No module named 'shop'"),
+        aborted("java.lang.RuntimeException: my server is in its nightly rest\n"),
+    ],
+)
+def test_no_row_is_to_blame_for_what_concerns_all_of_them(error: Exception) -> None:
+    """What fails in analysis, what Wherry raises on purpose, a file, a full disk or memory, a server, missing code, and
+    what the definition calls transient."""
+    assert not classify(error, ["nightly rest"]).is_row
+
+
+def test_what_a_destination_says_of_its_write_is_no_rows_fault() -> None:
+    """Though a task had failed before."""
+    error = DestinationError("no")
+    error.__cause__ = aborted(PATTERN)
+    assert not classify(error).is_row
+    assert classify(wrapped(aborted(PATTERN))).is_row
+
+
+@pytest.mark.parametrize(
+    ("error", "refusal"),
+    [
+        (user_raised("WHERRY_REFUSED"), True),
+        (wrapped(user_raised("WHERRY_REFUSED", "")), True),
+        (
+            spark_error("TASK_WRITE_FAILED", stack=f"{TASK}Caused by: a.B: [USER_RAISED_EXCEPTION] WHERRY_REFUSED"),
+            True,
+        ),
+        (user_raised("a row says WHERRY_REFUSED"), False),
+        (spark_error("CAST_INVALID_INPUT", "The value 'WHERRY_REFUSED' is no INT", "22018", TASK), False),
+        (Misfit("The table has no column 'x'."), False),
+        (RuntimeError("WHERRY_REFUSED"), False),
+    ],
+)
+def test_refusals_are_told_by_their_own_errors(error: Exception, refusal: bool) -> None:
+    """And by nothing that a row says."""
+    assert (classify(error).is_refusal, is_refusal(error)) == (refusal, refusal)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (user_raised("no"), "USER_RAISED_EXCEPTION", "no"),
+        (spark_error("_LEGACY_ERROR_TEMP_3243", "Illegal sequence boundaries: 1 to 2", "", TASK), "EXPRESSION", ""),
+        (aborted(PATTERN), "EXPRESSION", "PatternSyntaxException: Unclosed group near index 1"),
+        (aborted("java.lang.StackOverflowError\n"), "EXPRESSION", "StackOverflowError"),
+        (spark_error(said=f"{LOST}: a.b.NoMessage\n\tat java.base/jdk.inter..."), "EXPRESSION", "NoMessage"),
+        (
+            aborted(f"{ROOT}: [TASK_WRITE_FAILED] no.\n{TASK}Caused by: {PATTERN}"),
+            "EXPRESSION",
+            "PatternSyntaxException: Unclosed group near index 1",
+        ),
+        (
+            aborted(f"{ROOT}: [FAILED_PARSE.JSON] no record. SQLSTATE: 22023\nCaused by: a.B: c"),
+            "FAILED_PARSE",
+            "no record.",
+        ),
+        (in_python("ValueError: three"), "EXPRESSION", ""),
+        (spark_error("DIVIDE_BY_ZERO", "Division by zero.\nmore", "22012"), "DIVIDE_BY_ZERO", "Division by zero."),
+        (RuntimeError("something else. SQLSTATE: 22000"), "EXPRESSION", ""),
+    ],
+)
+def test_a_row_is_refused_under_sparks_name_for_its_error(error: Exception, code: str, words: str) -> None:
+    """Under `EXPRESSION` where Spark has none, and then with Java's name in the message."""
+    assert explain_row_error(error) == (code, words)
+
+
+def test_a_head_is_read_where_java_writes_one() -> None:
+    """At the beginning of the text, behind `Caused by: ` and behind Spark's `Lost task`, and nowhere else."""
+    text = f"{ROOT}: {LOST}: a.b.C: [X.Y] one (d.E: [Z] two) SQLSTATE: 22012\n{TASK}Caused by: d.E$F: three\n\tat g.H"
+    found = [(each.name, each.condition, each.state, each.said, each.in_task) for each in parse_heads(text)]
+    assert found[1:] == [("C", "X.Y", "22012", "one (d.E: [Z] two)", True), ("E$F", "", "", "three", False)]
+
+
+def test_more_rows_than_spark_gives_back_are_told_by_how_the_job_was_aborted() -> None:
+    """Spark has no condition for it."""
+    said = "Job aborted due to stage failure: Total size of serialized results of 2 tasks (9 MiB) is bigger than x"
+    assert is_too_large(spark_error(said=said))
+    assert not is_too_large(aborted("java.lang.RuntimeException: Total size of serialized results of 2 tasks\n"))
+
+
+MISSING = "FAILED_READ_FILE.FILE_NOT_EXIST"
+PROVOKED: dict[str, tuple[Callable[[SparkSession], Any], str, set[str]]] = {
+    "a constant": (lambda spark: spark.sql("select 1 div 0").collect(), "DIVIDE_BY_ZERO", {"is_value", "is_row"}),
+    "a task": (lambda spark: rows(spark, "1 div id").collect(), "DIVIDE_BY_ZERO", {"is_value", "is_row"}),
+    "a cast": (
+        lambda spark: rows(spark, "int(concat('x', id))").collect(),
+        "CAST_INVALID_INPUT",
+        {"is_value", "is_row"},
+    ),
+    "raise_error": (lambda spark: rows(spark, "raise_error(concat('no ', id))").collect(), "USER_RAISED", {"is_row"}),
+    "a mark": (lambda spark: rows(spark, "raise_error('WHERRY_REFUSED')").collect(), "USER_RAISED", {"is_refusal"}),
+    "a file": (
+        lambda spark: rows(
+            spark, "if(id = 1, raise_error('x\nCaused by: java.net.ConnectException: y'), id)"
+        ).collect(),
+        "USER_RAISED",
+        {"is_row"},
+    ),
+    "Java alone": (lambda spark: rows(spark, "split('x', chr(40 + id - id))").collect(), "", {"is_row"}),
+    "no column": (lambda spark: rows(spark, "missing"), "UNRESOLVED_COLUMN", set()),
+    "no syntax": (lambda spark: spark.sql("selec"), "PARSE_SYNTAX_ERROR", set()),
+    "no table": (lambda spark: spark.table("nowhere.missing").collect(), "TABLE_OR_VIEW_NOT_FOUND", set()),
+    "no path": (lambda spark: spark.read.parquet("/nowhere/missing").collect(), "PATH_NOT_FOUND", set()),
+    "Python": (lambda spark: spark.range(3).select(F.udf(throw, "long")("id")).collect(), "PYTHON", {"is_row"}),
+    "no module": (
+        lambda spark: spark.range(3).select(F.udf(lambda _: __import__("missing"), "long")("id")).collect(),
+        "PYTHON",
+        set(),
+    ),
+}
+
+
+def rows(spark: SparkSession, sql: str) -> Any:
+    """Three rows with this expression over `id`."""
+    frame = spark.range(3).select(F.expr(sql).alias("x"))
+    frame.schema  # noqa: B018 -- analyses, on Connect too
+    return frame
+
+
+def throw(number):  # type: ignore[no-untyped-def]
+    """A function that raises, without types, which pyspark would go by."""
+    raise ValueError(f"{number}\nCaused by: java.net.ConnectException: no")
+
+
+def facts(error: Exception) -> set[str]:
+    """All that holds of the error."""
+    return {name for name, value in vars(classify(error)).items() if value}
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+@pytest.mark.parametrize("case", PROVOKED)
+def test_a_real_session_provokes_each_kind(spark: SparkSession, case: str) -> None:
+    """On classic Spark by the JVM's objects, on Spark Connect by the server's answer."""
+    provoke, condition, holds = PROVOKED[case]
+    with pytest.raises(Exception, match=r"(?s).*") as raised:
+        provoke(spark)
+    assert facts(raised.value) == holds
+    assert condition in ("", "PYTHON") or has_condition(raised.value, condition)
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+def test_delta_provokes_wrong_values_and_rows_that_do_not_fit(spark: SparkSession, tmp_path: Path) -> None:
+    """A constraint and NOT NULL are the row's fault; another column is nobody's."""
+    table = f"delta.`{tmp_path}/t`"
+    spark.sql(f"create table {table} (id long not null, n long) using delta")
+    spark.sql(f"alter table {table} add constraint small check (n < 3)")
+    found = []
+    for row in ("1L as id, 7L as n", "cast(null as long) as id, 1L as n", "1L as id, 2L as n, 3 as more"):
+        with pytest.raises(Exception, match=r"(?s).*") as raised:
+            spark.sql(f"select {row}").write.format("delta").mode("append").save(f"{tmp_path}/t")
+        found.append(facts(raised.value))
+    assert found == [{"is_value", "is_row"}, {"is_value", "is_row"}, set()]
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+def test_a_value_that_a_write_stumbles_over_is_found_behind_it(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark says that the task failed, and the cause beneath it says why."""
+    frame = spark.range(3).select(F.expr("1 div id as id"))
+    with pytest.raises(Exception, match=r"(?s).*") as raised:
+        frame.write.format("delta").save(f"{tmp_path}/t")
+    assert facts(raised.value) == {"is_value", "is_row"}
+    assert explain_row_error(raised.value)[0] == "DIVIDE_BY_ZERO"
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+def test_a_file_that_vanished_is_told_from_one_that_cannot_be_read(spark: SparkSession, tmp_path: Path) -> None:
+    """The first was there when the rows were described."""
+    spark.range(3).write.parquet(f"{tmp_path}/p")
+    frame = spark.read.parquet(f"{tmp_path}/p")
+    frame.schema  # noqa: B018 -- describes the files, on Connect too
+    for file in (tmp_path / "p").glob("part-*"):
+        file.unlink()
+    with pytest.raises(Exception, match=r"(?s).*") as raised:
+        frame.collect()
+    assert facts(raised.value) in ({"transient", "is_file_gone"}, set())
+    assert classify(raised.value).is_file_gone is has_condition(raised.value, MISSING)
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+def test_a_commit_that_came_between_is_a_conflict(spark: SparkSession, tmp_path: Path) -> None:
+    """Somebody else replaces the table while Spark computes the rows that are to replace it."""
+    place = f"{tmp_path}/t"
+    spark.range(1).write.format("delta").save(place)
+
+    def replace(number):  # type: ignore[no-untyped-def]
+        import pyarrow
+        from deltalake import write_deltalake
+
+        write_deltalake(place, pyarrow.table({"id": [7]}), mode="overwrite")
+        return number
+
+    rows = spark.range(1).select(F.udf(replace, "long")("id").alias("id"))
+    with pytest.raises(Exception, match=r"(?s).*") as raised:
+        rows.write.format("delta").mode("overwrite").save(place)
+    assert has_condition(raised.value, "DELTA_CONCURRENT_")
+    assert facts(raised.value) == {"transient", "is_conflict"}
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+def test_cancelled_work_says_that_it_was_cancelled(spark: SparkSession) -> None:
+    """It is transient: the same work can be done again."""
+    work = spark.sql("select sum(a.id * b.id) from range(10000000) a join range(10000000) b on a.id < b.id")
+    ended, timer = threading.Event(), threading.Thread(target=lambda: interrupt(spark, ended))
+    timer.start()
+    with tag_work(spark, "endless"), pytest.raises(Exception, match=r"(?s).*") as raised:
+        work.collect()
+    ended.set()
+    timer.join()
+    with tag_work(spark, "behind"):  # on classic Spark nothing more begins in a group that was cancelled
+        pass
+    assert facts(raised.value) == {"transient", "is_cancelled"}
+
+
+def interrupt(spark: SparkSession, ended: threading.Event) -> None:
+    """Cancel the work, however late it begins, until it has ended."""
+    while not ended.wait(0.2):
+        cancel(spark, "endless")

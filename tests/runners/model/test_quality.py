@@ -1,0 +1,199 @@
+"""How rules of quality fared: in a batch, over a run, and from run to run."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from origins.batch import JSON, Batch, Span
+from runners.command_line import cli
+from runners.command_line.preview_commands import format_trends
+from runners.model.run_report import MOST_VALIDATIONS, Quality, Report, compute_trends
+from runners.model.text import format_percent
+from runners.reports.report_page import render_plot, render_quality
+from runners.state.run_history import RunHistory
+from stages.expect import gx
+from stages.expect.expectation import parse_expectation
+from stages.expect.expectation_results import VERSION, make_validation_result
+from tests.runners.state.test_run_history import ORDERS, began
+
+BETWEEN = parse_expectation("expect_column_values_to_be_between", {"column": "a", "min_value": 0, "mostly": 0.9})
+COUNT = parse_expectation("expect_table_row_count_to_equal", {"value": 10, "severity": "warning"})
+RULES = [BETWEEN, COUNT]
+
+
+def found(unexpected: int = 1, *, rows: int = 10, observed: int = 10) -> list[dict[str, JSON]]:
+    """What both rules found of a batch with one value missing."""
+    return [
+        {
+            "success": (rows - unexpected) / rows >= 0.9,
+            "element_count": rows + 1,
+            "missing_count": 1,
+            "unexpected_count": unexpected,
+        },
+        {"success": observed == 10, "result": {"observed_value": observed}, "exception": None},
+    ]
+
+
+def batch(number: int = 1) -> Batch:
+    return Batch(
+        pipeline="orders",
+        run="r1",
+        origin="landing",
+        lane="0",
+        number=number,
+        plan=f"p{number}",
+        span=Span(start=None, end=1),
+        schema="{}",
+        time=datetime(2026, 1, 1, tzinfo=timezone.utc),
+    )
+
+
+def told(*batches: list[dict[str, JSON]]) -> Quality:
+    quality = Quality({"landing": {"rules": RULES}})
+    for number, each in enumerate(batches, 1):
+        quality.add(batch(number), {"rules": each})
+    return quality
+
+
+def test_a_run_adds_up_what_its_batches_were_found_to_be() -> None:
+    """Of a rule about rows the share of rows, of one about batches that of batches."""
+    rows, batches = told(found(1), found(3), found(0, observed=9)).json()
+    assert (rows["rows"], rows["unexpected"], rows["batches"], rows["failed"]) == (30, 4, 3, 1)
+    assert rows["share"] == pytest.approx(26 / 30)
+    assert (batches["rows"], batches["failed"], batches["severity"]) == (None, 1, "warning")
+    assert batches["share"] == pytest.approx(2 / 3)
+    assert rows["rule"] == "expect_column_values_to_be_between(a) min_value 0"
+
+
+def test_what_the_definition_has_no_more_is_left_out() -> None:
+    """A batch that an earlier run judged by other rules counts nowhere."""
+    quality = Quality({"landing": {"rules": RULES[:1]}})
+    quality.add(batch(), {"rules": found(), "gone": found()})
+    assert (quality.json(), list(quality.validations)) == ([], [])
+
+
+def test_the_last_batches_are_kept_whole() -> None:
+    """So many of them as a report can hold."""
+    kept = told(*[found()] * (MOST_VALIDATIONS + 5)).validations
+    assert len(kept) == MOST_VALIDATIONS
+    assert kept[-1]["meta"]["active_batch_definition"]["data_asset_name"] == "landing, lane 0, batch 25"
+
+
+def test_a_validation_result_is_one_of_great_expectations() -> None:
+    """Its own class reads it, with what it says of success, and its Data Docs render every expectation."""
+    gx.load()
+    from great_expectations.core.expectation_validation_result import expectationSuiteValidationResultSchema
+    from great_expectations.render.renderer import ValidationResultsPageRenderer
+    from great_expectations.render.view import DefaultJinjaPageView
+
+    said = make_validation_result(
+        RULES, found(3), suite="rules", run="r1", batch="landing", at="2026-01-01T00:00:00+00:00"
+    )
+    said = json.loads(json.dumps(said))
+    with gx.silence_logs():
+        known = expectationSuiteValidationResultSchema.load(said)
+        page = DefaultJinjaPageView().render(ValidationResultsPageRenderer().render(known))
+    assert (known.success, known.statistics["successful_expectations"]) == (False, 1)
+    assert known.results[0].result["unexpected_percent"] == 30.0
+    assert "greater than or equal to" in re.sub(r"<[^>]*>|\s+", " ", page)
+    assert "30%" in page
+
+
+def test_the_format_is_that_of_the_pinned_version() -> None:
+    """What the report says of itself is what is installed."""
+    gx.load()
+    from great_expectations import __version__
+
+    assert __version__ == VERSION
+
+
+def run(name: str, *batches: list[dict[str, JSON]]) -> dict[str, Any]:
+    """A run as the history has it."""
+    return {"run": name, "started_at": f"2026-01-{name}", "report": {"quality": told(*batches).json()}}
+
+
+def test_trends_go_from_run_to_run() -> None:
+    """The oldest first; a run that asked nothing is no point of the line."""
+    rows, batches = compute_trends(
+        [run("03", found(2)), {"run": "02", "started_at": "x", "report": None}, run("01", found(0))]
+    )
+    assert [(each["run"], each["share"]) for each in rows["runs"]] == [("01", 1), ("03", 0.8)]
+    assert [each["share"] for each in batches["runs"]] == [1, 1]
+
+
+def test_a_table_has_each_rule_with_its_share_in_each_run() -> None:
+    """Nothing is said to be all that is not; a run that did not ask it has none."""
+    asked = [
+        *compute_trends([run("02", found(1, rows=99_999)), run("01", found(0))]),
+        *compute_trends([run("03", found(0))]),
+    ]
+    head, runs, rule, shares, *_, late = format_trends(asked, ["01", "02", "03"]).splitlines()
+    assert head.split()[:2] == ["stage", "rule,"]
+    assert runs.split() == ["01", "02", "03"]
+    assert rule.split()[:2] == ["rules", "expect_column_values_to_be_between(a)"]
+    assert shares.split() == ["100%", "99.99%", "-"]
+    assert [shares.index("99"), late.index("100%")] == [runs.index("02"), runs.index("03")]
+    assert format_percent({"share": None}) == "-"
+    assert "No run has checked expectations yet" in format_trends([], [])
+
+
+def test_a_table_fits_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With as many runs as the command shows, and a rule that names sixty values."""
+    monkeypatch.setenv("COLUMNS", "80")
+    runs = [f"{number}".ljust(32, "0") for number in range(8)]
+    options = {"column": "country", "value_set": [f"C{number}" for number in range(60)]}
+    told = Quality({"landing": {"rules": [parse_expectation("expect_column_values_to_be_in_set", options)]}})
+    told.add(batch(), {"rules": found()[:1]})
+    asked = compute_trends(
+        [{"run": run, "started_at": "x", "report": {"quality": told.json()}} for run in reversed(runs)]
+    )
+    lines = format_trends(asked, runs).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[-1].split() == ["90.00%"] * 8
+
+
+def test_a_report_draws_how_each_rule_fared() -> None:
+    """As a line from 0 to 100%, with its figures for who cannot see it; one run is no line."""
+    shared = compute_trends([run("02", found(5)), run("01", found(0))])
+    (section,) = render_quality({"quality": told(found(5)).json()}, shared)
+    assert "<h2>Quality</h2>" in section
+    assert section.count("<polyline") == 2
+    assert 'aria-label="expect_column_values_to_be_between(a) min_value 0: 100%, 50.00%"' in section
+    assert 'points="3.0,3.0 157.0,14.0"' in section
+    assert render_plot("rule", shared[0]["runs"][:1]) == ""
+    assert list(render_quality({}, ())) == []
+
+
+def test_a_rule_that_is_markup_stays_text() -> None:
+    """Whatever stands in a regular expression."""
+    drawn = render_plot('"><script>', [{"share": 1.0}, {"share": 0.5}])
+    assert "<script" not in drawn
+    assert "&lt;script&gt;" in drawn
+
+
+def test_the_command_reads_the_run_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Run by run, the oldest first; with an empty history it says what is missing."""
+    (tmp_path / "orders.yaml").write_text(ORDERS)
+    monkeypatch.chdir(tmp_path)
+    assert cli.execute(["quality", "orders.yaml"]) == 0
+    assert "No run has checked expectations yet" in capsys.readouterr().out
+    runs = RunHistory(tmp_path / ".wherry" / "orders" / "runs", timedelta(days=90))
+    for minutes, name, unexpected in ((0, "aaa", 0), (1, "bbb", 5)):
+        row = began(name, minutes=minutes)
+        facts = {"reason": "", "error": None, "quality": told(found(unexpected)).json()}
+        runs.write([row.end(Report(pipeline="orders", run=name, status="succeeded"), facts, row.started_at)])
+    assert cli.execute(["quality", "orders.yaml", "--json"]) == 0
+    rows, _ = json.loads(capsys.readouterr().out)["rules"]
+    assert [(each["run"], each["share"]) for each in rows["runs"]] == [("aaa", 1), ("bbb", 0.5)]
+    assert cli.execute(["quality", "orders.yaml", "--limit", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert "bbb" in shown
+    assert "aaa" not in shown

@@ -1,0 +1,238 @@
+"""When a schedule is due: across changes of clocks, years and pauses, against a clock that is read minute by minute."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from runners.model.timetable import Timetable, make_timetable
+from runners.pipeline import ScheduleOptions
+
+MINUTE = timedelta(minutes=1)
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+def utc(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=timezone.utc)
+
+
+def times(**options: str) -> Timetable:
+    found = make_timetable(ScheduleOptions(**options))  # type: ignore[arg-type]
+    assert found is not None
+    return found
+
+
+def in_berlin(cron: str, start: str, count: int) -> list[str]:
+    """The next times of a line as a clock in Berlin shows them."""
+    due = times(cron=cron, time_zone="Europe/Berlin").list_following(utc(start), count)
+    return [moment.astimezone(BERLIN).strftime("%d %H:%M%z") for moment in due]
+
+
+def test_a_job_at_half_past_two_runs_once_in_autumn() -> None:
+    """At the first of the two moments that are called so."""
+    assert in_berlin("30 2 * * *", "2026-10-24T12:00", 2) == ["25 02:30+0200", "26 02:30+0100"]
+
+
+def test_a_job_at_half_past_two_runs_in_spring() -> None:
+    """At the end of the hour that is left out."""
+    assert in_berlin("30 2 * * *", "2026-03-28T12:00", 2) == ["29 03:00+0200", "30 02:30+0200"]
+
+
+def test_several_times_in_the_hour_that_is_left_out_are_one() -> None:
+    """All of them are due at its end."""
+    assert in_berlin("*/20 2,3 * * *", "2026-03-28T12:00", 4) == [
+        "29 03:00+0200", "29 03:20+0200", "29 03:40+0200", "30 02:00+0200",
+    ]  # fmt: skip
+
+
+def test_a_job_of_every_hour_goes_by_the_hours_that_there_are() -> None:
+    """An hour after the other, whatever they are called."""
+    assert in_berlin("30 * * * *", "2026-03-29T00:00", 2) == ["29 01:30+0100", "29 03:30+0200"]
+    assert in_berlin("30 * * * *", "2026-10-25T00:00", 3) == ["25 02:30+0200", "25 02:30+0100", "25 03:30+0100"]
+
+
+def test_a_day_that_is_left_out_altogether_has_its_run() -> None:
+    """Samoa had no 30th of December in 2011."""
+    due = times(cron="30 2 30 * *", time_zone="Pacific/Apia").list_following(utc("2011-12-01T00:00"), 2)
+    assert [moment.astimezone(ZoneInfo("Pacific/Apia")).strftime("%m-%d %H:%M") for moment in due] == [
+        "12-31 00:00", "01-30 02:30",
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a line, with the numbers that it stands for."""
+
+    text: str
+    numbers: frozenset[int]
+
+    @staticmethod
+    def roll(dice: random.Random, low: int, high: int, *, star: float) -> Field:
+        shape = dice.random()
+        if shape < star:
+            return Field("*", frozenset(range(low, high + 1)))
+        if shape < star + 0.15:
+            step = dice.randint(2, max(2, (high - low) // 2))
+            return Field(f"*/{step}", frozenset(range(low, high + 1, step)))
+        if shape < star + 0.3:
+            first = dice.randint(low, high)
+            last = dice.randint(first, high)
+            return Field(f"{first}-{last}", frozenset(range(first, last + 1)))
+        chosen = dice.sample(range(low, high + 1), dice.randint(1, 3))
+        return Field(",".join(map(str, chosen)), frozenset(chosen))
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of crontab, and which minutes of which days it names."""
+
+    minute: Field
+    hour: Field
+    day: Field
+    weekday: Field
+
+    @staticmethod
+    def roll(dice: random.Random) -> Line:
+        return Line(
+            minute=Field.roll(dice, 0, 59, star=0.2),
+            hour=Field.roll(dice, 0, 23, star=0.3),
+            day=Field.roll(dice, 1, 31, star=0.6),
+            weekday=Field.roll(dice, 0, 6, star=0.6),
+        )
+
+    @property
+    def text(self) -> str:
+        return f"{self.minute.text} {self.hour.text} {self.day.text} * {self.weekday.text}"
+
+    def names(self, wall: datetime) -> bool:
+        by_day = wall.day in self.day.numbers
+        by_weekday = wall.isoweekday() % 7 in self.weekday.numbers
+        restricted = "*" not in self.day.text[0] + self.weekday.text[0]
+        on = (by_day or by_weekday) if restricted else (by_day and by_weekday)
+        return on and wall.hour in self.hour.numbers and wall.minute in self.minute.numbers
+
+
+def watched(zone: str, start: datetime, minutes: int) -> Iterator[tuple[datetime, datetime, list[datetime]]]:
+    """For each minute after `start` what a clock of the zone shows, and what of that is new or was left out."""
+    latest = (start - timedelta(days=2)).astimezone(ZoneInfo(zone)).replace(tzinfo=None)
+    for number in range(-2 * 1440 + 1, minutes):
+        moment = start + number * MINUTE
+        wall = moment.astimezone(ZoneInfo(zone)).replace(tzinfo=None)
+        new = [latest + step * MINUTE for step in range(1, (wall - latest) // MINUTE + 1)]
+        latest = max(latest, wall)
+        if number > 0:
+            yield moment, wall, new
+
+
+CHANGES = [
+    ("UTC", "2026-02-27T00:00"),
+    ("Asia/Kolkata", "2026-12-30T00:00"),
+    ("Europe/Berlin", "2026-03-28T00:00"),
+    ("Europe/Berlin", "2026-10-24T00:00"),
+    ("America/New_York", "2026-03-07T05:00"),
+    ("America/New_York", "2026-10-31T05:00"),
+    ("America/Havana", "2026-03-07T05:00"),  # from midnight to one
+    ("America/Havana", "2026-10-31T05:00"),
+    ("America/St_Johns", "2010-11-06T00:00"),  # at one minute past midnight back into yesterday
+    ("America/St_Johns", "2010-03-13T00:00"),
+    ("Australia/Lord_Howe", "2026-04-04T00:00"),  # by half an hour
+    ("Australia/Lord_Howe", "2026-10-03T00:00"),
+    ("Pacific/Apia", "2011-12-29T00:00"),  # by a whole day
+]
+
+
+@pytest.mark.parametrize(("zone", "start"), CHANGES)
+def test_it_is_due_when_somebody_who_watches_the_clock_would_say_so(zone: str, start: str) -> None:
+    """He fires what the clock shows for the first time or was made to leave out; a line of every hour what it shows.
+
+    50 lines in each place, over the two days around a change of its clocks.
+    """
+    dice, began = random.Random(f"{zone} {start}"), utc(start)
+    minutes = list(watched(zone, began, 2880))
+    for line in [Line.roll(dice) for _ in range(50)]:
+        every_hour = len(line.hour.numbers) == 24
+        due = [
+            moment
+            for moment, wall, new in minutes
+            if (line.names(wall) if every_hour else any(line.names(each) for each in new))
+        ]
+        found = times(cron=line.text, time_zone=zone).list_between(began, began + timedelta(minutes=2879), most=10_000)
+        assert list(found) == due, line.text
+
+
+@pytest.mark.parametrize(("zone", "start"), CHANGES)
+def test_the_next_one_is_the_same_from_wherever_one_asks(zone: str, start: str) -> None:
+    """What is due after a moment is the first of all that is due and later; between, before and behind agree."""
+    dice = random.Random(f"{start} {zone}")
+    for _ in range(20):
+        timetable, began = times(cron=Line.roll(dice).text, time_zone=zone), utc(start)
+        due = timetable.list_between(began, began + timedelta(days=3), most=10_000)
+        for _ in range(20):
+            asked = began + timedelta(seconds=dice.randint(0, 2 * 86_400))
+            later = [moment for moment in due if moment > asked]
+            assert list(timetable.list_following(asked, 3))[: len(later)] == later[:3]
+            assert timetable.find_last(began, asked) == max((moment for moment in due if moment <= asked), default=None)
+
+
+def test_a_leap_day_is_found_where_a_century_leaves_one_out() -> None:
+    """After 2096 comes 2104."""
+    assert times(cron="0 0 29 2 *").find_next(utc("2096-03-01T00:00")) == utc("2104-02-29T00:00")
+
+
+def test_every_counts_from_1970_and_not_from_when_it_was_asked() -> None:
+    """So a restart does not move it, and two schedulers agree."""
+    due = times(every="7m")
+    first = due.find_next(utc("2026-01-01T00:00"))
+    assert first is not None
+    assert (first - utc("1970-01-01T00:00")) % timedelta(minutes=7) == timedelta()
+    assert due.find_next(first - timedelta(seconds=1)) == first
+    assert due.find_next(first) == first + timedelta(minutes=7)
+
+
+def test_what_was_due_and_many_times_is_told_from_its_end() -> None:
+    """The last so many of a month of minutes."""
+    due = times(every="1m").list_between(utc("2026-01-01T00:00"), utc("2026-02-01T00:00"), most=2)
+    assert list(due) == [utc("2026-01-31T23:59"), utc("2026-02-01T00:00")]
+
+
+def test_a_year_of_seconds_is_looked_at_from_its_end() -> None:
+    """The last of them, without counting the others."""
+    due = times(every="1s").list_between(utc("2026-01-01T00:00"), utc("2027-01-01T00:00"), most=1_000)
+    assert (len(due), due[-1]) == (1_000, utc("2027-01-01T00:00"))
+    assert due[0] == utc("2027-01-01T00:00") - timedelta(seconds=999)
+    few = times(every="1h").list_between(utc("2026-01-01T00:30"), utc("2026-01-01T03:00"), most=1_000)
+    assert list(few) == [utc(f"2026-01-01T0{hour}:00") for hour in (1, 2, 3)]
+
+
+def test_a_time_of_day_is_what_it_is_in_summer_and_in_winter() -> None:
+    """Four years of half past two: one a day, each on a day of its own."""
+    due = times(cron="30 2 * * *", time_zone="Europe/Berlin").list_following(utc("2026-01-01T00:00"), 4 * 365)
+    days = [moment.astimezone(BERLIN).date() for moment in due]
+    assert days == [date(2026, 1, 1) + timedelta(days=number) for number in range(4 * 365)]
+
+
+def test_one_that_waits_for_another_has_no_times() -> None:
+    """It is due when the other has ended."""
+    assert make_timetable(ScheduleOptions(after="orders")) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"every": "0s"}, "every: expected at least 1s, got '0s'"),
+        ({"every": "soon"}, "every: expected a duration"),
+        ({"cron": "0 0 30 2 *"}, "cron: it never fires"),
+        ({"cron": "@daily", "time_zone": "Mars/Base"}, "time_zone: expected a time zone such as UTC"),
+        ({"cron": "@daily", "time_zone": "../../etc/passwd"}, "time_zone: expected a time zone such as UTC"),
+    ],
+)
+def test_what_says_no_time_is_refused_by_the_name_of_its_option(options: dict[str, str], said: str) -> None:
+    """With what was expected in its place."""
+    with pytest.raises(ValueError) as raised:  # noqa: PT011  (the sentence is what is looked at)
+        times(**options)
+    assert said in str(raised.value)

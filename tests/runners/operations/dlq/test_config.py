@@ -1,0 +1,150 @@
+"""The settings of the DLQ while a pipeline is run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from destinations.dlq import Dlq
+from destinations.memory import Memory
+from origins.memory import Memory as Rows
+from runners.command_line import cli
+from runners.model.entry import Entry
+from runners.model.errors import Refusal
+from runners.model.tasks import Declined, Explain, Prepare, Prepared
+from runners.operations.dlq import change_settings, get
+from runners.pipeline import Pipeline
+from runners.state.journal import Journal
+from runners.state.location import StateLocation
+from runners.state.progress import apply_entries
+from tests.runners.engine.test_batch_machine import counts
+from tests.runners.engine.test_dispatcher import Bench
+from tests.runners.operations.dlq.test_discard import acquired
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Pipeline:
+    """One that nobody runs."""
+    return Pipeline(
+        name="orders",
+        origin=Rows(name="origin", schema="id long"),
+        destinations=[Memory(name="a")],
+        state=str(tmp_path / "state"),
+        dlq=Dlq(window=1000, threshold=50),
+    )
+
+
+def settle_with(bench: Bench, nacked: int) -> None:
+    """Let the batch that is carried refuse so many of its ten rows."""
+    flight = bench.dispatcher.work.flights["0"]
+    bench.dispatcher._decide("0", Declined(reason="a row is refused", way="straight"))
+    assert isinstance(bench.dispatcher.work.flights["0"].task, Prepare)
+    codes = [(place, "CAST") for place in range(1, nacked + 1)]
+    prepared = Prepared(
+        path=flight.plan.batch.plan, counts=counts("orders", nacked=nacked), nacks=[p for p, _ in codes], codes=codes
+    )
+    bench.dispatcher._decide("0", prepared)
+
+
+@pytest.mark.promise("DQ-13")
+def test_the_next_batch_of_a_run_goes_by_what_was_changed() -> None:
+    """One refused row would stop it, by its definition; once the ledger says otherwise, it does not."""
+    tripping, going = Bench(), Bench()
+    for bench in (tripping, going):
+        bench.turn()
+    going.ledger.append([Entry(kind="config", body={"dlq": {"window": 0}})], after=going.journal.state.seq)
+    going.journal.refresh()
+    for bench in (tripping, going):
+        settle_with(bench, 1)
+    assert isinstance(tripping.dispatcher.work.flights["0"].task, Explain)
+    assert not isinstance(going.dispatcher.work.flights["0"].task, Explain)
+
+
+def test_what_was_changed_lasts_as_long_as_the_run() -> None:
+    """Whoever runs it next goes by the definition; a snapshot in between keeps it."""
+    bench = Bench()
+    config = Entry(kind="config", body={"dlq": {"window": 0}})
+    bench.journal.record(config, Entry(kind="config", body={"dlq": {"threshold": 7}}))
+    assert bench.journal.state.config == {"window": 0, "threshold": 7}
+    kept = apply_entries([Entry(kind="snapshot", seq=9, body=bench.journal.state.json())])
+    assert kept.config == {"window": 0, "threshold": 7}
+    bench.journal.acquire({"pipeline": "orders"})
+    assert bench.journal.state.config == {}
+    bench.journal.record(config, Entry(kind="release", body={"status": "stopped"}))
+    assert bench.journal.state.config == {}
+
+
+@pytest.mark.promise("DQ-13")
+def test_settings_are_read_and_changed_from_another_process(pipeline: Pipeline) -> None:
+    """The ledger keeps what, who and why; what is not named stays."""
+    owner = acquired(pipeline)
+    assert get(pipeline) == {"window": 1000, "threshold": 50, "limits": {}, "changed": []}
+    assert change_settings(pipeline, {"window": "0", "limits.CAST": "5%"}, reason="known")["limits"] == {"CAST": "5%"}
+    change_settings(pipeline, {"limits.PARSE": "off"}, reason="known")
+    change_settings(pipeline, {"limits.CAST": ""}, reason="mended")
+    assert get(pipeline) == {"window": 0, "threshold": 50, "limits": {"PARSE": "off"}, "changed": ["limits", "window"]}
+    owner.refresh()
+    assert owner.state.config == {"window": 0, "limits": {"PARSE": "off"}}
+    (first, *_) = [entry for entry in StateLocation.of(pipeline).open_ledger(None).read() if entry.kind == "config"]
+    assert (first.body["reason"], "@" in first.body["who"]) == ("known", True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"window": "many"}, "window: expected a whole number, got 'many'"),
+        ({"window": "5"}, "50 refused rows never fit into a window of 5 rows"),
+        ({"limits.CAST": "200%"}, "limits.CAST: expected off or a share"),
+        ({"retain": "30d"}, "There is no setting 'retain'"),
+    ],
+)
+def test_what_cannot_be_is_refused(pipeline: Pipeline, settings: dict[str, str], said: str) -> None:
+    """And nothing is recorded."""
+    before = acquired(pipeline).state.seq
+    with pytest.raises(Refusal, match=said):
+        change_settings(pipeline, settings, reason="a test")
+    assert Journal(StateLocation.of(pipeline).open_ledger(None)).state.seq == before
+
+
+def test_where_nobody_runs_it_there_is_nothing_to_change(pipeline: Pipeline) -> None:
+    """The definition is the place for good; and no change goes without a reason."""
+    with pytest.raises(Refusal, match="orders is not running"):
+        change_settings(pipeline, {"window": "0"}, reason="a test")
+    with pytest.raises(Refusal, match="needs a reason"):
+        change_settings(pipeline, {"window": "0"}, reason="")
+    assert get(pipeline)["window"] == 1000
+
+
+def test_the_commands(
+    pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`get` and `set`, for a person and for a program."""
+    monkeypatch.chdir(tmp_path)
+    Path("orders.yaml").write_text(
+        'name: orders\norigin: {memory: {schema: "id long"}}\ndestinations: [{memory: {}}]\nstate: state\n'
+        "dlq: {limits: {CAST: off, LOOKUP: 0.05, KEY: 5%}}\n"
+    )
+    acquired(pipeline)
+    assert cli.execute(["dlq", "config", "set", "orders.yaml", "window=0", "--reason", "known", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["window"] == 0
+    assert cli.execute(["dlq", "config", "get", "orders.yaml"]) == 0
+    said = capsys.readouterr().out
+    assert "CAST off, LOOKUP 0.05, KEY 5%" in said
+    assert "window, for this run" in said
+    assert cli.execute(["dlq", "config", "set", "orders.yaml", "window", "--reason", "known"]) == 2
+    assert "expected NAME=VALUE, got 'window'" in capsys.readouterr().err
+    assert cli.execute(["dlq", "config", "get", "orders.yaml", "--set", "dlq.limits.CAST=many"]) == 2
+    assert "dlq.limits.CAST: expected off or a share" in capsys.readouterr().err
+
+
+def test_why_rows_were_refused_is_asked_only_where_a_limit_goes_by_it() -> None:
+    """It costs a Spark job; a limit that was set since the run began counts as well."""
+    bench = Bench()
+    bench.turn()
+    bench.dispatcher._decide("0", Declined(reason="a row is refused", way="straight"))
+    flight = bench.dispatcher.work.flights["0"]
+    assert bench.dispatcher._complete_task(flight) == Prepare(plan=flight.plan)
+    bench.journal.record(Entry(kind="config", body={"dlq": {"limits": {"CAST": "5%"}}}))
+    assert bench.dispatcher._complete_task(flight) == Prepare(plan=flight.plan, codes=True)

@@ -1,0 +1,155 @@
+"""Rows of the DLQ that are thrown away on purpose, and what was decided of the others; without Spark."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from destinations.memory import Memory
+from origins.memory import Memory as Rows
+from runners.command_line import cli
+from runners.model.entry import Entry
+from runners.model.errors import Owned, Refusal
+from runners.model.pipeline_state import PipelineState
+from runners.pipeline import Pipeline
+from runners.running.replay import Choice
+from runners.state.journal import Journal, list_decided
+from runners.state.location import StateLocation
+from runners.state.process_locks import StateLock, identify_host
+from tests.runners.running.letterbox import letters, post
+from tests.runners.state.ledger.test_progress import plan
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Pipeline:
+    """One that has refused four rows, and is not run."""
+    made = Pipeline(
+        name="orders",
+        origin=Rows(name="origin", schema="id long"),
+        destinations=[Memory(name="a")],
+        state=str(tmp_path / "state"),
+    )
+    acquired(made)
+    journal(made).ledger.append([Entry(kind="release", body={"status": "succeeded"})], after=journal(made).state.seq)
+    post(tmp_path / "state" / "dlq", letters(1, 2, code="CAST") + letters(3, 4, code="PARSE"))
+    return made
+
+
+def journal(pipeline: Pipeline) -> Journal:
+    """Its ledger, as another process finds it."""
+    return Journal(StateLocation.of(pipeline).open_ledger(None))
+
+
+def acquired(pipeline: Pipeline, **body: object) -> Journal:
+    """The ledger in the hands of a run."""
+    owner = journal(pipeline)
+    owner.acquire({**identify_host(), "pipeline": "orders", "run": "r", **body})
+    return owner
+
+
+def test_rows_that_are_discarded_wait_no_more(pipeline: Pipeline) -> None:
+    """They are still there, twice is once, and the ledger keeps who did it and why."""
+    assert pipeline.discard_dead_letters(Choice(code="PARSE"), reason="test files") == 2
+    assert pipeline.discard_dead_letters(Choice(code="PARSE"), reason="test files") == 0
+    assert [row["discarded"] for row in pipeline.dead_letters()] == [False, False, True, True]
+    assert pipeline.status()["dlq"] == {"rows": 4, "unreplayed": 2}
+    (settled,) = journal(pipeline).list_settled()
+    assert settled.counts["discards"]["reason"] == "test files"
+    assert "@" in settled.counts["discards"]["who"]
+    assert pipeline.status()["lanes"] == {}
+
+
+def test_what_was_decided_is_known_for_ever(pipeline: Pipeline) -> None:
+    """Also when the entries about it are put together."""
+    pipeline.discard_dead_letters(Choice(ids=("p/2",)), reason="a test")
+    acquired(pipeline).compact(every=1)
+    assert list_decided(journal(pipeline)).discarded == {"p/2"}
+    assert list_decided(journal(pipeline)).replayed == frozenset()
+
+
+def test_a_run_under_way_goes_on(pipeline: Pipeline) -> None:
+    """Its next entry meets what was discarded meanwhile."""
+    owner = acquired(pipeline)
+    assert pipeline.discard_dead_letters(reason="a test") == 4
+    owner.record(Entry(kind="plan", lane="0", plan="p1", body=plan(1).json()))
+    assert len(list_decided(owner).discarded) == 4
+
+
+def test_nothing_is_discarded_while_the_dlq_is_carried_again(pipeline: Pipeline) -> None:
+    """Nor while a batch of a replay is open whose process died; where it left none, the rows are free."""
+    lock = StateLock(StateLocation.of(pipeline).lock)
+    owner = acquired(pipeline, replay={"reason": "a test"})
+    assert lock.acquire()
+    with pytest.raises(Owned, match="a replay of the DLQ of orders is under way"):
+        pipeline.discard_dead_letters(reason="a test")
+    lock.release()
+    batch = replace(plan(1).batch, lane="dlq/origin")
+    body = replace(plan(1), batch=batch).json()
+    owner.record(Entry(kind="plan", lane="dlq/origin", plan="p1", body=body))
+    with pytest.raises(Owned, match="a replay of the DLQ of orders is under way"):
+        pipeline.discard_dead_letters(reason="a test")
+    owner.record(Entry(kind="cancel", lane="dlq/origin", plan="p1"))
+    assert pipeline.discard_dead_letters(reason="a test") == 4
+
+
+def test_it_needs_a_reason(pipeline: Pipeline) -> None:
+    """Which the ledger keeps."""
+    with pytest.raises(Refusal, match="needs a reason"):
+        pipeline.discard_dead_letters(reason=" ")
+
+
+def test_the_causes_are_counted_with_the_first_the_last_and_an_example(pipeline: Pipeline) -> None:
+    """What most wait for comes first; an example is one that waits, if any does."""
+    pipeline.discard_dead_letters(Choice(ids=("p/4",)), reason="a test")
+    cast, parse = pipeline.dead_letter_causes()
+    assert (cast["code"], cast["stage"], cast["rows"], cast["waiting"]) == ("CAST", "cast", 2, 2)
+    assert (cast["first"], cast["last"]) == ("2026-01-01T12:01:00.000+00:00", "2026-01-01T12:02:00.000+00:00")
+    assert (parse["code"], parse["rows"], parse["waiting"], parse["example"]["id"]) == ("PARSE", 2, 1, "p/3")
+    assert parse["example"]["row"] == {"id": 7}
+
+
+DEFINITION = """
+name: orders
+origin: {memory: {schema: "id long"}, name: origin}
+destinations: [{memory: {}}]
+state: state
+"""
+
+
+def test_the_commands_say_what_they_did(
+    pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`discard` asks first, `summary` prints the causes, each as JSON too."""
+    monkeypatch.chdir(tmp_path)
+    Path("orders.yaml").write_text(DEFINITION)
+    words = ["dlq", "discard", "orders.yaml", "--stage", "cast", "--code", "PARSE", "--reason", "a test"]
+    assert cli.execute(words) == 2
+    assert "2 rows of the DLQ will be discarded" in capsys.readouterr().err
+    assert cli.execute([*words, "--yes", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"version": 1, "discarded": 2}
+    assert cli.execute(["dlq", "summary", "orders.yaml"]) == 0
+    assert "CAST, cast" in capsys.readouterr().out
+    assert cli.execute(["dlq", "summary", "orders.yaml", "--json"]) == 0
+    assert [cause["waiting"] for cause in json.loads(capsys.readouterr().out)["causes"]] == [2, 0]
+    assert cli.execute(["dlq", "replay", "orders.yaml", "--code", "CAST"]) == 2
+    assert "needs a reason" in capsys.readouterr().err
+    assert cli.execute(["dlq", "replay", "orders.yaml", "--code", "CAST", "--reason", "a test"]) == 2
+    said = capsys.readouterr().err
+    assert "without a terminal Wherry cannot ask" in said
+    assert "2     1        memory" in said
+    assert cli.execute(["dlq", "replay", "orders.yaml", "--code", "PARSE", "--reason", "a test", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["batches"] == 0
+
+
+def test_an_empty_state_has_no_causes(tmp_path: Path) -> None:
+    """Nothing is made for the question."""
+    made = Pipeline(
+        name="orders", origin=Rows(schema="id long"), destinations=[Memory()], state=str(tmp_path / "nowhere")
+    )
+    assert made.dead_letter_causes() == []
+    assert made.discard_dead_letters(reason="a test") == 0
+    assert not (tmp_path / "nowhere").exists()
+    assert PipelineState().config == {}

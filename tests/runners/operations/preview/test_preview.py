@@ -1,0 +1,79 @@
+"""A preview on a terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from runners.model.counts import StageCount
+from runners.operations.preview import BatchPreview, Preview, SeenRow, StageFailure, StagePreview
+
+
+def test_a_preview_reads_from_what_was_read_to_what_arrives() -> None:
+    """Each stage with what it does to the rows, each row in a line, and the reason below a refused one."""
+    kept, filtered = SeenRow(outcome="kept", row={"id": 1}), SeenRow(outcome="filtered", row={"id": 2, "email": None})
+    refused = SeenRow(outcome="refused", row={"id": "x"}, code="CAST", message="column id: 'x' is not a bigint")
+    stages = (
+        StagePreview(counts=StageCount(stage="as read", entered=1_001, left=1_001), rows=(kept,)),
+        StagePreview(counts=StageCount(stage="cast", entered=1_001, left=1_000, nacked=1), rows=(kept, refused)),
+        StagePreview(counts=StageCount(stage="filter", entered=1_000, left=999, filtered=1), rows=(filtered,)),
+        StagePreview(counts=StageCount(stage="sql", entered=999, left=1_998), rows=()),
+    )
+    label = str(Path.cwd() / "landing" / "a.csv")
+    batch = BatchPreview(
+        lane="0", number=3, label=label, read=1_001, stages=stages, destinations={"orders": 1_998, "one": 1}
+    )
+    assert str(Preview(pipeline="orders", batches=(batch,))).splitlines() == [
+        "Batch 3 of lane 0 (landing/a.csv), preview of 1,001 rows. Nothing is written.",
+        "",
+        "as read: 1,001 rows",
+        '  kept      {"id": 1}',
+        "",
+        "cast: 1,001 rows, 1 refused",
+        '  kept      {"id": 1}',
+        '  refused   {"id": "x"}',
+        "            column id: 'x' is not a bigint",
+        "",
+        "filter: 1,000 rows, 1 filtered",
+        '  filtered  {"id": 2, "email": null}',
+        "",
+        "sql: 999 rows in, 1,998 out",
+        "",
+        "orders would get 1,998 rows.",
+        "one would get 1 row.",
+    ]
+
+
+def test_a_preview_of_nothing_says_how_to_see_what_was_carried() -> None:
+    """By the option of the command."""
+    said = str(Preview(pipeline="orders", batches=()))
+    assert said == "No rows wait for orders. To preview old rows:  --from-beginning"
+
+
+@pytest.mark.parametrize(
+    ("then", "said"),
+    [
+        ("stop", "which stops the run:"),
+        ("quarantine", "and the whole batch goes to the DLQ:"),
+        ("report", "which is only reported:"),
+    ],
+)
+def test_a_batch_that_fails_as_a_whole_says_why_and_what_becomes_of_it(
+    then: Literal["stop", "quarantine", "report"], said: str
+) -> None:
+    """Where the run would stop nothing is delivered, and that stands above the figures."""
+    failure = StageFailure(why=("expect_table_row_count_to_equal, expected value 9, found 2",), then=then)
+    stage = StagePreview(counts=StageCount(stage="expect", entered=2, left=2), rows=(), failure=failure)
+    batch = BatchPreview(lane="0", number=1, label="", read=2, stages=(stage,), destinations={"orders": 2})
+    lines = str(Preview(pipeline="orders", batches=(batch,))).splitlines()
+    assert lines[2:5] == [
+        "expect: 2 rows",
+        f"  the batch fails, {said}",
+        "    expect_table_row_count_to_equal, expected value 9, found 2",
+    ]
+    stops = ["No row of it would be delivered: the run would stop. If that batch were only reported,", ""]
+    assert lines[6:] == [*(stops if then == "stop" else []), "orders would get 2 rows."]
+    facts = batch.json()
+    assert (facts["stops"], facts["stages"][0]["failure"]["then"]) == (then == "stop", then)

@@ -1,0 +1,122 @@
+"""Which batches an offset that is set carries again, as far as the ledger can tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from origins.batch import JSON
+from runners.command_line.printing import move
+from runners.model.entry import Entry
+from runners.model.errors import Refusal
+from runners.operations.offsets import OffsetMove, carry_out, plan_backfill, plan_reset, plan_rewind, plan_set
+from runners.pipeline import Pipeline
+from runners.running.backfill import Backfill
+from runners.state.delta_ledger import DeltaLedger
+from runners.state.journal import Journal
+from runners.state.process_locks import identify_host
+from tests.runners.state.ledger.test_progress import plan, settle
+
+DEFINITION = "name: orders\norigin: {generate: {rows: 6}}\ndestinations: [log: {}]\n"
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> Pipeline:
+    """A pipeline of which three batches were carried, of two orders each."""
+    (tmp_path / "orders.yaml").write_text(DEFINITION)
+    carried(tmp_path, {1: (None, 2), 2: (2, 4), 3: (4, 6)})
+    return Pipeline.load(tmp_path / "orders.yaml")
+
+
+def carried(folder: Path, spans: dict[int, tuple[JSON, int]]) -> None:
+    """A run that carried these batches, without Spark."""
+    (folder / ".wherry" / "orders").mkdir(parents=True, exist_ok=True)
+    journal = Journal(DeltaLedger(folder / ".wherry" / "orders" / "ledger"))
+    journal.acquire({**identify_host(), "pipeline": "orders", "run": "r"})
+    journal.record(Entry(kind="open", body={"pipeline": "orders"}))
+    for number, (start, end) in spans.items():
+        name, counts = f"p{number}", {**settle().body["counts"], "read": 2}
+        planned = plan(number, start=start, end=end)
+        journal.record(Entry(kind="plan", lane="0", plan=name, body=planned.json()))
+        body = {**settle().body, "offset": end, "counts": counts}
+        journal.record(replace(settle(), plan=name, body=body))
+    journal.record(Entry(kind="release", body={"status": "succeeded"}))
+
+
+def again(move: OffsetMove) -> tuple[int | None, int | None]:
+    """How many batches and rows come again."""
+    return move.lanes["0"].batches, move.lanes["0"].rows
+
+
+@pytest.mark.parametrize(
+    ("offset", "expected"), [(4, (1, 2)), (2, (2, 4)), (None, (3, 6)), (6, (0, 0)), (3, (None, None))]
+)
+def test_what_comes_again_is_known_where_a_batch_began_with_the_offset(
+    orders: Pipeline, offset: JSON, expected: tuple[int | None, int | None]
+) -> None:
+    """From there on; nothing comes again where the lane is already, and in the middle of a batch nobody can tell."""
+    assert again(plan_set(orders, "0", offset)) == expected
+
+
+def test_what_is_never_carried_is_said_before_an_offset_is_set(tmp_path: Path) -> None:
+    """By an origin that knows: how many versions of a table, and which operations."""
+    for number in range(3):
+        write_deltalake(str(tmp_path / "in"), pa.table({"id": [number]}), mode="append")
+    DeltaTable(str(tmp_path / "in")).delete("id = 1")
+    (tmp_path / "orders.yaml").write_text(DEFINITION.replace("generate: {rows: 6}", "delta: {path: in}"))
+    planned = plan_set(Pipeline.load(tmp_path / "orders.yaml"), "0", {"version": 3, "table": "x"})
+    skipped = "4 versions with rows: 0 (WRITE, 1 row), 1 (WRITE, 1 row), 2 (WRITE, 1 row), 3 (DELETE, 1 row)"
+    assert planned.lanes["0"].skipped == skipped
+    assert planned.json()["lanes"]["0"]["skipped"] == skipped
+    assert f"skips {skipped}" in " ".join(move(planned).split())
+    behind = plan_set(Pipeline.load(tmp_path / "orders.yaml"), "0", None)
+    assert "skipped" not in behind.json()["lanes"]["0"]
+
+
+def test_a_reset_counts_each_row_once_after_an_offset_was_set(orders: Pipeline, tmp_path: Path) -> None:
+    """What was carried before it and comes again does not count twice."""
+    carry_out(orders, plan_set(orders, "0", 2), reason="again")
+    assert again(plan_reset(orders)) == (1, 2)
+    carried(tmp_path, {4: (2, 4), 5: (4, 6)})
+    assert again(plan_reset(orders)) == (3, 6)
+
+
+def test_offsets_stay_while_a_batch_is_open(orders: Pipeline, tmp_path: Path) -> None:
+    """Whether it was delivered is not known: no move is planned, and one that was planned before is not carried out."""
+    before = plan_reset(orders)
+    journal = Journal(DeltaLedger(tmp_path / ".wherry" / "orders" / "ledger"))
+    journal.acquire({**identify_host(), "pipeline": "orders", "run": "r"})
+    journal.record(Entry(kind="plan", lane="0", plan="p4", body=plan(4, start=6, end=7).json()))
+    journal.record(Entry(kind="release", body={"status": "failed"}))
+    moves: list[Callable[[], object]] = [
+        lambda: plan_set(orders, "0", 2),
+        lambda: plan_rewind(orders, batches=1),
+        lambda: plan_reset(orders),
+        lambda: carry_out(orders, before, reason="again"),
+    ]
+    for planned in moves:
+        with pytest.raises(Refusal, match=r"Batch 4 of lane 0 is open: .*\nRun the pipeline once.*:  wherry run FILE"):
+            planned()
+    journal.catch_up()
+    assert journal.state.get_lane("0").offset == 6
+
+
+def test_a_backfill_says_what_comes_again_or_why_nothing_does(orders: Pipeline) -> None:
+    """Before a Spark is started for it: how much, which batches there were, or that it was carried already."""
+    assert again(plan_backfill(orders, Backfill(start=2, reason="a test"))) == (2, 4)
+    with pytest.raises(Refusal, match="No settled batch is in this range") as caught:
+        plan_backfill(orders, Backfill(start=9, reason="a test"))
+    assert caught.value.hint.startswith("Lane 0 has batches 1 to 3, committed from 20")
+    journal = Journal(DeltaLedger(Path(str(orders.state)) / "ledger"))
+    body = {"key": Backfill(start=3, reason="a test").key, "name": "backfill-1", "reason": "a test"}
+    journal.record(Entry(kind="backfill", body=body))
+    assert again(plan_backfill(orders, Backfill(start=3, reason="a test"))) == (1, 2)
+    journal.record(Entry(kind="set", body={"lanes": {"backfill-1/0": {"offset": 6}}}))
+    with pytest.raises(Refusal, match="was completed already") as caught:
+        plan_backfill(orders, Backfill(start=3, reason="a test"))
+    assert caught.value.hint == "Add --again to repeat it."

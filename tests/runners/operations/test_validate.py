@@ -1,0 +1,393 @@
+"""What `validate` says a definition will do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+from destinations.delta import Delta
+from origins.files import Files
+from runners.command_line.printing import format_explanation
+from runners.definitions.definition import DefinitionError, definition_of, load
+from runners.model.clock import Clock
+from runners.operations.validate import Explanation, explain
+from runners.pipeline import Pipeline
+from stages.deduplicate import Deduplicate
+from stages.pinned_table import PinnedTable
+from tests.manual_clock import ManualClock
+from tests.runners.engine.toys import TOYS
+
+Explained = Callable[..., Explanation]
+AT_NOON = ManualClock(time=datetime(2026, 3, 27, 12, tzinfo=timezone.utc))
+
+
+@pytest.fixture
+def explained(tmp_path: Path) -> Explained:
+    """Explains a definition with these destinations, and more."""
+
+    def explained(
+        more: str = "",
+        destinations: str = "table: {table: main.orders}",
+        origin: str = "",
+        clock: Clock = AT_NOON,
+    ) -> Explanation:
+        file = tmp_path / "orders.yaml"
+        file.write_text(
+            f"name: orders\norigin:\n  folder: {{path: landing}}\n{origin}destinations:\n  - {destinations}\n{more}"
+        )
+        return explain(load(file, environment={"KEY": "hunter2", "PIN": "47x1"}, kinds=TOYS), TOYS, clock)
+
+    return explained
+
+
+def test_each_destination_says_its_guarantee(explained: Explained) -> None:
+    """In its own words, and where the rows go."""
+    said = explained(destinations="table: {table: main.orders}\n  - say: {}\n    stages: [keep: a]")
+    assert [(each["name"], each["kind"], each["place"], each["stages"]) for each in said.destinations] == [
+        ("orders", "table", "main.orders", []),
+        ("say", "say", "", ["keep"]),
+    ]
+    assert said.destinations[0]["guarantee"] == "effectively once: the table remembers"
+    assert said.destinations[1]["guarantee"].startswith("at least once")
+
+
+def test_what_is_protected_is_said(explained: Explained) -> None:
+    """And where it still is."""
+    (note,) = explained("protect: [email, iban]\n").notes
+    assert note.startswith("The values of email, iban are masked in every output; the DLQ keeps them")
+    assert explained().notes == ()
+
+
+@pytest.mark.promise("SS-13")
+def test_a_restart_is_explained(explained: Explained) -> None:
+    """It goes on after the last committed batch, or from the beginning when told to."""
+    said = " ".join(explained().restart)
+    assert "after the last committed batch" in said
+    assert "--from-beginning" in said
+
+
+@pytest.mark.parametrize(
+    ("dlq", "sentences"),
+    [
+        ("", ["The first refused row stops the run", "--set dlq.window=0", "To make it permanent"]),
+        ("{window: 1000}", ["The first refused row stops the run", "--set dlq.window=0", "To make it permanent"]),
+        ("{window: 0}", ["Refused rows never stop a run; they go to a table in the state"]),
+        ("{window: 0, discard: {}}", ["Refused rows never stop a run; they are counted and discarded"]),
+        ("{window: 1000, threshold: 50}", ["Refused rows go to a table in the state", "50 of the last 1,000 rows"]),
+        ("{window: 9, threshold: 2, table: {table: a.b}}", ["Refused rows go to a.b", "2 of the last 9 rows"]),
+        ("{window: 9, threshold: 2, say: {}}", ["Refused rows go to dlq", "2 of the last 9 rows"]),
+    ],
+)
+def test_when_refused_rows_stop_a_run_is_explained(explained: Explained, dlq: str, sentences: list[str]) -> None:
+    """And where they go; with the default window, the ways on."""
+    said = explained(f"dlq: {dlq}\n" if dlq else "").dead_letters
+    assert len(said) == len(sentences)
+    assert all(part in sentence for part, sentence in zip(sentences, said, strict=True))
+
+
+@pytest.mark.promise("SS-22")
+def test_what_a_stage_says_of_its_refused_rows_is_explained(explained: Explained) -> None:
+    """Wherever the stage stands; one that says nothing goes by the window."""
+    stages = "stages: [{keep: a, on_error: stop}, {keep: b, when: 'c > 0', on_error: nack}]\n"
+    said = explained(stages, destinations="say: {}\n    stages: [{keep: d, name: last, on_error: discard}]")
+    assert said.dead_letters[3:] == (
+        "A row that keep refuses stops the run, even if the window allows it.",
+        "A row that last refuses is discarded and counts as filtered.",
+    )
+
+
+@pytest.mark.promise("SS-22")
+def test_what_cannot_stand_beside_a_stage_is_a_problem_of_its_line(tmp_path: Path) -> None:
+    """In a file, with the option's path."""
+    file = tmp_path / "orders.yaml"
+    file.write_text(
+        "name: orders\norigin:\n  folder: {path: landing}\ndestinations:\n  - say: {}\n"
+        "stages:\n  - keep: a\n    on_error: drop\n  - keep: b\n    when: 'a = (select 1)'\n"
+    )
+    with pytest.raises(DefinitionError) as error:
+        load(file, kinds=TOYS)
+    assert [(each.path, each.line) for each in error.value.problems] == [("stages[0].on_error", 8)]
+    file.write_text(file.read_text().replace("drop", "stop"))
+    with pytest.raises(DefinitionError) as error:
+        load(file, kinds=TOYS)
+    assert [(each.path, each.line) for each in error.value.problems] == [("stages[1].when", 10)]
+
+
+@pytest.mark.promise("SS-03")
+@pytest.mark.parametrize(
+    ("batch", "sentences"),
+    [
+        ("{rows: 1, files: null}", ["A batch holds at most 1 row."]),
+        ("{rows: 5, files: 1}", ["A batch holds at most 5 rows and 1 file."]),
+        ("{rows: null, files: null}", ["A batch holds all waiting rows of its lane."]),
+        (
+            "{rows: null, files: null, bytes: 1MiB}",
+            [
+                "A batch holds all waiting rows of its lane.",
+                "run.batch.bytes has no effect: only files and rows can limit a batch of folder.",
+            ],
+        ),
+    ],
+)
+def test_which_limits_bind_is_explained(explained: Explained, batch: str, sentences: list[str]) -> None:
+    """A limit that the origin does not keep to is told, not ignored in silence."""
+    said = explained(f"run: {{batch: {batch}}}\n").batches
+    assert said[:-1] == tuple(sentences)
+
+
+def test_a_whole_batch_is_explained(tmp_path: Path) -> None:
+    """No limit binds it, and a `deduplicate` in front of a table that is replaced then sees every row."""
+    file = tmp_path / "orders.yaml"
+    text = (
+        "name: orders\norigin: {files: {path: landing, format: text}, batch: whole}\n"
+        "stages: [deduplicate: {keys: [value], sequence_by: value}]\n"
+        "destinations: [delta: {path: t, mode: replace}]\nrun: {batch: {files: 7}}\n"
+    )
+    file.write_text(text)
+    whole = explain(load(file))
+    assert whole.batches[:2] == (
+        "A batch holds all waiting rows of its lane.",
+        "run.batch.files has no effect: nothing can limit a batch of files.",
+    )
+    file.write_text(text.replace(", batch: whole", ""))
+    limited = explain(load(file))
+    assert limited.batches[0] == "A batch holds at most 1GiB and 7 files."
+    twice = "stage 'deduplicate' sees one batch at a time, but 'files' may give several batches."
+    assert [twice in " ".join(said.notes) for said in (whole, limited)] == [False, True]
+
+
+@pytest.mark.promise("SS-14", "SS-15")
+@pytest.mark.parametrize(
+    ("run", "lanes", "sentence"),
+    [
+        ("{}", 1, "1 lane: at most 1 batch at a time."),
+        ("{runners: 2}", 3, "3 lanes: at most 2 batches at a time."),
+        ("{runners: 3, max_in_flight: 2}", 4, "4 lanes: at most 2 batches at a time."),
+        ("{runners: 8}", 2, "2 lanes: at most 2 batches at a time."),
+    ],
+)
+def test_how_many_batches_are_carried_at_a_time_is_explained(
+    explained: Explained, run: str, lanes: int, sentence: str
+) -> None:
+    """The least of runners, lanes and max_in_flight."""
+    assert explained(f"run: {run}\n", origin=f"  lanes: {lanes}\n").batches[-1] == sentence
+
+
+@pytest.mark.parametrize(
+    ("lanes", "table", "run", "sentence"),
+    [
+        (20, "{path: t}", "{runners: 2}", "are written together, up to 16; at most 2 writes at a time."),
+        (4, "{path: t}", "{max_in_flight: 2, runners: 1}", "are written together, up to 2; at most 1 write at a time."),
+        (2, "{path: t, stamp: batch}", "{runners: 2}", "2 lanes: at most 2 batches at a time."),
+    ],
+)
+def test_that_lanes_are_written_together_is_explained(
+    tmp_path: Path, lanes: int, table: str, run: str, sentence: str
+) -> None:
+    """Up to sixteen batches, or as many as may be in flight; never where a destination needs a write for each."""
+    file = tmp_path / "orders.yaml"
+    file.write_text(
+        f"name: orders\norigin: {{files: {{path: landing, format: text}}, lanes: {lanes}}}\n"
+        f"destinations: [delta: {table}]\nrun: {run}\n"
+    )
+    assert explain(load(file)).batches[-1].endswith(sentence)
+
+
+def test_runners_that_never_work_are_noted(explained: Explained) -> None:
+    """Beyond the lanes, and beyond max_in_flight."""
+    notes = explained("run: {runners: 3, max_in_flight: 2}\n", origin="  lanes: 2\n").notes
+    assert notes == (
+        "run.runners is 3, but a lane has one batch at a time, and there are 2 lanes.",
+        "run.runners is 3, but run.max_in_flight allows only 2.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("more", "destinations", "because"),
+    [
+        ("stages: [keep: a]\n", "table: {table: a}", ()),
+        ("stages: [call: f]\n", "table: {table: a}", ("call may answer differently when it is run again",)),
+        ("", "table: {table: a}\n    stages: [call: f]", ("a/call may answer differently when it is run again",)),
+        ("", "say: {}", ("say cannot say whether it has a batch",)),
+        ("", "table: {table: a}\n  - say: {}", ("there are 2 destinations",)),
+    ],
+)
+def test_why_a_batch_is_prepared_is_explained(
+    explained: Explained, more: str, destinations: str, because: tuple[str, ...]
+) -> None:
+    """It goes straight where it can be computed again and asked for."""
+    said = explained(more, destinations)
+    assert (said.way, said.because) == ("prepared" if because else "straight", because)
+
+
+def test_the_ways_that_batches_can_take_are_listed(explained: Explained) -> None:
+    """With a reason for each of the others."""
+    said = explained("stages: [call: f]\n", "table: {table: a}").ways
+    assert {way for way, why in said.items() if not why} == {"in_process", "one_pass", "written"}
+    assert said["straight"] == said["grouped"] == "call may answer differently when it is run again"
+
+
+def test_ways_that_are_switched_off_are_told(explained: Explained) -> None:
+    """A clean batch is then decided first; the way that writes every row stays."""
+    said = explained("run: {ways: [in_process]}\n", "table: {table: a}")
+    assert (said.way, said.because) == ("prepared", ("run.ways leaves straight out",))
+    assert [way for way, why in said.ways.items() if not why] == ["in_process", "written"]
+
+
+def test_a_way_that_does_not_exist_is_refused_with_those_that_do(explained: Explained) -> None:
+    """Its list says what may stand there."""
+    with pytest.raises(DefinitionError, match=r"expected some of grouped, straight, in_process, .* got 'streight'"):
+        explained("run: {ways: [streight]}\n")
+
+
+@pytest.mark.promise("SS-08", "SS-09")
+def test_when_an_offset_is_committed_is_explained(explained: Explained) -> None:
+    """After all destinations, or after any."""
+    two = "table: {table: a}\n  - say: {}"
+    assert "when all destinations and the DLQ have the batch" in explained("", two).delivery
+    assert "as soon as one destination and the DLQ" in explained("delivery: after_any\n", two).delivery
+    assert explained().delivery == "The offset is committed when orders and the DLQ have the batch."
+
+
+def test_where_the_state_lies_is_told_and_whether_it_is_there(explained: Explained, tmp_path: Path) -> None:
+    """A directory, or tables of a schema."""
+    assert explained().state == f"{tmp_path}/.wherry/orders (created by the first run)"
+    (tmp_path / ".wherry" / "orders").mkdir(parents=True)
+    assert explained().state == f"{tmp_path}/.wherry/orders"
+    assert explained("state: {schema: main.wherry}\n").state.startswith("main.wherry.orders_ledger")
+
+
+@pytest.mark.parametrize(
+    ("path", "noted"), [("tables/orders", True), ("file:///orders", True), ("s3://bucket/orders", False)]
+)
+def test_a_table_on_a_local_disk_is_noted(explained: Explained, path: str, noted: bool) -> None:
+    """Two programs that write there may lose each other's rows."""
+    notes = explained(destinations=f"table: {{path: '{path}'}}").notes
+    assert bool(notes) is noted
+    assert ("only Wherry may write to orders" in " ".join(notes)) is noted
+
+
+@pytest.mark.promise("CN-22")
+def test_that_nobody_keeps_two_runs_apart_is_noted(explained: Explained) -> None:
+    """Whoever turns ownership off is told what is then left to the scheduler."""
+    assert explained().notes == ()
+    assert "Let your scheduler prevent that" in " ".join(explained("run: {ownership: off}\n").notes)
+
+
+def test_a_secret_is_not_explained(explained: Explained) -> None:
+    """Its reference stands where it is used."""
+    said = explained(destinations="table: {table: 'main.${secret:KEY}'}")
+    assert said.destinations[0]["place"] == "main.${secret:KEY}"
+    assert "hunter2" not in str(said.json())
+
+
+def test_a_short_secret_is_noted(explained: Explained) -> None:
+    """By its reference, and not by its value."""
+    assert explained(destinations="table: {table: 'main.${secret:KEY}'}").notes == ()
+    (note,) = explained(destinations="table: {table: 'main.${secret:PIN}'}").notes
+    assert note.startswith("The secret ${secret:PIN} has fewer than 6 characters")
+
+
+def test_a_person_reads_it_in_a_column_of_headings(
+    explained: Explained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Paths beneath this directory are shortened, commands are whole, and no line is wider than the terminal."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    text = format_explanation(explained("stages: [keep: a, call: f]\n", "table: {path: tables/orders}"), "orders.yaml")
+    lines = text.splitlines()
+    assert lines[0] == "The definition of orders is valid."
+    assert "flow          landing → keep, call → orders" in lines
+    assert "delivers      orders to tables/orders, effectively once: the table remembers." in lines
+    assert any("wherry validate orders.yaml --spark" in line for line in lines)
+    assert max(map(len, lines)) <= 80
+    assert str(tmp_path) not in text
+
+
+@pytest.mark.promise("SS-04")
+def test_how_long_a_batch_waits_for_more_is_explained(explained: Explained) -> None:
+    """Only where it waits at all."""
+    assert (
+        "With --follow, a batch that is not full waits 10s for more"
+        in explained("run: {batch: {wait: 10s}}\n").batches[1]
+    )
+    assert not any("waits" in sentence for sentence in explained().batches)
+
+
+def test_how_long_a_batch_should_take_is_explained(explained: Explained) -> None:
+    """Only where somebody has asked for it."""
+    said = explained("run: {batch: {target: 10s}}\n").batches
+    assert any("grow or shrink until a batch takes about 10s" in sentence for sentence in said)
+    assert not any("grow" in sentence for sentence in explained().batches)
+
+
+@pytest.mark.parametrize(("lanes", "noted"), [(1, False), (2, True)])
+def test_what_is_deduplicated_against_a_table_is_best_in_one_lane(tmp_path: Path, lanes: int, noted: bool) -> None:
+    """Wherever the stage stands."""
+    stage = Deduplicate(keys=["id"], sequence_by="at", against=PinnedTable(table="main.orders"))
+    pipeline = Pipeline(
+        name="orders",
+        origin=Files(path="landing/*.json", format="json", lanes=lanes),
+        destinations=[Delta(table="main.orders", stages=[stage])],
+    )
+    notes = " ".join(explain(definition_of(pipeline, directory=tmp_path)).notes)
+    assert ("deduplicate: it sees one batch at a time" in notes) is noted
+
+
+def test_a_schedule_tells_its_next_three_times(explained: Explained) -> None:
+    """As the clocks of its zone show them, with the hour by which they differ from UTC."""
+    said = explained('schedule: {cron: "30 2 * * *", time_zone: Europe/Berlin, catch_up: none}\n', clock=AT_NOON)
+    assert said.schedule == (
+        "`wherry schedule` runs it at '30 2 * * *' (Europe/Berlin). A run that is due before another has ended is "
+        "left out; runs that were due in a pause are left out.",
+        "Next: Sat 2026-03-28 02:30:00 +0100, Sun 2026-03-29 03:00:00 +0200, Mon 2026-03-30 02:30:00 +0200",
+    )
+    assert said.next == ("2026-03-28T01:30:00+00:00", "2026-03-29T01:00:00+00:00", "2026-03-30T00:30:00+00:00")
+
+
+def test_a_schedule_that_waits_for_another_pipeline_tells_which(explained: Explained) -> None:
+    """It has no times."""
+    said = explained("schedule: {after: prices, on_overlap: queue, jitter: 30s}\n", clock=AT_NOON)
+    assert said.schedule == (
+        "`wherry schedule` runs it after each run of prices that succeeded, each up to 30s later. A run that is due "
+        "before another has ended waits for it; runs that were due in a pause become one run.",
+    )
+    assert said.next == ()
+
+
+def test_the_next_times_are_printed(explained: Explained) -> None:
+    """And nothing of a schedule where there is none."""
+    said = explained("schedule: {every: 6h}\n", clock=AT_NOON)
+    assert "Next: Fri 2026-03-27 18:00:00 +0000, Sat 2026-03-28 00:00:00 +0000" in format_explanation(
+        said, "orders.yaml"
+    )
+    assert "schedule" not in format_explanation(explained(), "orders.yaml")
+
+
+def test_an_origin_at_which_there_is_nothing_is_noted(tmp_path: Path) -> None:
+    """Until somebody makes the folder; one that is empty is fine, and what only Spark can see is not looked for."""
+
+    def notes(path: str) -> tuple[str, ...]:
+        pipeline = Pipeline(
+            name="orders",
+            origin=Files(path=path, format="csv", schema="id long"),
+            destinations=[Delta(table="main.orders")],
+        )
+        return explain(definition_of(pipeline, directory=tmp_path)).notes
+
+    landing = tmp_path / "landing"
+    assert notes(f"{landing}/*.csv") == (f"There is nothing at {landing} yet; a run fails until something is there.",)
+    landing.mkdir()
+    assert notes(f"{landing}/*.csv") == notes("s3a://bucket/landing/*.csv") == ()
+
+
+def test_an_origin_that_may_not_be_read_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user who is not root meets that where a folder is somebody else's."""
+    monkeypatch.setattr("origins.files.listing.os.access", lambda *_: False)
+    origin = Files(path=f"{tmp_path}/*.csv", format="csv", schema="id long")
+    pipeline = Pipeline(name="orders", origin=origin, destinations=[Delta(table="main.orders")])
+    (note,) = explain(definition_of(pipeline, directory=tmp_path)).notes
+    assert note == f"This user has no right to read {tmp_path}; a run fails without it."

@@ -1,0 +1,63 @@
+"""Pages of many runs, with an index over them."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from runners.command_line import cli
+from runners.state.run_history import RunHistory
+from tests.runners.reports.test_report_page import Seen
+from tests.runners.state.test_run_history import ORDERS, began, over
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Three pipelines, of which one never ran and one keeps no history, and a broken definition."""
+    for name in ("orders", "prices"):
+        (tmp_path / f"{name}.yaml").write_text(ORDERS.replace("orders", name))
+    (tmp_path / "silent.yaml").write_text(f"{ORDERS.replace('orders', 'silent')}run: {{history: 0s}}\n")
+    (tmp_path / "broken.yaml").write_text("name: [")
+    history = RunHistory(tmp_path / ".wherry" / "orders" / "runs", timedelta(days=90))
+    first, second = began("a" * 32), began("b" * 32, minutes=5)
+    history.write([first, over(first), second, over(second, "failed")])
+    return tmp_path
+
+
+def test_an_index_leads_to_every_run(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of each pipeline how the last one went; what never ran, keeps no history or is broken is said."""
+    place = directory / "pages"
+    assert cli.execute(["report", "--index", str(directory), "--to", str(place)]) == 0
+    assert capsys.readouterr().out == f"{place / 'index.html'}\n"
+    text = (place / "index.html").read_text()
+    seen = Seen(text)
+    links = [str(attrs["href"]) for tag, attrs in seen.tags if tag == "a"]
+    pages = [link for link in links if not link.startswith("#")]
+    assert pages == ["orders-bbbbbbbbbbbb.html", "orders-aaaaaaaaaaaa.html"]
+    assert "it's <b>full</b>" in Seen((place / pages[0]).read_text()).text
+    ids = {attrs["id"] for _, attrs in seen.tags if "id" in attrs}
+    assert {link[1:] for link in links if link.startswith("#")} == ids
+    plain = re.sub(r"<[^>]*>", " ", text)
+    for said in ("1 of 2 failed", "no run yet", "silent keeps no run history", "broken.yaml is broken", "not YAML"):
+        assert said in plain
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "There are 3 definitions in this folder: orders.yaml, prices.yaml, silent.yaml."),
+        (["orders.yaml", "--index", "."], "Name a definition, or with --index a directory of them."),
+        (["--index", "nowhere"], "There is no directory nowhere."),
+        (["--index", ".", "--to", "orders.yaml/pages"], "orders.yaml/pages cannot be created"),
+    ],
+)
+def test_a_call_that_cannot_be_meant_is_told(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    """And ends with 2."""
+    monkeypatch.chdir(directory)
+    assert cli.execute(["report", *words]) == 2
+    assert said in capsys.readouterr().err

@@ -1,0 +1,320 @@
+"""Which stages put rows of a batch together, and what is said or refused because of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from destinations.delta import Delta
+from destinations.destination import Destination
+from origins.batch import Batch
+from origins.batch_rows import BatchRows
+from origins.delta import Delta as DeltaOrigin
+from origins.generate import Generate
+from origins.memory import Memory, Pause
+from origins.origin import Backlog, Origin, Progress
+from runners.definitions.definition import definition_of
+from runners.model.errors import SplitAggregate
+from runners.model.spec import PipelineSpec
+from runners.running.aggregates import (
+    OF_A_REPLAY,
+    SplitReason,
+    check_mixing,
+    describe_mixing,
+    find_mixing_stages,
+    list_splits,
+    warn_of_deduplicates,
+)
+from runners.running.opening import make_chain
+from runners.ways.stage_chain import StageChain, name_destinations
+from stages.deduplicate import Deduplicate
+from stages.lookup import Lookup
+from stages.rows import Rows
+from stages.sql import Sql
+from stages.stage import Stage
+from stages.with_columns import WithColumns
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+GOLD = Delta(path="tables/gold", mode="replace")
+SCHEMA = "id long, k string, items array<int>"
+STATEMENTS = {
+    "select k, count(*) as n from rows group by all": "an aggregate",
+    "select count(*) as n from rows": "an aggregate",
+    "select k, sum(id) as n from rows group by rollup(k)": "an aggregate",
+    "from rows |> aggregate count(*) group by k": "an aggregate",
+    "select * from (select id, k from rows) pivot (count(id) for k in ('a'))": "an aggregate",
+    "select distinct k from rows": "a DISTINCT",
+    "select *, sum(id) over (partition by k) as n from rows": "a window function",
+    "select * from rows qualify row_number() over (partition by k order by id) = 1": "a window function",
+    "select * from rows order by id limit 3": "a LIMIT",
+    "select * from rows offset 3": "an OFFSET",
+    "select k from rows intersect select 'a'": "an INTERSECT",
+    "select k from rows except all select 'a'": "an EXCEPT",
+    "with a as (select k, max(id) as m from rows group by k), b as (select * from a) select * from b": "an aggregate",
+    "select * from (select * from (select k, max(id) as m from rows group by k) where m > 1)": "an aggregate",
+    "select t.* from totals t join (select max(id) as m from rows) on t.n = m": "an aggregate",
+    "select * from rows where id in (select id from rows where id > 1)": "a subquery over the rows",
+    "select *, (select max(id) from rows) as m from rows": "an aggregate and a subquery over the rows",
+    "select t.n from rows r right join totals t on r.k = t.k": "a join that keeps rows of another table",
+    "select t.n from totals t left anti join rows r on r.k = t.k": "a join that keeps rows of another table",
+    "select a.id from rows a join rows b on a.id = b.id": "a join of the rows with themselves",
+}
+"""Statements whose result depends on which rows share a batch, each with what is said of it."""
+BY_ROW = [
+    "select *, 'group by k, count(*) over (order by id)' as said from rows",
+    "select id as `Aggregate`, k as `group by`, items as `distinct` from rows",
+    "select *, 'a\n+- Aggregate [k]\n   +- SubqueryAlias _wherry_rows' as said from rows",
+    "select * from rows where k <> 'distinct' -- group by k limit 3",
+    "select * from rows order by id",
+    "select id, explode(items) as item from rows",
+    "select id, (select max(item) from explode(items) as t(item)) as m from rows",
+    "select r.id, x.m from rows r, lateral (select max(item) as m from explode(r.items) as t(item)) x",
+    "select rows.*, totals.n from rows left join totals on rows.k = totals.k",
+    "select *, (select max(n) from totals) as m from rows",
+    "with unused as (select count(*) as n from rows) select * from rows",
+    "select id from rows union all select -id from rows",
+]
+"""Statements that give of two batches what they give of both together."""
+
+
+def plan_of(*lines: str) -> str:
+    """What Spark says where this is the analysed plan."""
+    body = "\n".join(["Project [x#1]", *lines])
+    ends = "== Optimized Logical Plan ==\nAggregate [x#1]\n\n== Physical Plan ==\n*(1) HashAggregate"
+    return f"== Parsed Logical Plan ==\n'Aggregate ['x]\n\n== Analyzed Logical Plan ==\nx: int\n{body}\n\n{ends}"
+
+
+def test_a_node_counts_if_the_rows_reach_it() -> None:
+    """Beside it stands the same node over another table."""
+    there = plan_of(
+        "+- Join Inner",
+        "   :- SubqueryAlias a",
+        "   :  +- Aggregate [x#1]",
+        "   :     +- SubqueryAlias _wherry_rows",
+        "   +- SubqueryAlias b",
+    )
+    elsewhere = there.replace("_wherry_rows", "c").replace("SubqueryAlias b", "SubqueryAlias _wherry_rows")
+    assert describe_mixing(there) == ("an aggregate",)
+    assert describe_mixing(elsewhere) == ()
+
+
+def test_only_a_name_at_the_beginning_of_a_node_counts() -> None:
+    """Text in a node may look like a node, and break lines."""
+    rows = "   +- SubqueryAlias _wherry_rows"
+    literal = ["+- Project [a", "+- Aggregate [x]", "         +- Window [y] AS said#2]", rows]
+    assert describe_mixing(plan_of(*literal)) == ()
+    assert describe_mixing(plan_of("+- Project [Aggregate AS Window#3, (GlobalLimit 3)]", rows)) == ()
+    assert describe_mixing(plan_of(*literal[:-1], "   +- Window [z]", "      +- SubqueryAlias _wherry_rows")) == (
+        "a window function",
+    )
+
+
+def test_a_plan_that_spark_does_not_show_may_be_anything() -> None:
+    """The optimizer computes what does not depend on rows, and shows no plan where that raises."""
+    assert describe_mixing("Error occurred during query planning: \n[CAST_INVALID_INPUT]") == (
+        "a plan that Spark cannot show",
+    )
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+def test_what_depends_on_the_batch_is_found_in_the_analysed_plan(spark: SparkSession) -> None:
+    """Whatever stands in the text of the statement, and wherever an aggregate stands in it."""
+    spark.sql("select 'a' as k, 1 as n").createOrReplaceTempView("one")
+    spark.sql("select k, count(*) as n from one group by k").createOrReplaceTempView("totals")
+    stages = [Sql(statement, name=statement) for statement in (*STATEMENTS, *BY_ROW)]
+    lines = [StageChain.of([stage], {"gold": GOLD}) for stage in stages]
+    schema = spark.createDataFrame([], SCHEMA).schema.json()
+    found = {line.steps[0].name: find_mixing_stages(spark, schema, line) for line in lines}
+    assert found == {
+        **{statement: {statement: words} for statement, words in STATEMENTS.items()},
+        **{statement: {} for statement in BY_ROW},
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Custom(Stage):
+    """A stage of the user's own, over DataFrames."""
+
+    gathers = True
+    changes_rows = True
+    how: Callable[[DataFrame], DataFrame]
+
+    def apply(self, rows: Rows) -> Rows:
+        return rows.change(self.how)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranked(Stage):
+    """Adds a column that looks at other rows."""
+
+    gathers = True
+    rank: Column
+
+    def apply(self, rows: Rows) -> Rows:
+        return rows.with_columns({"rank": self.rank})
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+def test_stages_of_ones_own_are_looked_at_and_those_that_say_it_themselves_are_not(spark: SparkSession) -> None:
+    """Also behind a branch of one destination, and with columns that a stage before them makes."""
+    stages = [
+        Custom(how=lambda rows: rows.dropDuplicates(["k"]), name="drop"),
+        Deduplicate(keys=["k"], sequence_by="id"),
+        WithColumns({"double": "id * 2"}),
+    ]
+    ranked = Ranked(rank=F.sum("double").over(Window.partitionBy("k")))
+    groups = Custom(how=lambda rows: rows.groupBy("k").applyInPandas(lambda frame: frame, rows.schema), name="groups")
+    line = StageChain.of(stages, {"gold": replace(GOLD, stages=[ranked, groups]), "raw": Delta(path="raw")})
+    assert find_mixing_stages(spark, spark.createDataFrame([], SCHEMA).schema.json(), line) == {
+        "drop": "a DISTINCT",
+        "gold/ranked": "a window function",
+        "gold/groups": "a function of groups",
+    }
+
+
+def test_a_window_in_with_columns_is_refused_when_it_is_written() -> None:
+    """It looks at more than a row, so it belongs in `sql`."""
+    with pytest.raises(ValueError, match=r"columns\.n: a window needs more than one row"):
+        WithColumns({"n": "sum(id) over (partition by k)"})
+
+
+def test_stages_that_say_it_themselves_are_not_asked_about() -> None:
+    """`deduplicate` is documented to look at one batch, and `lookup` looks at a table."""
+    assert not Deduplicate(keys=["k"]).may_mix
+    assert not Lookup(path="tables/k", on=["k"], columns=["n"]).may_mix
+    assert Sql("select * from rows").may_mix
+
+
+class Queue(Origin):
+    """An origin of somebody else's."""
+
+    def survey(self, spark: SparkSession, progress: Progress) -> Backlog:
+        raise NotImplementedError
+
+    def columns(self, spark: SparkSession, backlog: Backlog) -> str | None:
+        raise NotImplementedError
+
+    def fetch(self, spark: SparkSession, batches: Sequence[Batch], *, places: bool = False) -> BatchRows:
+        raise NotImplementedError
+
+
+def pipeline(*origins: Origin, destinations: list[Destination] | None = None, **more: Any) -> PipelineSpec:
+    """A pipeline into a table that is replaced, as it is when it is run."""
+    given: dict[str, Any] = {"origin": origins[0]} if len(origins) == 1 else {"origins": origins}
+    return definition_of(PipelineSpec(name="gold", destinations=destinations or [GOLD], **given, **more)).pipeline
+
+
+def split(pipeline: PipelineSpec, **more: Any) -> list[SplitReason]:
+    """Why its first origin's rows may come in several batches."""
+    return list(list_splits(pipeline, pipeline.every_origin[0], line(pipeline), **more))
+
+
+def line(pipeline: PipelineSpec) -> StageChain:
+    """The way of its first origin's rows."""
+    return make_chain(pipeline, pipeline.every_origin[0], name_destinations(pipeline.every_destination))
+
+
+@pytest.mark.parametrize(
+    ("origins", "why", "remedy"),
+    [
+        ([Generate()], ["'generate' may give several batches"], "Write `batch: whole` at the origin 'generate'"),
+        ([DeltaOrigin(path="in")], ["'delta' may give several batches"], "Write `read: whole` at the origin 'delta'"),
+        ([Generate(lanes=3, batch="whole")], ["there are 3 lanes"], "Give the origin one lane"),
+        (
+            [Generate(batch="whole", name="a"), Generate(batch="whole", name="b")],
+            ["2 origins deliver to it"],
+            "Use one origin",
+        ),
+    ],
+)
+def test_why_there_may_be_several_batches_is_said_with_what_to_do(
+    origins: list[Origin], why: list[str], remedy: str
+) -> None:
+    """Each reason has a remedy of its own."""
+    found = split(pipeline(*origins))
+    assert [each.why for each in found] == why
+    assert remedy in found[0].remedy
+
+
+def test_an_origin_that_surely_gives_one_batch_splits_nothing() -> None:
+    """Its single lane is whole, and a run that goes on makes every batch a load of its own."""
+    whole = pipeline(Generate(batch="whole"))
+    assert split(whole) == []
+    assert split(whole, follow=True) == []
+    assert split(pipeline(DeltaOrigin(path="in", read="whole"))) == []
+    tables = DeltaOrigin(tables=["shop.raw.a", "shop.raw.b"], read="whole")
+    assert split(pipeline(tables, destinations=[Delta(path="tables/{lane}")])) == []
+
+
+def test_what_comes_later_or_again_comes_in_batches_of_its_own() -> None:
+    """A table that is read whole is followed by its changes, and a replay carries what was refused."""
+    table = pipeline(DeltaOrigin(path="in", read="whole"))
+    assert [each.why for each in split(table, follow=True)] == ["with --follow, later rows form other batches"]
+    assert split(table, again=OF_A_REPLAY) == [OF_A_REPLAY]
+
+
+def test_a_key_that_may_come_twice_in_a_replaced_table_is_told() -> None:
+    """Of `deduplicate`, in common or in the destination's own stages; elsewhere its documentation is enough."""
+    stage, said = Deduplicate(keys=["id"], sequence_by="id"), SplitReason(why="it rains", remedy="Wait.")
+    replaced = pipeline(Generate(), stages=[stage], destinations=[replace(GOLD, stages=[stage]), Delta(path="raw")])
+    told = "sees one batch at a time, but it rains. A key in two batches is in 'gold' twice. Wait."
+    assert list(warn_of_deduplicates(replaced, line(replaced), [said])) == [
+        f"stage 'deduplicate' {told}",
+        f"stage 'gold/deduplicate' {told}",
+    ]
+    assert list(warn_of_deduplicates(replaced, line(replaced), [])) == []
+    appended = pipeline(Generate(), stages=[stage], destinations=[Delta(path="raw")])
+    assert list(warn_of_deduplicates(appended, line(appended), [said])) == []
+
+
+@pytest.mark.spark
+def test_a_replaced_table_is_refused_and_an_appended_one_is_told(spark: SparkSession) -> None:
+    """The message has the stage, the reason and the way out; a branch concerns its own destination only."""
+    counts = Sql("select k, count(*) as n from rows group by k", name="counts")
+    rows = Memory(items=[{"id": 1, "k": "a"}], schema=SCHEMA)
+
+    def said(pipeline: PipelineSpec, **more: Any) -> list[str]:
+        name, schema = pipeline.every_origin[0].name or "", str(rows.columns(spark, rows.survey(spark, Progress())))
+        return list(check_mixing(pipeline, spark, {name: line(pipeline)}, {name: schema}, **more)[name])
+
+    with pytest.raises(SplitAggregate) as error:
+        said(pipeline(rows, stages=[counts]))
+    assert "'gold' would get a wrong result, so no row was read. Stage 'counts' has an aggregate" in error.value.message
+    assert "'memory' may give several batches" in error.value.message
+    assert "`batch: whole` at the origin 'memory'" in error.value.hint
+    raw = Delta(path="tables/raw")
+    with pytest.raises(SplitAggregate, match="Stage 'gold/counts' has"):
+        said(pipeline(rows, destinations=[raw, replace(GOLD, stages=[counts])]))
+    (told,) = said(pipeline(rows, destinations=[GOLD, replace(raw, stages=[counts])]))
+    assert told.startswith("stage 'raw/counts' has an aggregate and sees one batch at a time, but 'memory' may give")
+    assert said(pipeline(replace(rows, batch="whole"), stages=[counts])) == []
+    both = pipeline(rows, destinations=[raw, replace(GOLD, stages=[counts])])
+    assert len(said(both, only="raw")) == 1
+
+
+def test_a_script_that_pauses_gives_several_batches() -> None:
+    """Whatever it says of its batches."""
+    rows = Memory(items=[{"id": 1}], schema="id long", batch="whole")
+    assert not rows.may_give_several()
+    assert replace(rows, items=[{"id": 1}, Pause(1.0), {"id": 2}]).may_give_several()
+
+
+def test_an_origin_of_somebody_elses_gives_several_batches_until_it_says_otherwise() -> None:
+    """And `batch: whole` is refused where it would be a promise that nothing keeps."""
+    own = pipeline(Queue(), destinations=[Delta(path="raw")])
+    assert "cannot make one batch of all waiting rows" in split(own)[0].remedy
+    with pytest.raises(ValueError, match="batch: expected limited, since it cannot"):
+        Queue(batch="whole")
+    with pytest.raises(ValueError, match=r"batch: expected limited.*; `read: whole` does"):
+        DeltaOrigin(path="in", batch="whole")
+    with pytest.raises(ValueError, match="batch: expected limited or whole, got 'all'"):
+        Generate(batch="all")  # type: ignore[arg-type]

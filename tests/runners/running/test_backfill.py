@@ -1,0 +1,184 @@
+"""Which batches of the past are carried again, and in which lanes."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+import pytest
+
+from destinations.memory import Memory
+from origins.batch import Limits
+from origins.generate import Generate
+from runners.engine.batch_planner import BatchPlanner, OriginFeed
+from runners.model.batch_timing import BatchSizing
+from runners.model.entry import Entry, Settled, SpanBody
+from runners.model.errors import Refusal
+from runners.pipeline import Pipeline
+from runners.running.backfill import Backfill, Bound, parse_bound
+from runners.state.journal import Journal
+from tests.runners.state.ledger.memory_ledger import MemoryLedger
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+PIPELINE = Pipeline(name="orders", origin=Generate(name="made", lanes=2), destinations=[Memory(name="a")])
+
+
+def settled(lane: str, number: int, minute: int) -> Settled:
+    """A batch that was committed so many minutes after noon."""
+    at = NOON.replace(minute=minute).isoformat()
+    span: SpanBody = {"start": number - 1, "end": number, "parts": [], "label": ""}
+    return Settled(lane=lane, number=number, plan=f"{lane}{number}", run="r", at=at, span=span, counts={"read": 1})
+
+
+CARRIED = [
+    settled("0", 2, 3),
+    settled("1", 1, 1),
+    settled("0", 1, 2),
+    settled("1", 2, 4),
+    settled("backfill-1/0", 1, 2),
+]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "found"),
+    [
+        (None, None, {"0": [1, 2], "1": [1, 2]}),
+        (2, None, {"0": [2], "1": [2]}),
+        (None, 1, {"0": [1], "1": [1]}),
+        (NOON.replace(minute=2), NOON.replace(minute=3), {"0": [1, 2]}),
+        (2, NOON.replace(minute=3), {"0": [2]}),
+        (9, None, {}),
+    ],
+)
+def test_batches_are_chosen_by_number_or_by_time(start: Bound, end: Bound, found: dict[str, list[int]]) -> None:
+    """In the order of their lane, both bounds included, and none that a backfill has carried."""
+    past = Backfill(start=start, end=end, reason="a test").select_batches(CARRIED, NOON.replace(hour=13))
+    assert {lane: [batch.number for batch in batches] for lane, batches in past.items()} == found
+
+
+def test_nothing_counts_that_was_committed_after_it_began() -> None:
+    """So that a backfill that is resumed holds what it held before."""
+    past = Backfill(reason="a test").select_batches(CARRIED, NOON.replace(minute=2))
+    assert {lane: [batch.number for batch in batches] for lane, batches in past.items()} == {"0": [1], "1": [1]}
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [("12", 12), ("2026-01-01T12:00", NOON), ("2026-01-01T14:00+02:00", NOON), ("2026-01-01", NOON.replace(hour=0))],
+)
+def test_a_bound_is_a_number_or_a_time(text: str, meant: Bound) -> None:
+    """In UTC unless it says otherwise."""
+    assert parse_bound(text) == meant
+
+
+def test_a_day_as_the_last_bound_is_held_whole() -> None:
+    """So that `--from` and `--to` of one day are that day."""
+    day = Backfill(start=parse_bound("2026-01-01"), end=parse_bound("2026-01-01", last=True), reason="a test")
+    assert set(day.select_batches(CARRIED, NOON.replace(hour=13))) == {"0", "1"}
+    assert parse_bound("2026-01-01T12:00", last=True) == NOON
+    assert parse_bound("12", last=True) == 12
+
+
+def source(journal: Journal, backfill: Backfill) -> BatchPlanner:
+    """What the backfill plans from; the pipeline has two lanes."""
+    lanes = {lane: lane for lane in ("0", "1")}
+    feed = OriginFeed(origin="made", lanes=lanes, schema="", backlog=Generate(lanes=2).survey(None, None))  # type: ignore[arg-type]
+    usual = BatchPlanner(pipeline="orders", run="r", definition="", destinations=("a", "b"), feeds=[feed])
+    return backfill.make_source(usual, PIPELINE, journal)
+
+
+class Remembering(Journal):
+    """A journal in which the batches above are settled."""
+
+    def __init__(self, ledger: MemoryLedger) -> None:
+        super().__init__(ledger)
+        self.acquire({"pipeline": "orders"})
+
+    def list_settled(self) -> list[Settled]:
+        return CARRIED
+
+
+def test_it_has_lanes_of_its_own_in_which_it_goes_on_where_it_was() -> None:
+    """The same call means the same lanes, also from another process; `again` begins anew."""
+    ledger = MemoryLedger()
+    first = source(Remembering(ledger), Backfill(reason="a test"))
+    lane = next(lane for lane in first.lanes if lane.endswith("/0"))
+    assert lane.startswith("backfill-")
+    one = first.take(lane, None, BatchSizing())
+    assert one is not None
+    assert (one.start, one.end) == (0, 1)
+    resumed = source(Remembering(ledger), Backfill(reason="another word for it"))
+    assert resumed.lanes == first.lanes
+    two = resumed.take(lane, one.end, BatchSizing())
+    assert two is not None
+    assert (two.end, resumed.take(lane, two.end, BatchSizing())) == (2, None)
+    assert set(source(Remembering(ledger), Backfill(reason="a test", again=True)).lanes).isdisjoint(first.lanes)
+
+
+def test_one_destination_alone_may_get_it() -> None:
+    """It must be there."""
+    journal = Remembering(MemoryLedger())
+    assert source(journal, Backfill(only="b", reason="a test")).destinations == ("b",)
+    with pytest.raises(Refusal, match="There is no destination 'c'; there are: a, b"):
+        source(journal, Backfill(only="c", reason="a test"))
+
+
+def test_what_is_left_of_it_is_what_it_would_carry() -> None:
+    """Less what an earlier call has carried, unless it is to be carried again; nothing is begun by asking."""
+    ledger = MemoryLedger()
+    journal = Remembering(ledger)
+
+    def left(backfill: Backfill) -> dict[str, list[int]]:
+        return {
+            lane: [batch.number for batch in batches] for lane, batches in backfill.list_left(PIPELINE, journal).items()
+        }
+
+    past = Backfill(reason="a test")
+    assert left(past) == {"0": [1, 2], "1": [1, 2]}
+    assert not past.has_begun(journal)
+    lanes = source(journal, past).lanes
+    assert past.has_begun(journal)
+    lane = next(lane for lane in lanes if lane.endswith("/0"))
+    journal.record(Entry(kind="set", epoch=journal.state.epoch, body={"lanes": {lane: {"offset": 1}}}))
+    assert left(past) == {"0": [2], "1": [1, 2]}
+    journal.record(Entry(kind="set", epoch=journal.state.epoch, body={"lanes": {lane: {"offset": 2}}}))
+    assert left(past) == {"1": [1, 2]}
+    assert left(Backfill(again=True, reason="a test")) == {"0": [1, 2], "1": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"only": "c"}, "There is no destination 'c'; there are: a"),
+        ({"lane": "7"}, "Lane '7' has no settled batch; these lanes have: 0"),
+    ],
+)
+def test_a_destination_or_a_lane_that_is_not_there_is_told_before_it_begins(given: dict[str, str], said: str) -> None:
+    """With those that there are."""
+    journal = Remembering(MemoryLedger())
+    journal.record(Entry(kind="set", epoch=journal.state.epoch, body={"lanes": {"0": {"offset": 1}}}))
+    with pytest.raises(Refusal, match=said):
+        Backfill(**given, reason="a test").list_left(PIPELINE, journal)  # type: ignore[arg-type]
+
+
+def test_it_needs_a_reason() -> None:
+    """Which the ledger keeps."""
+    with pytest.raises(Refusal, match="needs a reason"):
+        Backfill(reason="")
+
+
+def test_it_survives_compaction() -> None:
+    """A snapshot knows what its lanes are called."""
+    ledger = MemoryLedger()
+    journal = Remembering(ledger)
+    first = source(journal, Backfill(reason="a test"))
+    journal.record(*[Entry(kind="stop") for _ in range(10)])
+    journal.compact(every=5)
+    assert source(Remembering(ledger), Backfill(reason="a test")).lanes == first.lanes
+
+
+def test_limits_do_not_cut_what_was_one_batch() -> None:
+    """Spans are those of the past, whatever the limits are now."""
+    past = source(Remembering(MemoryLedger()), Backfill(reason="a test"))
+    lane = past.lanes[0]
+    feed = past.feeds[0]
+    assert feed.backlog.take(feed.lanes[lane], None, Limits(rows=0)) is not None

@@ -1,0 +1,435 @@
+"""What may change between two runs, and what a person must say first."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from destinations.account import BatchLabel
+from destinations.delta import Delta
+from destinations.destination import Identity, Label, StatelessDestination, Written
+from destinations.memory import Memory
+from origins.batch import JSON, Batch, Span
+from origins.batch_rows import BatchRows
+from origins.delta import Delta as Table
+from origins.files import Files
+from origins.generate import Generate
+from origins.origin import Origin
+from origins.paths import GivenPath
+from runners.model.counts import Counts
+from runners.model.entry import Entry
+from runners.model.errors import Refusal
+from runners.model.nack_window import NackWindow
+from runners.model.planned_batch import DecidedBatch, PlannedBatch
+from runners.pipeline import Pipeline
+from runners.running.compatibility import (
+    OperatorOverrides,
+    check_layout,
+    check_newest,
+    mark_salts,
+    resolve_names,
+    start_over,
+    waive,
+)
+from runners.running.opening import RunOpening, list_unchanged
+from runners.state.journal import Journal
+from runners.state.ledger import LedgerError
+from runners.ways.stage_chain import name_destinations
+from stages.lookup import Lookup
+from stages.mask import Mask
+from stages.with_columns import WithColumns
+from tests.runners.state.ledger.memory_ledger import MemoryLedger
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+
+def pipeline(**changes: Any) -> Pipeline:
+    """Files called `landing` into the table `orders`, but for the changes."""
+    usual: dict[str, Any] = {
+        "name": "orders",
+        "origin": Files(name="landing", path="/landing", format="json"),
+        "destinations": [Delta(name="orders", path="/tables/orders")],
+    }
+    return Pipeline(**{**usual, **changes})
+
+
+def opened(before: Pipeline) -> Journal:
+    """The journal of a run that opened with this definition."""
+    journal = Journal(MemoryLedger())
+    journal.acquire({"pipeline": before.name})
+    body = {
+        "pipeline": before.name,
+        "salts": mark_salts(before),
+        "state": before.state.given if isinstance(before.state, GivenPath) else None,
+        "origins": {
+            origin.name: {
+                "lanes": list(before.lanes_of(origin)),
+                "place": origin.place,
+                "given": list(origin.given),
+                "schema": None,
+            }
+            for origin in before.every_origin
+        },
+        "destinations": {name: each.describe() for name, each in name_destinations(before.destinations).items()},
+    }
+    journal.record(Entry(kind="open", body=body))
+    return journal
+
+
+def check(before: Pipeline, now: Pipeline, **ruling: Any) -> None:
+    """Raises what a run of `now` would, after one of `before`."""
+    told = OperatorOverrides(**ruling, reason="a test") if ruling else OperatorOverrides()
+    check_layout(now, name_destinations(now.destinations), opened(before).state, told)
+
+
+class Told(Memory):
+    """A destination that says at once which batch came last."""
+
+    def newest(self, pipeline: str) -> BatchLabel | None:
+        if pipeline != "orders":
+            return None
+        return {
+            "pipeline": pipeline,
+            "lane": "0",
+            "number": 2,
+            "plan": "p2",
+            "destination": "orders",
+            "key": "p2/orders",
+        }
+
+
+def test_a_ledger_that_never_planned_what_a_destination_has_is_not_the_newest() -> None:
+    """Nothing is carried with it, unless somebody says that what is there is something else; one that did is."""
+    told = {"orders": Told(name="orders")}
+    journal = opened(pipeline())
+    with pytest.raises(
+        LedgerError, match=r"'orders' has batch 2 of lane 0 of this pipeline, .* has planned none"
+    ) as refused:
+        check_newest(journal, "orders", told, told, OperatorOverrides())
+    assert refused.value.hint.startswith("If `state:` was changed, change it back")
+    check_newest(journal, "orders", told, told, OperatorOverrides(fresh=("orders",), reason="it was emptied"))
+    check_newest(journal, "invoices", told, told, OperatorOverrides())
+    new = {"new": Told(name="new")}
+    check_newest(journal, "orders", new, new, OperatorOverrides())
+    journal.record(plan())
+    journal.record(Entry(kind="release", body={"status": "failed"}))
+    journal.acquire({"pipeline": "orders"})
+    with pytest.raises(LedgerError, match="has planned up to 1") as older:
+        check_newest(journal, "orders", told, told, OperatorOverrides())
+    assert older.value.hint.startswith("Put the newest ledger back")
+    journal.record(Entry(kind="cancel", lane="0", plan="p"), replace(plan(), body={**plan().body, "number": 2}))
+    check_newest(journal, "orders", told, told, OperatorOverrides())
+
+
+def test_what_another_process_planned_meanwhile_is_known() -> None:
+    """The ledger is looked at once more before it is said to be an old one."""
+    told = {"orders": Told(name="orders")}
+    journal = opened(pipeline())
+    late = replace(plan(), body={**plan().body, "number": 2})
+    journal.ledger.append([late], after=journal.state.seq)
+    check_newest(journal, "orders", told, told, OperatorOverrides())
+
+
+def plan(lane: str = "0", *, destinations: tuple[str, ...] = ("orders",)) -> Entry:
+    """The plan of the lane's first batch."""
+    batch = Batch(
+        pipeline="orders",
+        run="r",
+        origin="landing",
+        lane=lane,
+        number=1,
+        plan="p",
+        span=Span(start=None, end=5),
+        schema="{}",
+        time=datetime(2026, 1, 1, tzinfo=timezone.utc),
+    )
+    body = PlannedBatch(batch=batch, destinations=destinations, straight=False).json()
+    return Entry(kind="plan", lane=lane, plan="p", body=body)
+
+
+SETTLE = Entry(
+    kind="settle", lane="0", plan="p", body={"offset": 5, "counts": {}, "window": None, "clean": 1, "owed": []}
+)
+MOVED = Delta(name="orders", path="/elsewhere/orders")
+READ_ELSEWHERE = Files(name="landing", path="/elsewhere", format="json")
+
+
+@pytest.mark.parametrize(
+    ("name", "change"), [("orders", {"destinations": [MOVED]}), ("landing", {"origin": READ_ELSEWHERE})]
+)
+def test_a_place_that_changed_is_refused_until_told_what_lies_there(name: str, change: dict[str, Any]) -> None:
+    """The same content, or something else."""
+    with pytest.raises(Refusal, match=f"'{name}' was .* and is now /elsewhere") as refused:
+        check(pipeline(), pipeline(**change))
+    assert f"--moved {name}" in refused.value.hint
+    assert f"--fresh {name}" in refused.value.hint
+    check(pipeline(), pipeline(**change), moved=(name,))
+    check(pipeline(), pipeline(**change), fresh=(name,))
+
+
+def test_a_destination_that_was_renamed_is_the_one_that_it_was() -> None:
+    """Its place is compared with that under its old name."""
+    check(pipeline(), pipeline(destinations=[Delta(name="sales", path="/tables/orders", was="orders")]))
+    with pytest.raises(Refusal, match="'sales' was /tables/orders"):
+        check(pipeline(), pipeline(destinations=[Delta(name="sales", path="/tables/sales", was="orders")]))
+
+
+def test_destinations_may_come_and_go() -> None:
+    """One that is new takes part from the next batch."""
+    check(pipeline(), pipeline(destinations=[Delta(name="other", path="/tables/other")]))
+
+
+def test_the_only_origin_may_change_its_name() -> None:
+    """As long as it reads the same place with the same lanes."""
+    check(pipeline(), pipeline(origin=Files(name="files", path="/landing", format="json")))
+    with pytest.raises(Refusal, match="'files' was /landing and is now /other"):
+        check(pipeline(), pipeline(origin=Files(name="files", path="/other", format="json")))
+
+
+def test_among_several_origins_a_name_that_changed_is_refused() -> None:
+    """It may be another one, which has to be said."""
+    old, new, third = (Files(name=name, path=f"/{name}", format="json") for name in ("old", "new", "third"))
+    before, now = pipeline(origin=None, origins=[old, third]), pipeline(origin=None, origins=[new, third])
+    with pytest.raises(Refusal, match="The origin old is gone and new is new"):
+        check(before, now)
+    check(before, now, fresh=("new",))
+    check(before, pipeline(origin=None, origins=[old, third, new]))
+
+
+def test_lanes_may_change_where_progress_is_kept_by_part() -> None:
+    """Files belong to lanes by their names; made-up orders belong to one lane for ever."""
+    check(pipeline(), pipeline(origin=Files(name="landing", path="/landing", format="json", lanes=3)))
+    with pytest.raises(Refusal, match="The lanes of 'made' were 0 and are now 0, 1"):
+        check(pipeline(origin=Generate(name="made")), pipeline(origin=Generate(name="made", lanes=2)))
+
+
+def test_one_origin_that_becomes_one_of_several_is_refused() -> None:
+    """Its lanes would be called otherwise, and what was carried would be carried again."""
+    (origin,) = pipeline().every_origin
+    several = pipeline(origin=None, origins=[origin, Generate(name="made")])
+    with pytest.raises(Refusal, match="The lanes of 'landing' were 0 and are now landing/0"):
+        check(pipeline(), several)
+
+
+def test_an_open_batch_waits_for_a_destination_that_is_gone() -> None:
+    """Until it is back, or somebody says that it is to be forgotten."""
+    journal = opened(pipeline())
+    journal.record(plan(destinations=("orders", "other")))
+    destinations = name_destinations(pipeline().destinations)
+    with pytest.raises(Refusal, match="waits for the destination 'other'") as refused:
+        waive(journal, destinations, OperatorOverrides())
+    assert "--forget other" in refused.value.hint
+    waive(journal, destinations, OperatorOverrides(forget=("other",), reason="it was sold"))
+    assert journal.state.open_plans[0].destinations == ("orders",)
+
+
+def test_a_decided_batch_goes_on_without_a_destination_that_is_there_where_somebody_says_so() -> None:
+    """But not without all of them, and not where it was not decided: such a batch is planned anew."""
+    journal = opened(pipeline())
+    destinations = name_destinations([Memory(name="orders"), Memory(name="other")])
+    forget = OperatorOverrides(forget=("other",), reason="it refuses a row")
+    journal.record(plan(destinations=("orders", "other")))
+    waive(journal, destinations, forget)
+    assert journal.state.open_plans[0].destinations == ("orders", "other")
+    decision = DecidedBatch(path="p-a", counts=Counts(read=1), window=NackWindow())
+    journal.record(Entry(kind="prepared", lane="0", plan="p", body=decision.json()))
+    waive(journal, destinations, OperatorOverrides(forget=("orders", "other"), reason="neither"))
+    assert journal.state.open_plans[0].destinations == ("orders", "other")
+    waive(journal, destinations, forget)
+    (left,) = journal.state.open_plans
+    assert left.destinations == ("orders",)
+
+
+def test_a_batch_that_nobody_waits_for_any_more_is_planned_anew() -> None:
+    """Its number is burnt."""
+    journal = opened(pipeline())
+    journal.record(plan(destinations=("other",)))
+    waive(
+        journal, name_destinations(pipeline().destinations), OperatorOverrides(forget=("other",), reason="it was sold")
+    )
+    assert journal.state.open_plans == ()
+    assert journal.state.get_lane("0").number == 1
+
+
+def test_an_open_batch_finds_a_destination_under_the_name_that_it_had() -> None:
+    """A renamed destination is asked and written under the label of its old name."""
+    renamed = name_destinations([Memory(name="sales", was="orders")])
+    journal = opened(pipeline())
+    journal.record(plan())
+    waive(journal, renamed, OperatorOverrides())
+    assert resolve_names(renamed) == {"orders": "sales", "sales": "sales"}
+
+
+@pytest.mark.parametrize(
+    ("origin", "fresh", "offset"),
+    [
+        (Files(name="landing", path="/landing", format="json"), (), 5),
+        (Files(name="landing", path="/landing", format="json"), ("landing",), None),
+        (Files(name="landing", path="/landing", format="json", read="whole"), (), None),
+        (Table(name="landing", path="/landing"), (), 5),
+        (Table(name="landing", path="/landing", read="whole"), (), None),
+        (Generate(name="landing"), (), 5),
+        (Generate(name="landing", read="whole"), (), None),
+    ],
+)
+def test_what_is_read_whole_or_is_new_begins_at_the_beginning(
+    origin: Origin, fresh: tuple[str, ...], offset: int | None
+) -> None:
+    """Numbers go on, and what was carried does not count as carried any more."""
+    journal = opened(pipeline())
+    journal.record(plan())
+    journal.record(SETTLE)
+    start_over(pipeline(origin=origin), journal, OperatorOverrides(fresh=fresh, reason="a test"))
+    lane = journal.state.get_lane("0")
+    assert (lane.offset, lane.number) == (offset, 1)
+    assert len(journal.list_settled()) == (1 if offset else 0)
+
+
+def masked(salt: str, name: str = "mask") -> Pipeline:
+    return pipeline(stages=[Mask(columns={"email": "hash"}, salt=salt, name=name), Mask(columns={"a": "redact"})])
+
+
+def test_another_salt_is_refused_until_it_is_meant() -> None:
+    """Equal values would get other hashes, and no join would find them."""
+    with pytest.raises(Refusal, match="The salt of the stage 'mask' has changed since the last run") as refused:
+        check(masked("hunter2hunter2"), masked("hunter3hunter3"))
+    assert 'wherry run FILE --fresh mask.salt --reason "…"' in refused.value.hint
+    check(masked("hunter2hunter2"), masked("hunter3hunter3"), fresh=("mask.salt",))
+    check(masked("hunter2hunter2"), masked("hunter2hunter2"))
+    check(pipeline(), masked("hunter2hunter2"))
+    check(masked("hunter2hunter2"), pipeline())
+
+
+def test_a_state_keeps_no_salt_and_nothing_that_confirms_a_guess() -> None:
+    """Its mark is so short that many others have the same."""
+    ((mark,),) = mark_salts(masked("hunter2hunter2")).values()
+    assert len(mark) == 8
+    assert "hunter2" not in str(opened(masked("hunter2hunter2")).state)
+
+
+def project(folder: str, *, state: str = ".wherry/orders", landing: str = "landing") -> Pipeline:
+    """The same definition in a folder of its own, with paths relative to it."""
+    return pipeline(
+        origin=Files(name="landing", path=GivenPath(f"{folder}/{landing}", landing), format="json"),
+        destinations=[Delta(name="orders", path=GivenPath(f"{folder}/tables/orders", "tables/orders"))],
+        state=state if state.startswith("/") else GivenPath(f"{folder}/{state}", state),
+    )
+
+
+def test_a_project_that_was_moved_with_its_state_is_the_same() -> None:
+    """What was given relative to the definition is where it was, as seen from there."""
+    check(project("/a"), project("/b/c"))
+    with pytest.raises(Refusal, match="'landing' was /a/landing and is now /b/other"):
+        check(project("/a"), project("/b", landing="other"))
+
+
+def test_a_project_that_was_moved_away_from_its_state_is_refused_with_one_command() -> None:
+    """A clone with a state that others share reads other files; all parts are named at once."""
+    shared = "/var/wherry/orders"
+    said = "'landing' was /a/landing and is now /b/landing; 'orders' was /a/tables/orders and is now /b/tables/orders"
+    with pytest.raises(Refusal, match=said) as refused:
+        check(project("/a", state=shared), project("/b", state=shared))
+    assert 'wherry run FILE --moved landing --moved orders --reason "…"' in refused.value.hint
+    assert 'wherry run FILE --fresh landing --fresh orders --reason "…"' in refused.value.hint
+    check(project("/a", state=shared), project("/b", state=shared), moved=("landing", "orders"))
+    with pytest.raises(Refusal, match=r"^'orders' was"):
+        check(project("/a", state=shared), project("/b", state=shared), moved=("landing",))
+
+
+def test_what_is_recognised_needs_nobodys_word() -> None:
+    """A table says by its id which one it is."""
+    before, now = project("/a", state="/var/orders"), project("/b", state="/var/orders")
+    state = opened(before).state
+    check_layout(now, name_destinations(now.destinations), state, OperatorOverrides(), lambda name: True)
+    with pytest.raises(
+        Refusal, match=r"^'landing' was /a/landing and is now /b/landing; the state belongs to the old place"
+    ):
+        check_layout(
+            now, name_destinations(now.destinations), state, OperatorOverrides(), lambda name: name == "orders"
+        )
+
+
+@pytest.mark.parametrize(
+    ("kept", "same"), [("/a/.wherry/orders", True), ("/a/elsewhere", False), ("/x/.wherry/orders", False)]
+)
+def test_a_state_of_before_paths_were_recorded_as_given_is_understood(kept: str, same: bool) -> None:
+    """Where it lay says where the definition was."""
+    journal = opened(project("/a"))
+    older: Any = dict(journal.state.opened)
+    del older["state"]
+    older["definition"] = json.dumps({"state": kept})
+    for ends in (older["origins"], older["destinations"]):
+        for each in ends.values():
+            del each["given"]
+    now = project("/b")
+    with contextlib.nullcontext() if same else pytest.raises(Refusal):
+        check_layout(
+            now, name_destinations(now.destinations), replace(journal.state, opened=older), OperatorOverrides()
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Still(Generate):
+    """An origin of which nothing is new behind the offset 5."""
+
+    def stands(self, spark: SparkSession, offsets: Mapping[str, JSON]) -> bool:
+        return offsets == {"0": 5}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found(StatelessDestination):
+    """A table that is there, under an id."""
+
+    path: str
+    id: str = "t"
+
+    @property
+    def place(self) -> str:
+        return self.path
+
+    def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
+        raise NotImplementedError
+
+    def ensure_place(self, spark: SparkSession, schema: StructType | None) -> Identity:
+        return Identity(place=self.place, id=self.id)
+
+
+@pytest.mark.parametrize(
+    ("origin", "beside", "stand"),
+    [
+        ({}, {}, True),
+        ({"read": "new"}, {}, False),
+        ({"stages": [WithColumns({"a": "id + 1"})]}, {}, True),
+        ({"stages": [WithColumns({"a": "rand()"})]}, {}, False),
+        ({"stages": [Lookup(path="/tables/other", on=["id"], columns=["name"])]}, {}, False),
+        ({}, {"id": "another"}, False),
+        ({}, {"hash": "another"}, False),
+        ({}, {"text": "with_columns: {a: ':batch_time'}"}, False),
+        ({}, {"ruling": OperatorOverrides(fresh=("orders",), reason="a test")}, False),
+    ],
+)
+def test_what_is_read_whole_stays_where_it_is_only_if_it_would_give_the_same_again(
+    origin: dict[str, Any], beside: dict[str, Any], stand: bool
+) -> None:
+    """To the same table, by the same definition, through stages that answer as they did."""
+    table = Found(name="orders", path="/tables/orders", id=beside.pop("id", "t"))
+    now = pipeline(origin=Still(**{"name": "landing", "read": "whole", **origin}), destinations=[table])
+    journal = opened(pipeline())
+    known = {"orders": {**table.describe(), "id": "t", "version": 3}}
+    journal.record(Entry(kind="open", body={**journal.state.opened, "hash": "h", "destinations": known}))
+    journal.record(plan())
+    journal.record(SETTLE)
+    ends: dict[str, Any] = {"destinations": {"orders": table}, "dlq": table, "opened": {"orders": table}}
+    usual: dict[str, Any] = {"run": "r", "text": "", "hash": "h", **ends}
+    found = list_unchanged(RunOpening(pipeline=now, **{**usual, **beside}), journal, cast("SparkSession", None))
+    assert list(found) == (["landing"] if stand else [])
+    start_over(now, journal, OperatorOverrides(), stand=found)
+    assert journal.state.get_lane("0").offset == (5 if stand or origin.get("read") == "new" else None)

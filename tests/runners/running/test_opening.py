@@ -1,0 +1,205 @@
+"""What is decided when a run opens, before a row is read; without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, cast
+
+import pytest
+
+from destinations.memory import Memory as MemoryTable
+from destinations.python import Python
+from origins.batch import JSON, Batch, Limits, Span
+from origins.batch_rows import BatchRows
+from origins.origin import Backlog, Origin, Progress
+from runners.model.entry import Entry
+from runners.pipeline import BatchOptions, Pipeline
+from runners.running.opening import (
+    find_recorded_schema,
+    find_schema,
+    make_candidate,
+    make_chain,
+    make_limits,
+    survey_origin,
+)
+from runners.state.journal import Journal
+from runners.ways.stage_chain import name_destinations
+from runners.ways.straight import list_prepare_reasons
+from stages.cast import Cast
+from stages.filter import Filter
+from stages.stage import Stage
+from stages.with_columns import WithColumns
+from tests.runners.state.ledger.memory_ledger import MemoryLedger
+from tests.runners.state.ledger.test_progress import PLANNED, settle
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from stages.rows import Rows
+
+SPARK = cast("SparkSession", None)
+GOOD = Cast({"amount": "int"})
+
+
+class Nothing(Backlog):
+    """Nothing waits."""
+
+    def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Numbers(Origin):
+    """An origin that notes of what it was told."""
+
+    told: list[Progress]
+    schema: str | None = "found out"
+    finds_out: bool = False
+
+    @property
+    def infers(self) -> bool:
+        return self.finds_out
+
+    def survey(self, spark: SparkSession, progress: Progress) -> Backlog:
+        self.told.append(progress)
+        return Nothing()
+
+    def columns(self, spark: SparkSession, backlog: Backlog) -> str | None:
+        return self.schema
+
+    def fetch(self, spark: SparkSession, batches: Sequence[Batch], *, places: bool = False) -> BatchRows:
+        raise AssertionError("nothing is read when a run opens")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts(Numbers):
+    """One that knows by parts what was carried."""
+
+    keeps_parts: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Once(Numbers):
+    """One that gives other rows when it is asked again."""
+
+    repeatable: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judging(Stage):
+    """A stage that has to see the batch before it is delivered."""
+
+    @property
+    def prepares(self) -> str:
+        return "judges the whole batch"
+
+    def apply(self, rows: Rows) -> Rows:
+        raise AssertionError("nothing is read when a run opens")
+
+
+def pipeline(*, origin: Origin | None = None, destinations: int = 1, stages: Sequence[Stage] = (GOOD,)) -> Pipeline:
+    tables = [MemoryTable(name=name) for name in "abc"[:destinations]]
+    return Pipeline(name="orders", origin=origin or Numbers(told=[]), destinations=tables, stages=stages)
+
+
+def why_prepared(given: Pipeline) -> list[str]:
+    (origin,) = given.every_origin
+    destinations = name_destinations(given.every_destination)
+    candidate = make_candidate(given, origin, make_chain(given, origin, destinations), destinations)
+    return list(list_prepare_reasons(candidate))
+
+
+def journal_of(*entries: Entry) -> Journal:
+    journal = Journal(MemoryLedger())
+    journal.acquire({"pipeline": "orders"})
+    for entry in entries:
+        journal.record(entry)
+    return journal
+
+
+def test_a_clean_batch_for_one_table_is_not_prepared() -> None:
+    """Its stages answer again as they did, and its destination remembers."""
+    assert why_prepared(pipeline()) == []
+
+
+def test_several_destinations_are_a_reason_to_prepare() -> None:
+    """All of them have to get the same rows."""
+    assert why_prepared(pipeline(destinations=3)) == ["there are 3 destinations"]
+
+
+def test_a_destination_that_forgets_is_a_reason_to_prepare() -> None:
+    """Its rows have to be the same when they are delivered again."""
+    given = replace(pipeline(), destinations=[Python("sink:take", name="sink")])
+    assert why_prepared(given) == ["sink cannot say whether it has a batch"]
+
+
+def test_an_origin_that_gives_other_rows_again_is_a_reason_to_prepare() -> None:
+    """It is called by its name."""
+    given = pipeline(origin=Once(told=[], name="queue"))
+    assert why_prepared(given) == ["queue may give other rows when a batch is read again"]
+
+
+@pytest.mark.parametrize(
+    ("stage", "reason"),
+    [
+        (WithColumns({"dice": "rand()"}), "withcolumns may answer differently when it is run again"),
+        (Filter("amount > rand()"), "filter may answer differently when it is run again"),
+        (Judging(), "judging judges the whole batch"),
+    ],
+)
+def test_a_stage_is_a_reason_to_prepare(stage: Stage, reason: str) -> None:
+    """One that answers differently, or that has to see the whole batch."""
+    assert why_prepared(pipeline(stages=[stage])) == [reason]
+
+
+def test_all_reasons_to_prepare_are_named() -> None:
+    """In the order of destinations, origin and stages."""
+    given = pipeline(origin=Once(told=[], name="queue"), destinations=2, stages=[Judging()])
+    assert [reason.split()[0] for reason in why_prepared(given)] == ["there", "queue", "judging"]
+
+
+def test_sizes_become_limits() -> None:
+    """Bytes are written with a unit; what is not given is no limit."""
+    assert make_limits(BatchOptions(rows=5, bytes="2KiB", files=3)) == Limits(rows=5, bytes=2048, files=3)
+    assert make_limits(BatchOptions(rows=None, bytes=None, files=None)) == Limits()
+
+
+def test_an_origin_is_told_how_far_its_lanes_are() -> None:
+    """By the names that it gives them; lanes that were never carried are not among them."""
+    told: list[Progress] = []
+    given = pipeline(origin=Numbers(told=told, lanes=2))
+    survey_origin(given, given.every_origin[0], journal_of(PLANNED, settle()), SPARK)
+    assert told == [Progress(offsets={"0": settle().body["offset"]}, parts=[])]
+
+
+def test_an_origin_that_keeps_parts_is_told_all_that_were_carried() -> None:
+    """Out of every settled batch of its lanes."""
+    told: list[Progress] = []
+    given = pipeline(origin=Parts(told=told))
+    survey_origin(given, given.every_origin[0], journal_of(PLANNED, settle()), SPARK)
+    assert list(told[0].parts) == list(PLANNED.body["span"]["parts"])
+
+
+def opened_with(schema: str | None) -> Journal:
+    return journal_of(Entry(kind="open", body={"pipeline": "orders", "origins": {"origin": {"schema": schema}}}))
+
+
+def test_a_schema_that_was_found_out_stays() -> None:
+    """A later run reads with it, whatever it would find out now."""
+    origin = Numbers(told=[], finds_out=True)
+    known = find_recorded_schema(origin, opened_with("of the first run"))
+    assert find_schema(origin, known, SPARK, Nothing()) == "of the first run"
+
+
+def test_a_schema_that_is_given_holds_at_once() -> None:
+    """Whatever an earlier run read with."""
+    origin = Numbers(told=[], schema="given now")
+    known = find_recorded_schema(origin, opened_with("given before"))
+    assert find_schema(origin, known, SPARK, Nothing()) == "given now"
+
+
+def test_there_is_no_schema_where_nothing_waits_to_tell_it_from() -> None:
+    """And none was recorded."""
+    origin = Numbers(told=[], schema=None, finds_out=True)
+    assert find_schema(origin, find_recorded_schema(origin, journal_of()), SPARK, Nothing()) is None

@@ -1,0 +1,148 @@
+"""Which rows of the DLQ are carried again, in which batches, and which stay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from destinations.delta import Delta
+from destinations.memory import Memory
+from origins.batch import Limits
+from origins.nack import RAW
+from runners.model.errors import Refusal
+from runners.running.replay import MOST, Choice, Letter, ReplayBacklog, sort
+from runners.ways.stage_chain import StageChain
+from stages.filter import Filter
+from stages.sql import Sql
+from tests.runners.running.letterbox import READ, letters, post
+
+LINES = {"origin": StageChain.of([Filter("id > 1")], {"a": Memory(name="a"), "b": Memory(name="b")})}
+
+
+def no_spark() -> NoReturn:
+    """Whoever asks for Spark has taken the wrong way."""
+    raise AssertionError("asked for Spark")
+
+
+@pytest.fixture
+def dlq(tmp_path: Path) -> Delta:
+    """Five rows: two that `cast` refused, two of a rule, one of a destination."""
+    queue = Delta(path=str(tmp_path / "dlq"), name="dlq")
+    post(tmp_path / "dlq", letters(4, stage="b/delta", code="CHECK", destination="b"))
+    post(tmp_path / "dlq", letters(2, 1) + letters(5, 3, stage="require", code="positive"))
+    return queue
+
+
+def places(found: Sequence[Letter]) -> list[int]:
+    """The rows, by their places in their batch."""
+    return [int(letter.id.partition("/")[2]) for letter in found]
+
+
+@pytest.mark.parametrize(
+    ("choice", "found"),
+    [
+        (Choice(), [1, 2, 3, 4, 5]),
+        (Choice(ids=("p/4", "p/2")), [2, 4]),
+        (Choice(code="CAST"), [1, 2]),
+        (Choice(stage="require"), [3, 5]),
+        (Choice(stage="b"), [4]),
+        (Choice(stage="require", ids=("p/5", "p/1")), [5]),
+        (Choice(code="PARSE"), []),
+    ],
+)
+def test_rows_are_chosen_by_id_code_and_stage(dlq: Delta, choice: Choice, found: list[int]) -> None:
+    """All that is said must hold; the oldest come first, and nothing is started."""
+    assert places(choice.select_letters(dlq, no_spark, ())) == found
+
+
+@pytest.mark.promise("CD-30")
+def test_what_was_decided_on_is_not_chosen_again(dlq: Delta) -> None:
+    """Whether it is named or not."""
+    assert places(Choice(code="CAST").select_letters(dlq, no_spark, {"p/1"})) == [2]
+    assert Choice(ids=("p/1",)).select_letters(dlq, no_spark, {"p/1"}) == []
+
+
+def test_an_id_that_is_not_there_is_refused(dlq: Delta) -> None:
+    """Nothing of the others is carried either: somebody has mistyped it."""
+    with pytest.raises(Refusal, match="has no row p/9"):
+        Choice(ids=("p/1", "p/9")).select_letters(dlq, no_spark, ())
+
+
+def letter(**columns: Any) -> Letter:
+    """A row that can be carried again."""
+    return Letter(**{"id": "p/1", "origin": "origin", "stage": "filter", "kind": "k", **columns})
+
+
+def left(found: Letter, lines: Mapping[str, StageChain] = LINES) -> str:
+    """Why the row stays; nothing if it does not."""
+    return "".join(sort([found], lines).left)
+
+
+def test_a_row_that_cannot_be_carried_stays_and_says_why() -> None:
+    """What was read is needed, and somebody to whom it can go."""
+    import hashlib
+
+    raw = hashlib.md5(RAW.encode()).hexdigest()  # noqa: S324
+    assert left(letter()) == ""
+    assert "did not keep the original rows" in left(letter(kind=None))
+    assert "could not read these lines" in left(letter(kind=raw))
+    assert "the origin 'gone' no longer exists" in left(letter(origin="gone"))
+    assert "has them already" in left(letter(delivered_to=("b", "a")))
+    assert sort([letter(kind=None, id=f"p/{n}") for n in (1, 2)], LINES).notices == [
+        "2 rows in the DLQ cannot be replayed: the DLQ did not keep the original rows (dlq.original is false)"
+    ]
+
+
+def test_a_row_refused_behind_a_stage_that_changes_rows_stays() -> None:
+    """Of it nobody knows from which rows it was made; one refused before that stage is carried."""
+    line = StageChain.of([Filter("id > 1"), Sql("select id from rows"), Filter("id > 2", name="late")], {"a": Memory()})
+    assert "refused after 'sql'" in left(letter(stage="late"), {"origin": line})
+    assert "refused after 'sql'" in left(letter(stage="a/delta", destination="a"), {"origin": line})
+    assert left(letter(stage="filter"), {"origin": line}) == ""
+
+
+def test_rows_that_go_to_the_same_destinations_share_a_batch() -> None:
+    """Those that a destination has already leave it out; rows that were read otherwise have a batch of their own."""
+    rows = [letter(id=f"p/{n}", delivered_to=("b",) if n == 2 else (), kind="k" if n < 4 else "l") for n in range(1, 6)]
+    found = sort(rows, LINES)
+    parts = [span.parts for span in found.spans["origin"]]
+    assert parts == [("p/1", "p/3"), ("p/2",), ("p/4", "p/5")]
+    assert found.wanted == {"p/3": ("a", "b"), "p/2": ("a",), "p/5": ("a", "b")}
+
+
+def test_a_batch_has_no_more_rows_than_batches_have_and_never_more_than_the_ledger_should_name() -> None:
+    """The limit of the definition, or ten thousand."""
+    rows = [letter(id=f"p/{n}") for n in range(MOST + 1)]
+    assert [len(span.parts) for span in sort(rows, LINES).spans["origin"]] == [MOST, 1]
+    assert [len(span.parts) for span in sort(rows[:5], LINES, 2).spans["origin"]] == [2, 2, 1]
+
+
+def test_the_queue_gives_its_batches_one_after_another() -> None:
+    """From the first, wherever an earlier replay ended."""
+    spans = sort([letter(id=f"p/{n}") for n in range(3)], LINES, 2).spans["origin"]
+    queue = ReplayBacklog(spans)
+    assert queue.take("dlq/origin", "q/9", Limits(rows=1)) == spans[0]
+    assert queue.take("dlq/origin", None, Limits()) == spans[0]
+    assert queue.take("dlq/origin", spans[0].end, Limits()) == spans[1]
+    assert queue.take("dlq/origin", spans[1].end, Limits()) is None
+
+
+def test_old_rows_do_not_go_where_the_last_to_arrive_wins(tmp_path: Path) -> None:
+    """A merge needs `sequence_by` for that."""
+    merge = Delta(path=str(tmp_path / "t"), mode="merge", keys=["id"], name="a")
+    found = sort([letter()], {"origin": StageChain.of([], {"a": merge})})
+    with pytest.raises(Refusal, match="'a' keeps the row that arrives last") as error:
+        found.check({"a": merge})
+    assert "sequence_by" in error.value.hint
+    found.check({"a": Delta(path="t", mode="merge", keys=["id"], sequence_by="at", name="a")})
+
+
+def test_the_schema_of_the_letters_is_what_sets_them_apart(dlq: Delta) -> None:
+    """By a digest: of a million rows that were read alike nobody wants the schema a million times."""
+    (first, *_) = Choice().select_letters(dlq, no_spark, ())
+    assert first.kind is not None
+    assert len(first.kind) == 32
+    assert READ not in first.kind

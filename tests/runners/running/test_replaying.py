@@ -1,0 +1,187 @@
+"""A run that carries rows of the DLQ again, as far as it needs no Spark."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from destinations.delta import Delta
+from destinations.dlq import Dlq
+from destinations.memory import Memory
+from origins.generate import Generate
+from origins.memory import Memory as Rows
+from runners.engine.batch_machine import DeliveryRules, begin_flight, next_transition
+from runners.engine.batch_planner import BatchPlanner, OriginFeed
+from runners.model.batch_timing import BatchSizing
+from runners.model.entry import Entry
+from runners.model.errors import Refusal
+from runners.model.nack_window import NackWindow
+from runners.model.pipeline_state import LaneState
+from runners.model.tasks import Prepared
+from runners.pipeline import Pipeline
+from runners.running.replay import Choice, Replay, plan_replay
+from runners.state.journal import Journal, list_decided
+from runners.ways.stage_chain import StageChain
+from runners.ways.task_executor import TaskExecutor
+from tests.manual_clock import ManualClock
+from tests.runners.engine.test_batch_machine import TWO, counts, landed
+from tests.runners.engine.test_dispatcher import Bench
+from tests.runners.running.letterbox import letters, post
+from tests.runners.state.ledger.memory_ledger import MemoryLedger
+from tests.runners.state.ledger.test_progress import plan, settle
+
+LANE = "dlq/origin"
+DESTINATIONS = {"a": Memory(name="a"), "b": Memory(name="b")}
+LINES = {"origin": StageChain.of([], DESTINATIONS), "other": StageChain.of([], DESTINATIONS)}
+
+
+@pytest.fixture
+def dlq(tmp_path: Path) -> Delta:
+    """Three rows of one origin, one of another, and one that cannot be carried again."""
+    rows = letters(1, 2) + letters(3, delivered_to=["b"]) + letters(4, origin="other", number=2, plan="q")
+    post(tmp_path / "state" / "dlq", rows + letters(5, original=None, original_schema=None))
+    return Delta(path=str(tmp_path / "state" / "dlq"), name="dlq")
+
+
+def journal() -> Journal:
+    """Of a pipeline that nothing was carried of."""
+    made = Journal(MemoryLedger())
+    made.acquire({"pipeline": "orders"})
+    return made
+
+
+def source(journal: Journal, dlq: Delta, replay: Replay) -> BatchPlanner:
+    """What the replay plans from, where the pipeline has two origins and two destinations."""
+    feeds = [
+        OriginFeed(origin=name, lanes={name: name}, schema="s", backlog=cast("Any", None), straight=True)
+        for name in ("origin", "other")
+    ]
+    usual = BatchPlanner(
+        pipeline="orders", run="r", definition="", destinations=("a", "b"), feeds=feeds, first_alone=True
+    )
+    return replay.make_source(usual, LINES, DESTINATIONS, dlq, journal, cast("Any", None))
+
+
+def test_a_replay_needs_a_reason() -> None:
+    """The ledger keeps it, with what was chosen."""
+    with pytest.raises(Refusal, match="needs a reason"):
+        Replay(reason="")
+    said = Replay(choice=Choice(code="CAST"), reason="mended").json()
+    assert (said["code"], said["reason"]) == ("CAST", "mended")
+
+
+@pytest.mark.promise("CD-30")
+def test_each_origin_has_a_lane_of_its_own_whose_batches_are_rows_of_the_dlq(dlq: Delta) -> None:
+    """They go to those that do not have them, are always decided first."""
+    found = source(journal(), dlq, Replay(reason="a test"))
+    assert (list(found.lanes), found.first_alone) == ([LANE, "dlq/other"], False)
+    span = found.take(LANE, None, BatchSizing())
+    assert span is not None
+    first = found.plan(LANE, LaneState(), span, ManualClock().now(), first=False)
+    assert (first.batch.span.parts, first.destinations, first.straight) == (("p/1", "p/2"), ("a", "b"), False)
+    assert first.batch.origin == "origin"
+    span = found.take(LANE, first.batch.span.end, BatchSizing())
+    assert span is not None
+    second = found.plan(LANE, LaneState(), span, ManualClock().now(), first=False)
+    assert (second.batch.span.parts, second.destinations) == (("p/3",), ("a",))
+    assert found.take(LANE, second.batch.span.end, BatchSizing()) is None
+    assert [notice for feed in found.feeds for notice in feed.backlog.notices] == [
+        "1 row in the DLQ cannot be replayed: the DLQ did not keep the original rows (dlq.original is false)"
+    ]
+
+
+def test_what_is_settled_is_replayed(dlq: Delta) -> None:
+    """Only that: a batch that was planned and cancelled leaves its rows where they were."""
+    owner = journal()
+    batch = replace(plan(1).batch, lane=LANE, span=replace(plan(1).batch.span, parts=("p/1", "p/2"), end="p/2"))
+    planned = Entry(kind="plan", lane=LANE, plan="p1", body=replace(plan(1), batch=batch).json())
+    owner.record(planned)
+    assert list_decided(owner).ids == set()
+    owner.record(Entry(kind="cancel", lane=LANE, plan="p1"), planned, replace(settle(), lane=LANE))
+    assert list_decided(owner).replayed == {"p/1", "p/2"}
+    left = source(owner, dlq, Replay(reason="a test")).take(LANE, "p/2", BatchSizing())
+    assert left is not None
+    assert left.parts == ("p/3",)
+
+
+def test_a_replay_does_not_count_in_the_window() -> None:
+    """All of its rows may be refused again, where a single one would stop a run."""
+    prepared = Prepared(path="x", counts=counts("orders", "latest", nacked=10), nacks=list(range(1, 11)))
+    again = replace(TWO, batch=replace(TWO.batch, lane=LANE))
+    step = next_transition(begin_flight(again, LaneState(window=NackWindow())), prepared, DeliveryRules(dlq=Dlq()))
+    assert [entry.kind for entry in step.entries] == ["prepared"]
+    done = next_transition(step.flight, landed("dlq", 10), DeliveryRules(dlq=Dlq()))
+    assert (done.entries[0].body["window"], done.done) == ({"rows": 10, "nacks": []}, True)
+
+
+def test_a_replay_begins_no_load() -> None:
+    """So a destination that a load replaces keeps what it has; and a load that died goes on behind it."""
+    bench = Bench()
+    usual = bench.dispatcher.planning.source
+    assert usual is not None
+    bench.dispatcher.planning.source = replace(usual, feeds=[replace(usual.feeds[0], lanes={LANE: LANE})])
+    bench.turn()
+    first = bench.journal.state.open_plans[0].batch
+    assert (first.lane, first.first) == (LANE, False)
+    bench.turn(LANE)
+    assert (bench.settled(), bench.journal.state.midway) == ([(LANE, 1)], False)
+    midway = journal()
+    midway.record(Entry(kind="plan", lane="0", plan="p1", body=plan(1).json()), settle())
+    midway.acquire({"pipeline": "orders", "replay": {"reason": "a test"}})
+    midway.record(Entry(kind="release", body={"status": "succeeded"}))
+    assert midway.state.midway
+    midway.acquire({"pipeline": "orders", "replay": None})
+    midway.record(Entry(kind="release", body={"status": "succeeded"}))
+    assert not midway.state.midway
+
+
+def test_the_origin_is_not_told_of_rows_that_it_gave_long_ago() -> None:
+    """It would look for them among its files."""
+    told: list[str] = []
+
+    class Listening(Generate):
+        def committed(self, spark: object, batch: Any) -> None:
+            told.append(batch.lane)
+
+    runner = TaskExecutor(
+        spark=cast("Any", None),
+        group="",
+        origins={"origin": Listening()},
+        destinations={},
+        dlq=Memory(),
+        opened={},
+        keep_original=True,
+        store=cast("Any", None),
+    )
+    tell = runner.list_listening(cast("Any", None))["origin"]
+    tell(plan(1).batch)
+    tell(replace(plan(1).batch, lane=LANE))
+    assert told == ["0"]
+
+
+def test_what_it_would_carry_is_known_without_spark(dlq: Delta, tmp_path: Path) -> None:
+    """And refused where the last to arrive wins."""
+    pipeline = Pipeline(
+        name="orders",
+        origin=Rows(name="origin", schema="id long"),
+        destinations=[Memory(name="a")],
+        state=str(tmp_path / "state"),
+    )
+    found = plan_replay(pipeline, Choice())
+    assert (found.rows, len(found.left)) == (3, 2)
+    merge = Delta(path=str(tmp_path / "t"), mode="merge", keys=["id"], name="a")
+    with pytest.raises(Refusal, match="keeps the row that arrives last"):
+        plan_replay(replace(pipeline, destinations=[merge]), Choice())
+
+
+def test_lanes_of_the_dlq_are_no_lanes_of_the_pipeline(tmp_path: Path) -> None:
+    """`status` and `offsets` do not name them, and no rewind moves them."""
+    pipeline = Pipeline(
+        name="orders", origin=Rows(schema="id long"), destinations=[Memory(name="a")], state=str(tmp_path / "state")
+    )
+    post(tmp_path / "state" / "dlq", letters(1))
+    pipeline.discard_dead_letters(reason="a test")
+    assert (pipeline.status()["lanes"], dict(pipeline.lanes().lanes)) == ({}, {})

@@ -1,0 +1,180 @@
+"""A run from taking the pipeline to letting it go, as far as it comes without Spark."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from destinations.memory import Memory as MemoryTable
+from origins.memory import Memory
+from runners.model.entry import Entry
+from runners.model.errors import Owned, Refusal
+from runners.pipeline import Pipeline, RunOptions
+from runners.running import run as runs
+from runners.running.backfill import Backfill
+from runners.running.compatibility import OperatorOverrides
+from runners.running.replay import Replay
+from runners.running.run import PipelineRun
+from runners.state.journal import Journal
+from runners.state.location import StateLocation
+from runners.state.process_locks import StateLock, identify_host
+
+
+class NoSparkHere(Exception):
+    """A run came so far that it wants Spark."""
+
+
+@pytest.fixture(autouse=True)
+def _no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks for Spark gets none."""
+
+    def refuse(*_: object) -> NoReturn:
+        raise NoSparkHere
+
+    monkeypatch.setattr(runs, "obtain", refuse)
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Pipeline:
+    """A pipeline whose state is a folder of this test's."""
+    return Pipeline(
+        name="orders",
+        origin=Memory(schema="id long"),
+        destinations=[MemoryTable(name="table")],
+        state=str(tmp_path / "state"),
+    )
+
+
+def run(pipeline: Pipeline, **how: Any) -> PipelineRun:
+    return PipelineRun(pipeline=pipeline, text="text", hash="hash", **how)
+
+
+def locks(pipeline: Pipeline) -> list[str]:
+    """The lock files beside the state's, which are those of runs that last."""
+    lock = StateLocation.of(pipeline).lock
+    return sorted(file.name for file in lock.parent.glob(f"{lock.name}-*"))
+
+
+def own(pipeline: Pipeline, **how: Any) -> None:
+    """Record an owner that lives: another host's, whose last word is of this moment."""
+    place = StateLocation.of(pipeline)
+    place.make()
+    body: Mapping[str, Any] = {
+        **identify_host(),
+        "host": "elsewhere",
+        "pipeline": pipeline.name,
+        "run": "other",
+        "jvm": None,
+        "ownership": "on",
+        "lock": None,
+        "lease": 3600.0,
+        **how,
+    }
+    journal = Journal(place.open_ledger(None))
+    taken = Entry(kind="acquire", epoch=journal.state.epoch + 1, owner="other", body=body)
+    journal.ledger.append([taken], after=journal.state.seq)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"backfill": Backfill(reason="a new table")},
+        {"replay": Replay(reason="mended")},
+        {"finish": True},
+        {"ruling": OperatorOverrides(fresh=("table",), reason="emptied")},
+    ],
+    ids=["backfill", "replay", "finish", "ruling"],
+)
+def test_what_concerns_all_lanes_takes_the_pipeline_alone(pipeline: Pipeline, how: dict[str, Any]) -> None:
+    """Whatever the definition says of sharing; a run that carries what waits shares."""
+    shared = replace(pipeline, run_options=RunOptions(assignment="round_robin"))
+    assert (run(shared, **how).assignment, run(shared).assignment) == ("single", "round_robin")
+
+
+def test_a_pipeline_that_somebody_runs_is_refused_before_spark_starts(pipeline: Pipeline) -> None:
+    """The message names the host."""
+    own(pipeline)
+    with pytest.raises(Owned, match="elsewhere"):
+        run(pipeline).carry()
+
+
+def test_a_run_that_is_told_takes_over_without_waiting(pipeline: Pipeline) -> None:
+    """It goes on to ask for Spark."""
+    own(pipeline)
+    with pytest.raises(NoSparkHere):
+        run(pipeline, take_over="the machine is gone").carry()
+
+
+def test_a_state_of_another_pipeline_is_refused_before_spark_starts(pipeline: Pipeline) -> None:
+    """Two pipelines in one folder would take each other's offsets for theirs."""
+    own(replace(pipeline, name="other"), ownership="off")
+    with pytest.raises(Refusal, match="other"):
+        run(pipeline).carry()
+
+
+def test_a_run_that_fails_to_start_lets_the_lock_go(pipeline: Pipeline) -> None:
+    """So that the next one need not wait."""
+    with pytest.raises(NoSparkHere):
+        run(pipeline).carry()
+    lock = StateLock(StateLocation.of(pipeline).lock)
+    assert lock.acquire()
+    lock.release()
+
+
+@pytest.mark.parametrize(
+    ("options", "beside"),
+    [(RunOptions(), 0), (RunOptions(assignment="round_robin"), 1), (RunOptions(ownership="off"), 0)],
+    ids=["alone", "shared", "without ownership"],
+)
+def test_a_run_that_shares_has_a_lock_of_its_own(
+    pipeline: Pipeline, options: RunOptions, beside: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By which others see that it lives; it is gone with the run."""
+    given = replace(pipeline, run_options=options)
+    during: list[int] = []
+
+    def look(*_: object) -> NoReturn:
+        during.append(len(locks(given)))
+        raise NoSparkHere
+
+    monkeypatch.setattr(runs, "obtain", look)
+    with pytest.raises(NoSparkHere):
+        run(given).carry()
+    assert (during, locks(given)) == ([beside], [])
+
+
+def test_a_run_beside_another_of_this_host_has_a_lock_of_its_own(pipeline: Pipeline) -> None:
+    """And is refused, for nothing in the ledger says that the other one has gone."""
+    place = StateLocation.of(pipeline)
+    place.make()
+    other = StateLock(place.lock)
+    assert other.acquire()
+    try:
+        with pytest.raises(Owned, match="on this host"):
+            run(pipeline).carry()
+    finally:
+        other.release()
+    assert locks(pipeline) == []
+
+
+def test_a_run_that_has_not_begun_can_be_stopped(pipeline: Pipeline) -> None:
+    """Nothing happens: there is nothing to stop."""
+    waiting = run(pipeline)
+    waiting.stop("changed my mind")
+    waiting.stop(force=True)
+    assert waiting.dispatcher is None
+
+
+def test_a_short_secret_is_warned_of_before_anything_else(pipeline: Pipeline, caplog: pytest.LogCaptureFixture) -> None:
+    """It cannot be told from other text; the warning does not show it."""
+    given = replace(pipeline, secrets={"abc": "${secret:KEY}"})
+    with caplog.at_level(logging.WARNING), pytest.raises(NoSparkHere):
+        run(given).carry()
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "KEY" in said
+    assert "abc" not in said

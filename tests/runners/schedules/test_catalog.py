@@ -1,0 +1,97 @@
+"""Definitions that are right one by one, and wrong together."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from runners.definitions.definition import Definition, DefinitionsFolder, load
+from runners.model.errors import Refusal
+from runners.schedules.schedule_plan import ScheduleCatalog
+from tests.runners.engine.toys import TOYS
+
+BODY = "origin: {folder: {path: landing}}\ndestinations: [{table: {table: main.orders}}]\n"
+
+
+def roster(folder: Path, **schedules: str) -> ScheduleCatalog:
+    """Of definitions by name, each with its schedule."""
+    for name, schedule in schedules.items():
+        text = f"schedule: {schedule}\n" if schedule else ""
+        (folder / f"{name}.yaml").write_text(f"name: {name}\n{BODY}{text}")
+    return ScheduleCatalog.of({f"{name}.yaml": load(folder / f"{name}.yaml", kinds=TOYS) for name in schedules})
+
+
+def test_what_has_a_schedule_is_told_apart_from_what_has_none(tmp_path: Path) -> None:
+    """The latter is run by hand."""
+    found = roster(tmp_path, orders="{every: 5m}", prices="{after: orders}", odd="")
+    assert sorted(found.scheduled) == ["orders", "prices"]
+    assert found.by_hand == {"odd": "odd.yaml"}
+    assert found.broken == {}
+
+
+def test_a_circle_names_all_that_wait_in_it(tmp_path: Path) -> None:
+    """None of them is scheduled; who waits for one of them is right in itself."""
+    found = roster(tmp_path, a="{after: b}", b="{after: c}", c="{after: a}", d="{after: a}", e="{every: 1h}")
+    assert found.broken == {
+        "a.yaml": "schedule.after: it waits for itself: a → b → c → a",
+        "b.yaml": "schedule.after: it waits for itself: b → c → a → b",
+        "c.yaml": "schedule.after: it waits for itself: c → a → b → c",
+    }
+    assert sorted(found.scheduled) == ["d", "e"]
+
+
+def test_one_that_waits_for_nobody_says_who_is_there(tmp_path: Path) -> None:
+    """The nearest name, or that the other one is never run here."""
+    found = roster(tmp_path, orders="{after: price}", prices="{every: 1h}", late="{after: odd}", odd="")
+    assert found.broken == {
+        "orders.yaml": "schedule.after: there is no pipeline 'price' here; did you mean 'prices'?",
+        "late.yaml": "schedule.after: odd has no schedule, so it never runs here",
+    }
+    assert roster(tmp_path, orders="{after: prices}").broken == {"orders.yaml": "schedule.after: 'prices' is not here"}
+
+
+def test_of_two_pipelines_of_one_name_the_first_is_scheduled(tmp_path: Path) -> None:
+    """By the names of the files; the other is told whose name it has."""
+    for file in ("b.yaml", "a.yaml"):
+        (tmp_path / file).write_text(f"name: orders\n{BODY}schedule: {{every: 5m}}\n")
+    found = ScheduleCatalog.of({file: load(tmp_path / file, kinds=TOYS) for file in ("b.yaml", "a.yaml")})
+    assert [each.path for each in found.scheduled.values()] == [tmp_path / "a.yaml"]
+    assert found.broken == {"b.yaml": "orders is the name of the pipeline in a.yaml already"}
+
+
+def test_what_is_broken_is_passed_on(tmp_path: Path) -> None:
+    """It takes nobody else with it."""
+    good = roster(tmp_path, orders="{every: 5m}").scheduled["orders"]
+    found = ScheduleCatalog.of({"bad.yaml": "bad.yaml: 1 problem", "orders.yaml": good})
+    assert found.broken == {"bad.yaml": "bad.yaml: 1 problem"}
+    assert list(found.scheduled) == ["orders"]
+
+
+def test_what_is_no_regular_file_in_a_directory_of_definitions_is_broken(tmp_path: Path) -> None:
+    """Nothing opens a named pipe, which may take for ever; the other definitions are read."""
+    (tmp_path / "good.yaml").write_text(f"name: good\n{BODY}")
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "circle.yml").symlink_to("circle.yml")
+    (tmp_path / "gone.yml").symlink_to("nothing")
+    folder = DefinitionsFolder(path=tmp_path, load=partial(load, kinds=TOYS))
+    found = folder.open()
+    assert sorted(found) == ["circle.yml", "good.yaml", "pipe.yaml"]
+    assert "Too many levels of symbolic links" in str(found["circle.yml"])
+    assert isinstance(found["good.yaml"], Definition)
+    assert str(found["pipe.yaml"]).startswith("pipe.yaml: expected a regular file")
+    (tmp_path / "circle.yml").unlink()
+    assert folder.find_changes() == {name: found[name] for name in ("good.yaml", "pipe.yaml")}
+
+
+def test_a_directory_that_cannot_be_listed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the reason."""
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    with pytest.raises(Refusal, match="cannot be listed: Permission denied"):
+        DefinitionsFolder(path=tmp_path, load=load).open()

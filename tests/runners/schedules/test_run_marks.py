@@ -1,0 +1,107 @@
+"""What one scheduler leaves for the next, and for others beside it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from runners.model.errors import Refusal
+from runners.schedules.run_marks import FolderMarks, MemoryMarks, RunMark, RunMarks
+
+NOON = datetime(2026, 6, 1, 12, tzinfo=timezone.utc)
+LAST = NOON + timedelta(minutes=199)
+CLAIM = """
+import sys
+from datetime import datetime, timedelta
+from pathlib import Path
+from runners.schedules.run_marks import FolderMarks
+marks = FolderMarks(Path(sys.argv[1]))
+noon = datetime.fromisoformat(sys.argv[2])
+print(sum(marks.claim("orders", noon + timedelta(minutes=number)) for number in range(200)))
+"""
+
+
+@pytest.fixture(params=["memory", "folder"])
+def marks(request: pytest.FixtureRequest, tmp_path: Path) -> RunMarks:
+    return MemoryMarks() if request.param == "memory" else FolderMarks(tmp_path / "marks")
+
+
+def test_a_run_is_claimed_once(marks: RunMarks) -> None:
+    """And none that was due before it, for that one served them all."""
+    assert marks.claim("orders", NOON)
+    assert not marks.claim("orders", NOON)
+    assert not marks.claim("orders", NOON - timedelta(minutes=5))
+    assert marks.claim("orders", NOON + timedelta(minutes=5))
+    assert marks.claim("prices", NOON)
+
+
+def test_a_pipeline_is_marked_when_it_is_first_seen(marks: RunMarks) -> None:
+    """And not moved when it is seen again."""
+    assert marks.get_or_make("orders", NOON) == RunMark(served=NOON)
+    assert marks.get_or_make("orders", NOON + timedelta(days=1)) == RunMark(served=NOON)
+    assert marks.get("prices") is None
+
+
+def test_a_run_that_was_cut_off_is_claimed_again_once(marks: RunMarks) -> None:
+    """One that has ended is not; one that was asked to end with all others is."""
+    marks.claim("orders", NOON)
+    assert not marks.claim_again("orders", NOON - timedelta(hours=1))
+    assert marks.claim_again("orders", NOON)
+    assert not marks.claim_again("orders", NOON)
+    marks.note_ended("orders", cut_off=NOON)
+    assert marks.claim_again("orders", NOON)
+    marks.claim("orders", NOON + timedelta(hours=1))
+    marks.note_ended("orders")
+    assert not marks.claim_again("orders", NOON + timedelta(hours=1))
+    assert not marks.claim_again("prices", NOON)
+
+
+def test_each_fact_is_kept_beside_the_others(marks: RunMarks) -> None:
+    """What was served, when a run succeeded, and why it is paused."""
+    marks.claim("orders", NOON)
+    marks.note_ended("orders", succeeded=NOON + timedelta(seconds=2))
+    marks.pause("orders", "a move of the disk", NOON)
+    kept = RunMark(served=NOON, succeeded=NOON + timedelta(seconds=2), paused="a move of the disk")
+    assert marks.get("orders") == kept
+    later = NOON + timedelta(hours=1)
+    marks.pause("orders", None, NOON)
+    marks.claim("orders", later)
+    assert marks.get("orders") == RunMark(served=later, open=later, succeeded=kept.succeeded)
+
+
+def test_marks_outlive_their_process(tmp_path: Path) -> None:
+    """Whoever opens the folder later knows them."""
+    FolderMarks(tmp_path).claim("orders", NOON)
+    assert not FolderMarks(tmp_path).claim("orders", NOON)
+
+
+def test_of_many_processes_one_claims_each_run(tmp_path: Path) -> None:
+    """Four of them want the same 200 runs; together they get no run twice."""
+
+    def claimed(_: int) -> int:
+        words = [sys.executable, "-c", CLAIM, str(tmp_path), NOON.isoformat()]
+        return int(subprocess.run(words, capture_output=True, check=True, text=True).stdout)
+
+    with ThreadPoolExecutor(4) as pool:
+        counts = list(pool.map(claimed, range(4)))
+    assert 1 <= sum(counts) <= 200
+    assert FolderMarks(tmp_path).get("orders") == RunMark(served=LAST, open=LAST)
+
+
+def test_a_mark_that_was_cut_off_is_made_anew(tmp_path: Path) -> None:
+    """A machine that goes down while one is written stops nothing."""
+    marks = FolderMarks(tmp_path)
+    (tmp_path / "orders.json").write_text('{"served": "2026-')
+    assert marks.get_or_make("orders", NOON) == RunMark(served=NOON)
+
+
+def test_a_folder_that_cannot_be_written_is_told_at_once(tmp_path: Path) -> None:
+    """With what it is for."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Refusal, match=r"cannot note its runs.*Not a directory"):
+        FolderMarks(tmp_path / "file" / "marks")

@@ -1,0 +1,92 @@
+"""Runs as threads: what one of them does touches no other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runners.definitions.definition import Definition
+from runners.model.errors import Refusal
+from runners.pipeline import Pipeline, SparkOptions
+from runners.schedules.scheduler import RunOutcome, RunThreads, Stop
+from runners.schedules.scheduling import open_session
+from tests.runners.engine.toys import Folder, Table
+
+
+def definition(name: str, **conf: str) -> Definition:
+    pipeline = Pipeline(
+        name=name,
+        origin=Folder(path="landing"),
+        destinations=[Table(table="main.orders")],
+        spark=SparkOptions(conf=conf),
+    )
+    return Definition(pipeline=pipeline, path=Path(f"{name}.yaml"), text="{}", hash="0")
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no disk"), SystemExit(3), KeyboardInterrupt()])
+def test_whatever_a_run_raises_is_how_it_ended(error: BaseException) -> None:
+    """Also what would end a process, from a function of the user's own."""
+
+    def carry(definition: Definition, stoppable: Callable[[Stop], None]) -> RunOutcome:
+        if definition.pipeline.name == "bad":
+            raise error
+        return RunOutcome(name="good", status="succeeded", message="")
+
+    carriers = RunThreads(carry)
+    for name in ("bad", "good"):
+        carriers.start(name, definition(name))
+    ended: dict[str, RunOutcome] = {}
+    while len(ended) < 2:
+        ended.update({each.name: each for each in carriers.wait(30)})
+    assert ended["good"].status == "succeeded"
+    assert (ended["bad"].status, ended["bad"].message) == ("failed", f"{type(error).__name__}: {error}")
+
+
+def test_all_that_run_are_asked_to_stop() -> None:
+    """With the reason, and whether at once; a run that has ended is asked no more."""
+    asked: list[tuple[str, str, bool]] = []
+    ready, go = threading.Barrier(3), threading.Event()
+
+    def carry(definition: Definition, stoppable: Callable[[Stop], None]) -> RunOutcome:
+        name = definition.pipeline.name
+        stoppable(lambda reason, force: asked.append((name, reason, force)))
+        ready.wait(30)
+        go.wait(30)
+        return RunOutcome(name=name, status="stopped", message="")
+
+    carriers = RunThreads(carry)
+    for name in ("a", "b"):
+        carriers.start(name, definition(name))
+    ready.wait(30)
+    carriers.stop("SIGTERM", force=False)
+    assert sorted(asked) == [("a", "SIGTERM", False), ("b", "SIGTERM", False)]
+    go.set()
+    ended = [*carriers.wait(30)]
+    while len(ended) < 2:
+        ended += carriers.wait(30)
+    carriers.stop("SIGTERM", force=True)
+    assert len(asked) == 2
+
+
+def test_a_wait_can_be_ended() -> None:
+    """A signal handler does so; the test would stand still otherwise."""
+    carriers = RunThreads(lambda definition, stoppable: RunOutcome(name="", status="", message=""))
+    carriers.wake()
+    assert carriers.wait(600) == []
+
+
+def test_definitions_that_want_a_setting_to_be_two_things_cannot_share_a_spark() -> None:
+    """Both are named, with what each wants."""
+    with pytest.raises(Refusal, match=r"orders and prices share one Spark, but they set spark\.x to 1 and 2"):
+        open_session([definition("orders", **{"spark.x": "1"}), definition("prices", **{"spark.x": "2"})])
+
+
+def test_one_spark_has_what_each_definition_wants(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings and packages of all of them."""
+    wanted: list[object] = []
+    monkeypatch.setattr("runners.schedules.scheduling.obtain", lambda conf, packages: wanted.append((conf, packages)))
+    open_session([definition("orders", **{"spark.x": "1"}), definition("prices", **{"spark.y": "2", "spark.x": "1"})])
+    assert wanted == [({"spark.x": "1", "spark.y": "2"}, ())]

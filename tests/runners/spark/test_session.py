@@ -1,0 +1,148 @@
+"""The Spark session, and what its errors say in short."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from origins.paths import is_one_disk
+from runners.model.text import summarise_error
+from runners.spark.session import is_connect, list_forgotten_tables, make_own_session
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+    from pyspark.sql import SparkSession
+
+WORKER = """An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "worker.py", line 3602, in main
+    process()
+  File "enrich.py", line 3, in score
+    return 1 / row["items"]
+ZeroDivisionError: division by zero
+
+\tat org.apache.spark.api.python.BasePythonRunner.read(PythonRunner.scala:1)
+"""
+JAVA = """An error occurred while calling o1.save.
+: org.apache.spark.SparkException: Job aborted.
+\tat org.apache.spark.Run.run(Run.scala:1)
+Caused by: org.apache.spark.SparkException: Task failed while writing rows.
+\tat org.apache.spark.Run.run(Run.scala:1)
+Caused by: java.io.IOException: No space left on device
+\tat java.io.FileOutputStream.write(Native Method)
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (RuntimeError(WORKER), "ZeroDivisionError: division by zero"),
+        (RuntimeError(JAVA), "No space left on device"),
+        (RuntimeError(JAVA.partition("Caused by")[0]), "Job aborted."),
+        (RuntimeError("[CAST_INVALID_INPUT] The value 'x' is no INT. SQLSTATE: 22018\n== SQL =="), None),
+        (KeyError("amount"), "KeyError: 'amount'"),
+        (RuntimeError(), "RuntimeError"),
+    ],
+)
+def test_an_error_is_said_in_one_line(error: Exception, said: str | None) -> None:
+    """In the words of its cause, without Java's stack and without Spark's number for it."""
+    assert summarise_error(error) == (said or "[CAST_INVALID_INPUT] The value 'x' is no INT.")
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+def test_only_a_spark_of_this_machine_surely_sees_its_files(spark: SparkSession) -> None:
+    """A Connect server may have another disk below the same path, and is asked."""
+    assert is_one_disk(spark) is not is_connect(spark)
+
+
+@pytest.mark.spark
+def test_a_spark_whose_paths_lie_elsewhere_does_not_see_the_files_of_this_machine(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A path without a scheme is one of its default file system, such as HDFS."""
+    monkeypatch.setattr("runners.spark.session._find_default_scheme", lambda _: "hdfs")
+    assert not is_one_disk(make_own_session(spark))
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+def test_tables_of_a_catalog_in_memory_are_forgotten(spark: SparkSession) -> None:
+    """Those of Spark's own; another catalog keeps what it has."""
+    tables = ["default.orders", "spark_catalog.default.orders", "main.default.orders"]
+    assert list_forgotten_tables(spark, tables) == tables[:2]
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+def test_python_functions_run_in_the_python_that_runs_us(spark: SparkSession) -> None:
+    """Whatever `python3` comes first on the PATH, so that packages of a virtual environment are there."""
+
+    def who(batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
+        import pyarrow
+
+        for _ in batches:
+            yield pyarrow.RecordBatch.from_pydict({"who": [sys.prefix]})
+
+    assert spark.range(1).mapInArrow(who, "who string").collect()[0]["who"] == sys.prefix
+
+
+ENDS = """
+from runners.spark.session import obtain, make_own_session
+
+session = make_own_session(obtain())
+print(session.range(3).count())
+"""
+
+
+@pytest.mark.spark
+def test_options_for_the_jvm_come_beside_ours(spark: SparkSession) -> None:
+    """And behind them, so that they win."""
+    ours, _, theirs = str(spark.conf.get("spark.driver.extraJavaOptions")).partition(" ")
+    assert (ours, theirs.startswith("-Dderby.system.home=")) == ("-XX:-DontCompileHugeMethods", True)
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+def test_a_program_with_a_session_of_its_own_ends(spark: SparkSession) -> None:
+    """Also where it is a Connect client, whose channels wait for a thread that Python has ended before them."""
+    elsewhere = {"SPARK_REMOTE": "sc://localhost:15002"} if is_connect(spark) else {}
+    given = {**os.environ, **elsewhere, "PYTHONPATH": os.getcwd()}
+    ends = [sys.executable, "-c", ENDS]
+    ran = subprocess.run(ends, env=given, capture_output=True, text=True, timeout=120, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "3\n"), ran.stderr
+
+
+INTERRUPTED = """
+import os, signal, subprocess
+from pyspark import java_gateway
+from runners.spark.start import start
+
+class Popen(subprocess.Popen):
+    def __init__(self, *words, **options):
+        super().__init__(*words, **options)
+        print(self.pid, flush=True)
+        os.kill(os.getpid(), signal.SIGINT)
+
+java_gateway.Popen = Popen
+start({})
+"""
+
+
+@pytest.mark.spark
+def test_a_start_that_is_interrupted_leaves_no_jvm_behind() -> None:
+    """The JVM is given the time to say where it is, and ends with whoever started it."""
+    given = {**os.environ, "PYTHONPATH": os.getcwd()}
+    begins = [sys.executable, "-c", INTERRUPTED]
+    ran = subprocess.run(begins, env=given, capture_output=True, text=True, timeout=120, check=False)
+    assert "KeyboardInterrupt" in ran.stderr
+    with contextlib.suppress(ProcessLookupError):
+        ended, _, _ = select.select([os.pidfd_open(int(ran.stdout))], [], [], 60)
+        assert ended

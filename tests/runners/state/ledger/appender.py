@@ -1,0 +1,29 @@
+"""A process that appends to a ledger and says what it was told: `python appender.py PATH NAME TURNS COMPACT_EVERY`."""
+
+from __future__ import annotations
+
+import sys
+
+from runners.model.entry import Entry, Settled
+from runners.state.delta_ledger import DeltaLedger
+from runners.state.ledger import Conflict
+from tests.runners.state.ledger.conformance import NOWHERE
+
+
+def main(path: str, name: str, turns: int, compact_every: int) -> None:
+    """Append entries `<name>0`, `<name>1` …, each once, and print each once it has landed."""
+    ledger, end, turn = DeltaLedger(path), 0, 0
+    while turn < turns:
+        try:
+            end = ledger.append([Entry(kind="plan", id=f"{name}{turn}", body={"turn": turn})], after=end)[-1].seq
+            print(f"{name}{turn}", flush=True)  # noqa: T201  (the test reads it)
+            turn += 1
+            if turn % compact_every == 0:
+                batch = Settled(lane=name, number=turn, plan=f"{name}{turn}", run="r", at="", span=NOWHERE, counts={})
+                end = ledger.compact(Entry(kind="snapshot", body={"turn": turn}), [batch], after=end).seq
+        except Conflict:
+            end = max((entry.seq for entry in ledger.read(end)), default=end)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))

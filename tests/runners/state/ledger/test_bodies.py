@@ -1,0 +1,118 @@
+"""Bodies that lie beside the ledger in a folder."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from origins.batch import Json, Span
+from origins.files.listing import read_parts
+from runners.model.entry import Entry
+from runners.state.delta_ledger import DeltaLedger, LocalTable
+from runners.state.journal import Journal
+from runners.state.ledger import LedgerError
+from runners.state.ledger_rows import LARGEST
+from tests.runners.state.ledger.test_progress import COUNTS, plan
+
+LARGE = {"parts": list(range(10_000))}
+FILES = 100_000
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where a ledger may be."""
+    return tmp_path / "ledger"
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    """What a table holds."""
+    found: list[dict[str, Any]] = pa.table(DeltaTable(str(path)).to_pyarrow_table()).to_pylist()
+    return found
+
+
+def largest(path: Path) -> int:
+    """How many bytes the largest row of a ledger has, as JSON."""
+    return max(len(json.dumps(row)) for row in rows_of(path))
+
+
+def carry(journal: Journal, number: int, span: Span) -> None:
+    """Plan a batch of this span, and settle it."""
+    planned = plan(number, start=span.start, end=span.end)
+    body = {**planned.json(), "span": {"start": None, "end": span.end, "parts": list(span.parts), "label": ""}}
+    journal.record(Entry(kind="plan", lane="0", plan=planned.batch.plan, body=body))
+    counts = {**COUNTS.json(), "delivered": {}, "discarded": 0, "balanced": True}
+    settled = {"offset": span.end, "counts": counts, "window": {"rows": 0, "nacks": []}, "clean": 0, "owed": []}
+    journal.record(Entry(kind="settle", lane="0", plan=planned.batch.plan, body=settled))
+
+
+def test_no_entry_is_larger_than_16_kib_with_100_000_files_carried(path: Path) -> None:
+    """Neither the plans, with all files in one or a thousand in each, nor the snapshot; and all files are known."""
+    journal = Journal(DeltaLedger(path))
+    journal.acquire({"pipeline": "orders"})
+    parts: tuple[Json, ...] = tuple(
+        [f"landing/2026-01-01/part-{number:06}.json", 1_000, number] for number in range(FILES)
+    )
+    carry(journal, 1, Span(start=None, end={"file": "x", "modified": 1}, parts=parts[: FILES // 2]))
+    for number in range(2, 52):
+        first = FILES // 2 + (number - 2) * 1_000
+        carry(journal, number, Span(start=None, end={"file": "x", "modified": 1}, parts=parts[first : first + 1_000]))
+    assert largest(path) < 16 * 1024
+    journal.compact(every=1)
+    assert largest(path) < 16 * 1024
+    again = Journal(DeltaLedger(path))
+    assert again.state.get_lane("0").told == journal.state.get_lane("0").told
+    assert sorted(
+        number for settled in again.list_settled() for _, _, number in read_parts(settled.span["parts"])
+    ) == list(range(FILES))
+
+
+def test_a_small_body_costs_no_second_commit(path: Path) -> None:
+    """A clean batch of few files pays nothing."""
+    ledger = DeltaLedger(path)
+    fits = {"text": "x" * (LARGEST - len('{"text":""}'))}
+    ledger.append([Entry(kind="plan", body=fits)], after=0)
+    assert not path.with_name("ledger_bodies").exists()
+    ledger.append([Entry(kind="plan", body={"text": fits["text"] + "x"})], after=1)
+    assert len(rows_of(path.with_name("ledger_bodies"))) == 1
+
+
+def test_a_body_goes_with_its_entry(path: Path) -> None:
+    """Compaction removes what nobody names any more, and leaves what stands behind the snapshot or in it."""
+    ledger = DeltaLedger(path)
+    ledger.append([Entry(kind="plan", id="a", body=LARGE)], after=0)
+    ledger.compact(Entry(kind="snapshot", id="s", body=LARGE), [], after=1)
+    ledger.append([Entry(kind="plan", id="b", body=LARGE)], after=2)
+    assert sorted(row["id"] for row in rows_of(path.with_name("ledger_bodies"))) == ["b", "s"]
+
+
+def test_a_ledger_that_was_compacted_while_it_was_read_is_read_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its reader has seen an entry of which the body is gone by then."""
+    writer, reader = DeltaLedger(path), DeltaLedger(path)
+    writer.append([Entry(kind="plan", id="a", body=LARGE)], after=0)
+    rows = LocalTable.rows
+
+    def compacts(table: LocalTable, *asked: Any) -> Any:
+        found = list(rows(table, *asked))
+        monkeypatch.setattr(LocalTable, "rows", rows)
+        writer.compact(Entry(kind="snapshot", id="s"), [], after=1)
+        return iter(found)
+
+    monkeypatch.setattr(LocalTable, "rows", compacts)
+    assert [entry.id for entry in reader.read()] == ["s"]
+
+
+def test_a_body_that_is_lost_is_an_error(path: Path) -> None:
+    """The ledger is not guessed at, and the message says what to put back."""
+    DeltaLedger(path).append([Entry(kind="plan", body=LARGE)], after=0)
+    shutil.rmtree(path.with_name("ledger_bodies"))
+    with pytest.raises(LedgerError, match="has lost the body of entry 1") as error:
+        DeltaLedger(path).read()
+    assert "ledger_bodies back" in error.value.hint

@@ -1,0 +1,438 @@
+"""The ledger in a folder keeps the contract, whatever happens around a commit and whoever else writes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
+
+from runners.model.entry import FORMAT, Entry, Settled
+from runners.state import delta_ledger
+from runners.state.delta_ledger import CHECKPOINT_EVERY, DeltaLedger, LocalTable
+from runners.state.ledger import Conflict, Ledger, LedgerError
+from runners.state.ledger_rows import ENTRIES, FILES
+from tests.runners.state.ledger.conformance import NOWHERE, LedgerConformance
+
+ROOT = Path(__file__).parents[4]
+APPENDER = [sys.executable, str(Path(__file__).with_name("appender.py"))]
+
+Write = Callable[..., None]
+
+
+@pytest.mark.promise("CN-04", "CN-06")
+class TestDeltaLedger(LedgerConformance):
+    """Every handle is opened anew."""
+
+    @pytest.fixture(autouse=True)
+    def _place(self, tmp_path: Path) -> None:
+        self.path = tmp_path / "state" / "ledger"
+
+    def ledger(self) -> Ledger:
+        return DeltaLedger(self.path)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where a ledger may be."""
+    return tmp_path / "ledger"
+
+
+@pytest.fixture
+def writing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Write], None]:
+    """Put something in the place of the library's write."""
+    return lambda instead: monkeypatch.setattr(delta_ledger, "write_deltalake", instead)
+
+
+def entries(*ids: str) -> list[Entry]:
+    return [Entry(kind="plan", id=name) for name in ids]
+
+
+def ids(ledger: Ledger) -> list[str]:
+    return [entry.id for entry in ledger.read()]
+
+
+def settled(plan: str, number: int) -> Settled:
+    return Settled(lane="0", number=number, plan=plan, run="r", at="", span=NOWHERE, counts={})
+
+
+def test_reading_makes_nothing(path: Path) -> None:
+    """Who asks for the status of a pipeline that never ran leaves no trace."""
+    assert DeltaLedger(path).read() == []
+    assert list(path.parent.iterdir()) == []
+
+
+def test_an_append_that_raised_and_yet_landed_has_landed(path: Path, writing: Callable[[Write], None]) -> None:
+    """A checkpoint that fails after its commit, say, is not taken for a failed commit."""
+
+    def lands_and_raises(*args: Any, **options: Any) -> None:
+        write_deltalake(*args, **options)
+        raise OSError("the checkpoint could not be written")
+
+    writing(lands_and_raises)
+    ledger = DeltaLedger(path)
+    ledger.append(entries("a", "b"), after=0)
+    ledger.append(entries("c"), after=2)
+    assert ids(DeltaLedger(path)) == ["a", "b", "c"]
+
+
+def test_a_compaction_that_raised_and_yet_landed_has_landed(path: Path, writing: Callable[[Write], None]) -> None:
+    """Neither the snapshot nor a settled batch is there twice."""
+
+    def lands_and_raises(*args: Any, **options: Any) -> None:
+        write_deltalake(*args, **options)
+        raise OSError("the checkpoint could not be written")
+
+    ledger = DeltaLedger(path)
+    ledger.append(entries("a"), after=0)
+    writing(lands_and_raises)
+    landed = ledger.compact(Entry(kind="snapshot"), [settled("p", 1)], after=1)
+    assert DeltaLedger(path).read() == [landed]
+    assert list(ledger.history()) == [settled("p", 1)]
+
+
+def test_an_append_that_did_not_land_is_tried_again(path: Path, writing: Callable[[Write], None]) -> None:
+    """A write that fails once costs nothing but time."""
+    faults = [OSError("busy"), OSError("busy")]
+
+    def raises_twice(*args: Any, **options: Any) -> None:
+        if faults:
+            raise faults.pop()
+        write_deltalake(*args, **options)
+
+    writing(raises_twice)
+    DeltaLedger(path).append(entries("a"), after=0)
+    assert ids(DeltaLedger(path)) == ["a"]
+
+
+def test_an_append_that_never_lands_says_why(path: Path, writing: Callable[[Write], None]) -> None:
+    """In the system's own words, and nothing is left of it."""
+
+    def raises(*args: Any, **options: Any) -> None:
+        raise OSError(
+            "Generic LocalFileSystem error: Unable to copy data to file: No space left on device (os error 28)"
+        )
+
+    ledger = DeltaLedger(path)
+    ledger.append(entries("a"), after=0)
+    writing(raises)
+    with pytest.raises(LedgerError, match="ledger cannot be written: No space left on device") as caught:
+        ledger.append(entries("b"), after=1)
+    assert "writable, with free space" in caught.value.hint
+    assert ids(DeltaLedger(path)) == ["a"]
+
+
+def test_an_interrupt_behind_a_commit_leaves_no_false_memory(path: Path, writing: Callable[[Write], None]) -> None:
+    """The handle does not take the number before the interrupt for the last one."""
+
+    def lands_and_is_interrupted(*args: Any, **options: Any) -> None:
+        write_deltalake(*args, **options)
+        raise KeyboardInterrupt
+
+    ledger = DeltaLedger(path)
+    ledger.append(entries("a"), after=0)
+    writing(lands_and_is_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ledger.append(entries("b"), after=1)
+    writing(write_deltalake)
+    with pytest.raises(Conflict):
+        ledger.append(entries("c"), after=1)
+    assert ids(ledger) == ["a", "b"]
+
+
+def test_a_crash_between_history_and_snapshot_is_made_up_for(path: Path, writing: Callable[[Write], None]) -> None:
+    """The entries are still there, and the next compaction does not put the batches into the history again."""
+
+    def dies_before_the_snapshot(*args: Any, **options: Any) -> None:
+        if options["mode"] == "overwrite":
+            raise SystemExit
+        write_deltalake(*args, **options)
+
+    ledger = DeltaLedger(path)
+    ledger.append(entries("a"), after=0)
+    writing(dies_before_the_snapshot)
+    with pytest.raises(SystemExit):
+        ledger.compact(Entry(kind="snapshot"), [settled("p", 1)], after=1)
+    writing(write_deltalake)
+
+    later = DeltaLedger(path)
+    assert ids(later) == ["a"]
+    later.append(entries("b"), after=1)
+    later.compact(Entry(kind="snapshot"), [settled("p", 1), settled("q", 2)], after=2)
+    assert sorted(each.plan for each in later.history()) == ["p", "q"]
+
+
+def test_a_commit_without_an_entry_is_in_nobodys_way(path: Path) -> None:
+    """Somebody sets a property of the table or sweeps its folder: the last number is still the last."""
+    ledger = DeltaLedger(path)
+    ledger.append(entries("a"), after=0)
+    DeltaTable(str(path)).alter.set_table_properties({"delta.checkpointInterval": "10"})
+    ledger.append(entries("b"), after=1)
+    assert ids(DeltaLedger(path)) == ["a", "b"]
+
+
+@pytest.fixture
+def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log is cleaned up at each checkpoint, without the seconds of grace."""
+    monkeypatch.setitem(delta_ledger.PROPERTIES, "delta.logRetentionDuration", "interval 0 seconds")
+
+
+def go_on(path: Path, *, after: int) -> None:
+    """Another process appends until the log has been cleaned up behind it."""
+    other = DeltaLedger(path)
+    for end in range(after, after + CHECKPOINT_EVERY):
+        other.append(entries(f"other{end}"), after=end)
+
+
+@pytest.mark.usefixtures("forgetful")
+def test_a_handle_that_was_left_behind_reads_on(path: Path) -> None:
+    """Also when the log that would have brought it forward is gone."""
+    behind = DeltaLedger(path)
+    behind.append(entries("a"), after=0)
+    go_on(path, after=1)
+    assert not (path / "_delta_log" / f"{2:020}.json").exists()
+    assert [entry.seq for entry in behind.read(1)] == list(range(2, CHECKPOINT_EVERY + 2))
+
+
+def test_a_log_that_is_cleaned_up_while_it_is_read_is_read_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that was listed may be gone when it is opened; what took its place says the same."""
+    faults = [DeltaError("File not found: 00000000000000000007.json"), OSError("File not found")]
+
+    class Vanishing(DeltaTable):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            if faults:
+                raise faults.pop()
+            super().__init__(*args, **options)
+
+    DeltaLedger(path).append(entries("a"), after=0)
+    monkeypatch.setattr(delta_ledger, "DeltaTable", Vanishing)
+    assert ids(DeltaLedger(path)) == ["a"]
+
+
+@pytest.mark.usefixtures("forgetful")
+def test_a_handle_that_was_left_behind_cannot_append(path: Path) -> None:
+    """It is refused, though the place in the log that it would take is free again."""
+    behind = DeltaLedger(path)
+    behind.append(entries("a"), after=0)
+    go_on(path, after=1)
+    with pytest.raises(Conflict):
+        behind.append(entries("b"), after=1)
+    assert "b" not in ids(DeltaLedger(path))
+
+
+@pytest.mark.usefixtures("forgetful")
+def test_one_that_sleeps_in_the_middle_of_its_commit_is_told_the_truth(
+    path: Path, tmp_path: Path, writing: Callable[[Write], None]
+) -> None:
+    """It saw that its place in the log was free, slept while others went on and cleaned up, and then took it."""
+    log, aside = path / "_delta_log", tmp_path / "aside"
+
+    def sleeps(*args: Any, **options: Any) -> None:
+        seen = shutil.copytree(log, tmp_path / "seen")
+        writing(write_deltalake)
+        go_on(path, after=1)
+        log.rename(aside)
+        seen.rename(log)
+        write_deltalake(*args, **options)
+        shutil.copytree(log, aside, dirs_exist_ok=True)
+        shutil.rmtree(log)
+        aside.rename(log)
+
+    sleeper = DeltaLedger(path)
+    sleeper.append(entries("a"), after=0)
+    writing(sleeps)
+    with pytest.raises(Conflict):
+        sleeper.append(entries("b"), after=1)
+    assert "b" not in ids(DeltaLedger(path))
+    assert "b" not in ids(sleeper)
+
+
+@pytest.mark.usefixtures("forgetful")
+def test_the_log_stays_short(path: Path) -> None:
+    """Every commit lists it, so it may not grow with what was ever appended."""
+    ledger = DeltaLedger(path)
+    for end in range(4 * CHECKPOINT_EVERY):
+        ledger.append(entries(f"{end}"), after=end)
+    assert len(list((path / "_delta_log").iterdir())) <= CHECKPOINT_EVERY + 3
+
+
+def compact_often(ledger: Ledger, *, after: int) -> None:
+    """Until the ledger is tidied, whatever it was like before."""
+    for end in range(after, after + 2 * FILES):
+        ledger.compact(Entry(kind="snapshot"), [settled(f"p{end}", end)], after=end)
+
+
+def test_the_history_stays_in_few_files(path: Path) -> None:
+    """Small ones are put together, however many compactions there were."""
+    ledger = DeltaLedger(path)
+    ledger.append(entries("a"), after=0)
+    compact_often(ledger, after=1)
+    assert len(DeltaTable(f"{path}_history").file_uris()) <= FILES
+    assert sorted(each.number for each in ledger.history()) == list(range(1, 2 * FILES + 1))
+
+
+def test_files_stay_for_seven_days(path: Path) -> None:
+    """What writes that died left behind a week ago is swept up, and nothing that is younger."""
+    ledger = DeltaLedger(path)
+    ledger.append(entries("a"), after=0)
+    replaced = set(path.glob("*.parquet"))
+    old, young = path / "old.parquet", path / "young.parquet"
+    for left, days in ((old, 8), (young, 6)):
+        left.write_bytes(b"half a file")
+        written = left.stat().st_mtime - days * 86_400
+        os.utime(left, (written, written))
+    compact_often(ledger, after=1)
+    assert not old.exists()
+    assert {young, *replaced} < set(path.glob("*.parquet"))
+    assert DeltaTable(str(path)).metadata().configuration["delta.deletedFileRetentionDuration"] == "interval 7 days"
+
+
+def test_what_goes_wrong_in_tidying_up_stops_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compaction has landed by then."""
+
+    def raises(table: LocalTable) -> None:
+        raise DeltaError("busy")
+
+    monkeypatch.setattr(LocalTable, "optimize", raises)
+    ledger = DeltaLedger(path)
+    ledger.append(entries("a"), after=0)
+    compact_often(ledger, after=1)
+    assert [entry.kind for entry in ledger.read()] == ["snapshot"]
+
+
+def test_threads_share_a_handle(path: Path, writing: Callable[[Write], None]) -> None:
+    """One handle in several hands gives each its number, and serves them one at a time."""
+    busy, overlaps = threading.Lock(), []
+
+    def notices(*args: Any, **options: Any) -> None:
+        alone = busy.acquire(blocking=False)
+        write_deltalake(*args, **options)
+        busy.release() if alone else overlaps.append(options)
+
+    writing(notices)
+    ledger = DeltaLedger(path)
+
+    def work(name: str) -> None:
+        end, turn = 0, 0
+        while turn < 5:
+            try:
+                end = ledger.append(entries(f"{name}{turn}"), after=end)[0].seq
+                turn += 1
+            except Conflict:
+                end = ledger.read(end)[-1].seq
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in "abc"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = ledger.read()
+    assert [entry.seq for entry in found] == list(range(1, 16))
+    assert {entry.id for entry in found} == {f"{name}{turn}" for name in "abc" for turn in range(5)}
+    assert overlaps == []
+
+
+def start(path: Path, name: str, *, turns: int, compact_every: int) -> subprocess.Popen[str]:
+    words = [*APPENDER, str(path), name, str(turns), str(compact_every)]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+
+
+@pytest.mark.promise("CN-20")
+def test_processes_that_append_at_once_leave_no_gap_and_nothing_twice(path: Path) -> None:
+    """Also where each of them finds no ledger and makes it."""
+    processes = [start(path, name, turns=30, compact_every=1000) for name in "abcd"]
+    assert [process.communicate()[0].count("\n") for process in processes] == [30] * 4
+    found = DeltaLedger(path).read()
+    assert [entry.seq for entry in found] == list(range(1, 121))
+    assert {entry.id for entry in found} == {f"{name}{turn}" for name in "abcd" for turn in range(30)}
+
+
+def test_what_a_process_was_told_before_it_was_killed_is_there(path: Path) -> None:
+    """SIGKILL at any moment, in an append or in a compaction, leaves a whole ledger that takes the next entry."""
+    for life, told in enumerate((1, 25, 60)):
+        process = start(path, f"life{life}-", turns=10_000, compact_every=10)
+        assert process.stdout is not None
+        said = [process.stdout.readline().strip() for _ in range(told)]
+        process.kill()
+        said += process.communicate()[0].split()
+        ledger = DeltaLedger(path)
+        found = ledger.read()
+        assert [entry.seq for entry in found] == list(range(found[0].seq, found[-1].seq + 1))
+        since = found[0].body["turn"] if found[0].kind == "snapshot" else 0
+        last = int(said[-1].rpartition("-")[2])
+        assert last < since or said[-1] in [entry.id for entry in found]
+        batches = [each.plan for each in ledger.history()]
+        assert len(batches) == len(set(batches))
+        ledger.append(entries(f"after life {life}"), after=found[-1].seq)
+
+
+@pytest.mark.parametrize("name", ["with space", "größe", "it's", 'say "so"', "100%", "a#b?c", "ledger.v1"])
+def test_a_folder_may_have_any_usual_name(tmp_path: Path, name: str) -> None:
+    """What people call their folders is not read as part of an address."""
+    DeltaLedger(tmp_path / name / "ledger").append(entries("a"), after=0)
+    assert ids(DeltaLedger(tmp_path / name / "ledger")) == ["a"]
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("name", ["a%20b", "a[1]", "a\\b", "a|b", "a^b", "a\nb"])
+def test_a_folder_in_which_no_delta_table_works_is_refused_by_its_name(tmp_path: Path, name: str) -> None:
+    """Before anything is written, and the error says what in the name is meant."""
+    with pytest.raises(LedgerError, match="Delta tables do not work below a name with"):
+        DeltaLedger(tmp_path / name / "ledger")
+
+
+def test_a_folder_that_cannot_be_made_is_said_in_plain_words(tmp_path: Path) -> None:
+    """A file stands where the folder should be."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LedgerError, match=r"file/ledger cannot be written: Not a directory\."):
+        DeltaLedger(tmp_path / "file" / "ledger").append(entries("a"), after=0)
+
+
+def test_a_folder_that_keeps_no_two_writers_apart_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a second file may take the name of a first one, no append is conditional."""
+    monkeypatch.setattr(os, "link", shutil.copyfile)
+    with pytest.raises(LedgerError, match="Wherry cannot keep two writers apart"):
+        DeltaLedger(path).append(entries("a"), after=0)
+    assert DeltaLedger(path).read() == []
+
+
+def test_a_broken_ledger_is_not_taken_for_an_empty_one(path: Path) -> None:
+    """Whoever took it for empty would carry everything again."""
+    DeltaLedger(path).append(entries("a"), after=0)
+    for file in (path / "_delta_log").iterdir():
+        file.write_text("broken")
+    with pytest.raises(LedgerError, match="ledger cannot be read"):
+        DeltaLedger(path).read()
+
+
+def test_another_table_in_its_place_is_refused(path: Path) -> None:
+    """Reading and appending alike; the error names the columns on both sides, and the table stays as it is."""
+    write_deltalake(str(path), pa.table({"seq": [1], "amount": ["7"]}))
+    with pytest.raises(
+        LedgerError, match=r"not a ledger .* expected the columns seq long, kind .* found seq long, amount"
+    ):
+        DeltaLedger(path).read()
+    with pytest.raises(LedgerError, match="not a ledger"):
+        DeltaLedger(path).append(entries("a"), after=0)
+    assert DeltaTable(str(path)).version() == 0
+
+
+def test_a_newer_ledger_with_other_columns_is_known_as_one(path: Path) -> None:
+    """It is not taken for a stranger's table: the error names the format that is needed."""
+    columns = {
+        name: pa.array([FORMAT + 1], pa.int32()) if name == "format" else pa.array([None], pa.string())
+        for name in ENTRIES
+    }
+    write_deltalake(str(path), pa.table({**columns, "shiny": ["new"]}))
+    with pytest.raises(LedgerError, match=f"has entries of format {FORMAT + 1}") as caught:
+        DeltaLedger(path).read()
+    assert f"a version that reads format {FORMAT + 1}" in caught.value.hint

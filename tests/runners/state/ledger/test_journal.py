@@ -1,0 +1,68 @@
+"""What the owner of a ledger keeps of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from runners.model.entry import Entry, Settled
+from runners.model.errors import Fenced
+from runners.state.journal import Journal
+from tests.runners.state.ledger.memory_ledger import MemoryLedger
+from tests.runners.state.ledger.test_progress import PLANNED, settle
+
+
+class Counting(MemoryLedger):
+    """Counts how often its history is read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = 0
+
+    def history(self) -> Iterator[Settled]:
+        self.reads += 1
+        return super().history()
+
+
+def test_the_history_is_read_once_however_often_it_is_asked_for() -> None:
+    """Also when batches are settled and compacted meanwhile; each is there once."""
+    ledger = Counting()
+    journal = Journal(ledger)
+    journal.acquire({"pipeline": "orders"})
+    assert journal.list_settled() == []
+    journal.record(PLANNED)
+    journal.record(settle())
+    assert [each.plan for each in journal.list_settled()] == ["p1"]
+    journal.compact(every=1)
+    assert [each.plan for each in journal.list_settled()] == ["p1"]
+    assert ledger.reads == 1
+
+
+def test_what_somebody_else_compacted_is_read_again() -> None:
+    """It is in the history by then, and no entry tells of it."""
+    ledger = Counting()
+    journal = Journal(ledger)
+    journal.acquire({"pipeline": "orders"})
+    assert journal.list_settled() == []
+    other = Journal(ledger)
+    other.owner = journal.owner
+    other.record(PLANNED)
+    other.record(settle())
+    other.compact(every=1)
+    journal.record(Entry(kind="stop", body={"reason": "x"}))
+    assert [each.plan for each in journal.list_settled()] == ["p1"]
+
+
+def test_an_owner_that_was_told_that_it_lost_the_pipeline_records_nothing_more() -> None:
+    """Though it has read the end since: it would let the pipeline go for the one who has it now."""
+    ledger = MemoryLedger()
+    first, second = Journal(ledger), Journal(ledger)
+    first.acquire({"pipeline": "orders"})
+    second.catch_up()
+    second.acquire({"pipeline": "orders"})
+    with pytest.raises(Fenced):
+        first.refresh()
+    with pytest.raises(Fenced):
+        first.record(Entry(kind="release", body={"status": "failed"}))
+    second.refresh()

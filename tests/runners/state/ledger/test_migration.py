@@ -1,0 +1,107 @@
+"""Entries of older formats are read as if this version had written them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from runners.model.entry import FORMAT, Entry, Settled
+from runners.model.pipeline_state import PipelineState
+from runners.state.ledger import LedgerError
+from runners.state.ledger_rows import migrate_entry, to_entries, to_row, to_settled
+from runners.state.progress import apply_entries
+from tests.runners.state.ledger.conformance import NOWHERE
+from tests.runners.state.ledger.test_progress import PLANNED, PREPARED, numbered, plan, settle
+
+OPENED: Mapping[str, Any] = {
+    "pipeline": "orders",
+    "schema": "{}",
+    "origin": {"name": "files", "lanes": ["0"], "place": "/landing"},
+    "destinations": {},
+}
+"""What the first version noted of a definition: one origin, its schema beside it."""
+
+
+def old(entry: Entry, *without: str) -> Entry:
+    """The entry as the first version wrote it."""
+    body = {name: value for name, value in entry.body.items() if name not in without}
+    return Entry(**{**vars(entry), "body": body, "format": 1})
+
+
+def test_what_this_version_writes_stays_as_it_is() -> None:
+    """Nothing is touched."""
+    assert migrate_entry(PLANNED) is PLANNED
+
+
+def test_a_ledger_of_the_first_version_folds_to_the_same_state() -> None:
+    """Plans without pins, decisions without sections, one origin, in the ledger and in a snapshot of it."""
+    entries = [
+        old(Entry(kind="open", body=OPENED)),
+        old(PLANNED, "pins", "first"),
+        old(PREPARED, "sections"),
+        old(settle()),
+        old(Entry(kind="plan", lane="0", plan="p2", body=plan(2).json()), "pins", "first", "decision"),
+    ]
+    rows = [to_row(entry) for entry in numbered(*entries)]
+    state = apply_entries(to_entries("here", rows))
+    assert (state.get_lane("0").offset, [each.batch.number for each in state.open_plans]) == (10, [2])
+    assert state.opened["origins"] == {"files": {"lanes": ["0"], "place": "/landing", "schema": "{}"}}
+    body: dict[str, Any] = dict(state.json())
+    for name in ("midway", "backfills", "jumps", "accepted", "config"):
+        del body[name]
+    for lane in body["lanes"].values():
+        del lane["tried"], lane["since"], lane["open"]["pins"], lane["open"]["first"], lane["told"]["pins"]
+    again = apply_entries(to_entries("here", [to_row(Entry(kind="snapshot", body=body, seq=9, format=1))]))
+    assert (again.lanes, again.opened, again.midway) == (state.lanes, state.opened, False)
+
+
+def test_a_repaired_ledger_is_refused_by_an_older_wherry() -> None:
+    """What it does not know has a format that it does not read."""
+    assert Entry(kind="repair", body={"accepted": []}).format == FORMAT > 1
+    state = apply_entries(numbered(Entry(kind="repair", body={"accepted": ["a"]})), PipelineState())
+    assert apply_entries([Entry(kind="snapshot", body=state.json(), seq=2)]).accepted == {"a"}
+
+
+@pytest.mark.parametrize("kind", ["acquire", "release", "cancel", "set", "stop"])
+def test_entries_that_did_not_change_keep_their_bodies(kind: str) -> None:
+    """They have the format of today and nothing else."""
+    entry = migrate_entry(Entry(kind=kind, body={"reason": "x"}, format=1))
+    assert (entry.format, entry.body) == (FORMAT, {"reason": "x"})
+
+
+def test_the_owner_of_a_second_format_is_one_of_many() -> None:
+    """It stood by itself in a snapshot, with its last word beside it; no lanes were shared."""
+    body = {**PipelineState().json(), "owner": {"owner": "a", "lease": 60}, "heard": [7, "noon"]}
+    for name in ("owners", "held", "done"):
+        del body[name]
+    state = apply_entries([migrate_entry(Entry(kind="snapshot", body=body, seq=9, format=2))])
+    assert state.owners == ({"owner": "a", "lease": 60, "heard": 7, "heard_at": "noon"},)
+    assert (state.held, state.done) == ({}, frozenset())
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("stop", "{"),
+        ("stop", "7"),
+        ("snapshot", '{"lanes": [], "opened": {}}'),
+        ("open", '{"pipeline": "orders", "origin": {"name": 7}}'),
+        ("plan", '{"decision": "none"}'),
+    ],
+)
+def test_a_row_that_cannot_be_understood_is_refused_in_words(kind: str, text: str) -> None:
+    """Whatever is wrong with it, and also in an old format, the message names the ledger and the entry."""
+    row = {**to_row(Entry(kind=kind, seq=4, format=1)), "body": text}
+    with pytest.raises(LedgerError, match=rf"^Entry 4 of the ledger at here \({kind}\) cannot be understood: "):
+        to_entries("here", [row])
+
+
+@pytest.mark.parametrize("harm", [{"counts": "{"}, {"counts": '{"read": "1"}'}, {"span": "{}"}])
+def test_a_settled_batch_that_cannot_be_understood_is_refused_in_words(harm: Mapping[str, str]) -> None:
+    """The message names the ledger, the lane and the batch."""
+    row = to_row(Settled(lane="a", number=3, plan="p", run="r", at="", span=NOWHERE, counts={}))
+    assert to_settled("here", row).number == 3
+    with pytest.raises(LedgerError, match=r"^Batch 3 of lane a in the history of the ledger at here cannot be underst"):
+        to_settled("here", {**row, **harm})

@@ -1,0 +1,188 @@
+"""What follows from the ledger's entries."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+
+from origins.batch import Batch, Json, Span
+from runners.model.counts import BranchCounts, Counts
+from runners.model.entry import Entry, Settled
+from runners.model.nack_window import NackWindow
+from runners.model.pipeline_state import PipelineState
+from runners.model.planned_batch import DecidedBatch, PlannedBatch
+from runners.state.ledger import LedgerError
+from runners.state.progress import apply_entries, apply_entry, list_settled_among
+from tests.runners.state.ledger.conformance import NOWHERE
+
+
+def plan(number: int, *, start: Json = None, end: Json = 10) -> PlannedBatch:
+    batch = Batch(
+        pipeline="orders",
+        run="r",
+        origin="origin",
+        lane="0",
+        number=number,
+        plan=f"p{number}",
+        span=Span(start=start, end=end, parts=(["a.json", 3, 7],), label="a.json"),
+        schema="{}",
+        time=datetime(2026, 1, 1, tzinfo=timezone.utc),
+    )
+    return PlannedBatch(batch=batch, destinations=("orders",), straight=True)
+
+
+def numbered(*entries: Entry) -> list[Entry]:
+    return [replace(entry, seq=number) for number, entry in enumerate(entries, start=1)]
+
+
+OPENED = Entry(kind="open", body={"pipeline": "orders", "schema": "{}"})
+PLANNED = Entry(kind="plan", lane="0", plan="p1", body=plan(1).json())
+COUNTS = Counts(read=3, nacked=1, branches={"orders": BranchCounts(expected=2)})
+DECISION = DecidedBatch(path="p1-a", counts=COUNTS, window=NackWindow(rows=3, nacks=(2,)), bases={"0:0#a.json": 1})
+PREPARED = Entry(kind="prepared", lane="0", plan="p1", body=DECISION.json())
+
+
+def settle(*owed: str) -> Entry:
+    body = {
+        "offset": 10,
+        "counts": {**COUNTS.json(), "delivered": {"orders": 2}, "discarded": 0, "balanced": True},
+        "window": {"rows": 3, "nacks": [2]},
+        "clean": 0,
+        "owed": list(owed),
+    }
+    return Entry(kind="settle", lane="0", plan="p1", body=body)
+
+
+def test_a_planned_batch_is_open_until_it_is_settled() -> None:
+    """Its lane's offset moves only then."""
+    opened = apply_entries(numbered(OPENED, PLANNED))
+    settled = apply_entries(numbered(OPENED, PLANNED, settle()))
+    assert (opened.get_lane("0").offset, opened.open_plans) == (None, (plan(1),))
+    assert (settled.get_lane("0").offset, settled.open_plans) == (10, ())
+
+
+def test_a_prepared_batch_keeps_its_decision() -> None:
+    """It is there for whoever finishes it."""
+    (found,) = apply_entries(numbered(OPENED, PLANNED, PREPARED)).open_plans
+    assert found.decision == DECISION
+
+
+@pytest.mark.promise("SS-08")
+def test_an_owed_batch_has_its_offset_committed_and_stays_open() -> None:
+    """The others still get it, also after a crash."""
+    state = apply_entries(numbered(OPENED, PLANNED, PREPARED, settle("orders")))
+    assert state.get_lane("0").offset == 10
+    assert [found.published for found in state.open_plans] == [True]
+
+
+def test_what_a_settled_batch_owes_goes_into_the_history_with_it() -> None:
+    """So that it is known for ever for whom it was meant."""
+    (found,) = list_settled_among(numbered(OPENED, PLANNED, PREPARED, settle("copy")))
+    assert found.counts["owed"] == ["copy"]
+
+
+def test_the_way_of_a_settled_batch_goes_into_the_history_with_it() -> None:
+    """Of an entry of an older version there is none."""
+    entry = settle()
+    for body, way in (({**entry.body, "way": "one_pass"}, "one_pass"), (entry.body, None)):
+        (found,) = list_settled_among(numbered(PLANNED, replace(entry, body=body)))
+        assert found.counts.get("way") == way
+
+
+def test_a_cancelled_plan_burns_its_number() -> None:
+    """No later batch of the lane is called the same."""
+    state = apply_entries(numbered(OPENED, PLANNED, Entry(kind="cancel", lane="0", plan="p1")))
+    assert (state.open_plans, state.get_lane("0").number, state.get_lane("0").committed) == ((), 1, 0)
+
+
+@pytest.mark.promise("SS-12")
+def test_offsets_that_are_set_by_hand_move_the_lane_and_not_its_number() -> None:
+    """What comes next is a new batch, which no destination takes for one that it has."""
+    moved = Entry(kind="set", body={"lanes": {"0": {"offset": None}}, "forgotten": [["0", 1, 1]], "reason": "again"})
+    state = apply_entries(numbered(OPENED, PLANNED, settle(), moved))
+    assert (state.get_lane("0").offset, state.get_lane("0").number) == (None, 1)
+    assert state.get_lane("0").window == NackWindow()
+
+
+def test_a_batch_that_was_rewound_does_not_count_as_carried() -> None:
+    """And one after it does."""
+    moved = Entry(kind="set", body={"lanes": {"0": {"offset": None}}, "forgotten": [["0", 1, 1]], "reason": "again"})
+    state = apply_entries(numbered(OPENED, PLANNED, settle(), moved))
+    first = Settled(lane="0", number=1, plan="p1", run="r", at="", span=NOWHERE, counts={})
+    assert (state.is_carried(first), state.is_carried(replace(first, number=2))) == (False, True)
+
+
+@pytest.mark.parametrize("entries", [[OPENED, PLANNED, PREPARED], [OPENED, PLANNED, PREPARED, settle("orders")]])
+def test_a_snapshot_stands_for_all_before_it(entries: list[Entry]) -> None:
+    """The state that is folded from it, by way of JSON, is the state that it was taken of."""
+    state = apply_entries(numbered(*entries, Entry(kind="acquire", epoch=3, owner="me", body={"host": "h"})))
+    body = json.loads(json.dumps(state.json()))
+    again = apply_entry(PipelineState(), Entry(kind="snapshot", seq=state.seq + 1, body=body))
+    assert replace(again, seq=state.seq) == state
+
+
+def test_settled_batches_are_found_with_their_spans_once() -> None:
+    """One that was owed and then paid is one batch."""
+    found = list(list_settled_among(numbered(OPENED, PLANNED, PREPARED, settle("orders"), settle())))
+    assert [(settled.plan, settled.span["parts"]) for settled in found] == [("p1", [["a.json", 3, 7]])]
+
+
+def test_an_entry_of_a_newer_format_is_refused() -> None:
+    """It says what to do."""
+    with pytest.raises(LedgerError, match="Upgrade Wherry"):
+        apply_entry(PipelineState(), Entry(kind="open", seq=1, format=99))
+
+
+def test_a_gap_is_an_error() -> None:
+    """A ledger that lost an entry is not guessed at."""
+    with pytest.raises(LedgerError, match="gap: entry 2 follows 0"):
+        apply_entry(PipelineState(), replace(OPENED, seq=2))
+
+
+def test_an_entry_for_a_plan_that_is_not_open_is_an_error() -> None:
+    """Nobody settles what was not planned."""
+    with pytest.raises(LedgerError, match="which is not open"):
+        apply_entries(numbered(OPENED, settle()))
+
+
+@pytest.mark.parametrize(
+    ("entries", "midway"),
+    [
+        ([], False),
+        ([PLANNED], False),
+        ([PLANNED, settle()], True),
+        ([PLANNED, settle(), Entry(kind="release", body={"status": "stopped"})], True),
+        ([PLANNED, settle(), Entry(kind="release", body={"status": "succeeded"})], False),
+        ([PLANNED, settle(), Entry(kind="set", body={"lanes": {}})], False),
+    ],
+)
+def test_a_load_ends_when_a_run_has_carried_all_that_it_found(entries: list[Entry], midway: bool) -> None:
+    """Until then the next run goes on with it; a batch that came to nothing begins none."""
+    state = apply_entries(numbered(OPENED, *entries))
+    assert state.midway is midway
+    assert apply_entry(PipelineState(), Entry(kind="snapshot", seq=1, body=state.json())).midway is midway
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "said"),
+    [
+        ("settle", {"offset": 1, "counts": {"read": "3"}}, "counts.read: expected a whole number, found '3'"),
+        ("settle", {"offset": 1, "counts": {}}, "expected a mapping with `window`"),
+        ("plan", {**plan(2).json(), "span": {"start": None}}, "span: expected a mapping with `end`"),
+        ("acquire", {"lease": "long"}, "lease: expected a number or null, found 'long'"),
+        ("snapshot", {}, "expected a mapping with `"),
+        ("set", {"lanes": {"0": 7}}, "lanes.0: expected a mapping, found 7"),
+    ],
+)
+def test_an_entry_that_cannot_be_understood_is_refused_in_words(kind: str, body: dict[str, Any], said: str) -> None:
+    """The message names the entry, and what in it is wrong; the hint says what to do."""
+    entry = Entry(kind=kind, lane="0", plan="p1", body=body, seq=2)
+    with pytest.raises(LedgerError, match=r"^Entry 2 of the ledger") as raised:
+        apply_entry(apply_entries(numbered(PLANNED)), entry)
+    assert f"({kind}) cannot be understood: " in raised.value.message
+    assert said in raised.value.message
+    assert "from a backup" in raised.value.hint

@@ -1,0 +1,193 @@
+"""The ledger in a catalog keeps the contract, on classic Spark and on Spark Connect."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from runners.model.entry import FORMAT, Entry, Settled
+from runners.spark.session import make_own_session
+from runners.state import spark_ledger
+from runners.state.ledger import Conflict, Ledger, LedgerError
+from runners.state.spark_ledger import CatalogTable, SparkLedger, quote_table
+from tests.runners.state.ledger.conformance import NOWHERE, LedgerConformance
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.connect]
+
+
+@pytest.fixture
+def table(spark: SparkSession) -> Iterator[str]:
+    """A table's name that nobody has yet."""
+    name = f"default.l{uuid.uuid4().hex}_ledger"
+    yield name
+    for each in (name, f"{name}_history", f"{name}_bodies"):
+        spark.sql(f"DROP TABLE IF EXISTS {each}")
+
+
+@pytest.mark.variant
+@pytest.mark.promise("CN-04", "CN-06")
+class TestSparkLedger(LedgerConformance):
+    """Every handle has a session of its own."""
+
+    @pytest.fixture(autouse=True)
+    def _place(self, spark_server: SparkSession, table: str) -> None:
+        self.server, self.table = spark_server, table
+
+    def ledger(self) -> Ledger:
+        return SparkLedger(make_own_session(self.server), self.table)
+
+
+def entries(*ids: str) -> list[Entry]:
+    return [Entry(kind="plan", id=name) for name in ids]
+
+
+def ids(ledger: Ledger) -> list[str]:
+    return [entry.id for entry in ledger.read()]
+
+
+def settled(plan: str, number: int) -> Settled:
+    return Settled(lane="0", number=number, plan=plan, run="r", at="", span=NOWHERE, counts={})
+
+
+def test_reading_makes_nothing(spark: SparkSession, table: str) -> None:
+    """Who asks for the status of a pipeline that never ran leaves no trace."""
+    assert SparkLedger(spark, table).read() == []
+    assert not spark.catalog.tableExists(table)
+
+
+def test_of_two_sessions_that_append_at_once_one_lands(spark_server: SparkSession, table: str) -> None:
+    """The other is told so, and nothing of its entries is there."""
+    SparkLedger(make_own_session(spark_server), table).append(entries("first"), after=0)
+    ready, answers = threading.Barrier(2), []
+
+    def append(ledger: SparkLedger, name: str) -> None:
+        ready.wait()
+        try:
+            answers.append(ledger.append(entries(name), after=1)[0].id)
+        except Conflict:
+            answers.append("conflict")
+
+    threads = [
+        threading.Thread(target=append, args=(SparkLedger(make_own_session(spark_server), table), name))
+        for name in ("left", "right")
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (landed,) = [answer for answer in answers if answer != "conflict"]
+    assert ids(SparkLedger(make_own_session(spark_server), table)) == ["first", landed]
+
+
+def test_a_commit_that_raised_and_yet_landed_has_landed(
+    spark: SparkSession, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection that is lost behind the commit, say, is not taken for a failed commit."""
+    commit, raised = CatalogTable.commit, []
+
+    def lands_and_raises(self: CatalogTable, *args: object, **options: object) -> None:
+        commit(self, *args, **options)  # type: ignore[arg-type]
+        raised.append(args)
+        raise LedgerError("the connection was lost")
+
+    monkeypatch.setattr(CatalogTable, "commit", lands_and_raises)
+    ledger = SparkLedger(spark, table)
+    ledger.append(entries("a"), after=0)
+    assert ids(ledger) == ["a"]
+    assert len(raised) == 1
+
+
+def test_a_crash_between_history_and_snapshot_is_made_up_for(
+    spark: SparkSession, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The entries are still there, and the next compaction does not put the batches into the history again."""
+    commit = CatalogTable.commit
+
+    def dies_before_the_snapshot(self: CatalogTable, *args: object, instead: bool = False) -> None:
+        if instead:
+            raise SystemExit
+        commit(self, *args)  # type: ignore[arg-type]
+
+    ledger = SparkLedger(spark, table)
+    ledger.append(entries("a"), after=0)
+    with monkeypatch.context() as dying:
+        dying.setattr(CatalogTable, "commit", dies_before_the_snapshot)
+        with pytest.raises(SystemExit):
+            ledger.compact(Entry(kind="snapshot"), [settled("p", 1)], after=1)
+
+    later = SparkLedger(spark, table)
+    assert ids(later) == ["a"]
+    later.compact(Entry(kind="snapshot"), [settled("p", 1), settled("q", 2)], after=1)
+    assert sorted(each.plan for each in later.history()) == ["p", "q"]
+
+
+def test_another_table_in_its_place_is_refused(spark: SparkSession, table: str) -> None:
+    """The error names the columns on both sides."""
+    spark.sql(f"CREATE TABLE {table} (seq BIGINT, amount STRING) USING delta")
+    with pytest.raises(LedgerError, match=r"not a ledger .* found seq long, amount string"):
+        SparkLedger(spark, table).read()
+
+
+def test_a_newer_ledger_with_other_columns_is_known_as_one(spark: SparkSession, table: str) -> None:
+    """It is not taken for a stranger's table: the error names the format that is needed."""
+    spark.sql(f"CREATE TABLE {table} (seq BIGINT, format INT, shiny STRING) USING delta")
+    spark.sql(f"INSERT INTO {table} VALUES (1, {FORMAT + 1}, 'new')")
+    with pytest.raises(LedgerError, match=f"has entries of format {FORMAT + 1}"):
+        SparkLedger(spark, table).read()
+
+
+def test_a_schema_that_does_not_exist_is_said_in_plain_words(spark: SparkSession) -> None:
+    """One line, no stack."""
+    with pytest.raises(LedgerError, match=r"`nowhere`\.`x_ledger` cannot be written") as caught:
+        SparkLedger(spark, "nowhere.x_ledger").append(entries("a"), after=0)
+    assert "\n" not in caught.value.message
+
+
+def test_files_stay_for_seven_days(spark: SparkSession, table: str) -> None:
+    """Whoever sweeps the table, and commits are serializable."""
+    SparkLedger(spark, table).append(entries("a"), after=0)
+    found = {row["key"]: row["value"] for row in spark.sql(f"SHOW TBLPROPERTIES {table}").collect()}
+    assert {key: found[key] for key in spark_ledger.PROPERTIES} == spark_ledger.PROPERTIES
+    assert found["delta.deletedFileRetentionDuration"] == "interval 7 days"
+    assert found["delta.isolationLevel"] == "Serializable"
+
+
+def test_no_entry_is_larger_than_16_kib(spark: SparkSession, table: str) -> None:
+    """A large body lies in the table beside it, until its entry is compacted away."""
+    ledger = SparkLedger(spark, table)
+    ledger.append([Entry(kind="plan", id="a", body={"parts": list(range(10_000))})], after=0)
+    sizes = spark.read.table(table).selectExpr("max(length(to_json(struct(*))))")
+    assert sizes.collect()[0][0] < 16 * 1024
+    ledger.compact(Entry(kind="snapshot"), [], after=1)
+    assert spark.read.table(f"{table}_bodies").count() == 0
+
+
+def test_the_history_is_put_together(spark: SparkSession, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small files become one, and nothing is lost."""
+    monkeypatch.setattr("runners.state.ledger_rows.FILES", 1)
+    ledger = SparkLedger(spark, table)
+    ledger.append(entries("a"), after=0)
+    ledger.compact(Entry(kind="snapshot"), [settled("p", 1)], after=1)
+    ledger.compact(Entry(kind="snapshot"), [settled("q", 2)], after=2)
+    assert spark.sql(f"DESCRIBE DETAIL {table}_history").collect()[0]["numFiles"] == 1
+    assert sorted(each.plan for each in ledger.history()) == ["p", "q"]
+
+
+@pytest.mark.parametrize(
+    ("name", "ending", "expected"),
+    [
+        ("main.shop.orders_ledger", "", "`main`.`shop`.`orders_ledger`"),
+        ("`my cat`.shop.orders", "_history", "`my cat`.`shop`.`orders_history`"),
+        ("`a``b.c`.t; DROP TABLE x", "", "`a``b.c`.`t; DROP TABLE x`"),
+    ],
+)
+def test_every_part_of_a_name_is_quoted(name: str, ending: str, expected: str) -> None:
+    """Nothing in it is read as SQL."""
+    assert quote_table(name, ending) == expected

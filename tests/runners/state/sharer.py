@@ -1,0 +1,117 @@
+"""A process that shares six lanes of numbers, without Spark: `python -m tests.runners.state.sharer FOLDER`.
+
+The ledger, the locks, the dispatcher and the company are the real ones. A batch is delivered by a file that is called
+by its plan; each event is told in a line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from destinations.destination import Written
+from origins.batch import JSON, Limits, Span
+from origins.origin import Backlog, read_count
+from runners.engine.batch_machine import DeliveryRules
+from runners.engine.batch_planner import BatchPlanner, OriginFeed
+from runners.engine.dispatcher import CarryingOptions, Dispatcher, ProgressCallbacks
+from runners.engine.lane_coordination import LaneCoordination
+from runners.engine.worker_pool import WorkerPool
+from runners.model.clock import Clock
+from runners.model.counts import BranchCounts, Counts
+from runners.model.entry import Entry
+from runners.model.events import Event
+from runners.model.tasks import Answers, AskDestinations, Counted, CountSpan, Landed, Outcome, Task, WriteStraight
+from runners.state.journal import Journal, Lease
+from runners.state.location import StateLocation
+from runners.state.process_locks import StateLock, identify_host
+from runners.state.takeover import Takeover
+
+LANES = ("0", "1", "2", "3", "4", "5")
+ROWS = 300
+"""In each lane."""
+MOST = 5
+"""Rows in a batch."""
+HASH = "definition"
+
+
+class Numbers(Backlog):
+    """Each lane has the numbers up to `ROWS`; its offset is the last one."""
+
+    def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
+        first = int(start or 0)
+        if first >= ROWS:
+            return None
+        return Span(start=start, end=min(ROWS, first + MOST), parts=(), label=f"behind {first}")
+
+
+def place_in(folder: Path) -> StateLocation:
+    """Where the state lies."""
+    return StateLocation(directory=folder / "state", schema="", name="numbers")
+
+
+def main(folder: Path) -> None:
+    """Carry with the others until all is carried."""
+    place, landed = place_in(folder), folder / "landed"
+    place.make()
+    landed.mkdir(exist_ok=True)
+    lock = StateLock(place.lock.with_name(f"lock-{os.getpid()}"))
+    assert lock.acquire()
+    tenure = Lease(Clock(), 20)
+    journal = Journal(place.open_ledger(None), tenure)
+    terms: dict[str, JSON] = {"assignment": "round_robin", "hash": HASH}
+    taking = Takeover(pipeline="numbers", place=place, lock=lock, clock=tenure.clock, **terms)
+    who = {**identify_host(), "pipeline": "numbers", "jvm": None, "lock": lock.path.name}
+    journal.acquire({**who, **terms}, may=taking.may)
+
+    def process(task: Task) -> Outcome:
+        assert isinstance(task, WriteStraight | AskDestinations | CountSpan), "one destination, and nothing is refused"
+        batch = task.plan.batch
+        rows = read_count(batch.span.end) - read_count(batch.span.start)
+        if isinstance(task, AskDestinations):
+            return Answers(found={name: Written(rows=rows) for name in task.names if (landed / batch.plan).exists()})
+        if isinstance(task, CountSpan):
+            return Counted(read=rows, left=rows)
+        new = folder / f"{batch.plan}-{os.getpid()}"
+        new.write_text(json.dumps([batch.lane, read_count(batch.span.start), batch.span.end]), encoding="utf-8")
+        os.rename(new, landed / batch.plan)
+        counts = Counts(read=rows, branches={"numbers": BranchCounts(expected=rows)})
+        return Landed(written={"numbers": Written(rows=rows)}, counts=counts)
+
+    company = LaneCoordination(journal=journal, tenure=tenure, place=place, lanes=LANES, definition=HASH)
+    crew = WorkerPool(2, process)
+    dispatcher = Dispatcher(
+        journal=journal,
+        crew=crew,
+        clock=tenure.clock,
+        rules=DeliveryRules(),
+        options=CarryingOptions(max_in_flight=len(LANES)),
+        callbacks=ProgressCallbacks(committed={}, forget=lambda plan: None, listeners=[_tell]),
+    )
+    company.await_opening(lambda: False)
+    journal.record(Entry(kind="open", body={"pipeline": "numbers", "run": "", "hash": HASH}))
+    dispatcher.planning.source = BatchPlanner(
+        pipeline="numbers",
+        run="",
+        definition=HASH,
+        destinations=("numbers",),
+        feeds=[
+            OriginFeed(origin="n", lanes={lane: lane for lane in LANES}, schema="{}", backlog=Numbers(), straight=True)
+        ],
+    )
+    company.begin()
+    dispatcher.planning.company = company
+    dispatcher.run()
+    crew.close()
+    assert not dispatcher.errors, dispatcher.errors
+    journal.record(Entry(kind="release", body={"status": "succeeded"}))
+
+
+def _tell(event: Event) -> None:
+    print(type(event).__name__, flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

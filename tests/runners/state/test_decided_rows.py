@@ -1,0 +1,106 @@
+"""The rows of a decided batch, read in this process out of the files in which they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+
+from origins.batch_rows import BatchRows
+from runners.model.counts import BranchCounts, Counts
+from runners.model.nack_window import NackWindow
+from runners.model.planned_batch import DecidedBatch
+from runners.state.prepared_store import LIVE, NACKED, FolderStore, RefusedRows, select_rows_for
+
+NO_SPARK = cast("SparkSession", None)
+ROW = StructType([StructField("id", LongType())])
+PLACE = [StructField("part", StringType()), StructField("block", LongType()), StructField("row", LongType())]
+STATE = StructField("state", IntegerType())
+
+
+def lie(folder: Path, columns: Sequence[StructField], *rows: Mapping[str, Any]) -> FolderStore:
+    """Rows as they were decided, the first section of a batch."""
+    store = FolderStore(folder)
+    store.put("p-0", rows, StructType(list(columns)))
+    return store
+
+
+def decided(*branches: str, nacked: int = 0, **more: Any) -> DecidedBatch:
+    """A batch of one section for these destinations."""
+    counts = Counts(read=9, nacked=nacked, branches={name: BranchCounts(expected=1) for name in branches})
+    return DecidedBatch(path="p", counts=counts, window=NackWindow(), **{"sections": 1, "bases": {}, **more})
+
+
+def ids(rows: BatchRows) -> list[int]:
+    table = rows.table()
+    assert table is not None
+    return [row["id"] for row in table.to_pylist()]
+
+
+def test_a_destination_gets_the_rows_that_no_stage_took_away(tmp_path: Path) -> None:
+    """Those that were filtered or refused stay behind."""
+    rows = [{"state": state, "live": {"id": at} if state == 0 else None} for at, state in enumerate((0, 1, -1, 0))]
+    store = lie(tmp_path, [STATE, StructField("live", ROW)], *rows)
+    assert ids(select_rows_for(NO_SPARK, store, decided("a", "b"), "b")) == [0, 3]
+
+
+def test_a_destination_with_stages_of_its_own_gets_its_own_rows(tmp_path: Path) -> None:
+    """What it filtered is in the others."""
+    columns = [STATE, StructField("live", ROW), StructField("b1", ROW), StructField("f1", IntegerType())]
+    rows = [{"state": 0, "live": {"id": at}, "b1": {"id": 10 + at}, "f1": at % 2} for at in range(4)]
+    store = lie(tmp_path, columns, *rows)
+    decision = decided("a", "b")
+    assert ids(select_rows_for(NO_SPARK, store, decision, "a")) == [0, 1, 2, 3]
+    assert ids(select_rows_for(NO_SPARK, store, decision, "b")) == [10, 12]
+
+
+def test_rows_that_lie_by_themselves_come_with_their_files(tmp_path: Path) -> None:
+    """All of them are live."""
+    store = lie(tmp_path, [STATE], {"state": -1})
+    store.put(f"p{LIVE}-0", [{"id": 7}, {"id": 8}], ROW)
+    rows = select_rows_for(NO_SPARK, store, decided("a"), "a")
+    assert ids(rows) == [7, 8]
+    assert [*(rows.files() or {}).values()] == [*(tmp_path / f"p{LIVE}-0").iterdir()]
+
+
+def test_rows_that_lie_among_others_have_no_files_of_their_own(tmp_path: Path) -> None:
+    """A file with more than these rows is none of them."""
+    store = lie(tmp_path, [STATE, StructField("live", ROW)], {"state": 0, "live": {"id": 1}})
+    rows = select_rows_for(NO_SPARK, store, decided("a"), "a")
+    assert (rows.files(), rows.count()) == (None, 1)
+
+
+def test_a_refused_row_says_where_it_stood_in_the_batch(tmp_path: Path) -> None:
+    """Its block's place, and its number there."""
+    nack = StructType([StructField("code", StringType())])
+    rows = [
+        {"part": "x", "block": 0, "row": 0, "state": 0, NACKED: None},
+        {"part": "x", "block": 0, "row": 1, "state": -1, NACKED: {"code": "A"}},
+        {"part": "y", "block": 5, "row": 2, "state": -2, NACKED: {"code": "B"}},
+    ]
+    store = lie(tmp_path, [*PLACE, STATE, StructField(NACKED, nack)], *rows)
+    decision = decided(nacked=2, bases={"0:0#x": 1, "0:5#y": 10})
+    table = RefusedRows(NO_SPARK, store, decision).table()
+    assert table is not None
+    assert table.to_pylist() == [
+        {"nack": {"code": "A"}, "part": "x", "position": 2},
+        {"nack": {"code": "B"}, "part": "y", "position": 12},
+    ]
+
+
+@pytest.mark.parametrize("more", [{"nacked": 10_001}, {"sections": 2}, {"again": True}])
+def test_many_refused_rows_and_scattered_ones_are_sparks(tmp_path: Path, more: Mapping[str, Any]) -> None:
+    """This process does not read them."""
+    store = lie(tmp_path, [*PLACE, STATE, StructField(NACKED, ROW)])
+    assert RefusedRows(NO_SPARK, store, decided(**more)).table() is None
+
+
+def test_the_refused_rows_are_as_many_as_were_counted(tmp_path: Path) -> None:
+    """Whether they are read or not."""
+    rows = RefusedRows(NO_SPARK, FolderStore(tmp_path), decided(nacked=3))
+    assert rows.count() == replace(rows).count() == 3

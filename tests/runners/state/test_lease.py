@@ -1,0 +1,226 @@
+"""What an owner knows of its own lease, and how it keeps it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from destinations.destination import Late
+from runners.model.clock import Clock
+from runners.model.entry import Entry
+from runners.model.errors import Fenced
+from runners.state.journal import Journal, Lease
+from tests.manual_clock import ManualClock
+from tests.runners.engine.test_dispatcher import Bench, Going
+from tests.runners.state.ledger.memory_ledger import MemoryLedger
+from tests.spark_errors import spark_error
+
+LEASE = 60.0
+
+
+class Slow(MemoryLedger):
+    """Takes five seconds for each append."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__()
+        self.clock = clock
+
+    def append(self, entries: Sequence[Entry], *, after: int) -> list[Entry]:
+        landed = super().append(entries, after=after)
+        self.clock.move(5)
+        return landed
+
+
+def owning(bench: Bench) -> Bench:
+    """The same run, with a lease."""
+    clock = bench.dispatcher.clock
+    journal = Journal(bench.ledger, Lease(clock, LEASE))
+    journal.acquire({"pipeline": "orders"})
+    bench.journal = bench.dispatcher.journal = journal
+    return bench
+
+
+def moved(bench: Bench, seconds: float) -> Bench:
+    """The same, so much later."""
+    clock = bench.dispatcher.clock
+    assert isinstance(clock, ManualClock)
+    clock.move(seconds)
+    return bench
+
+
+def kinds(bench: Bench, behind: int) -> list[str]:
+    """What was recorded since."""
+    return [entry.kind for entry in bench.ledger.read(behind)]
+
+
+def tenure_of(bench: Bench) -> Lease:
+    """Its lease."""
+    assert bench.journal.tenure is not None
+    return bench.journal.tenure
+
+
+def test_a_clock_goes_on_while_the_machine_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux has one that does, and it is the one that is read."""
+    monkeypatch.setattr(time, "clock_gettime", {time.CLOCK_BOOTTIME: 7.0}.__getitem__)
+    assert Clock().elapsed() == 7.0
+
+
+def test_a_lease_counts_from_before_the_append() -> None:
+    """Others may have seen the entry as soon as it was written, and nobody earlier."""
+    clock = ManualClock(seconds=100)
+    journal = Journal(Slow(clock), Lease(clock, LEASE))
+    journal.acquire({"pipeline": "orders"})
+    assert journal.tenure is not None
+    assert (journal.tenure.until, journal.tenure.seconds_left()) == (700, 595)
+    journal.renew(busy=True)
+    assert (clock.seconds, journal.tenure.until) == (110, 165)
+
+
+@pytest.mark.promise("HP-06")
+def test_a_long_batch_keeps_its_lease_alive() -> None:
+    """While a runner works for an hour the dispatcher wakes up each third of a lease, and says that it is there."""
+    bench = owning(Bench())
+    bench.turn()
+    behind = bench.journal.state.seq
+    for _ in range(180):
+        patience = bench.dispatcher.patience()
+        assert patience is not None
+        moved(bench, patience)
+        bench.turn()
+        assert tenure_of(bench).seconds_left() == LEASE
+    assert bench.dispatcher.clock.elapsed() == 3_600
+    assert kinds(bench, behind) == ["renew"] * 180
+
+
+def test_every_entry_renews_it() -> None:
+    """Who settles a batch now and then has nothing else to say."""
+    bench = owning(Bench(rows=3))
+    bench.turn()
+    behind = bench.journal.state.seq
+    for _ in range(2):
+        moved(bench, 19)
+        bench.turn("0")
+    assert kinds(bench, behind) == ["settle", "plan", "settle", "plan"]
+    assert tenure_of(bench).seconds_left() == LEASE
+
+
+def test_an_idle_owner_takes_a_long_lease_and_a_short_one_with_its_next_plan() -> None:
+    """A run that goes on and has nothing to do says so every 200 seconds; with the plan no append more is made."""
+    run = Going()
+    owning(run)
+    run.after(0, rows=3)
+    moved(run, 1)
+    run.turn("0")
+    behind = run.journal.state.seq
+    moved(run, 20)
+    run.turn()
+    assert (kinds(run, behind), tenure_of(run).seconds_left()) == (["renew"], 600)
+    moved(run, 199)
+    run.turn()
+    assert kinds(run, behind) == ["renew"]
+    behind = run.journal.state.seq
+    run.after(1, rows=3)
+    assert (kinds(run, behind), tenure_of(run).seconds_left()) == (["renew", "plan"], LEASE)
+    assert run.journal.state.owner is not None
+    assert run.journal.state.owner["lease"] == LEASE
+
+
+def test_a_stop_is_heard_with_a_word_in_a_long_batch() -> None:
+    """Nothing more is planned then."""
+    bench = owning(Bench())
+    bench.turn()
+    bench.ledger.append([Entry(kind="stop", body={"reason": "the night"})], after=bench.journal.state.seq)
+    moved(bench, 30)
+    bench.turn()
+    assert bench.dispatcher.stopping == "the night"
+
+
+def test_nothing_is_said_while_spark_does_not_answer() -> None:
+    """An owner whose work stands still loses its pipeline, and is told so when it goes on."""
+    bench = owning(Bench())
+    bench.turn()
+    behind = bench.journal.state.seq
+
+    def frozen() -> None:
+        moved(bench, 3_600)
+        Journal(bench.ledger).acquire({"pipeline": "orders", "host": "elsewhere", "pid": 7})
+
+    bench.dispatcher.callbacks = replace(bench.dispatcher.callbacks, pulse=frozen)
+    moved(bench, 30)
+    with pytest.raises(Fenced, match="elsewhere, process 7"):
+        bench.turn()
+    assert kinds(bench, behind) == ["acquire"]
+
+
+def test_what_goes_wrong_in_a_run_that_lost_its_pipeline_is_that_it_did() -> None:
+    """Its write fails because the next owner has fenced it, and that is not what a person is told."""
+    bench = owning(Bench())
+    bench.turn()
+    Journal(bench.ledger).acquire({"pipeline": "orders", "host": "elsewhere", "pid": 7})
+    bench.error = spark_error("DELTA_METADATA_CHANGED")
+    with pytest.raises(Fenced):
+        bench.turn("0")
+    assert bench.dispatcher.errors == []
+    with pytest.raises(Late):
+        tenure_of(bench).secure()
+
+
+def test_a_runner_begins_nothing_until_a_lease_that_was_slept_through_is_renewed() -> None:
+    """It wakes the dispatcher, whose next turn renews the lease; the pipeline is still this run's."""
+    bench = owning(Bench())
+    bench.turn()
+    tenure = tenure_of(bench)
+    woken, begun = threading.Event(), threading.Event()
+    tenure.wake = woken.set
+    moved(bench, 3_600)
+
+    def begin() -> None:
+        tenure.secure()
+        begun.set()
+
+    runner = threading.Thread(target=begin)
+    runner.start()
+    assert woken.wait(60)
+    assert not begun.is_set()
+    bench.turn()
+    assert begun.wait(60)
+    runner.join()
+
+
+def test_a_runner_begins_nothing_once_somebody_else_has_the_pipeline() -> None:
+    """Whether that was known before, or is heard while it waits."""
+    clock = ManualClock()
+    tenure = Lease(clock, LEASE)
+    tenure.wake = tenure.lose
+    tenure.note_renewal(0, LEASE)
+    clock.move(61)
+    with pytest.raises(Late, match="lease ended"):
+        tenure.secure()
+    with pytest.raises(Late):
+        tenure.secure()
+
+
+def test_a_runner_whose_lease_is_fresh_waits_for_nobody() -> None:
+    """Until a quarter of it is left."""
+    clock = ManualClock()
+    tenure = Lease(clock, LEASE)
+    tenure.wake = lambda: pytest.fail("nobody is to be woken")
+    tenure.note_renewal(0, LEASE)
+    for _ in range(3):
+        tenure.secure()
+        clock.move(15)
+    tenure.secure()
+
+
+def test_where_a_scheduler_is_the_lock_nothing_is_renewed() -> None:
+    """No lease, no words."""
+    bench = Bench()
+    bench.turn()
+    assert bench.dispatcher.patience() is None
+    assert "renew" not in [entry.kind for entry in bench.ledger.read()]
+    (acquired,) = [entry for entry in bench.ledger.read() if entry.kind == "acquire"]
+    assert acquired.body["lease"] is None

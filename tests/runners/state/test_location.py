@@ -1,0 +1,40 @@
+"""Where a state lies."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from runners.state.location import StateLocation
+
+
+def made(directory: Path) -> int:
+    """The mode of a state's directory once a run has made it."""
+    StateLocation(directory=directory, schema="", name="orders").make()
+    return directory.stat().st_mode & 0o7777
+
+
+def test_a_state_is_its_owners_alone(tmp_path: Path) -> None:
+    """Rows are kept in it."""
+    before = os.umask(0)
+    try:
+        assert made(tmp_path / ".wherry" / "orders") == 0o700
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.parametrize(
+    ("mode", "warned"), [(0o770, False), (0o2770, False), (0o750, False), (0o755, True), (0o701, True)]
+)
+def test_a_state_that_is_there_keeps_its_mode(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int, warned: bool
+) -> None:
+    """A group may share it; that every user of the machine can look into it is said."""
+    tmp_path.chmod(mode)
+    assert made(tmp_path) == mode
+    said = [
+        f"Every user of this machine can read the state, and it holds rows. To prevent that:  chmod o-rwx {tmp_path}"
+    ]
+    assert caplog.messages == (said if warned else [])

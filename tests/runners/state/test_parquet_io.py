@@ -1,0 +1,143 @@
+"""Decided rows pass through this process; what lies there, and what is read of it, is what Spark would have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from pyspark.sql import functions as F
+
+from runners.state.parquet_io import fetch_table
+from runners.state.prepared_store import FolderStore
+from tests.spark_errors import spark_error
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+EVERYTHING = """
+    SELECT id, id > 1 as yes, cast(id as byte) as b, cast(id as short) as s, cast(id as float) / 3 as f,
+        CASE id WHEN 0 THEN double('NaN') WHEN 1 THEN double('-Infinity') ELSE -0.0 END as d,
+        CASE id WHEN 0 THEN '' WHEN 1 THEN 'Straße \\u0000 \\uD83D\\uDE00' END as text, unhex('00FF') as bytes,
+        CASE id WHEN 0 THEN 99999999999999999999999999999999999.999 ELSE -0.001 END as amount,
+        CASE id WHEN 0 THEN date'0001-01-01' WHEN 1 THEN date'1582-10-10' ELSE date'9999-12-31' END as day,
+        CASE id WHEN 0 THEN timestamp'0001-01-01 00:00:00' WHEN 1 THEN timestamp'1900-01-01 00:00:00.000001'
+            ELSE timestamp'9999-12-31 23:59:59.999999' END as at,
+        CASE id WHEN 0 THEN timestamp_ntz'1582-10-04 00:00:00' ELSE timestamp_ntz'2026-03-29 02:30:00' END as n,
+        struct(id as a, struct(array(struct('x' as y, CAST(NULL AS date) as z)) as deep) as inside) as nested,
+        CASE id WHEN 0 THEN array() WHEN 1 THEN array(1, NULL) END as some, map('k', array(id)) as pairs,
+        id as `a.b`, id as `with space`, CAST(NULL AS string) as nothing
+    FROM range(3)
+"""
+
+
+def texts(frame: DataFrame) -> list[str]:
+    """The rows as text, for NaN is not equal to itself and Python knows no year 10000."""
+    return sorted(row[0] for row in frame.selectExpr("to_json(struct(*))").collect())
+
+
+def shown(table: Any) -> str:
+    """The same."""
+    return str(table.to_string(preview_cols=99))
+
+
+def test_what_passes_through_this_process_is_what_spark_writes(spark: SparkSession, tmp_path: Path) -> None:
+    """Every type, at its ends, to the process that wrote it and to the next one."""
+    frame = spark.sql(EVERYTHING)
+    store, other = FolderStore(tmp_path / "few"), FolderStore(tmp_path / "spark")
+    assert store.write_few("batch-0", frame).num_rows == 3
+    other.write("batch-0", frame)
+    expected = other.read(spark, "batch-0")
+    for reader in (store, FolderStore(tmp_path / "few")):
+        found = reader.read(spark, "batch-0")
+        assert found.schema == expected.schema
+        assert texts(found) == texts(expected)
+
+
+def test_what_stands_beside_a_column_is_kept(spark: SparkSession, tmp_path: Path) -> None:
+    """Such as the length that a text may have: parquet knows no such thing."""
+    frame = spark.range(1).select(F.lit("x").alias("name", metadata={"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}))
+    FolderStore(tmp_path).write_few("batch-0", frame)
+    found = FolderStore(tmp_path).read(spark, "batch-0").schema
+    assert found["name"].metadata == {"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}
+
+
+@pytest.mark.parametrize("kind", ["interval '1' day", "parse_json('1')", "NULL"])
+def test_types_that_arrow_has_otherwise_go_through_spark(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    """Nothing is written then, and nothing computed."""
+    store = FolderStore(tmp_path)
+    assert store.write_few("batch-0", spark.sql(f"SELECT {kind} as x")) is None
+    assert not (tmp_path / "batch-0").exists()
+
+
+def test_rows_that_do_not_fit_go_through_spark() -> None:
+    """Where they are more than Spark was told may come back."""
+
+    def too_large() -> None:
+        said = "Total size of serialized results of 2 tasks (9 MiB) is bigger than spark.driver.maxResultSize"
+        raise spark_error(said=f"Job aborted due to stage failure: {said}")
+
+    schema = SimpleNamespace(json=lambda: '{"type": "struct", "fields": []}')
+    assert fetch_table(cast("DataFrame", SimpleNamespace(schema=schema, toArrow=too_large))) is None
+
+
+@pytest.mark.parametrize("write", [FolderStore.write, FolderStore.write_few])
+def test_what_lies_there_is_read_here_as_spark_reads_it(
+    spark: SparkSession, tmp_path: Path, write: Callable[[FolderStore, str, DataFrame], Any]
+) -> None:
+    """Every type, at its ends, beside others and inside a column."""
+    frame = spark.sql(EVERYTHING)
+    inside = frame.select("id", F.struct("*").alias("live"))
+    store = FolderStore(tmp_path)
+    write(store, "flat-0", frame)
+    write(store, "inside-0", inside)
+    for name, expected in {"flat-0": frame.toArrow(), "inside-0": inside.toArrow()}.items():
+        found = store.scan(name, lambda _: True)
+        assert found is not None
+        table = found.read_all().sort_by("id").cast(expected.schema)
+        assert shown(table) == shown(expected.sort_by("id"))
+
+
+def test_only_the_wanted_columns_are_read_here(spark: SparkSession, tmp_path: Path) -> None:
+    """In the order in which they lie there, of all files."""
+    store = FolderStore(tmp_path)
+    store.write("spark-0", spark.range(0, 40_000, 1, 3).selectExpr("id", "'x' as other", "id + 1 as next"))
+    found = store.scan("spark-0", lambda name: name != "other")
+    assert found is not None
+    rows = found.read_all().sort_by("id")
+    assert rows.column_names == ["id", "next"]
+    assert rows["next"].to_pylist() == [*range(1, 40_001)]
+
+
+def test_what_is_large_or_elsewhere_is_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """Where nothing lies here, Spark has written it somewhere else. How large it is unpacked counts."""
+    store = FolderStore(tmp_path, read_bytes=500_000)
+    assert store.scan("batch-0", lambda _: True) is None
+    store.write("batch-0", spark.range(1_000).selectExpr("id", "concat(id, repeat('x', 1000)) as long"))
+    assert sum(file.stat().st_size for file in (tmp_path / "batch-0").glob("*.parquet")) < 500_000
+    assert store.scan("batch-0", lambda _: True) is None
+
+
+def test_long_rows_are_read_few_at_a_time(spark: SparkSession, tmp_path: Path) -> None:
+    """So that a piece takes about as much memory whatever its rows are."""
+    store = FolderStore(tmp_path, piece_bytes=100_000)
+    store.write("batch-0", spark.range(0, 1_000, 1, 1).selectExpr("concat(id, repeat('x', 1000)) as long"))
+    found = store.scan("batch-0", lambda _: True)
+    assert found is not None
+    assert 5 < len(list(found)) < 20
+
+
+def test_days_of_another_calendar_are_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark notes beside such files that it wrote them so, and goes by that when it reads them."""
+    store, name = FolderStore(tmp_path), "spark.sql.parquet.datetimeRebaseModeInWrite"
+    before = spark.conf.get(name)
+    spark.conf.set(name, "LEGACY")
+    try:
+        store.write("batch-0", spark.sql("SELECT date'1500-01-01' as day"))
+    finally:
+        spark.conf.set(name, str(before))
+    assert store.scan("batch-0", lambda _: True) is None

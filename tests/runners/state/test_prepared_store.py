@@ -1,0 +1,69 @@
+"""What was prepared, and what is swept of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from runners.state.prepared_store import FolderStore, TableStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SPARK: Any = None
+"""Nobody asks it where the rows lie in folders."""
+
+
+@pytest.fixture
+def prepared(tmp_path: Path) -> FolderStore:
+    """Two batches that were prepared."""
+    for name in ("open-1-rows", "left-1-rows"):
+        (tmp_path / name).mkdir()
+    return FolderStore(tmp_path)
+
+
+def test_what_an_open_batch_needs_is_kept_and_the_rest_is_swept(prepared: FolderStore) -> None:
+    """By the names under which they were prepared."""
+    prepared.sweep(SPARK, lambda: ["open-1"])
+    assert [folder.name for folder in prepared.root.iterdir()] == ["open-1-rows"]
+
+
+def test_what_is_prepared_by_whoever_took_over_meanwhile_is_not_swept(prepared: FolderStore) -> None:
+    """A process that slept between its look and the sweep has another one's folders before it by then."""
+
+    def taken_over() -> list[str]:
+        (prepared.root / "theirs-1-rows").mkdir()
+        return []
+
+    prepared.sweep(SPARK, taken_over)
+    assert [folder.name for folder in prepared.root.iterdir()] == ["theirs-1-rows"]
+
+
+def test_nothing_is_swept_where_somebody_else_has_the_pipeline(prepared: FolderStore) -> None:
+    """Who asks what to keep is told so."""
+
+    def fenced() -> list[str]:
+        raise PermissionError("not yours")
+
+    with pytest.raises(PermissionError):
+        prepared.sweep(SPARK, fenced)
+    assert len(list(prepared.root.iterdir())) == 2
+
+
+@pytest.mark.spark
+@pytest.mark.promise("CD-22")
+def test_what_an_open_batch_needs_is_kept_in_a_catalog_too(spark: SparkSession) -> None:
+    """Names of tables have no dash, and what was prepared has; what is removed is gone at once."""
+    spark.sql("create schema if not exists wherry_store")
+    store = TableStore("wherry_store", "orders_prepared_")
+    for name in ("a1-open-0", "a1-left-0"):
+        store.write(name, spark.range(2))
+    store.sweep(spark, lambda: ["a1-open"])
+    assert store.read(spark, "a1-open-0").count() == 2
+    assert [row["tableName"] for row in spark.sql("show tables in wherry_store").collect()] == [
+        "orders_prepared_a1_open_0"
+    ]
+    store.remove(spark, "a1-open")
+    assert spark.sql("show tables in wherry_store").count() == 0

@@ -1,0 +1,242 @@
+"""Which runs there were, as a table that SQL can read, and what becomes of it when it cannot be written."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+
+from runners.command_line import cli, printing
+from runners.model.entry import EndedBody, OwnerBody
+from runners.model.pipeline_state import PipelineState
+from runners.model.run_report import DestinationReport, Report, RunError
+from runners.operations.status import find_fates
+from runners.state import run_history
+from runners.state.background_writer import BackgroundWriter
+from runners.state.location import StateLocation
+from runners.state.run_history import RunHistory, RunRow, WantedRuns, await_writer
+
+NOON = datetime(2026, 6, 1, 12, tzinfo=timezone.utc)
+ORDERS = "name: orders\norigin: {generate: {rows: 1}}\ndestinations: [{delta: {path: tables/orders}}]\n"
+
+
+def began(run: str, *, minutes: int = 0) -> RunRow:
+    return RunRow(run=run, pipeline="orders", status="running", started_at=NOON + timedelta(minutes=minutes), host="h")
+
+
+def over(row: RunRow, status: str = "succeeded") -> RunRow:
+    error = RunError(cls="E", code="E", message="it's <b>full</b>") if status == "failed" else None
+    report = Report(
+        pipeline="orders",
+        run=row.run,
+        status=status,
+        batches=2,
+        read=1_000,
+        nacked=3,
+        seconds=4.5,
+        destinations={"orders": DestinationReport(read=1_000, delivered=997, nacked=3)},
+        error=error,
+    )
+    return row.end(report, report.json(), row.started_at + timedelta(seconds=4.5))
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> RunHistory:
+    """Four runs: one ended well, one failed, one goes on or was killed, one is younger and went well."""
+    made = RunHistory(tmp_path / ".wherry" / "orders" / "runs", timedelta(days=90))
+    first, second, third, fourth = (began(f"{name}-run", minutes=at) for at, name in enumerate("abcd"))
+    made.write([first])
+    made.write([over(first), second])
+    made.write([over(second, "failed"), third, fourth, over(fourth)])
+    return made
+
+
+def names(found: list[dict[str, Any]]) -> str:
+    return "".join(each["run"][0] for each in found)
+
+
+def test_the_newest_runs_come_first_each_once(history: RunHistory) -> None:
+    """As it ended, or as it began where nobody knows of an end."""
+    found = history.list_runs()
+    assert names(found) == "dcba"
+    assert [each["status"] for each in found] == ["succeeded", "running", "failed", "succeeded"]
+    assert (found[0]["read"], found[0]["ended_at"]) == (1_000, "2026-06-01T12:03:04.500+00:00")
+    assert "report" not in found[0]
+
+
+@pytest.mark.parametrize(
+    ("filters", "found"),
+    [
+        ({"status": "failed"}, "b"),
+        ({"status": "running"}, "c"),
+        ({"since": NOON + timedelta(minutes=2)}, "dc"),
+        ({"limit": 1}, "d"),
+        ({"run": "b"}, "b"),
+        ({"run": "' OR 'a' = 'a"}, ""),
+        ({"status": "succeeded", "since": NOON + timedelta(minutes=1)}, "d"),
+    ],
+)
+def test_filters_say_which(history: RunHistory, filters: dict[str, Any], found: str) -> None:
+    """All of them hold, and a quote is no way around them."""
+    assert names(history.list_runs(WantedRuns(**filters))) == found
+
+
+OWNER: OwnerBody = {
+    "run": "c-run",
+    "host": "h",
+    "pid": 7,
+    "at": "2026-06-01T12:02:00+00:00",
+    "heard_at": "2026-06-01T12:30:00+00:00",
+}
+
+
+def test_a_run_that_was_taken_over_was_killed(history: RunHistory) -> None:
+    """It began when it said so, and ended with its last word; but what it says itself of its end counts more."""
+    history.write([RunRow.make_killed(OWNER, "orders", "e-run")])
+    (found,) = history.list_runs(WantedRuns(status="killed"))
+    assert (found["run"], found["reason"]) == ("c-run", "its process ended without a report; run e-run took over")
+    assert (found["started_at"][11:16], found["ended_at"][11:16]) == ("12:02", "12:30")
+    assert names(history.list_runs()) == "dcba"
+    history.write([over(began("c-run", minutes=2), "stopped")])
+    assert [each["status"] for each in history.list_runs()] == ["succeeded", "stopped", "failed", "succeeded"]
+
+
+def test_a_run_of_which_only_the_beginning_is_kept_goes_by_what_is_known_of_it(history: RunHistory) -> None:
+    """Also where it is looked for by its status; a run that said how it ended is left as it is."""
+    known = {"c-run": "killed", "d-run": "killed"}
+    assert [each["status"] for each in history.list_runs(WantedRuns(fates=known))][:2] == ["succeeded", "killed"]
+    assert names(history.list_runs(WantedRuns(status="killed", fates=known))) == "c"
+    assert history.list_runs(WantedRuns(status="running", fates=known)) == []
+
+
+@pytest.mark.parametrize(
+    ("owners", "ended", "status"),
+    [
+        ((), None, "killed"),
+        ((), {"run": "c-run", "status": "stopped"}, "stopped"),
+        (({**OWNER, "ownership": "lease", "lease": None},), None, None),
+        (({**OWNER, "ownership": "lease", "lease": 60.0},), None, "killed"),
+        (({**OWNER, "run": "d-run", "ownership": "lease", "lease": None},), None, "killed"),
+    ],
+    ids=["gone", "ended", "alive", "lease over", "another"],
+)
+def test_the_ledger_knows_how_a_run_went(
+    tmp_path: Path, owners: tuple[OwnerBody, ...], ended: EndedBody | None, status: str | None
+) -> None:
+    """Who owns the pipeline no more, or has said nothing for a whole lease, was killed unless it is who ended last."""
+    state = PipelineState(owners=owners, ended=ended)
+    place = StateLocation(directory=tmp_path, schema="", name="orders")
+    assert find_fates([{"run": "c-run"}], state, place).get("c-run") == status
+
+
+def test_one_run_has_its_report(history: RunHistory) -> None:
+    """Whole, as `wherry run --json` printed it."""
+    (found,) = history.list_runs(WantedRuns(run="b-run", report=True))
+    assert found["report"]["destinations"]["orders"]["delivered"] == 997
+    assert found["error"] == "it's <b>full</b>"
+
+
+def test_any_sql_reads_the_table(history: RunHistory) -> None:
+    """Times are times, and numbers numbers."""
+    table = QueryBuilder().register("runs", DeltaTable(str(history.path)))
+    query = "SELECT sum(read) AS n, max(ended_at) AS last FROM runs WHERE status <> 'running'"
+    (row,) = pa.table(table.execute(query).read_all()).to_pylist()
+    assert row == {"n": 3_000, "last": NOON + timedelta(minutes=3, seconds=4.5)}
+
+
+@pytest.mark.promise("CN-17")
+def test_old_runs_are_archived_when_files_are_put_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each once and without its report; and the table keeps few files, and a short log."""
+    monkeypatch.setattr(run_history, "FILES", 4)
+    history = RunHistory(tmp_path / "runs", timedelta(minutes=10))
+    for at in range(20):
+        history.write([over(began(f"{at:02}", minutes=at))])
+    table = DeltaTable(str(history.path))
+    assert len(table.file_uris()) <= 5
+    assert table.metadata().configuration["delta.logRetentionDuration"] == "interval 5 seconds"
+    kept = {each["run"] for each in history.list_runs(WantedRuns(limit=100))}
+    assert {f"{at:02}" for at in range(10, 20)} <= kept
+    assert not kept & {"00", "01", "02", "03", "04"}
+    everything = history.list_runs(WantedRuns(limit=100, archived=True))
+    assert [each["run"] for each in everything] == [f"{at:02}" for at in range(19, -1, -1)]
+    assert (everything[-1]["read"], everything[-1]["status"]) == (1_000, "succeeded")
+    assert history.list_runs(WantedRuns(run="00", archived=True, report=True))[0]["report"] is None
+
+
+def test_a_history_that_cannot_be_written_is_said_and_nothing_else(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A folder that is a file, for example."""
+    (tmp_path / "runs").write_text("")
+    scribe: BackgroundWriter[RunRow] = BackgroundWriter(RunHistory(tmp_path / "runs", timedelta(days=1)).write)
+    scribe.put(began("a"))
+    with caplog.at_level(logging.WARNING, "wherry"):
+        await_writer(scribe, "orders")
+    assert scribe.dropped == 1
+    assert "The run history of orders is not whole, 1 entries were dropped" in caplog.text
+
+
+def test_a_history_that_takes_too_long_is_left_behind(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And said."""
+    monkeypatch.setattr(run_history, "PATIENCE", 0.0)
+    go = threading.Event()
+
+    def hang(rows: Sequence[RunRow]) -> None:
+        go.wait(30)
+
+    scribe = BackgroundWriter(hang)
+    scribe.put(began("a"))
+    with caplog.at_level(logging.WARNING, "wherry"):
+        await_writer(scribe, "orders")
+    go.set()
+    assert "it takes too long to write" in caplog.text
+
+
+def test_the_commands_list_and_show(history: RunHistory, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """For a person and for a program; a name that fits none or several is refused."""
+    file = tmp_path / "orders.yaml"
+    file.write_text(ORDERS)
+    assert cli.execute(["runs", "list", str(file), "--status", "failed", "--json"]) == 0
+    assert names(json.loads(capsys.readouterr().out)["runs"]) == "b"
+    assert cli.execute(["runs", "list", str(file), "--since", "2026-06-01T12:02"]) == 0
+    heading, *lines = capsys.readouterr().out.splitlines()
+    assert heading.split("  ")[0] == "run"
+    assert [line.split()[:2] for line in lines] == [["d-run", "succeeded"], ["c-run", "killed"]]
+    assert cli.execute(["runs", "list", str(file), "--archived", "--json"]) == 0
+    assert names(json.loads(capsys.readouterr().out)["runs"]) == "dcba"
+    assert cli.execute(["runs", "show", str(file), "b"]) == 0
+    shown = capsys.readouterr().out
+    assert "it's <b>full</b>" in shown
+    assert "delivered 997, filtered 0, nacked 3, owed 0" in shown
+    assert cli.execute(["runs", "show", str(file)]) == 0
+    assert capsys.readouterr().out.splitlines()[0].split() == ["run", "d-run"]
+    assert cli.execute(["runs", "show", str(file), "x"]) == 2
+    assert "There is no run 'x'" in capsys.readouterr().err
+    assert cli.execute(["runs", "list", str(file), "--since", "yesterday"]) == 2
+
+
+def test_a_pipeline_that_never_ran_has_no_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is made by looking; one that keeps none says so."""
+    file = tmp_path / "orders.yaml"
+    file.write_text(ORDERS)
+    assert cli.execute(["runs", "list", str(file)]) == 0
+    assert capsys.readouterr().out == "No run matches.\n"
+    assert not (tmp_path / ".wherry").exists()
+    assert cli.execute(["runs", "list", str(file), "--set", "run.history=0s"]) == 2
+    assert "keeps no run history" in capsys.readouterr().err
+
+
+def test_a_run_that_goes_on_has_empty_cells() -> None:
+    """Nothing is known of its rows yet."""
+    row = {**vars(began("abcdefghijkl")), "started_at": "2026-06-01T12:00:00.000+00:00"}
+    assert printing.format_runs([row]).splitlines()[1].split() == ["abcdefgh", "running", "2026-06-01", "12:00:00"]

@@ -1,0 +1,56 @@
+"""The run history of a state in a catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from runners.state import run_history
+from runners.state.run_history import SparkRunHistory, WantedRuns
+from tests.runners.state.test_run_history import NOON, began, names, over
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def history(spark: SparkSession) -> Iterator[SparkRunHistory]:
+    """One in a schema of its own, which keeps ten minutes."""
+    spark.sql("CREATE SCHEMA IF NOT EXISTS run_histories")
+    yield SparkRunHistory(lambda: spark, "run_histories.orders_runs", timedelta(minutes=10))
+    spark.sql("DROP SCHEMA run_histories CASCADE")
+
+
+@pytest.mark.connect
+@pytest.mark.promise("CN-15", "CN-17")
+def test_runs_are_kept_found_and_archived(
+    history: SparkRunHistory, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a folder: the newest first, each once, by status, time and name; old ones go into the archive."""
+    assert history.list_runs() == []
+    first, second, third, fourth = (began(f"{name}-run", minutes=at) for at, name in enumerate("abcd"))
+    history.write([first])
+    history.write([over(first), second, over(second, "failed"), third, fourth, over(fourth)])
+    found = history.list_runs()
+    assert names(found) == "dcba"
+    assert [each["status"] for each in found] == ["succeeded", "running", "failed", "succeeded"]
+    assert (found[0]["read"], found[0]["ended_at"]) == (1_000, "2026-06-01T12:03:04.500+00:00")
+    assert names(history.list_runs(WantedRuns(status="failed"))) == "b"
+    assert names(history.list_runs(WantedRuns(status="killed", fates={"c-run": "killed"}))) == "c"
+    assert names(history.list_runs(WantedRuns(since=NOON + timedelta(minutes=2), limit=1))) == "d"
+    (one,) = history.list_runs(WantedRuns(run="b-run", report=True))
+    assert one["error"] == "it's <b>full</b>"
+    assert one["report"]["destinations"]["orders"]["delivered"] == 997
+    took = spark.sql("SELECT max(ended_at) - min(started_at) AS took FROM run_histories.orders_runs").collect()[0]
+    assert took["took"] == timedelta(minutes=3, seconds=4.5)
+    monkeypatch.setattr(run_history, "FILES", 2)
+    history.write([over(began("e-run", minutes=12))])
+    assert names(history.list_runs()) == "edc"
+    history.write([over(began("f-run", minutes=13))])
+    assert names(history.list_runs(WantedRuns(archived=True))) == "fedcba"
+    assert history.list_runs(WantedRuns(run="a-run", archived=True, report=True))[0]["report"] is None

@@ -1,0 +1,355 @@
+"""Who may take a pipeline, and when: nobody's, a dead one's, or after a whole lease without a word."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from origins.batch import JSON
+from runners.model.clock import Clock
+from runners.model.entry import Entry
+from runners.model.errors import Fenced, Owned
+from runners.state.delta_ledger import DeltaLedger
+from runners.state.journal import Journal, Lease
+from runners.state.location import StateLocation
+from runners.state.process_locks import StateLock, identify_host, lock_path
+from runners.state.takeover import Takeover, is_run
+from tests.manual_clock import ManualClock
+from tests.runners.state.ledger.memory_ledger import MemoryLedger
+
+ELSEWHERE = {"host": "elsewhere", "boot": "b", "pid": 7, "started": "1", "jvm": None, "lock": "lock"}
+ROOT = Path(__file__).parents[3]
+OWNER = """
+import sys, time
+from pathlib import Path
+from runners.model.clock import Clock
+from runners.state.delta_ledger import DeltaLedger
+from runners.model.errors import Fenced
+from runners.state.journal import Journal
+from runners.state.process_locks import StateLock, identify_host
+from runners.state.journal import Lease
+
+folder = Path(sys.argv[1])
+lock = StateLock(folder / "lock")
+assert lock.acquire()
+journal = Journal(DeltaLedger(folder / "ledger"), Lease(Clock(), 1))
+journal.acquire({**identify_host(), "pipeline": "orders", "lock": "lock"})
+journal.renew(busy=True)
+print("mine", flush=True)
+try:
+    while True:
+        time.sleep(0.1)
+        journal.renew(busy=True)
+except Fenced as error:
+    print(error.code)
+"""
+MINUTES = timedelta(minutes=1)
+
+
+class Waiting(ManualClock):
+    """A clock on which something happens while somebody waits: at the second, or not at all."""
+
+    def __init__(self, ahead: timedelta = timedelta()) -> None:
+        super().__init__(time=datetime.now(timezone.utc) + ahead)
+        self.happens: dict[int, Callable[[], object]] = {}
+
+    def wait(self, seconds: float) -> None:
+        super().wait(seconds)
+        self.happens.pop(round(self.seconds), lambda: None)()
+
+
+class Shop:
+    """A ledger with an owner, and others who want the pipeline."""
+
+    def __init__(self, folder: Path, *, schema: str = "") -> None:
+        self.ledger = MemoryLedger()
+        self.place = StateLocation(directory=None if schema else folder, schema=schema, name="orders")
+        self.clock = Waiting()
+        self.locks: list[StateLock] = []
+
+    def owner(self, lease: float = 60, **who: JSON) -> Journal:
+        """Somebody who has the pipeline, with a lease of so many seconds for what is in flight."""
+        clock = ManualClock(seconds=123)
+        journal = Journal(self.ledger, Lease(clock, lease))
+        journal.acquire({"pipeline": "orders", **ELSEWHERE, **who})
+        journal.renew(busy=True)
+        return journal
+
+    def locked(self, name: str = "lock") -> StateLock:
+        """A lock that somebody has."""
+        lock = StateLock(self.place.lock.with_name(name))
+        assert lock.acquire()
+        return lock
+
+    def taker(self, name: str = "lock", take_over: str = "") -> Takeover:
+        """A run that wants it, with this lock."""
+        lock = StateLock(self.place.lock.with_name(name))
+        lock.acquire()
+        return Takeover(pipeline="orders", place=self.place, lock=lock, clock=self.clock, take_over=take_over)
+
+    def takes(self, taking: Takeover | None = None) -> Journal:
+        """Take it, or be refused."""
+        journal = Journal(self.ledger, Lease(ManualClock(), 60))
+        journal.acquire({"pipeline": "orders", **ELSEWHERE, "host": "here", "pid": 8}, may=(taking or self.taker()).may)
+        return journal
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    """A state in a directory."""
+    return Shop(tmp_path)
+
+
+def long_ago(shop: Shop) -> None:
+    """It is an hour later, by all clocks."""
+    shop.clock.time += 60 * MINUTES
+
+
+@pytest.mark.promise("CN-20")
+def test_a_second_run_is_told_who_has_it_and_since_when(shop: Shop) -> None:
+    """At once, while the lease is not over by the time of day; nothing is recorded."""
+    owner = shop.owner()
+    with pytest.raises(Owned) as refused:
+        shop.takes()
+    since = owner.state.owner["at"] if owner.state.owner else ""
+    assert f"is running on another host: elsewhere, process 7, since {since}" in str(refused.value)
+    assert owner.state.owner is not None
+    assert owner.state.owner["heard_at"] in str(refused.value)
+    assert shop.clock.seconds == 0
+    owner.record(Entry(kind="stop", body={}))
+
+
+@pytest.mark.promise("CN-20", "CN-23")
+def test_after_a_whole_lease_without_a_word_it_is_taken(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    """The lease passes on the taker's own clock, though the time of day says that it was over long ago."""
+    owner = shop.owner(lease=60)
+    long_ago(shop)
+    with caplog.at_level(logging.WARNING, "wherry"):
+        shop.takes()
+    assert shop.clock.seconds == 60
+    assert "belongs to elsewhere, process 7, which was last heard at" in caplog.text
+    with pytest.raises(Fenced, match="took this pipeline over: here, process 8"):
+        owner.renew(busy=True)
+
+
+@pytest.mark.parametrize("second", [1, 59, 60])
+def test_one_word_of_the_owner_is_enough_to_be_refused(shop: Shop, second: int) -> None:
+    """Up to the last moment of the lease."""
+    owner = shop.owner(lease=60)
+    long_ago(shop)
+    shop.clock.happens[second] = lambda: owner.renew(busy=True)
+    with pytest.raises(Owned, match="elsewhere, process 7"):
+        shop.takes()
+    assert shop.clock.seconds == second
+
+
+def test_what_others_say_is_no_word_of_the_owner(shop: Shop) -> None:
+    """Somebody may ask a dead run to stop as often as he likes."""
+    owner = shop.owner(lease=60)
+    long_ago(shop)
+    stop = Entry(kind="stop", body={"reason": "please"})
+    shop.clock.happens[30] = lambda: shop.ledger.append([stop], after=owner.state.seq)
+    shop.takes()
+    assert shop.clock.seconds == 60
+
+
+def test_an_idle_owner_is_waited_for_as_long_as_it_said(shop: Shop) -> None:
+    """Its lease is ten times as long."""
+    owner = shop.owner(lease=60)
+    owner.renew(busy=False)
+    long_ago(shop)
+    shop.takes()
+    assert shop.clock.seconds == 600
+
+
+@pytest.mark.parametrize("minutes", [-10, 10])
+def test_clocks_that_differ_by_minutes_take_nothing_from_one_who_lives(tmp_path: Path, minutes: int) -> None:
+    """A clock that is fast sees a lease that seems to be over, waits, and hears a word; one that is slow refuses."""
+    shop = Shop(tmp_path)
+    shop.clock = Waiting(ahead=minutes * MINUTES)
+    owner = shop.owner()
+    shop.clock.happens[20] = lambda: owner.renew(busy=True)
+    with pytest.raises(Owned):
+        shop.takes()
+    owner.renew(busy=True)
+
+
+def test_of_two_who_wait_one_takes_it(shop: Shop) -> None:
+    """The other one finds a new owner, who lives."""
+    shop.owner()
+    long_ago(shop)
+    other = Takeover(pipeline="orders", place=shop.place, lock=StateLock(shop.place.lock), clock=Waiting(60 * MINUTES))
+    shop.clock.happens[60] = lambda: shop.takes(other)
+    with pytest.raises(Owned, match="here, process 8"):
+        shop.takes()
+
+
+@pytest.mark.promise("CN-24")
+def test_an_owner_that_speaks_after_all_is_not_robbed(shop: Shop) -> None:
+    """Its word comes behind the wait, while Spark is being started; the append of the taker meets it."""
+    owner = shop.owner()
+    long_ago(shop)
+    taking, journal = shop.taker(), Journal(shop.ledger)
+    taking.may(journal)
+    owner.renew(busy=True)
+    with pytest.raises(Owned):
+        journal.acquire({"pipeline": "orders", **ELSEWHERE}, may=taking.may)
+    owner.renew(busy=True)
+
+
+def test_one_is_not_waited_for_twice(shop: Shop) -> None:
+    """What was waited for before Spark was started counts when the pipeline is taken."""
+    shop.owner()
+    long_ago(shop)
+    taking, journal = shop.taker(), Journal(shop.ledger)
+    taking.may(journal)
+    journal.acquire({"pipeline": "orders", **ELSEWHERE}, may=taking.may)
+    assert shop.clock.seconds == 60
+
+
+@pytest.mark.promise("CN-20")
+def test_one_that_died_on_this_host_is_not_waited_for(shop: Shop) -> None:
+    """Its lock is free, which is proof; however fresh its last word is."""
+    shop.owner(**identify_host())
+    shop.takes()
+    assert shop.clock.seconds == 0
+
+
+def test_one_that_is_frozen_on_this_host_is_waited_for(shop: Shop) -> None:
+    """It has its lock still; who takes over has another one, and by that one is judged in turn."""
+    held, me = shop.locked(), identify_host()
+    shop.owner(**me)
+    second = shop.taker("lock-2")
+    with pytest.raises(Owned, match="already on this host: process"):
+        second.may(Journal(shop.ledger))
+    long_ago(shop)
+    journal = Journal(shop.ledger, Lease(ManualClock(), 60))
+    journal.acquire({"pipeline": "orders", **ELSEWHERE, **me, "lock": "lock-2"}, may=second.may)
+    assert shop.clock.seconds == 60
+    assert is_run(journal.state, shop.place, ManualClock(time=datetime.now(timezone.utc)))
+    second.lock.release()
+    held.release()
+    shop.takes(shop.taker("lock"))
+    assert shop.clock.seconds == 60
+
+
+def test_one_that_dies_while_it_is_waited_for_is_waited_for_no_longer(shop: Shop) -> None:
+    """Its lock is free then."""
+    held = shop.locked()
+    shop.owner(**identify_host())
+    long_ago(shop)
+    shop.clock.happens[5] = held.release
+    shop.takes(shop.taker("lock-2"))
+    assert shop.clock.seconds == 5
+
+
+def test_one_that_is_about_to_begin_on_this_host_has_it(shop: Shop) -> None:
+    """Somebody has the lock, and nobody owns the pipeline yet."""
+    shop.locked()
+    with pytest.raises(Owned, match="already on this host"):
+        shop.takes(shop.taker("lock-2"))
+    assert shop.ledger.read() == []
+
+
+def test_who_is_told_to_takes_it_from_another_host_at_once(shop: Shop) -> None:
+    """Nobody waits; from a run on this host, which lives, it is not taken."""
+    shop.owner()
+    shop.takes(shop.taker(take_over="the house burned down"))
+    assert shop.clock.seconds == 0
+    held = shop.locked("lock-3")
+    Journal(shop.ledger, Lease(ManualClock(), 60)).acquire({**ELSEWHERE, **identify_host(), "lock": "lock-3"})
+    with pytest.raises(Owned, match="already on this host"):
+        shop.takes(shop.taker("lock-4", take_over="the house burned down"))
+    held.release()
+
+
+def test_a_name_that_two_hosts_have_proves_nothing(tmp_path: Path) -> None:
+    """Of a state in a catalog each host has a lock of its own; that ours is free says nothing of the other's."""
+    shop = Shop(tmp_path, schema="main.wherry")
+    path = lock_path(str(shop.place))
+    path.unlink(missing_ok=True)
+    here: dict[str, Any] = {**identify_host(), "boot": "another", "lock": path.name}
+    shop.owner(**here)
+    for _ in range(2):  # at first the file is missing, and then it is ours
+        with pytest.raises(Owned):
+            shop.takes(shop.taker(path.name))
+
+
+def test_a_lock_that_was_cleaned_away_proves_nothing(tmp_path: Path) -> None:
+    """Folders for temporary files are cleaned, also while a run is under way."""
+    shop = Shop(tmp_path, schema="main.wherry")
+    journal = shop.owner(**identify_host(), lock="wherry-that-was-cleaned.lock")
+    assert is_run(journal.state, shop.place, shop.clock)
+
+
+def test_an_owner_of_an_older_version_is_left_alone(shop: Shop) -> None:
+    """It says nothing of a lease, so none can be waited for."""
+    journal = Journal(shop.ledger)
+    journal.acquire({"pipeline": "orders", **ELSEWHERE})
+    long_ago(shop)
+    with pytest.raises(Owned, match="elsewhere"):
+        shop.takes()
+    assert shop.clock.seconds == 0
+
+
+@pytest.mark.promise("CN-22")
+def test_one_whose_scheduler_is_the_lock_is_nobodys_to_wait_for(shop: Shop) -> None:
+    """It has no lease and no lock; two of them are for the scheduler to keep apart."""
+    journal = Journal(shop.ledger)
+    journal.acquire({"pipeline": "orders", **ELSEWHERE, "ownership": "off", "lock": None})
+    shop.takes()
+    assert shop.clock.seconds == 0
+
+
+@pytest.mark.promise("CN-20", "CN-21")
+def test_a_frozen_process_loses_its_lease_to_another_one_and_can_record_nothing(tmp_path: Path) -> None:
+    """With a real process, a real ledger and this machine's clock: it has its lock still, and a lease of a second."""
+    place, ledger = StateLocation(directory=tmp_path, schema="", name="orders"), DeltaLedger(tmp_path / "ledger")
+    command = [sys.executable, "-c", OWNER, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == "mine\n"
+        lock, clock = StateLock(tmp_path / "lock-2"), Clock()
+        lock.acquire()
+        with pytest.raises(Owned):
+            Takeover(pipeline="orders", place=place, lock=lock, clock=clock).may(Journal(ledger))
+        owner.send_signal(signal.SIGSTOP)
+        clock.wait(1.5)
+        taken = Journal(ledger, Lease(clock, 60))
+        taking = Takeover(pipeline="orders", place=place, lock=lock, clock=clock)
+        taken.acquire({**identify_host(), "pipeline": "orders", "lock": "lock-2"}, may=taking.may)
+        owner.send_signal(signal.SIGCONT)
+        said = owner.communicate()[0]
+    lock.release()
+    assert said == "FENCED\n"
+    assert [entry.owner for entry in ledger.read(taken.state.seq)] == []
+
+
+@pytest.mark.parametrize(
+    ("who", "silent", "alive"),
+    [
+        ({}, 59, True),
+        ({}, 61, False),
+        ({**identify_host(), "lock": "lock"}, 0, False),
+        ({**identify_host(), "lock": "lock-swept"}, 0, True),
+        ({"ownership": "off"}, 10_000, True),
+        ({**identify_host(), "ownership": "off", "started": "1"}, 0, False),
+        ({**identify_host(), "ownership": "off"}, 10_000, True),
+    ],
+)
+def test_whether_somebody_runs_it_can_be_told_without_waiting(
+    shop: Shop, who: dict[str, JSON], silent: float, alive: bool
+) -> None:
+    """By its lock, its process or its last word; that is for people to read, and not to take anything by."""
+    journal = shop.owner(**who)
+    shop.place.lock.touch()
+    shop.clock.move(silent)
+    assert is_run(journal.state, shop.place, shop.clock) is alive

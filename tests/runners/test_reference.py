@@ -1,0 +1,147 @@
+"""The generated reference has a page with a meaning for everything that a person can write, type or meet."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from runners.command_line.commands import wherry
+from runners.definitions.definition import load
+from runners.definitions.kinds import CONTRACTS, Kind, describe_kind, get_our_kinds, list_options, read_docs
+from runners.docs.site.build_site import find_problems
+from runners.docs.site.reference import (
+    DEFINITION,
+    FOLDERS,
+    find_codes,
+    make_example,
+    make_pages,
+    read_code,
+    write_reference,
+)
+from runners.listeners.metrics import METRICS
+from runners.model.codes import read_codes
+from tests.pages import count_words, list_sentences
+
+PAGES = make_pages()
+KINDS = [describe_kind(role, kind) for role in CONTRACTS for kind in get_our_kinds().get_kinds(role)]
+LONGEST = 25
+"""Words in a sentence."""
+DEFINED = re.compile(r"^(`.+`)\n: (?:\*.*\*\n\n  )?(.*)$", re.MULTILINE)
+"""A term of a page, and what it means."""
+
+
+def read_terms(page: str) -> dict[str, str]:
+    """The terms that a page explains, each with its meaning."""
+    return dict(DEFINED.findall(PAGES[page]))
+
+
+def walk_commands(group: click.Group, words: tuple[str, ...] = ()) -> dict[str, click.Command]:
+    """All commands, by the names of their pages."""
+    found = {"-".join((*words, name)): command for name, command in group.commands.items()}
+    inside = [(name, each) for name, each in group.commands.items() if isinstance(each, click.Group)]
+    return found | {page: each for name, group in inside for page, each in walk_commands(group, (*words, name)).items()}
+
+
+COMMANDS = walk_commands(wherry)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind.role}-{kind.name}")
+def test_a_page_explains_every_option_of_a_kind(kind: Kind) -> None:
+    """Those inside of the kind and those beside it, each with a sentence."""
+    terms = read_terms(f"{FOLDERS[kind.role]}/{kind.name}.md")
+    assert {name for name, text in terms.items() if text.endswith(".")} == {
+        f"`{each.name}`" for each in (*kind.options, *kind.beside)
+    }
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind.role}-{kind.name}")
+def test_the_example_of_a_kind_can_be_loaded(kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the reader of definitions, and the kind is in it."""
+    monkeypatch.setenv("SALT", "pepper")
+    (tmp_path / "orders.yaml").write_text(make_example(kind), encoding="utf-8")
+    pipeline = load(tmp_path / "orders.yaml").pipeline
+    used = [*pipeline.every_origin, *pipeline.stages, *pipeline.destinations]
+    assert get_our_kinds().resolve(kind.role, kind.name) in [type(each) for each in used]
+    assert f"```yaml\n{make_example(kind)}```" in PAGES[f"{FOLDERS[kind.role]}/{kind.name}.md"]
+
+
+def test_the_codes_of_a_kind_stand_on_its_page() -> None:
+    """They are those that its sources name."""
+    page = PAGES["origins/files.md"]
+    assert find_codes(describe_kind("origin", "files")) == ["ORIGIN", "SCHEMA", "PARSE"]
+    assert "[`PARSE`](../codes/PARSE.md)" in page
+    assert "[`files` (origin)](../origins/files.md)" in PAGES["codes/PARSE.md"]
+    assert "LOOKUP" in find_codes(describe_kind("stage", "lookup"))
+    assert "OVERWRITTEN" in find_codes(describe_kind("destination", "delta"))
+
+
+@pytest.mark.parametrize("word", DEFINITION)
+def test_the_page_of_definitions_explains_every_word(word: str) -> None:
+    """With a sentence."""
+    docs = read_docs(DEFINITION[word])
+    options = list_options(DEFINITION[word])
+    assert [name for name in options if not docs.get(name, "").endswith(".")] == []
+    assert [name for name in options if docs[name] not in PAGES["definition.md"]] == []
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_a_page_explains_every_option_of_a_command(name: str) -> None:
+    """And begins with what the command does."""
+    command = COMMANDS[name]
+    options = [each for each in command.params if isinstance(each, click.Option)]
+    terms = read_terms(f"commands/{name}.md")
+    assert len(terms) == len(options)
+    assert [each.opts[0] for each in options if not any(each.opts[0] in term for term in terms)] == []
+    assert [term for term, text in terms.items() if not text] == []
+    assert PAGES[f"commands/{name}.md"].splitlines()[2].endswith(".")
+
+
+@pytest.mark.parametrize("code", read_codes())
+def test_a_page_says_the_cause_of_a_code_what_to_check_and_what_to_do(code: str) -> None:
+    """Every item of the document is one of these."""
+    text = read_code(code)
+    assert text.cause.endswith(".")
+    assert text.checks
+    assert text.remedies
+    assert len(text.checks) + len(text.remedies) == read_codes()[code].count("\n- ")
+    assert re.findall(r"^## (.+)$", PAGES[f"codes/{code}.md"], re.MULTILINE)[:3] == ["Cause", "Check", "Remedy"]
+
+
+def test_every_metric_event_and_key_of_a_report_has_a_meaning() -> None:
+    """With the labels that a metric has."""
+    assert [name for name in METRICS if not read_terms("metrics.md")[f"`{name}`"].endswith(".")] == []
+    assert "*counter, by pipeline, lane*" in PAGES["metrics.md"].partition("`wherry_rows_read_total`")[2]
+    for page in ("events.md", "report.md"):
+        assert [term for term, text in read_terms(page).items() if not text.endswith(".")] == []
+    assert "### `BatchSettled`" in PAGES["events.md"]
+    assert "### `LeftOut`" in PAGES["events.md"]
+    assert "`balanced`" in read_terms("report.md")
+
+
+def test_the_reference_is_written_in_short_sentences(tmp_path: Path) -> None:
+    """Of at most 25 words."""
+    write_reference(tmp_path)
+    pages = sorted(tmp_path.rglob("*.md"))
+    assert len(pages) == len(PAGES)
+    said = [(page.name, sentence) for page in pages for sentence in list_sentences(page)]
+    assert [each for each in said if count_words(each[1]) > LONGEST] == []
+
+
+def test_a_broken_link_and_a_page_that_asks_another_host_are_found(tmp_path: Path) -> None:
+    """Links to other sites may stay; what a page loads must come from the site."""
+    (tmp_path / "a.html").write_text(
+        '<a href="b.html#part"></a><a href="b.html#gone"></a><a href="c.html"></a><a href="https://example.org"></a>'
+        '<script src="https://cdn.example.org/x.js"></script><img src="gone.png">'
+    )
+    (tmp_path / "b.html").write_text('<h2 id="part"></h2>')
+    (tmp_path / "a.css").write_text("@import url(//fonts.example.org/x.css);")
+    assert sorted(find_problems(tmp_path)) == [
+        "a.css: loads //fonts.example.org/x.css",
+        "a.html: leads nowhere: b.html#gone",
+        "a.html: leads nowhere: c.html",
+        "a.html: leads nowhere: gone.png",
+        "a.html: loads https://cdn.example.org/x.js",
+    ]

@@ -1,0 +1,282 @@
+"""What every way of a batch promises, as tests: the outcome of `Written`, whatever the batch is like.
+
+For a way of your own, subclass the suite:
+
+    class TestMine(WayConformance):
+        way = "mine"
+        carries = frozenset({"clean", "empty"})
+
+`spark` is a fixture of yours: a session on this machine.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from destinations.memory import Memory
+from origins.batch import JSON, Batch, Limits
+from origins.crash_points import watch_points
+from origins.files.files import Files
+from origins.origin import Progress
+from runners.model.nack_window import NackWindow
+from runners.model.planned_batch import DecidedBatch, PlannedBatch
+from runners.model.tasks import Deliver, Failed, Landed, Outcome, Prepare, Prepared, WriteStraight
+from runners.state.prepared_store import FolderStore, RefusedRows, select_rows_for
+from runners.ways.choose import WRITTEN, list_ways_off
+from runners.ways.stage_chain import StageChain
+from runners.ways.task_executor import TaskExecutor
+from runners.ways.way import Thresholds
+from stages.expect.expect import Expect
+from stages.filter import Filter
+from stages.require import Require
+from stages.stage import Stage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SCHEMA = pa.schema([("id", pa.int64()), ("amount", pa.float64()), ("name", pa.string())])
+NESTED = SCHEMA.append(pa.field("nested", pa.struct([("a", pa.int32()), ("b", pa.list_(pa.string()))])))
+MAPS = SCHEMA.append(pa.field("pairs", pa.map_(pa.string(), pa.int32())))
+GOOD: Sequence[Stage] = (Filter("id <> 4", name="not_four"), Require({"good": "amount >= 0"}, name="good"))
+
+
+def row(number: int, amount: float | None = 1.0) -> dict[str, Any]:
+    """A row with values of every shape; every third has none of some."""
+    if number % 3 == 0:
+        return {"id": number, "amount": amount}
+    nested = {"a": number, "b": ["x", None][: number % 3]}
+    return {"id": number, "amount": amount, "name": f"n{number}", "nested": nested, "pairs": [("k", number)]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WayCase:
+    """One batch, the stages that its rows pass, and those of each destination."""
+
+    rows: Sequence[Mapping[str, Any]]
+    schema: pa.Schema = SCHEMA
+    stages: Sequence[Stage] = GOOD
+    own: Mapping[str, Sequence[Stage]] = field(default_factory=lambda: {"all": ()})
+
+
+CASES: Mapping[str, WayCase] = {
+    "clean": WayCase(rows=[row(1), row(2), row(2), row(3), row(4)]),
+    "nested": WayCase(rows=[row(1), row(2, -1.0), row(3), row(4)], schema=NESTED),
+    "maps": WayCase(rows=[row(1), row(2, -1.0), row(3), row(4)], schema=MAPS),
+    "first": WayCase(rows=[row(1, -1.0), row(2), row(3)]),
+    "last": WayCase(rows=[row(1), row(2), row(3, None)]),
+    "every": WayCase(rows=[row(1, -1.0), row(2, None)]),
+    "empty": WayCase(rows=[]),
+    "same for two": WayCase(rows=[row(1), row(2, -1.0), row(5)], own={"a": (), "b": ()}),
+    "branches": WayCase(
+        rows=[row(1), row(2, -1.0), row(3), row(5)], own={"a": (), "b": (Filter("id > 2", name="late"),)}
+    ),
+    "expected": WayCase(
+        rows=[row(1), row(2, -5.0), row(3, None), row(6)],
+        stages=[
+            Expect([{"expect_column_values_to_be_between": {"column": "amount", "min_value": 0}}], name="expected"),
+            Filter("id <> 6", name="not_six"),
+        ],
+    ),
+    "raising": WayCase(rows=[row(1), row(2), row(3)], stages=[Filter("1 div (id - 2) <> 7", name="divides")]),
+}
+"""By what each is about: which of its rows are refused, and where they go."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decided:
+    """All that is decided of a batch."""
+
+    counts: JSON
+    refused: Sequence[tuple[int, str]]
+    rows: Mapping[str, Counter[str]]
+
+
+class WayBench:
+    """A batch of a case in a folder, and who carries it by some ways only."""
+
+    def __init__(
+        self, spark: SparkSession, folder: Path, case: WayCase, ways: Sequence[str], limits: Thresholds
+    ) -> None:
+        self.spark, self.folder, self.case = spark, folder, case
+        landing = folder / "landing"
+        landing.mkdir(parents=True)
+        parquet.write_table(pa.Table.from_pylist(list(case.rows), case.schema), landing / "a.parquet")
+        self.origin = Files(path=f"{landing}/*.parquet", format="parquet", name="files")
+        self.store = FolderStore(folder / "prepared")
+        self.destinations = {name: Memory(name=name, stages=stages) for name, stages in case.own.items()}
+        self.runner = TaskExecutor(
+            spark=spark,
+            group=f"ways-{uuid.uuid4().hex[:8]}",
+            origins={"files": self.origin},
+            destinations=self.destinations,
+            dlq=Memory(),
+            opened=self.destinations,
+            keep_original=True,
+            store=self.store,
+            thresholds=limits,
+            off=list_ways_off(ways),
+        )
+        self.runner.reading.lines = {"files": StageChain.of(case.stages, self.destinations)}
+
+    def plan(self, *, straight: bool) -> PlannedBatch:
+        """All that waits, as one batch."""
+        backlog = self.origin.survey(self.spark, Progress())
+        schema = self.origin.columns(self.spark, backlog)
+        (lane,) = self.origin.lane_names()
+        span = backlog.take(lane, None, Limits())
+        assert schema is not None
+        assert span is not None
+        batch = Batch(
+            pipeline="ways",
+            run="r",
+            origin="files",
+            lane=lane,
+            number=1,
+            plan=uuid.uuid4().hex,
+            span=replace(span, bytes=1_000),  # of parquet nobody knows how large it is unpacked
+            schema=schema,
+            time=datetime(2026, 1, 1, tzinfo=timezone.utc),
+        )
+        return PlannedBatch(batch=batch, destinations=tuple(self.destinations), straight=straight)
+
+    def carry(self, task: WriteStraight | Prepare | Deliver) -> Outcome:
+        """What comes of the task. Raises what it failed with."""
+        outcome = self.runner.process(task)
+        if isinstance(outcome, Failed):
+            raise outcome.error
+        return outcome
+
+    def close(self) -> None:
+        """Let its threads go."""
+        self.runner.close()
+
+
+LARGE = Thresholds(small_bytes=0)
+"""Every batch counts as a large one."""
+
+
+class WayConformance:
+    """One deciding way, against `Written`."""
+
+    way: ClassVar[str]
+    carries: ClassVar[frozenset[str]]
+    """The cases that it carries; the others it declines."""
+    limits: ClassVar[Thresholds] = LARGE
+    """With which it is the first that can."""
+
+    @pytest.mark.parametrize("name", CASES)
+    def test_it_decides_what_is_decided_when_every_row_is_written(
+        self, spark: SparkSession, tmp_path: Path, name: str
+    ) -> None:
+        """Counts, findings, refused rows with their places and codes, and the rows of each destination."""
+        bench = WayBench(spark, tmp_path, CASES[name], [self.way], self.limits)
+        prepared, outcome = _decide(bench, bench.plan(straight=False))
+        bench.close()
+        assert (prepared.way == self.way) is (name in self.carries)
+        assert outcome == _expected(spark, name)
+
+    def test_what_it_declines_leaves_nothing(self, spark: SparkSession, tmp_path: Path) -> None:
+        """Only what was decided in the end lies in the store."""
+        bench = WayBench(spark, tmp_path, CASES["branches"], [self.way], self.limits)
+        prepared, _ = _decide(bench, bench.plan(straight=False))
+        bench.close()
+        assert {each.name.rpartition("-")[0] for each in bench.store.root.iterdir()} == {prepared.path}
+
+    def test_a_batch_that_is_decided_twice_lands_once(self, spark: SparkSession, tmp_path: Path) -> None:
+        """Each time with the same outcome, past the same points, and what is not delivered can be swept."""
+        bench = WayBench(spark, tmp_path, CASES["clean"], [self.way], self.limits)
+        plan, points = bench.plan(straight=False), list[str]()
+        first, outcome = _decide(bench, plan)
+
+        def note(point: str, of: str, rows: Any) -> Any:
+            points.append(point)
+            return rows
+
+        with watch_points(note):
+            second, again = _decide(bench, plan)
+            bench.store.sweep(spark, lambda: [second.path])
+            landed = bench.carry(Deliver(plan=plan, decision=_decision(second), names=plan.destinations))
+        bench.close()
+        assert points == ["after-prepare", "before-write", "after-write", "after-writes"]
+        assert (first.path == second.path, outcome == again) == (False, True)
+        assert isinstance(landed, Landed)
+        assert Counter(str(each["id"]) for each in bench.destinations["all"].rows) == Counter("1223")
+
+
+class StraightConformance:
+    """The way whose write is the decision, against `Written`: it declines a batch of which a row is refused."""
+
+    carries: ClassVar[frozenset[str]] = frozenset({"clean", "empty"})
+
+    @pytest.mark.parametrize("name", [name for name, case in CASES.items() if len(case.own) == 1])
+    def test_it_lands_what_would_be_decided_or_nothing(self, spark: SparkSession, tmp_path: Path, name: str) -> None:
+        """The same counts, findings and rows."""
+        bench = WayBench(spark, tmp_path, CASES[name], [], LARGE)
+        outcome = bench.carry(WriteStraight(plan=bench.plan(straight=True)))
+        bench.close()
+        rows = Counter(map(_esc, bench.destinations["all"].rows))
+        if name not in self.carries:
+            assert (isinstance(outcome, Landed), rows) == (False, Counter())
+            return
+        expected = _expected(spark, name)
+        assert isinstance(outcome, Landed)
+        assert outcome.counts is not None
+        assert (outcome.counts.json(), rows) == (expected.counts, expected.rows["all"])
+
+
+def _decide(bench: WayBench, plan: PlannedBatch) -> tuple[Prepared, Decided]:
+    """What is prepared, and all that it says, asked of what lies in the store."""
+    prepared = bench.carry(Prepare(plan=plan))
+    assert isinstance(prepared, Prepared)
+    decision, spark, store = _decision(prepared), bench.spark, bench.store
+    refused = RefusedRows(spark, store, decision).frame().collect() if prepared.counts.nacked else []
+    rows = {}
+    for name in bench.destinations:
+        live = select_rows_for(spark, store, decision, name)
+        table = live.table()
+        found = Counter(_esc(each.asDict(recursive=True)) for each in live.frame().collect())
+        assert table is None or table.num_rows == found.total()
+        rows[name] = found
+    assert sorted(each["position"] for each in refused) == list(prepared.nacks)
+    return prepared, Decided(
+        counts=prepared.counts.json(),
+        refused=sorted((each["position"], each["nack"]["code"]) for each in refused),
+        rows=rows,
+    )
+
+
+@cache
+def _expected(spark: SparkSession, name: str) -> Decided:
+    """What comes of a case where every row is written."""
+    with tempfile.TemporaryDirectory() as folder:
+        bench = WayBench(spark, Path(folder), CASES[name], [WRITTEN.name], LARGE)
+        prepared, decided = _decide(bench, bench.plan(straight=False))
+        bench.close()
+    assert prepared.way == WRITTEN.name
+    return decided
+
+
+def _decision(prepared: Prepared) -> DecidedBatch:
+    return DecidedBatch(
+        path=prepared.path,
+        counts=prepared.counts,
+        window=NackWindow(),
+        sections=prepared.sections,
+        bases=prepared.bases,
+    )
+
+
+def _esc(row: Mapping[str, Any]) -> str:
+    return str(sorted(row.items()))

@@ -1,0 +1,238 @@
+"""Which rows are tried together for one that raises, and what becomes of an error, without a Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+from unittest.mock import MagicMock
+
+import pytest
+
+from destinations.memory import Memory
+from runners.model.errors import CarryFailed
+from runners.ways.bisect_rows import RowErrorIsolator, split_runs
+from runners.ways.stage_chain import StageChain
+from runners.ways.way import Thresholds
+from stages.bisection import AttemptRaised
+from stages.cast import Cast
+from stages.filter import Filter
+from stages.python import Handler
+from stages.rows import MarkedRows
+from stages.sql import Sql
+from stages.stage import Stage
+from tests.spark_errors import spark_error
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from runners.ways.deciding import BatchDecision
+    from runners.ways.stage_chain import PlacedStage
+
+CAST, FILTER, SQL = Cast({"id": "long"}), Filter("id"), Sql("select * from rows")
+ASKING = Handler("somewhere:rows")
+DIVISION = spark_error("DIVIDE_BY_ZERO", "Division by zero.", "22012")
+LOST = spark_error("", "no connection", "08006")
+
+
+def steps(*stages: Stage) -> Sequence[PlacedStage]:
+    return StageChain.of(stages, {"orders": Memory()}).common
+
+
+@dataclass
+class Piece:
+    """Rows of a frame; computing them raises where one of them is bad behind so many steps."""
+
+    rows: range
+    raising: Mapping[int, tuple[int, Exception]]
+    upto: int = 0
+    explained: str = ""
+    columns: tuple[str, ...] = ()
+    computed: list[range] = field(default_factory=list)
+
+    @property
+    def sparkSession(self) -> Any:  # noqa: N802  (as Spark calls it)
+        explained = SimpleNamespace(collect=lambda: [[self.explained]])
+        return SimpleNamespace(sql=lambda *_, **__: explained)
+
+    @property
+    def write(self) -> Any:
+        chain = MagicMock()
+        chain.format.return_value.mode.return_value.save = self._compute
+        return chain
+
+    def _compute(self) -> None:
+        self.computed.append(self.rows)
+        for row, (step, error) in self.raising.items():
+            if row in self.rows and step <= self.upto:
+                raise error
+
+    def drop(self, *_: str) -> Piece:
+        return self
+
+    def count(self) -> int:
+        return len(self.rows)
+
+    def withColumn(self, *_: Any) -> Piece:  # noqa: N802  (as Spark calls it)
+        return self
+
+
+@dataclass
+class Bench:
+    """An isolator over a frame that is no frame, and what it found."""
+
+    raising: Mapping[int, tuple[int, Exception]]
+    rows: int = 8
+    explained: str = ""
+    limits: Thresholds = field(default_factory=Thresholds)
+    found: dict[int, tuple[int, AttemptRaised]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.frame = Piece(range(self.rows), self.raising, explained=self.explained)
+        self.written: list[str] = []
+        self.settings: dict[str, str] = {}
+        conf = SimpleNamespace(
+            isModifiable=lambda _: True,
+            get=lambda key, _: self.settings.get(key),
+            set=self.settings.__setitem__,
+            unset=self.settings.pop,
+        )
+        store = SimpleNamespace(write=lambda name, _: self.written.append(name), read=lambda *_: self.frame)
+        preparation = SimpleNamespace(
+            name="p1", store=store, spark=SimpleNamespace(conf=conf), limits=self.limits, pins={}
+        )
+        self.isolator = RowErrorIsolator(cast("BatchDecision", preparation))
+
+    def isolate(self, monkeypatch: pytest.MonkeyPatch, *stages: Stage) -> MarkedRows:
+        """Look for the rows at which one of the stages raises."""
+        module = "runners.ways.bisect_rows"
+        for name in ("F", "Window"):
+            monkeypatch.setattr(f"{module}.{name}", MagicMock())
+        monkeypatch.setattr(f"{module}._part", self._cut)
+        monkeypatch.setattr(f"{module}._make_poison", lambda found: self.found.update(found) or MagicMock())
+        for name in ("_apply_steps", "_apply_changing"):
+            monkeypatch.setattr(RowErrorIsolator, name, lambda _, rows, mine: _pass(rows, mine))
+        rows = MarkedRows(
+            frame=cast("DataFrame", self.frame),
+            names=("id",),
+            labels={},
+            original_schema="",
+            materialise=lambda rows: rows.frame,
+        )
+        return self.isolator.isolate(rows, steps(*stages))
+
+    def _cut(self, rows: Any, first: int, end: int) -> Any:
+        piece = Piece(range(first, end), self.raising, explained=self.explained, computed=self.frame.computed)
+        return SimpleNamespace(frame=piece)
+
+
+def _pass(rows: Any, mine: Sequence[PlacedStage]) -> Piece:
+    rows.frame.upto = mine[-1].number
+    found: Piece = rows.frame
+    return found
+
+
+@pytest.mark.parametrize(
+    ("stages", "runs"),
+    [
+        ([CAST, FILTER, CAST], [[1, 2, 3]]),
+        ([CAST, SQL, FILTER], [[1], [2], [3]]),
+        ([CAST, ASKING, FILTER, CAST], [[1], [2], [3, 4]]),
+        ([], []),
+    ],
+    ids=["of a row each", "one changes rows", "one asks outside", "none"],
+)
+def test_stages_are_looked_at_together_where_each_looks_at_one_row(stages: list[Stage], runs: list[list[int]]) -> None:
+    """What changes rows, or asks outside, stands by itself."""
+    assert [[step.number for step in run] for run in split_runs(steps(*stages))] == runs
+
+
+def test_a_row_is_refused_by_the_first_stage_at_which_it_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its code is the one that Spark has for the error."""
+    bench = Bench({2: (2, DIVISION), 5: (1, DIVISION)})
+    bench.isolate(monkeypatch, FILTER, CAST, FILTER)
+    assert {row: (step, raised.code) for row, (step, raised) in bench.found.items()} == {
+        2: (2, "DIVIDE_BY_ZERO"),
+        5: (1, "DIVIDE_BY_ZERO"),
+    }
+
+
+def test_rows_are_written_down_before_they_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, under a name that is used once, so that the origin is not read for each try."""
+    bench = Bench({})
+    bench.isolate(monkeypatch, CAST)
+    bench.isolate(monkeypatch, CAST)
+    assert bench.written == ["p1-sifted0", "p1-sifted1"]
+
+
+def test_clean_rows_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All together, and nothing is kept beside them."""
+    bench = Bench({})
+    rows = bench.isolate(monkeypatch, CAST)
+    assert (bench.frame.computed, bench.isolator.tries, rows.kept) == ([range(8)], 1, ())
+
+
+def test_a_stage_that_asks_outside_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be asked again."""
+    bench = Bench({0: (1, DIVISION)})
+    bench.isolate(monkeypatch, ASKING)
+    assert (bench.frame.computed, bench.written) == ([], [])
+
+
+def test_more_rows_than_allowed_are_the_fault_of_the_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The batch fails, in the words of the last of them."""
+    bench = Bench(dict.fromkeys(range(8), (1, DIVISION)), limits=Thresholds(raising_rows=3))
+    with pytest.raises(CarryFailed, match="more than 3 rows of the batch make a stage fail, the last with:"):
+        bench.isolate(monkeypatch, CAST)
+
+
+def test_as_many_rows_as_allowed_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit itself is allowed."""
+    bench = Bench(dict.fromkeys(range(3), (1, DIVISION)), limits=Thresholds(raising_rows=3))
+    bench.isolate(monkeypatch, CAST)
+    assert sorted(bench.found) == [0, 1, 2]
+
+
+def test_an_error_that_is_no_rows_fault_is_raised_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No row is looked for then."""
+    bench = Bench({3: (1, LOST)})
+    with pytest.raises(type(LOST), match="no connection"):
+        bench.isolate(monkeypatch, CAST)
+    assert bench.frame.computed == [range(8)]
+
+
+@pytest.mark.parametrize("plan", ["Aggregate [id]", "Window [rank()]"])
+def test_where_rows_are_put_together_a_raised_error_is_that_of_all(monkeypatch: pytest.MonkeyPatch, plan: str) -> None:
+    """A statement that sums rows and then raises does not blame one of them."""
+    raised = spark_error("USER_RAISED_EXCEPTION", "too many", "P0001")
+    bench = Bench({3: (1, raised)}, explained=f"== Analyzed Logical Plan ==\n+- {plan}\n== Optimized Logical Plan ==")
+    with pytest.raises(type(raised), match="too many"):
+        bench.isolate(monkeypatch, SQL)
+
+
+def test_a_value_that_spark_calls_wrong_is_a_rows_fault_even_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is wrong whatever stands beside it."""
+    plan = "== Analyzed Logical Plan ==\n+- Aggregate [id]\n== Optimized Logical Plan =="
+    bench = Bench({3: (1, DIVISION)}, explained=plan)
+    bench.isolate(monkeypatch, SQL)
+    assert list(bench.found) == [3]
+
+
+@pytest.mark.parametrize(("most", "compiled"), [(8, [False]), (7, [True])])
+def test_few_rows_are_computed_without_compiling(
+    monkeypatch: pytest.MonkeyPatch, most: int, compiled: Sequence[bool]
+) -> None:
+    """The setting is what it was before, once they are computed."""
+    bench = Bench({}, limits=Thresholds(interpreted_rows=most))
+    bench.settings["spark.sql.codegen.wholeStage"] = "kept"
+    seen: list[bool] = []
+    compute: Callable[[Piece], None] = Piece._compute
+
+    def watched(piece: Piece) -> None:
+        seen.append(bench.settings["spark.sql.codegen.wholeStage"] == "kept")
+        compute(piece)
+
+    monkeypatch.setattr(Piece, "_compute", watched)
+    bench.isolate(monkeypatch, CAST)
+    assert (seen, bench.settings) == (compiled, {"spark.sql.codegen.wholeStage": "kept"})

@@ -1,0 +1,154 @@
+"""From numbers of rows to the equation of a batch."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from destinations.memory import Memory
+from runners.pipeline import Pipeline
+from runners.ways.row_outcomes import SeenFigure, make_straight_counts, verify_figures
+from runners.ways.stage_chain import StageChain
+from stages.cast import Cast
+from stages.filter import Filter
+from stages.sql import Sql
+from stages.stage import Stage
+from tests.scenarios.conftest import Place
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def figure(step: int, seen: int | None, again: int = 0, *, twice: bool = False) -> SeenFigure:
+    return SeenFigure(step=step, seen=seen, twice=twice, again=lambda: again)
+
+
+def line(*stages: Stage) -> StageChain:
+    return StageChain.of(stages, {"orders": Memory()})
+
+
+def test_what_was_seen_is_believed_when_its_end_agrees() -> None:
+    """A clean batch is not counted again."""
+
+    def never() -> int:
+        raise AssertionError("counted again")
+
+    figures = [SeenFigure(step=step, seen=seen, again=never) for step, seen in ((0, 10), (2, 7))]
+    assert verify_figures(figures, 7) == {0: 10, 2: 7}
+    assert verify_figures(figures, None) == {0: 10, 2: 7}
+
+
+@pytest.mark.parametrize(
+    ("figures", "delivered"),
+    [
+        ([figure(0, 10, 5), figure(2, 14, 7)], 7),
+        ([figure(0, 10, 5, twice=True), figure(2, 7, 7)], 7),
+        ([figure(0, 5, 5), figure(1, 20, 7, twice=True), figure(2, 7, 7)], None),
+    ],
+    ids=["the destination has fewer", "an early figure is doubled", "one between is doubled"],
+)
+def test_all_is_counted_again_when_a_figure_is_doubtful(figures: list[SeenFigure], delivered: int | None) -> None:
+    """Where one figure is wrong, the others may be."""
+    assert verify_figures(figures, delivered) == {each.step: each.again() for each in figures}
+
+
+def test_only_what_was_not_seen_is_counted() -> None:
+    """What cannot be observed does not cost those that can."""
+    figures = [figure(0, None, 10), figure(1, 3, 99), figure(2, 3, 99)]
+    assert verify_figures(figures, 3) == {0: 10, 1: 3, 2: 3}
+    assert verify_figures([figure(0, 3, 99), figure(1, None, 4)], 4) == {0: 3, 1: 4}
+
+
+@pytest.mark.promise("CD-10", "CD-16")
+def test_each_stage_has_its_own_equation() -> None:
+    """What a filter lets go is filtered; what a stage adds or takes away by giving other rows is changed."""
+    way = line(Filter("a"), Cast({"a": "int"}), Sql("select explode(a) from rows"), Filter("b"))
+    counts = make_straight_counts(way, {0: 10, 1: 8, 3: 20, 4: 15})
+    (branch,) = counts.branches.values()
+    assert (counts.read, branch.filtered, branch.changed, branch.expected) == (10, 7, 12, 15)
+    assert [(each.stage, each.entered, each.left, each.filtered) for each in counts.stages] == [
+        ("filter", 10, 8, 2),
+        ("cast", 8, 8, 0),
+        ("sql", 8, 20, 0),
+        ("filter#2", 20, 15, 5),
+    ]
+    assert counts.is_balanced({"orders": 15})
+    assert not counts.is_balanced({"orders": 16})
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.promise("CD-16")
+def test_a_retry_is_not_counted_twice(tmp_path: Path) -> None:
+    """A task that fails, and tasks that run again because what they gave to others is lost, leave the equation right:
+    with nothing lost, 2 of 4 rows of each number are kept, and grouped into 30."""
+    program = [sys.executable, "-m", "tests.runners.engine.retried", str(tmp_path)]
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    done = subprocess.run(program, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    reports: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    for provoked in ("nothing", "failure", "loss"):
+        report = reports[provoked]
+        assert report["provoked"], provoked
+        assert (report["read"], report["filtered"], report["delivered"]) == (120, 60, 30), provoked
+        assert [(each["stage"], each["in"], each["out"]) for each in report["stages"]] == [
+            ("filter", 120, 60),
+            ("spoil", 60, 60),
+            ("sql", 60, 30),
+            ("spoil#2", 30, 30),
+        ], provoked
+    assert reports["loss"]["doubled"], "what is lost must be seen twice, or the test shows nothing"
+    assert not reports["nothing"]["doubled"]
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+@pytest.mark.promise("CD-16")
+@pytest.mark.parametrize(
+    ("statement", "gives"),
+    [
+        ("select id from rows where 1 = 0", 0),
+        ("select 1 as id where exists (select 1 from rows where id = 1)", 1),
+        ("select a.id from rows a join (select id from rows where id < 0) b on a.id = b.id + 1", 0),
+        ("select id from rows union all select id from rows", 80),
+        ("select explode(array(id, id)) as id from rows", 80),
+    ],
+    ids=["nothing", "exists", "empty join", "union", "explode"],
+)
+def test_all_rows_that_were_read_count_however_few_a_statement_takes(
+    spark: SparkSession, tmp_path: Path, statement: str, gives: int
+) -> None:
+    """Spark leaves out what it does not need to read; the equation does not."""
+    from destinations.delta import Delta
+    from origins.files import Files
+
+    place = Place(tmp_path, spark)
+    for part in range(2):
+        place.land(f"{part}.json", [{"id": part * 20 + number} for number in range(20)])
+    pipeline = Pipeline(
+        name="orders",
+        origin=Files(path=str(tmp_path / "landing"), format="json", schema="id long"),
+        stages=[Sql(statement)],
+        destinations=[Delta(path=str(tmp_path / "orders"))],
+        state=str(tmp_path / "state"),
+    )
+    report = pipeline.run()
+    assert (report.read, report.filtered, report.balanced, report.delivered["orders"]) == (40, 0, True, gives)
+
+
+def test_a_statement_with_a_query_within_is_counted_by_a_query_of_its_own() -> None:
+    """What surely takes all rows is told from the text, which errs towards no."""
+    takes: Callable[[str], bool] = lambda statement: Sql(statement).takes_all  # noqa: E731
+    assert takes("select *, 'select' as `from` from rows where a > 1 -- select")
+    assert takes("select k, count(*) from rows group by k")
+    assert not takes("with x as (select * from rows) select * from x")
+    assert not takes("select 1 where exists (from rows |> where id = 1)")
+    assert not takes("select 1 where exists (table rows)")
+    assert not takes("select * from rows where exists (select 1 from rows)")

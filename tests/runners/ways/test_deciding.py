@@ -1,0 +1,201 @@
+"""What is decided about a batch follows from the verdicts of its rows, without a look at the rows themselves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from pyspark.sql.types import LongType, StructField, StructType
+
+from destinations.memory import Memory
+from origins.batch import JSON
+from runners.model.counts import BranchCounts, StageCount
+from runners.state.prepared_store import PreparedStore
+from runners.ways.deciding import BatchDecision, split_sections
+from runners.ways.row_outcomes import PickedRows, RowOutcomes
+from runners.ways.stage_chain import StageChain
+from stages.cast import Cast
+from stages.filter import Filter
+from stages.rows import REFUSED_BY_ORIGIN
+from stages.sql import Sql
+from stages.stage import Stage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+CAST, STOPPING, FILTER = Cast({"id": "long"}), Cast({"id": "long"}, on_error="stop"), Filter("id")
+SQL = Sql("select * from rows")
+
+
+class RememberingStore(PreparedStore):
+    """Keeps the names under which rows were put, if it takes rows of this process at all."""
+
+    def __init__(self, *, takes: bool = True) -> None:
+        self.takes = takes
+        self.put_rows: dict[str, Sequence[Mapping[str, JSON]]] = {}
+
+    def put(self, name: str, rows: Sequence[Mapping[str, JSON]], schema: StructType) -> bool:
+        assert "live" not in schema.names
+        self.put_rows.update({name: rows} if self.takes else {})
+        return self.takes
+
+    def write(self, name: str, frame: DataFrame) -> int | None:
+        raise AssertionError("nothing asks Spark")
+
+    def read(self, spark: SparkSession, name: str) -> DataFrame:
+        raise AssertionError("nothing asks Spark")
+
+    def remove(self, spark: SparkSession, name: str) -> None:
+        raise AssertionError("nothing is removed")
+
+    def sweep(self, spark: SparkSession, keep: Callable[[], Collection[str]]) -> None:
+        raise AssertionError("nothing is removed")
+
+
+class PickingWriter:
+    """Says that all rows stood in one block, and that there are no notes."""
+
+    def group_rows(self, picked: PickedRows) -> Sequence[Mapping[str, JSON]]:
+        return [group("a", 0, 0, 9, first=0), group("a", 0, -1, 1, first=4, refused=[4])]
+
+    def count_notes(self, picked: PickedRows, columns: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
+        return {}
+
+
+class Described:
+    """A frame of which only the columns are known."""
+
+    schema = StructType([StructField("row", LongType()), StructField("live", LongType())])
+    columns = ("row", "live")
+
+
+def decision(
+    *stages: Stage, order: Sequence[str] = ("a",), store: PreparedStore | None = None, **branches: Sequence[Stage]
+) -> BatchDecision:
+    """The decision of a batch that passes these stages, on its way to destinations with stages of their own."""
+    destinations = {name: Memory(stages=mine) for name, mine in (branches or {"orders": ()}).items()}
+    return BatchDecision(
+        spark=cast("SparkSession", None),
+        store=store or RememberingStore(),
+        name="p1-x",
+        line=StageChain.of(stages, destinations),
+        pins={},
+        order=order,
+    )
+
+
+def group(part: str, block: int, state: int, rows: int, *, first: int, refused: Sequence[int] = (), **own: int) -> Any:
+    """Rows of one block that have one state, as the store's rows are grouped."""
+    return {"part": part, "block": block, "state": state, "rows": rows, "first": first, "refused": refused, **own}
+
+
+def states(**rows: int) -> RowOutcomes:
+    """So many live rows, and rows that the second stage filtered."""
+    return RowOutcomes(states=Counter({0: rows["live"], 2: rows.get("filtered", 0)}))
+
+
+def test_every_row_that_was_seen_is_delivered_or_filtered() -> None:
+    """The equation holds for each destination."""
+    prepared = decision(CAST, FILTER).decide_seen([states(live=7, filtered=3)])
+    assert (prepared.counts.read, prepared.counts.nacked) == (10, 0)
+    assert prepared.counts.branches == {"orders": BranchCounts(expected=7, filtered=3)}
+    assert prepared.counts.stages[-1] == StageCount(stage="filter", entered=10, left=7, filtered=3)
+
+
+def test_a_filter_of_one_destination_takes_rows_from_nobody_else() -> None:
+    """The other one gets them."""
+    seen = RowOutcomes(states=Counter({0: 10}), filters={"f1": Counter({2: 4})})
+    prepared = decision(CAST, all=(), some=[FILTER]).decide_seen([seen])
+    assert prepared.counts.branches == {
+        "all": BranchCounts(expected=10),
+        "some": BranchCounts(expected=6, filtered=4),
+    }
+
+
+def test_rows_that_a_stage_adds_are_counted_as_changed() -> None:
+    """Of a stage that changes rows only what enters it and what leaves it is known."""
+    prepared = decision(CAST, SQL).decide_seen([states(live=10), states(live=25)])
+    assert prepared.counts.branches == {"orders": BranchCounts(expected=25, changed=15)}
+    assert prepared.counts.stages[-1] == StageCount(stage="sql", entered=10, left=25)
+
+
+def test_a_stage_does_not_change_rows_that_it_refuses() -> None:
+    """They are nacked, and neither added nor taken away."""
+    before = RowOutcomes(states=Counter({0: 8, -2: 2}))
+    prepared = decision(CAST, SQL).decide_seen([before, states(live=8)])
+    assert (prepared.counts.nacked, prepared.counts.branches["orders"].changed) == (2, 0)
+
+
+def test_rows_that_the_origin_refused_enter_no_stage() -> None:
+    """They are nacked all the same."""
+    prepared = decision(CAST).decide_seen([RowOutcomes(states=Counter({0: 6, REFUSED_BY_ORIGIN: 4}))])
+    assert (prepared.counts.read, prepared.counts.nacked) == (10, 4)
+    assert prepared.counts.stages == [StageCount(stage="cast", entered=6, left=6)]
+
+
+def test_refused_rows_are_placed_by_the_order_in_which_parts_were_read() -> None:
+    """Not by the order in which their groups come, and blocks of a part by where they begin."""
+    groups = [
+        group("b", 0, -1, 1, first=100, refused=[100]),
+        group("a", 128, -1, 1, first=50, refused=[50]),
+        group("b", 0, 0, 2, first=101),
+        group("a", 0, 0, 3, first=0),
+    ]
+    prepared = decision(CAST, order=("a", "b")).decide_by([groups])
+    assert prepared.nacks == [4, 5]
+    assert prepared.bases == {"0:128#a": 4 - 50, "0:0#b": 5 - 100}
+
+
+def test_no_place_is_kept_of_a_block_without_refused_rows() -> None:
+    """A batch of many files needs a short entry in the ledger."""
+    groups = [group("a", 0, 0, 3, first=0), group("b", 0, -1, 1, first=0, refused=[0])]
+    assert list(decision(CAST, order=("a", "b")).decide_by([groups]).bases) == ["0:0#b"]
+
+
+def test_a_row_refused_behind_a_changing_stage_counts_as_one_of_the_last() -> None:
+    """It never stands behind the last row that was read."""
+    later = [group("", 0, -3, 1, first=0, refused=[0]), group("", 0, 0, 4, first=1)]
+    prepared = decision(CAST, SQL, CAST).decide_by([[group("a", 0, 0, 3, first=0)], later])
+    assert (prepared.counts.read, prepared.nacks) == (3, [3])
+
+
+@pytest.mark.parametrize(("stage", "stops"), [(CAST, []), (STOPPING, ["cast"])])
+def test_a_stage_that_refuses_stops_the_run_only_where_it_is_told_to(stage: Stage, stops: list[str]) -> None:
+    """`on_error: stop` says so."""
+    prepared = decision(stage).decide_by([[group("a", 0, -1, 1, first=0, refused=[0])]])
+    assert list(prepared.stops) == stops
+
+
+def test_a_stage_that_could_stop_the_run_and_refuses_nothing_does_not() -> None:
+    """All its rows were clean."""
+    assert list(decision(STOPPING).decide_by([[group("a", 0, 0, 1, first=0)]]).stops) == []
+
+
+def test_picked_rows_lie_beside_live_ones_that_were_written_by_themselves() -> None:
+    """Their places are what the writer says."""
+    store = RememberingStore()
+    work = decision(CAST, store=store)
+    work.described = cast("DataFrame", Described())
+    refused = [{"row": 4}]
+    picked = PickedRows(verdicts=RowOutcomes(states=Counter({0: 9, -1: 1})), refused=refused, notes={})
+    prepared = work.decide_apart(picked, PickingWriter())
+    assert prepared is not None
+    assert (prepared.nacks, prepared.counts.nacked, prepared.sections) == ([5], 1, 1)
+    assert store.put_rows == {"p1-x-0": refused}
+
+
+def test_nothing_is_decided_where_the_store_takes_no_rows_of_this_process() -> None:
+    """Another way decides the batch then, from its beginning."""
+    work = decision(CAST, store=RememberingStore(takes=False))
+    work.described = cast("DataFrame", Described())
+    picked = PickedRows(verdicts=RowOutcomes(states=Counter({0: 10})), refused=[], notes={})
+    assert work.decide_apart(picked, PickingWriter()) is None
+    assert work.sections == []
+
+
+def test_a_batch_is_written_before_each_stage_that_changes_rows() -> None:
+    """The first section has no such stage, and every later one begins with one."""
+    line = StageChain.of([CAST, SQL, FILTER, SQL], {"orders": Memory()})
+    assert [[step.number for step in steps] for steps in split_sections(line.common)] == [[1], [2, 3], [4]]

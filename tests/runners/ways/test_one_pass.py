@@ -1,0 +1,153 @@
+"""A large batch is decided in one pass over its rows, and comes out as one that is written whole."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from destinations.delta.writers import AdoptFiles
+from runners.state.prepared_store import FolderStore
+from tests.scenarios.conftest import Place, order, place
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["place"]
+pytestmark = [pytest.mark.spark]
+
+NOT_NULL, BETWEEN = "expect_column_values_to_not_be_null", "expect_column_values_to_be_between"
+PIPELINE = """
+name: orders
+origin:
+  files: {path: "landing/*.json", format: json, schema: "id long, email string, amount string"}
+stages:
+  - cast: {amount: "decimal(10,2)"}
+  - filter: "id <> 4"
+  - expect: [{expect_column_values_to_be_between: {column: amount, min_value: 0}}]
+  - filter: "id <> 7"
+  - expect: [{expect_column_values_to_not_be_null: {column: email}}]
+    when: id > 5
+destinations:
+  - delta: {path: tables/orders}
+  - delta: {path: tables/stamped, stamp: _batch}
+dlq: {window: 0}
+run: {batch: {files: FILES}}
+"""
+WHOLE: Mapping[str, int] = {"figures": 0}
+"""No way is taken but the one that writes every row."""
+OF_A_RUN = ("id", "plan", "run", "nacked_at", "read_at", "path")
+
+
+def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names under which rows are written whole or alone, without the batch's own."""
+    names: list[str] = []
+    write = FolderStore.write
+
+    def noted(store: FolderStore, name: str, frame: DataFrame) -> int | None:
+        names.append("live" if "-live-" in name else "whole")
+        return write(store, name, frame)
+
+    monkeypatch.setattr(FolderStore, "write", noted)
+    return names
+
+
+def landed(place: Place) -> None:
+    """Rows that are delivered, filtered before and behind a stage that refuses others, and refused in three ways; and
+    a file of good ones alone."""
+    place.land("a.json", [order(1), order(2, amount="x"), order(3, amount=None), order(4), "rubbish"])
+    place.land("b.json", [order(5, amount="-1"), order(6), order(7), order(8, amount="-3", email="é")])
+    place.land("c.json", [order(9)])
+
+
+def outcome(place: Place, files: int = 2, **limits: int) -> tuple[Any, ...]:
+    """All that a run leaves of which the next one makes the same."""
+    report = place.carry(PIPELINE.replace("FILES", str(files)), small_bytes=0, **limits)
+    refused = [{name: value for name, value in row.items() if name not in OF_A_RUN} for row in place.refused()]
+    quality = [{name: value for name, value in each.items() if name != "run"} for each in report.quality]
+    told = (report.status, report.balanced, report.read, report.nacked, report.delivered, report.filtered, quality)
+    rows = [sorted(map(str, place.rows(f"tables/{name}"))) for name in ("orders", "stamped")]
+    shutil.rmtree(place.folder / "tables")
+    shutil.rmtree(place.folder / ".wherry")
+    return told, rows, refused
+
+
+@pytest.mark.parametrize("files", [1, 2])
+def test_one_pass_gives_what_two_give(place: Place, files: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows, figures, findings, and the DLQ with the place of every row, of batches of one block and of several; in a
+    table that takes files over, and in one whose rows get a stamp."""
+    landed(place)
+    with monkeypatch.context() as patched:
+        whole = written(patched)
+        expected = outcome(place, files, **WHOLE)
+    assert set(whole) == {"whole"}
+    told, rows, refused = expected
+    assert (told[:4], [len(each) for each in rows], [row["position"] for row in refused]) == (
+        ("succeeded", True, 10, 4),
+        [4, 4],
+        {1: [2, 5, 1, 4], 2: [2, 5, 6, 9]}[files],
+    )
+    names = written(monkeypatch)
+    assert outcome(place, files) == expected
+    assert set(names) == {"live"}
+
+
+def test_what_is_picked_has_an_end(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task picks so many refused rows and no longer ones; with one more, the batch is written whole, and comes out
+    the same."""
+    landed(place)
+    expected = outcome(place, 1)
+    names = written(monkeypatch)
+    assert outcome(place, 1, picked_rows=2) == expected
+    assert names == ["live", "live", "live"]
+    assert outcome(place, 1, picked_rows=1) == expected
+    assert names[3:] == ["live", "whole", "whole", "whole"]
+    assert outcome(place, 1, picked_rows=2, picked_row_bytes=100) == expected
+    assert names[7:] == ["live", "whole", "whole", "whole"]
+
+
+def test_behind_a_batch_of_many_refused_rows_nothing_is_picked(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until a batch of the lane has none."""
+    names = written(monkeypatch)
+    place.land("a.json", [order(1), order(2, amount="x"), order(3, amount="x")])
+    place.land("b.json", [order(4), order(5, amount="x")])
+    place.land("c.json", [order(6)])
+    place.land("d.json", [order(8), order(9, amount="x")])
+    told, rows, _ = outcome(place, 1, picked_rows=1)
+    assert (told[:4], [len(each) for each in rows]) == (("succeeded", True, 8, 4), [3, 3])
+    assert names == ["live", "whole", "whole", "whole", "live"]
+
+
+def test_a_batch_that_was_left_open_is_finished_from_its_files(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next run reads them again: what was decided is not decided anew."""
+
+    def away(*_: object) -> None:
+        raise RuntimeError("the disk is away")
+
+    landed(place)
+    with monkeypatch.context() as patched:
+        patched.setattr(AdoptFiles, "write", away)
+        report = place.carry(PIPELINE.replace("FILES", "3"), small_bytes=0)
+    assert report.status == "failed"
+    names = written(monkeypatch)
+    report = place.carry(small_bytes=0)
+    assert (report.status, report.balanced, names) == ("succeeded", True, [])
+    assert place.ids("tables/orders") == place.ids("tables/stamped") == [1, 3, 6, 9]
+    assert [row["position"] for row in place.refused()] == [2, 5, 6, 9]
+
+
+@pytest.mark.parametrize(
+    "stage", ["deduplicate: {keys: [id]}", 'python: {function: "own:length", columns: {length: long}}']
+)
+def test_stages_that_are_not_asked_twice_have_their_batch_written_whole(
+    place: Place, stage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that brings rows together, and a function of which others may notice that it is asked."""
+    text = 'def length(rows: list[dict]) -> list:\n    return [{"length": len(row["email"])} for row in rows]\n'
+    (place.folder / "own.py").write_text(text, encoding="utf-8")
+    landed(place)
+    names = written(monkeypatch)
+    report = place.carry(PIPELINE.replace("FILES", "1").replace('filter: "id <> 7"', stage), small_bytes=0)
+    assert (report.balanced, report.read, set(names)) == (True, 10, {"whole"})

@@ -1,0 +1,107 @@
+"""What became of the rows of a decided batch is seen while they are written, and asked again when that is not sure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from runners.ways.row_outcomes import OutcomeObserver, RowOutcomes, group_by_spark
+from runners.ways.stage_chain import PlacedStage
+from tests.scenarios.conftest import Place, order, place
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Observation
+
+__all__ = ["place"]
+
+TWO = """
+name: orders
+origin:
+  files: {path: "landing/*.json", format: json, schema: "id long, email string, amount string"}
+stages:
+  - cast: {amount: "decimal(10,2)"}
+  - filter: "id <> 2"
+destinations:
+  - delta: {path: tables/all}
+  - delta: {path: tables/some}
+    stages: [filter: "id > 3", filter: "id < 6"]
+dlq: {window: 0}
+"""
+
+
+def seen(found: Mapping[str, int]) -> OutcomeObserver:
+    """A witness that saw these figures of one common stage, and of a second that a destination has for itself."""
+
+    class Observed:
+        get = found
+
+    return OutcomeObserver(
+        cast("DataFrame", None), cast("Observation", Observed()), {"state 1": ("state", 1), "f0 2": ("f0", 2)}
+    )
+
+
+def test_what_was_seen_is_believed_when_as_many_rows_were_written() -> None:
+    """Rows that nothing filtered are the rest."""
+    verdicts = seen({"rows": 10, "refused": 0, "state 1": 3, "f0 2": 2}).read_outcomes(10)
+    assert verdicts == RowOutcomes(states=Counter({0: 7, 1: 3}), filters={"f0": Counter({2: 2})})
+
+
+@pytest.mark.parametrize(
+    ("found", "written"),
+    [
+        ({"rows": 12, "refused": 0, "state 1": 5, "f0 2": 2}, 10),
+        ({"rows": 10, "refused": 0, "state 1": 3, "f0 2": 2}, None),
+        ({"rows": 10, "refused": 1, "state 1": 3, "f0 2": 2}, 10),
+        ({}, 0),
+    ],
+)
+def test_what_was_seen_is_not_believed(found: Mapping[str, int], written: int | None) -> None:
+    """A task ran twice; nobody knows how many rows there are; a row was refused, who knows where; nothing was seen."""
+    assert seen(found).read_outcomes(written) is None
+
+
+def test_groups_say_the_same() -> None:
+    """As the store's rows are grouped by their state and by the columns of filters."""
+    groups = [
+        {"part": "a", "block": 0, "state": 0, "f0": 0, "rows": 5},
+        {"part": "b", "block": 0, "state": 0, "f0": 2, "rows": 2},
+        {"part": "b", "block": 0, "state": 1, "f0": 0, "rows": 3},
+        {"part": "b", "block": 0, "state": -4, "f0": 0, "rows": 1},
+    ]
+    verdicts = RowOutcomes.of(groups)
+    assert verdicts == RowOutcomes(states=Counter({0: 7, 1: 3, -4: 1}), filters={"f0": Counter({2: 2})})
+    assert (verdicts.rows, verdicts.refused) == (11, 1)
+
+
+def test_more_figures_than_pay_are_not_observed() -> None:
+    """The rows are then read once more."""
+    many = [PlacedStage(number=number, name=str(number), stage=cast("Any", None)) for number in range(1, 18)]
+    frame = cast("DataFrame", object())
+    assert OutcomeObserver.of(frame, many, {}, most=16) == OutcomeObserver(frame, None, {})
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+@pytest.mark.parametrize("bad", [False, True])
+def test_a_batch_without_refusals_is_read_by_nobody_to_count_it(
+    place: Place, bad: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One with a refused row is, for its place, where it is too large to pass through this process; the equation is
+    the same."""
+    asked: list[Any] = []
+
+    def noted(frame: Any) -> Any:
+        asked.append(frame)
+        return group_by_spark(frame)
+
+    monkeypatch.setattr("runners.ways.written.group_by_spark", noted)
+    place.land("a.json", [order(number) for number in range(1, 8)])
+    place.land("b.json", [order(8, amount="x" if bad else "8")])
+    report = place.carry(TWO, small_bytes=0)
+    assert (report.balanced, report.read, report.nacked) == (True, 8, int(bad))
+    assert report.delivered == {"all": 7 - bad, "some": 2}
+    assert {name: each.filtered for name, each in report.destinations.items()} == {"all": 1, "some": 6 - bad}
+    assert len(asked) == int(bad)

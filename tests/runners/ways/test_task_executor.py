@@ -1,0 +1,374 @@
+"""A task comes, an outcome goes back: what a runner makes of results and errors, without a Spark."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+import pytest
+
+import destinations
+import origins
+from destinations.destination import Deadline, DestinationError, Written
+from destinations.dlq import DLQ
+from origins.batch import Batch, Span
+from origins.errors import WherryError
+from origins.protection import Protection
+from runners.model.counts import BranchCounts, Counts
+from runners.model.errors import CarryFailed, StageError
+from runners.model.nack_window import NackWindow
+from runners.model.pipeline_state import REPLAY
+from runners.model.planned_batch import DecidedBatch, PlannedBatch
+from runners.model.tasks import (
+    Counted,
+    CountSpan,
+    Declined,
+    Failed,
+    GroupWritten,
+    Landed,
+    Outcome,
+    Prepare,
+    Prepared,
+    WriteGroup,
+    WriteStraight,
+)
+from runners.ways.task_executor import TaskExecutor, with_batch_context
+from tests.spark_errors import spark_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+MODULE = "runners.ways.task_executor"
+NO_SPARK = cast("SparkSession", None)
+DIVISION = spark_error("DIVIDE_BY_ZERO", "Division by zero.", "22012")
+FORGOTTEN = spark_error("INVALID_HANDLE.SESSION_NOT_FOUND", "Session not found.", "HY000")
+COUNTS = Counts(read=1, branches={"orders": BranchCounts(expected=1)})
+LANDED = Landed(written={"orders": Written(rows=1)}, counts=COUNTS)
+DECIDED = Prepared(path="p1", counts=COUNTS)
+
+
+@dataclass
+class Sessions:
+    """Sessions that are none; notes when another one was asked for."""
+
+    replaced: int = 0
+    closed: bool = False
+
+    @contextlib.contextmanager
+    def use_session(self) -> Iterator[SparkSession]:
+        yield NO_SPARK
+
+    def replace_session(self) -> None:
+        self.replaced += 1
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@dataclass
+class ScriptedWay:
+    """Ends as it is told to, and notes the plans that it was given."""
+
+    name: str
+    result: Any
+    carried: list[str] = field(default_factory=list)
+
+    def carry(self, batches: Sequence[Any], work: object) -> Any:
+        self.carried += [batch.plan.batch.plan for batch in batches]
+        if isinstance(self.result, Exception):
+            raise self.result
+        return self.result
+
+
+@dataclass(frozen=True)
+class Batches:
+    """What a way looks at: the plan, and who has declined it."""
+
+    plan: PlannedBatch
+    declined: frozenset[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Telling(destinations.Memory):
+    """Says something about earlier batches, and counts how often it was asked."""
+
+    said: Exception | None = None
+    asked: list[str] = field(default_factory=list, compare=False)
+
+    def confirm(self) -> None:
+        self.asked.append(self.name or "")
+        if self.said is not None:
+            raise self.said
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listening(origins.Memory):
+    """Hears which batches are durable."""
+
+    listens: ClassVar[bool] = True
+    heard: list[str] = field(default_factory=list, compare=False)
+
+    def committed(self, spark: SparkSession, batch: Batch) -> None:
+        self.heard.append(batch.lane)
+
+
+def plan(number: int = 1, lane: str = "a/0") -> PlannedBatch:
+    batch = Batch(
+        pipeline="orders",
+        run="r",
+        origin="a",
+        lane=lane,
+        number=number,
+        plan=f"p{number}",
+        span=Span(start=None, end=1, label=f"row {number}"),
+        schema='{"type": "struct", "fields": []}',
+        time=datetime(2026, 1, 1, tzinfo=timezone.utc),
+    )
+    return PlannedBatch(batch=batch, destinations=("orders",), straight=True)
+
+
+@pytest.fixture
+def executor(monkeypatch: pytest.MonkeyPatch) -> Iterator[TaskExecutor]:
+    """One whose batches are looked at without reading them."""
+    monkeypatch.setattr(f"{MODULE}.SessionPool", lambda *_: Sessions())
+    orders, dlq = destinations.Memory(), destinations.Memory()
+    found = TaskExecutor(
+        spark=NO_SPARK,
+        group="g",
+        origins={},
+        destinations={"orders": orders},
+        dlq=dlq,
+        opened={"orders": orders.open(), DLQ: dlq.open()},
+        keep_original=False,
+        store=cast("Any", None),
+    )
+    monkeypatch.setattr(found, "make_candidate", lambda _, plan, **__: Batches(plan, found._declined.of("a/0")))
+    yield found
+    found.close()
+
+
+def script(monkeypatch: pytest.MonkeyPatch, name: str, result: object) -> ScriptedWay:
+    """The way of this name ends with this result."""
+    way = ScriptedWay(name.lower(), result)
+    monkeypatch.setattr(f"{MODULE}.{name}", way)
+    return way
+
+
+def decide(monkeypatch: pytest.MonkeyPatch, result: Callable[[], Prepared]) -> None:
+    """What deciding a batch ends with."""
+    work = type("Work", (), {"describe": lambda *_: None})
+    monkeypatch.setattr("runners.ways.deciding.BatchDecision.of", lambda *_: (work(), None))
+    monkeypatch.setattr(f"{MODULE}.carry", lambda *_: (ScriptedWay("one_pass", None), result(), {}))
+
+
+def fail_with(monkeypatch: pytest.MonkeyPatch, executor: TaskExecutor, error: Exception) -> WherryError:
+    """What the outcome of a task says that raises this."""
+    script(monkeypatch, "STRAIGHT", error)
+    outcome = executor.process(WriteStraight(plan=plan()))
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, WherryError)
+    return outcome.error
+
+
+def test_a_straight_write_lands(executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the way that it took."""
+    script(monkeypatch, "STRAIGHT", LANDED)
+    assert executor.process(WriteStraight(plan=plan())) == replace(LANDED, way="straight")
+
+
+def test_a_straight_write_that_meets_a_refused_row_is_refused(
+    executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was written, so that it is no error."""
+    script(monkeypatch, "STRAIGHT", Declined(reason="a row is refused"))
+    assert executor.process(WriteStraight(plan=plan())) == Declined(reason="a row is refused", way="straight")
+
+
+def test_an_error_is_an_outcome_that_names_its_batch(executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says where the next run begins."""
+    error = fail_with(monkeypatch, executor, OSError("no route"))
+    assert isinstance(error, CarryFailed)
+    assert error.message.startswith("batch 1 of lane a/0 (row 1): ")
+    assert (error.batch, type(error.__cause__)) == (plan().batch, OSError)
+    assert "this batch first" in error.hint
+
+
+def test_an_error_of_ours_stays_what_it_is(executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only its batch is added."""
+    given = StageError("no column 'total'", hint="there are: id")
+    error = fail_with(monkeypatch, executor, given)
+    assert (error, error.message, error.batch) == (given, "no column 'total'", plan().batch)
+
+
+def test_an_error_that_knows_its_batch_keeps_it(executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though another one was being carried."""
+    given = StageError("no column 'total'")
+    given.batch = plan(7).batch
+    assert fail_with(monkeypatch, executor, given).batch == plan(7).batch
+
+
+def test_a_full_disk_asks_for_room(executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the next run."""
+    error = fail_with(monkeypatch, executor, OSError("[Errno 28] No space left on device"))
+    assert error.hint.startswith("Free disk space, then run again.")
+
+
+def test_of_many_batches_three_are_named() -> None:
+    """And how many there are beside them; none of them is the error's own."""
+    error = with_batch_context([plan(number).batch for number in range(1, 6)], OSError("no"), Protection())
+    assert error.message.startswith(
+        "batch 1 of lane a/0 (row 1), batch 2 of lane a/0 (row 2), batch 3 of lane a/0 (row 3) and 2 more: "
+    )
+    assert error.batch is None
+
+
+def test_what_others_say_is_not_shown_where_a_column_is_protected() -> None:
+    """It may hold a value, in an error of theirs and in one of ours that quotes it."""
+    secret = ValueError("bob@example.org is no number")
+    ours = StageError("the function failed: bob@example.org is no number")
+    ours.__cause__ = secret
+    errors = [with_batch_context([plan().batch], each, Protection(columns=("email",))) for each in (secret, ours)]
+    assert ["bob@example.org" in each.message for each in errors] == [False, False]
+
+
+def test_a_thread_whose_session_was_forgotten_gets_another(
+    executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server's clock is asked for once more, for it may be another server."""
+    executor.deadline = Deadline(left=lambda: 1.0)
+    monkeypatch.setattr(f"{MODULE}.reconnect", lambda _: None)
+    monkeypatch.setattr(f"{MODULE}.measure_clock_offset", lambda _: 42.0)
+    error = fail_with(monkeypatch, executor, FORGOTTEN)
+    assert (cast("Sessions", executor._sessions).replaced, executor.deadline.ahead) == (1, 42.0)
+    assert error.__cause__ is FORGOTTEN
+
+
+def test_where_there_is_no_other_session_the_reason_is_the_error(
+    executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not that the first one was forgotten."""
+    gone = ConnectionError("nobody listens there")
+
+    def fail(_: object) -> None:
+        raise gone
+
+    monkeypatch.setattr(f"{MODULE}.reconnect", fail)
+    assert fail_with(monkeypatch, executor, FORGOTTEN).__cause__ is gone
+
+
+def test_any_other_error_leaves_the_session_as_it_is(executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Making another one takes time."""
+    fail_with(monkeypatch, executor, DIVISION)
+    assert cast("Sessions", executor._sessions).replaced == 0
+
+
+def test_batches_that_are_written_together_land_each_by_itself(
+    executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each says which way it took."""
+    script(monkeypatch, "GROUPED", GroupWritten(landed={"a/0": LANDED, "a/1": LANDED}))
+    outcome = executor.process(WriteGroup(carries=[WriteStraight(plan=plan(lane=lane)) for lane in ("a/0", "a/1")]))
+    assert isinstance(outcome, GroupWritten)
+    assert {lane: each.way for lane, each in outcome.landed.items()} == {"a/0": "grouped", "a/1": "grouped"}
+
+
+def test_a_group_that_declined_once_is_not_tried_again(executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it says that the next batches need not try. How its write ended is told the first time."""
+    error = OSError("no route")
+    grouped = script(monkeypatch, "GROUPED", Declined(reason="parted", remember=True, error=error))
+    task = WriteGroup(carries=[WriteStraight(plan=plan(1)), WriteStraight(plan=plan(2))])
+    assert [executor.process(task), executor.process(task)] == [
+        Declined(reason="parted", way="grouped", remember=True, error=error),
+        Declined(reason="an earlier batch of a lane declined it", way="grouped"),
+    ]
+    assert grouped.carried == ["p1", "p2"]
+
+
+def test_a_batch_is_decided_by_the_way_that_carries_it(executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody asks for codes where no row was refused."""
+    decide(monkeypatch, lambda: DECIDED)
+    assert executor.process(Prepare(plan=plan(), codes=True)) == replace(DECIDED, way="one_pass")
+
+
+@pytest.mark.parametrize(("codes", "found"), [(True, [(1, "CAST")]), (False, [])])
+def test_codes_of_refused_rows_are_asked_for_where_a_limit_needs_them(
+    executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch, codes: bool, found: Sequence[tuple[int, str]]
+) -> None:
+    """That reads the refused rows once more."""
+    decide(monkeypatch, lambda: replace(DECIDED, nacks=[1]))
+    monkeypatch.setattr(
+        "runners.ways.deliver.Inquiry.add_codes", lambda _, __, prepared: replace(prepared, codes=[(1, "CAST")])
+    )
+    outcome = executor.process(Prepare(plan=plan(), codes=codes))
+    assert isinstance(outcome, Prepared)
+    assert list(outcome.codes) == found
+
+
+@pytest.mark.parametrize(("error", "bisected"), [(DIVISION, True), (OSError("no route"), False)])
+def test_only_an_error_of_a_row_has_the_batch_bisected(
+    executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch, error: Exception, bisected: bool
+) -> None:
+    """Any other one fails the batch."""
+
+    def fail() -> Prepared:
+        raise error
+
+    decide(monkeypatch, fail)
+    monkeypatch.setattr(executor, "_bisect", lambda *_: DECIDED)
+    outcome = executor.process(Prepare(plan=plan()))
+    assert (outcome == DECIDED, isinstance(outcome, Failed)) == (bisected, not bisected)
+
+
+def test_whoever_was_written_to_keeps_house(executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody does behind a task that failed."""
+    noted: list[Outcome] = []
+    monkeypatch.setattr(executor._upkeep, "note_outcome", noted.append)
+    fail_with(monkeypatch, executor, OSError("no route"))
+    script(monkeypatch, "STRAIGHT", LANDED)
+    executor.process(WriteStraight(plan=plan()))
+    assert noted == [replace(LANDED, way="straight")]
+
+
+def test_the_rows_of_an_origin_that_is_gone_are_not_counted(executor: TaskExecutor) -> None:
+    """A destination has the batch all the same, so that the run goes on."""
+    assert executor.process(CountSpan(plan=plan(), written=Written(rows=1))) == Counted(read=None)
+
+
+def test_each_destination_confirms_once_whatever_the_others_say(executor: TaskExecutor) -> None:
+    """One with two names as well; what goes wrong is given back."""
+    lost = DestinationError("batch 3 is gone")
+    asked: list[str] = []
+    first, second = Telling(name="first", asked=asked, said=lost), Telling(name="second", asked=asked)
+    executor.opened = {"first": first, "was": first, "second": second}
+    assert list(executor.confirm()) == [lost]
+    assert asked == ["first", "second"]
+
+
+def test_origins_that_listen_hear_of_their_own_lanes(executor: TaskExecutor) -> None:
+    """By the names that they have for them; of rows that are replayed they hear nothing."""
+    listening = Listening(schema="id long")
+    executor.origins = {"a": listening, "b": origins.Memory(schema="id long")}
+    hear = executor.list_listening(NO_SPARK)
+    for lane in ("a/0", f"{REPLAY}orders"):
+        hear["a"](plan(lane=lane).batch)
+    assert (list(hear), listening.heard) == (["a"], ["0"])
+
+
+def test_only_what_was_decided_is_removed(executor: TaskExecutor) -> None:
+    """A straight batch has left nothing in the store."""
+    removed: list[str] = []
+    executor.store = cast("Any", type("Store", (), {"remove": lambda _, __, path: removed.append(path)})())
+    decided = DecidedBatch(path="p1-x", counts=COUNTS, window=NackWindow())
+    for each in (plan(), replace(plan(), decision=decided)):
+        executor.forget(NO_SPARK, each)
+    assert removed == ["p1-x"]
+
+
+def test_where_rows_cannot_be_read_none_are_shown(executor: TaskExecutor) -> None:
+    """Why the run failed must not be hidden by it."""
+    assert executor.sample(NO_SPARK, plan().batch, 3) == []

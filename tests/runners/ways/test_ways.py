@@ -1,0 +1,148 @@
+"""Every way of a batch comes to the same, and each can be left out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from destinations.delta import Delta
+from destinations.memory import Memory
+from origins.files import Files
+from runners.model.spec import WAYS
+from runners.model.tasks import Declined
+from runners.ways.choose import DECIDING, EVERY, DeclinedWays, carry, choose, list_reasons, list_ways_off
+from runners.ways.stage_chain import StageChain
+from runners.ways.way import Candidate, Thresholds, Way
+from stages.deduplicate import Deduplicate
+from stages.filter import Filter
+from stages.sql import Sql
+from stages.stage import Stage
+from tests.runners.ways.conformance import CASES, LARGE, StraightConformance, WayBench, WayConformance
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from destinations.destination import Destination
+
+ONE_FOR_ALL = frozenset(CASES) - {"branches", "raising"}
+
+
+@pytest.mark.spark
+class TestInProcess(WayConformance):
+    way = "in_process"
+    carries = frozenset(CASES) - {"raising"}
+    limits = Thresholds()
+
+
+@pytest.mark.spark
+class TestCopyFiles(WayConformance):
+    way = "copy_files"
+    carries = ONE_FOR_ALL - {"nested", "maps"}
+
+
+@pytest.mark.spark
+class TestOnePass(WayConformance):
+    way = "one_pass"
+    carries = ONE_FOR_ALL
+
+
+@pytest.mark.spark
+class TestStraight(StraightConformance):
+    pass
+
+
+@pytest.mark.spark
+def test_whether_a_way_can_is_known_without_a_spark_job(spark: SparkSession, tmp_path: Path) -> None:
+    """By whatever it may look at."""
+    bench = WayBench(spark, tmp_path, CASES["expected"], [], LARGE)
+    given = bench.runner.make_candidate(spark, bench.plan(straight=True), places=True)
+    spark.sparkContext.setJobGroup("asked", "which way")
+    assert list(list_reasons(given)) == list(WAYS)
+    assert list(spark.sparkContext.statusTracker().getJobIdsForGroup("asked")) == []
+    bench.close()
+
+
+def candidate(*stages: Stage, destinations: Sequence[Destination] = (Delta(path="orders"),), **more: Any) -> Candidate:
+    """A definition with these stages, without a batch."""
+    named = {f"d{number}": each for number, each in enumerate(destinations)}
+    origin = Files(path="landing/*.parquet", format="parquet", name="files")
+    chain = StageChain.of(stages, named)
+    return Candidate(origin=origin, chain=chain, destinations=list(destinations), **{"lanes": 2, **more})
+
+
+def test_a_definition_without_obstacles_can_take_every_way() -> None:
+    """Which of them a batch takes then depends on the batch."""
+    assert list_reasons(candidate(Filter("id > 1"))) == dict.fromkeys(WAYS, "")
+
+
+@pytest.mark.parametrize(
+    ("given", "not_by"),
+    [
+        (candidate(lanes=1), {"grouped"}),
+        (candidate(destinations=[Delta(path="a", stamp="_batch")]), {"grouped"}),
+        (candidate(Deduplicate(keys=["id"], name="once")), {"grouped", "straight", "copy_files", "one_pass"}),
+        (candidate(Sql("select * from rows", name="own")), {"grouped", "in_process", "copy_files", "one_pass"}),
+        (candidate(destinations=[Memory(name="a"), Memory(name="b")]), {"grouped", "straight"}),
+        (candidate(spark_is_local=False), {"in_process", "copy_files", "one_pass"}),
+        (candidate(declined=list_ways_off(["written"])), set(WAYS) - {"written"}),
+        (candidate(declined=list_ways_off(["one_pass"])), set(WAYS) - {"written", "one_pass"}),
+    ],
+    ids=["one lane", "a stamp", "keys", "a statement", "two destinations", "Spark elsewhere", "none", "one"],
+)
+def test_each_way_says_why_it_cannot(given: Candidate, not_by: set[str]) -> None:
+    """In a sentence; those that can say nothing."""
+    assert {way for way, why in list_reasons(given).items() if why} == not_by
+
+
+def test_a_batch_takes_the_first_way_that_can() -> None:
+    """The last one always can."""
+    assert choose(candidate(), DECIDING).name == "in_process"
+    assert choose(candidate(spark_is_local=False), DECIDING).name == "written"
+    assert [way.name for way in EVERY][-1] == "written"
+
+
+class Reluctant(Way[list[str], Any]):
+    """Says that it can, and declines."""
+
+    name = "reluctant"
+
+    def why_not(self, batch: Candidate) -> str:
+        return ""
+
+    def carry(self, batches: Sequence[Candidate], work: list[str]) -> Declined:
+        work.append(self.name)
+        return Declined(reason="it is too heavy", remember=True, until_clean=True)
+
+
+class Willing(Way[list[str], Any]):
+    """Carries everything."""
+
+    name = "willing"
+
+    def why_not(self, batch: Candidate) -> str:
+        return ""
+
+    def carry(self, batches: Sequence[Candidate], work: list[str]) -> str:
+        work.append(self.name)
+        return "carried"
+
+
+def test_a_way_that_declines_gives_the_batch_to_the_next() -> None:
+    """The lane's next batches do not ask it again before one of them is clean."""
+    memory, asked, ways = DeclinedWays(), list[str](), (Reluctant(), Willing())
+    for clean in (False, False, True, False):
+        way, result, declined = carry(candidate(declined=memory.of("0")), ways, asked)
+        assert (way.name, result) == ("willing", "carried")
+        memory.note("0", declined, clean=clean)
+    assert asked == ["reluctant", "willing", "willing", "willing", "reluctant", "willing"]
+    assert memory.of("1") == frozenset()
+
+
+def test_written_cannot_be_left_out() -> None:
+    """Something must carry a batch that no other way can."""
+    assert list_ways_off(["straight"]) == frozenset(WAYS) - {"straight", "written"}
+    assert list_ways_off([]) == frozenset()

@@ -1,0 +1,77 @@
+"""A folder of pipelines that feed each other, run whole: bronze, silver, gold."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from runners.command_line import cli
+
+pytestmark = pytest.mark.spark
+BRONZE = """
+name: bronze
+origin: {files: {path: "landing/*.json", format: json, schema: "id long, amount string"}}
+destinations: [{delta: {path: tables/bronze}}]
+"""
+SILVER = """
+name: silver
+origin: {delta: {path: tables/bronze}}
+stages: [{cast: {amount: "decimal(10,2)"}}]
+destinations: [{delta: {path: tables/silver}}]
+"""
+GOLD = """
+name: gold
+origin: {delta: {path: tables/silver}}
+stages: [{filter: "amount > 1"}]
+destinations: [{delta: {path: tables/gold}}]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, text in (("bronze", BRONZE), ("silver", SILVER), ("gold", GOLD)):
+        (tmp_path / f"{name}.yaml").write_text(text)
+    (tmp_path / "landing").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def land(folder: Path, name: str, *amounts: str) -> None:
+    lines = [json.dumps({"id": number, "amount": amount}) for number, amount in enumerate(amounts)]
+    (folder / "landing" / f"{name}.json").write_text("\n".join(lines) + "\n")
+
+
+def list_waiting(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
+    capsys.readouterr()
+    assert cli.execute(["ls", "--json"]) == 0
+    return {each["pipeline"]: each["waiting"] for each in json.loads(capsys.readouterr().out)["pipelines"]}
+
+
+def test_rows_reach_gold_in_one_call(folder: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each pipeline sees what the one before it wrote; afterwards nothing waits anywhere."""
+    land(folder, "a", "5", "0.5", "7")
+    assert list_waiting(capsys) == {"bronze": {"files": 1}, "silver": {"versions": 0}, "gold": {"versions": 0}}
+    assert cli.execute(["run", "--all", "--quiet", "--json"]) == 0
+    ran = json.loads(capsys.readouterr().out)["pipelines"]
+    assert [(each["pipeline"], each["status"], each["read"]) for each in ran] == [
+        ("bronze", "succeeded", 3),
+        ("silver", "succeeded", 3),
+        ("gold", "succeeded", 3),
+    ]
+    assert spark.read.format("delta").load(str(folder / "tables" / "gold")).count() == 2
+    assert list_waiting(capsys) == {"bronze": {"files": 0}, "silver": {"versions": 0}, "gold": {"versions": 0}}
+
+
+def test_what_a_failed_pipeline_feeds_waits_for_the_next_call(
+    folder: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A row that silver refuses stops it, and gold is skipped; with the row let through both go on."""
+    land(folder, "a", "5", "five")
+    assert cli.execute(["run", "--all", "--quiet"]) == 1
+    assert "gold is skipped: it reads what silver should have written.\n" in capsys.readouterr().err
+    assert list_waiting(capsys) == {"bronze": {"files": 0}, "silver": {"versions": 1}, "gold": {"versions": 0}}
+    assert cli.execute(["run", "--select", "silver+", "--quiet", "--set", "dlq.window=0"]) == 0
+    assert spark.read.format("delta").load(str(folder / "tables" / "gold")).count() == 1

@@ -1,0 +1,167 @@
+"""States in which an older version left a batch open, of every kind that there is, are opened and gone on from."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+from pyarrow import parquet
+
+from runners.model.entry import FORMAT
+from runners.model.pipeline_state import PipelineState
+from runners.pipeline import Pipeline
+from runners.running.backfill import Backfill
+from runners.running.replay import Replay
+from runners.state.delta_ledger import DeltaLedger
+from runners.state.journal import Journal
+from tests.scenarios.open_plans import CASES, TAKEN
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OLDER = Path(__file__).with_name("open_plans.tar.xz")
+"""What commit 2e11bb8 left, made by `tests.scenarios.open_plans`."""
+ONCE_MORE = {"prepared-sections": 2, "backfill-landed": 2}
+"""How often a row is in a table, where stages unfold rows or all was carried again."""
+
+
+@pytest.fixture
+def older(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """The folder of a case as it was left."""
+    with tarfile.open(OLDER) as packed:
+        members = [each for each in packed.getmembers() if each.name.split("/")[0] == request.param]
+        packed.extractall(tmp_path, members, filter="data")
+    return tmp_path / str(request.param)
+
+
+def read_state(folder: Path) -> PipelineState:
+    return Journal(DeltaLedger(folder / ".wherry/orders/ledger")).state
+
+
+def read_column(table: Path, column: str) -> list[Any]:
+    """A column of a table, or of a folder of batches."""
+    if not (table / "_delta_log").exists():
+        files = table.glob("_lane=*/_batch=*/*.parquet")
+        return [value for file in files for value in parquet.ParquetFile(file).read([column])[column].to_pylist()]
+    rows = QueryBuilder().register("t", DeltaTable(str(table))).execute(f"select {column} from t").read_all()
+    return list(rows[column].to_pylist())
+
+
+def read_landing(folder: Path) -> list[Mapping[str, Any]]:
+    """Every row of every file."""
+    files = sorted((folder / "landing").glob("*.json"))
+    rows: list[Mapping[str, Any]] = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    for file in (folder / "landing").glob("*.parquet"):
+        rows += parquet.ParquetFile(file).read(["id", "amount"]).to_pylist()
+    return rows
+
+
+def read_letters(folder: Path) -> list[int]:
+    """The ids of all rows in the dead letter queue, in their order."""
+    return sorted(json.loads(each)["id"] for each in read_column(folder / ".wherry/orders/dlq", "original"))
+
+
+def read_delivered(folder: Path) -> Mapping[str, Sequence[int]]:
+    """The ids in each destination; a function that remembers nothing may be given a row again."""
+    found = {table.name: sorted(read_column(table, "id")) for table in (folder / "tables").iterdir()}
+    lines = (folder / "taken").read_text().splitlines() if (folder / "taken").exists() else ()
+    taken = sorted({row for line in lines for row in json.loads(line)[1]})
+    return {**found, "function": taken} if taken else found
+
+
+def describe_open(state: PipelineState) -> set[str]:
+    """What is said of each open plan."""
+    return {
+        " ".join(
+            [
+                plan.batch.lane.split("/")[0].split("-")[0].rstrip("0123456789") or "lane",
+                "straight" if plan.straight else "prepared",
+                *["decided"] * bool(plan.decision),
+                *["refused"] * bool(plan.decision and plan.decision.counts.nacked),
+                *["sections"] * bool(plan.decision and plan.decision.sections > 1),
+                *["published"] * plan.published,
+                *["tried"] * bool(state.get_lane(plan.batch.lane).tried),
+            ]
+        )
+        for plan in state.open_plans
+    }
+
+
+LEFT: Mapping[str, Collection[str]] = {
+    "straight-planned": {"lane straight"},
+    "straight-landed": {"lane straight"},
+    "straight-compacted": {"lane straight"},
+    "straight-resting": {"lane straight tried"},
+    "straight-fenced": {"lane straight"},
+    "merge-landed": {"lane straight"},
+    "group-planned": {"lane straight"},
+    "group-landed": {"lane straight"},
+    "prepared-undecided": {"lane prepared"},
+    "prepared-small": {"lane prepared decided refused"},
+    "prepared-letters": {"lane straight decided refused"},
+    "prepared-picked": {"lane prepared decided refused"},
+    "prepared-copied": {"lane prepared decided refused"},
+    "prepared-sections": {"lane prepared decided refused sections"},
+    "prepared-published": {"lane prepared decided refused published"},
+    "files-written": {"lane straight"},
+    "files-claimed": {"lane straight"},
+    "function-called": {"lane prepared decided refused"},
+    "replay-decided": {"dlq prepared decided"},
+    "backfill-landed": {"backfill straight"},
+    "shared-lanes": {"lane straight"},
+}
+SEVERAL = {"group-planned": 3, "group-landed": 3}
+"""How many plans are open, where it is more than one."""
+
+
+@pytest.mark.parametrize(("older", "name"), [(name, name) for name in CASES], indirect=["older"], ids=str)
+def test_the_archive_holds_what_it_is_for(older: Path, name: str) -> None:
+    """Each kind of open plan, in the format of today, and the owner that died."""
+    journal = Journal(DeltaLedger(older / ".wherry/orders/ledger"))
+    assert {entry.format for entry in journal.tail} == {FORMAT}
+    assert describe_open(journal.state) == LEFT[name]
+    assert (len(journal.state.open_plans), len(journal.state.owners)) == (SEVERAL.get(name, 1), 1)
+
+
+@pytest.mark.parametrize(("name", "files"), [("prepared-picked", 1), ("prepared-copied", 1), ("prepared-sections", 0)])
+def test_decided_rows_lie_in_the_archive_as_each_way_leaves_them(tmp_path: Path, name: str, files: int) -> None:
+    """Live rows by themselves, where they were written in one pass or copied."""
+    with tarfile.open(OLDER) as packed:
+        live = {each.split("/")[4] for each in packed.getnames() if each.startswith(name) and "-live-" in each}
+    assert len(live) == files
+
+
+def go_on(name: str, pipeline: Pipeline) -> Sequence[str]:
+    """Finish what is open, then do once more what was done; how each ended."""
+    reports = [pipeline.run(take_over="the older version has died")]
+    if CASES[name].verb == "replay":
+        reports.append(pipeline.replay(Replay(reason="once more")))
+    if CASES[name].verb == "backfill":
+        reports.append(pipeline.backfill(Backfill(reason="once more")))
+    return [report.status for report in reports]
+
+
+@pytest.mark.spark
+@pytest.mark.promise("CD-22")
+@pytest.mark.parametrize(("older", "name"), [(name, name) for name in CASES], indirect=["older"], ids=str)
+def test_a_batch_that_an_older_version_left_open_is_finished(
+    older: Path, name: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No row is lost and none is there twice, the audit proves it, and nothing is left under the state."""
+    monkeypatch.setenv(TAKEN, str(older / "taken"))
+    monkeypatch.chdir(older)
+    case, pipeline = CASES[name], Pipeline.load(older / "pipeline.yaml")
+    assert set(go_on(name, pipeline)) == {"succeeded"}
+    rows, delivered = read_landing(older), read_delivered(older)
+    times = ONCE_MORE.get(name, 1)
+    assert delivered == dict.fromkeys(delivered, sorted([row["id"] for row in rows if case.wants(row)] * times))
+    assert read_letters(older) == sorted(row["id"] for row in rows if row["amount"] == "x")
+    assert (read_state(older).open_plans, read_state(older).owners) == ((), ())
+    assert list((older / ".wherry/orders/prepared").glob("*")) == []
+    audit = pipeline.audit()
+    assert ([str(each) for each in audit.problems], audit.balanced) == ([], True)

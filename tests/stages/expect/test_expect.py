@@ -1,0 +1,264 @@
+"""What `expect` says of rows and of batches is what Great Expectations says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pytest
+
+from origins.batch import JSON
+from stages.conformance import StageConformance, begin, collect_decided
+from stages.expect import Expect, gx
+from stages.expect.expectation import EXPECTATIONS, Expectation, parse_expectation
+from stages.expect.expectation_results import BatchRefused
+from stages.require import Require
+from stages.stage import Stage, apply_stage
+from tests.stages.python.nasty import NOWHERE_ON_SPARK, OF_BATCH, OF_ROWS, ROWS, SCHEMA
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from stages.rows import MarkedRows
+
+BETWEEN, NOT_NULL = "expect_column_values_to_be_between", "expect_column_values_to_not_be_null"
+
+
+def judged(
+    frame: DataFrame, stage: Expect, *, protected: tuple[str, ...] = ()
+) -> tuple[MarkedRows, list[Mapping[str, JSON]]]:
+    """The rows behind a stage that sees the whole batch, and what it found."""
+    from runners.ways.row_outcomes import count_by_spark
+
+    found: list[Mapping[str, JSON]] = []
+
+    def hold(rows: MarkedRows, note: str) -> tuple[MarkedRows, Mapping[str, int]]:
+        return rows, count_by_spark(rows.frame, [note])[note] if note else {}
+
+    begun = replace(begin(frame), hold=hold, tell=lambda name, said: found.extend(said), protected=protected)
+    return apply_stage(stage, begun.enter("it", 2)), found
+
+
+@pytest.fixture
+def nasty(spark: SparkSession) -> DataFrame:
+    """Rows at which rules go wrong, in one partition; Spark compiles nothing for so few of them."""
+    for key, value in {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}.items():
+        spark.conf.set(key, value)
+    return spark.createDataFrame(ROWS, SCHEMA).coalesce(1)
+
+
+class TestRowsThatAreExpected(StageConformance):
+    """Of rows alone, with NULL, and a column whose name has a dot and a space."""
+
+    schema = "`a. b` int, s string"
+    rows: ClassVar[list[tuple[Any, ...]]] = [(1, "x"), (None, "x"), (11, None), (5, None), (12, "yy")]
+
+    def stage(self) -> Stage:
+        return Expect(
+            [{BETWEEN: {"column": "A. B", "min_value": 0, "max_value": 10}}, {NOT_NULL: {"column": "s"}}],
+        )
+
+    def test_a_refused_row_says_all_that_it_fails(self, spark: SparkSession) -> None:
+        """Name, column, what was expected and what was there; the first one's name is the code."""
+        from stages.rows import VERDICT
+
+        marked = self._run_marked(spark, self.rows)
+        said = marked.frame.where(f"{VERDICT} is not null").select(f"{VERDICT}.*").collect()
+        missing = f"{NOT_NULL}: column s: NULL"
+        assert [(nack.code, nack.message) for nack in said] == [
+            (BETWEEN, f"{BETWEEN}: column A. B: '11', expected min_value 0, max_value 10; {missing}"),
+            (NOT_NULL, missing),
+            (BETWEEN, f"{BETWEEN}: column A. B: '12', expected min_value 0, max_value 10"),
+        ]
+
+
+class TestRowsAmongOthers(StageConformance):
+    """A window does not see rows that are gone, nor those that a condition leaves out."""
+
+    schema = "a int, b string"
+    rows: ClassVar[list[tuple[Any, ...]]] = [(1, "x"), (1, "y"), (2, "x"), (None, "x"), (None, "x"), (3, "x")]
+
+    def stage(self) -> Stage:
+        unique = {"column": "a", "row_condition": "b = 'x'"}
+        return Expect([{"expect_column_values_to_be_unique": unique}])
+
+    def test_what_is_twice_among_those_that_are_meant_is_refused(self, spark: SparkSession) -> None:
+        """Whatever an earlier stage has refused."""
+        from stages.rows import NOTE
+
+        frame = spark.createDataFrame([*self.rows, (3, "x"), (4, "x"), (4, "gone")], self.schema)
+        rows = apply_stage(Require({"there": "b <> 'gone'"}), begin(frame).enter("first", 1))
+        judged = apply_stage(self.stage(), rows.enter("it", 2))
+        assert sorted(collect_decided(judged)[1]) == [5, 6, 8]
+        assert f"{NOTE}2" in judged.kept
+
+
+class TestRowsThatAreTagged(StageConformance):
+    """With a warning, which refuses nothing."""
+
+    schema = "a int"
+    rows: ClassVar[list[tuple[Any, ...]]] = [(1,), (None,), (-1,), (99,)]
+
+    def stage(self) -> Stage:
+        low = {"column": "a", "min_value": 0}
+        high = {"column": "a", "max_value": 10, "severity": "warning"}
+        return Expect([{BETWEEN: low}, {BETWEEN: high}])
+
+    def test_a_warning_is_told_beside_the_row(self, spark: SparkSession) -> None:
+        """And one that is kept all the same has what it failed."""
+        kept, refused, _ = collect_decided(self._run_marked(spark, self.rows))
+        assert [tuple(row) for row in kept] == [(1, None), (None, None), (99, [f"{BETWEEN}(a)"])]
+        assert refused == [2]
+        stage = replace(self.stage(), on_error="keep")
+        lenient = apply_stage(stage, begin(spark.createDataFrame(self.rows, self.schema)).enter("it", 2))
+        assert [tuple(row)[1] for row in collect_decided(lenient)[0]] == [
+            None,
+            None,
+            [f"{BETWEEN}(a)"],
+            [f"{BETWEEN}(a)"],
+        ]
+
+
+pytestmark = [pytest.mark.spark, pytest.mark.connect, pytest.mark.variant]
+
+
+def test_every_row_has_the_verdict_of_great_expectations(nasty: DataFrame) -> None:
+    """Every expectation of rows, over rows with NULL, NaN, infinities, limits and strange text; the figures too."""
+    assert {name for name, _ in OF_ROWS} == {name for name, known in EXPECTATIONS.items() if known.of_rows}
+    rules = [parse_expectation(name, options) for name, options in OF_ROWS]
+    stage = Expect([{name: {**options, "severity": "warning"}} for name, options in OF_ROWS])
+    rows, found = judged(nasty, stage)
+    note = {row["pos"]: row[rows.note] for row in rows.frame.select("pos", rows.note).collect()}
+    expected = theirs(rules, nasty)
+    for at, (rule, (success, failed, result)) in enumerate(zip(rules, expected, strict=True)):
+        ours = sorted(pos for pos, each in note.items() if each[at] == "4")
+        assert (rule.type, rule.options, ours) == (rule.type, rule.options, failed)
+        told = dict(found[at])
+        assert told.pop("success") is success, (rule.type, rule.options)
+        assert told == {name: result.get(name) for name in told}, (rule.type, rule.options)
+
+
+def theirs(rules: list[Expectation], frame: DataFrame) -> list[tuple[bool, list[int], Mapping[str, JSON]]]:
+    """What Great Expectations says of each, and the places of the rows that it finds unexpected."""
+    made = [gx.make_expectation(rule, {}) for rule in rules]
+    for number, each in enumerate(made):
+        each.meta = {"number": number}
+    how = {"result_format": "COMPLETE", "unexpected_index_column_names": ["pos"]}
+    with gx.silence_logs():
+        results = gx.make_validator(frame).graph_validate(
+            configurations=[each.configuration for each in made],
+            runtime_configuration={"result_format": how, "catch_exceptions": False},
+        )
+    found = {}
+    for each in results:
+        places = sorted(row["pos"] for row in each.result.get("unexpected_index_list") or [])
+        found[each.expectation_config.meta["number"]] = (bool(each.success), places, each.result)
+    return [found[number] for number in range(len(rules))]
+
+
+def test_every_expectation_of_a_batch_is_asked_of_it(nasty: DataFrame) -> None:
+    """Once with options that hold of the rows, and once with some that do not."""
+    assert {name for name, _, _ in OF_BATCH} == {name for name, known in EXPECTATIONS.items() if known.way == "batch"}
+    asked = [{name: options} for name, good, bad in OF_BATCH for options in (good, bad)]
+    _, found = judged(nasty, Expect(asked, on_batch_failure="report"))
+    wrong = [(*of, each) for of, each in zip(both(), found, strict=True) if each["success"] != (of[1] == "good")]
+    assert wrong == []
+
+
+def both() -> list[tuple[str, str]]:
+    return [(name, how) for name, _, _ in OF_BATCH for how in ("good", "bad")]
+
+
+@pytest.mark.parametrize(("name", "options"), NOWHERE_ON_SPARK)
+def test_what_is_not_supported_has_no_implementation_on_spark(
+    nasty: DataFrame, name: str, options: dict[str, Any]
+) -> None:
+    """Great Expectations says so itself, of each that is refused here."""
+    assert len(NOWHERE_ON_SPARK) == sum(not known.way for known in EXPECTATIONS.values())
+    assert said_to(Expectation(type=name, options=options), nasty)
+
+
+def said_to(rule: Expectation, frame: DataFrame) -> JSON:
+    """What Great Expectations raises at an expectation; None if it has an answer."""
+    try:
+        (told,) = gx.validate_batch([rule], frame, {})
+    except Exception as error:
+        return str(error)
+    return told["exception"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({NOT_NULL: {"column": "gone"}}, "there is no column 'gone'"),
+        ({NOT_NULL: {"column": "odd name"}}, "there is no column 'odd name'; did you mean 'odd. name'?"),
+        ({BETWEEN: {"column": "i", "min_value": "x"}}, f"{BETWEEN}: min_value: value is not a valid"),
+        ({BETWEEN: {"column": "s", "min_value": 0}}, "StringType"),
+        ({"expect_column_values_to_be_json_parseable": {"column": "i"}}, "column i is not text"),
+        ({"expect_column_values_to_match_regex": {"column": "s", "regex": "a", "row_condition": "gone = 1"}}, "gone"),
+    ],
+)
+def test_what_does_not_go_with_the_columns_is_refused_before_a_row_is_read(
+    nasty: DataFrame, given: dict[str, Any], said: str
+) -> None:
+    """By the expectation and the column."""
+    with pytest.raises(Exception, match=said):
+        apply_stage(Expect([given]), begin(nasty).enter("it", 2))
+
+
+def test_a_column_for_tags_that_is_there_already_is_refused(nasty: DataFrame) -> None:
+    """Two suites that tag need two columns."""
+    stage = Expect([{NOT_NULL: {"column": "i", "severity": "info"}}], tag="S")
+    with pytest.raises(ValueError, match="tag: the rows have a column S already"):
+        apply_stage(stage, begin(nasty).enter("it", 2))
+
+
+FAILS = {BETWEEN: {"column": "i", "min_value": 0, "mostly": 0.9}}
+
+
+def test_a_batch_below_mostly_is_stopped(nasty: DataFrame) -> None:
+    """The error says what was expected, and what was found."""
+    with pytest.raises(
+        BatchRefused, match=rf"(?s)stage 'it'.*{BETWEEN} of i, expected min_value 0, in 0.9 .*0.875 of 8"
+    ):
+        judged(nasty, Expect([FAILS]))
+
+
+def test_a_batch_in_quarantine_is_refused_whole_under_one_cause(nasty: DataFrame) -> None:
+    """Every row with the same message."""
+    from stages.rows import VERDICT
+
+    rows, _ = judged(nasty, Expect([FAILS], on_batch_failure="quarantine"))
+    said = {(row[0], row[1]) for row in rows.frame.select(f"{VERDICT}.code", f"{VERDICT}.message").collect()}
+    assert said == {
+        ("QUARANTINE", f"the batch failed: {BETWEEN} of i, expected min_value 0, in 0.9 of the rows or more, "
+         "found 0.875 of 8")
+    }  # fmt: skip
+    assert collect_decided(rows)[0] == []
+
+
+def test_a_batch_that_is_only_reported_goes_on_without_the_rows_that_fail(nasty: DataFrame) -> None:
+    """So does one above its mostly."""
+    for mostly, success in ((0.9, False), (0.8, True)):
+        options = {**FAILS[BETWEEN], "mostly": mostly}
+        rows, found = judged(nasty, Expect([{BETWEEN: options}], on_batch_failure="report"))
+        assert [each["success"] for each in found] == [success]
+        assert collect_decided(rows)[1] == [4]
+
+
+def test_a_batch_without_rows_fails_nothing_of_rows(nasty: DataFrame) -> None:
+    """What counts rows may fail it."""
+    count = {"expect_table_row_count_to_be_between": {"min_value": 1}}
+    _, found = judged(nasty.limit(0), Expect([FAILS, count], on_batch_failure="report"))
+    assert [each["success"] for each in found] == [True, False]
+
+
+def test_values_of_protected_columns_are_in_no_finding(nasty: DataFrame) -> None:
+    """Neither of what was observed, nor of what could not be."""
+    high = {"expect_column_max_to_be_between": {"column": "J", "max_value": 3}}
+    asked = [high, {"expect_column_min_to_be_between": {"column": "i", "min_value": 3}}]
+    shown = judged(nasty, Expect(asked, on_batch_failure="report"))[1]
+    hidden = judged(nasty, Expect(asked, on_batch_failure="report"), protected=("j",))[1]
+    assert (shown[0]["result"]["observed_value"], hidden[0]["result"]["observed_value"]) == (11, "***")
+    assert shown[1] == hidden[1]

@@ -1,0 +1,68 @@
+"""From notes beside rows to what a batch is said to be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stages.expect.expectation import parse_expectation
+from stages.expect.expectation_results import list_failures, list_findings
+
+BETWEEN = "expect_column_values_to_be_between"
+
+
+def rules(*options: dict[str, Any]) -> list[Any]:
+    return [parse_expectation(BETWEEN, {"column": "a", "min_value": 0, **each}) for each in options]
+
+
+def test_rows_are_counted_as_their_notes_say() -> None:
+    """Left out by a condition, nothing there, met, broken, or only told."""
+    notes: dict[str, int] = {"00": 5, "12": 1, "23": 10, "34": 2}
+    first, second = list_findings(rules({}, {}), notes, [])
+    assert first == {"success": False, "element_count": 13, "missing_count": 1, "unexpected_count": 2}
+    assert second == {"success": False, "element_count": 13, "missing_count": 0, "unexpected_count": 12}
+
+
+@pytest.mark.parametrize(
+    ("mostly", "broken", "success"), [(0.9, 10, True), (0.9, 11, False), (1, 0, True), (1, 1, False), (0, 100, True)]
+)
+def test_mostly_is_the_share_of_what_is_there(mostly: float, broken: int, success: bool) -> None:
+    """Exactly that share is enough; what is missing does not count."""
+    notes: dict[str, int] = {"1": 50, "2": 100 - broken, "3": broken}
+    (found,) = list_findings(rules({"mostly": mostly}), notes, [])
+    assert found["success"] is success
+
+
+def test_no_row_fails_nothing() -> None:
+    """An empty batch is as expected, as Great Expectations has it."""
+    (found,) = list_findings(rules({"mostly": 1}), {}, [])
+    assert found == {"success": True, "element_count": 0, "missing_count": 0, "unexpected_count": 0}
+
+
+def test_a_batch_that_went_straight_is_known_to_be_good() -> None:
+    """Of each row no more than that; how many values are missing is not known."""
+    (found,) = list_findings(rules({}), {"": 7}, [])
+    assert found == {"success": True, "element_count": 7, "missing_count": None, "unexpected_count": 0}
+
+
+def test_a_batch_fails_by_mostly_and_by_what_is_expected_of_it_as_a_whole() -> None:
+    """Not by rows alone, nor by what is only a warning."""
+    count = parse_expectation("expect_table_row_count_to_equal", {"value": 3})
+    told = parse_expectation("expect_table_row_count_to_equal", {"value": 3, "severity": "warning"})
+    suite = [*rules({}, {"mostly": 0.5}, {"mostly": 0.5, "severity": "info"}), count, told]
+    of_batch = [{"success": False, "result": {"observed_value": 4}, "exception": None}] * 2
+    notes: dict[str, int] = {"334": 3, "222": 1, "111": 6}
+    assert list_failures(suite, list_findings(suite, notes, of_batch)) == [
+        f"{BETWEEN} of a, expected min_value 0, in 0.5 of the rows or more, found 0.25 of 4",
+        "expect_table_row_count_to_equal, expected value 3, found 4",
+    ]
+
+
+def test_what_could_not_be_asked_fails_with_the_cause() -> None:
+    """A mean of text, say."""
+    mean = parse_expectation("expect_column_mean_to_be_between", {"column": "a", "min_value": 0})
+    found = [{"success": False, "result": {}, "exception": "Expected numeric column type"}]
+    assert list_failures([mean], found) == [
+        "expect_column_mean_to_be_between of a, expected min_value 0, Expected numeric column type"
+    ]

@@ -1,0 +1,65 @@
+"""The copy of what Great Expectations says of its core expectations, and the table on the page that is made of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stages.expect import gx
+from stages.expect.expectation import EXPECTATIONS, KnownExpectation
+
+PAGE = Path(__file__).parents[3] / "stages/docs/expectations.md"
+OF_ALL = {"id", "meta", "notes", "result_format", "description", "catch_exceptions", "rendered_content", "windows"}
+OF_ALL |= {"batch_id", "severity", "library_metadata"}
+
+
+def core() -> dict[str, Any]:
+    """The core expectations of the installed Great Expectations by their names."""
+    found = gx.load()
+    classes = [getattr(found, name) for name in dir(found) if name.startswith(("Expect", "UnexpectedRows"))]
+    return {each.__module__.rpartition(".")[2]: each for each in classes}
+
+
+def test_all_core_expectations_are_known_with_their_options() -> None:
+    """Sixty, each with the options that it takes and those that it must be given."""
+    found = {
+        name: ({*fields(each)}, {option for option, field in fields(each).items() if field.required})
+        for name, each in core().items()
+    }
+    assert len(found) == 60
+    assert {name: ({*known.options}, {*known.required}) for name, known in EXPECTATIONS.items()} == found
+
+
+def fields(each: Any) -> dict[str, Any]:
+    """The fields that are an expectation's own."""
+    return {name: field for name, field in each.__fields__.items() if name not in OF_ALL}
+
+
+def test_what_has_a_spark_condition_is_a_column() -> None:
+    """And nothing else is."""
+    gx.load()
+    from great_expectations.expectations.registry import _registered_metrics
+
+    def has_condition(each: Any) -> bool:
+        metric = _registered_metrics.get(f"{getattr(each, 'map_metric', None)}.condition", {})
+        return "SparkDFExecutionEngine" in metric.get("providers", {})
+
+    of_rows = {name for name, known in EXPECTATIONS.items() if known.of_rows}
+    assert {name for name, each in core().items() if has_condition(each)} == of_rows
+
+
+def test_the_table_on_the_page_is_the_one_in_the_code() -> None:
+    """A line for each: how it is applied, or why not."""
+    lines = [f"| `{name}` | {known.way_in_words} |" for name, known in sorted(EXPECTATIONS.items())]
+    shown = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| `expect_")]
+    shown += [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| `unexpected_rows")]
+    assert shown == lines
+
+
+@pytest.mark.parametrize("name", [name for name, known in EXPECTATIONS.items() if not known.way])
+def test_every_one_that_is_not_supported_says_why(name: str) -> None:
+    """That it is Great Expectations that has nothing for Spark."""
+    known: KnownExpectation = EXPECTATIONS[name]
+    assert "Great Expectations" in known.why

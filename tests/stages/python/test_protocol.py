@@ -1,0 +1,563 @@
+"""What a Python function answers, and what becomes of rows for which it raises, hangs, dies or answers nonsense."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stages.bisection import AttemptRaised
+from stages.python import find_takes
+from stages.python_call import Answer, ConnectionErrorInFunction, FunctionCall, FunctionCannotRun, discard, keep, nack
+from stages.python_worker import RowAnswerer, arrow_schema, judge_answers
+
+COLUMNS = {"id": "long", "name": "string", "score": "double"}
+LEAVING = json.dumps(
+    {
+        "type": "struct",
+        "fields": [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in COLUMNS.items()],
+    }
+)
+
+
+def answered(function: Callable[..., Any], rows: int, *, at_once: int = 1000, timeout: float = 20.0) -> list[Any]:
+    """What becomes of so many rows, `{"id": 0, "name": "n0"}` and so on: what leaves, or the fate and its reason."""
+    call = FunctionCall(
+        function=function,
+        name="f",
+        takes=find_takes(function, "f"),
+        concurrency=4,
+        seconds=timeout,
+    )
+    answering = RowAnswerer(call=call, schema=LEAVING, rows=at_once)
+    ids = pa.array(range(rows), pa.int64())
+    names = pa.array([f"n{at}" for at in range(rows)], pa.string())
+    came = pa.StructArray.from_arrays([ids, names], names=["id", "name"])
+    (told,) = answering.answer_batches(iter([(pa.array([True] * rows, pa.bool_()), came)]))
+    return [told_of(each) for each in told.to_pylist()]
+
+
+def told_of(answer: dict[str, Any]) -> Any:
+    if answer["fate"] == "go":
+        return tuple(answer["values"].values())
+    return (answer["fate"], answer["code"], answer["message"])
+
+
+def refused(found: Sequence[Any]) -> dict[int, str]:
+    """The places of rows that are refused, with the codes."""
+    return {at: each[1] for at, each in enumerate(found) if each[0] == "nack"}
+
+
+@pytest.mark.promise("HP-14")
+def test_a_row_is_kept_changed_discarded_or_refused() -> None:
+    """One answer for each row, in order."""
+
+    def function(rows: list[dict[str, Any]]) -> list[Any]:
+        return [keep, {"score": 0.5}, discard, nack("not this one"), nack("nor this", code="MINE")]
+
+    assert answered(function, 5) == [
+        (0, "n0", None),
+        (1, "n1", 0.5),
+        ("discard", "", ""),
+        ("nack", "PYTHON", "not this one"),
+        ("nack", "MINE", "nor this"),
+    ]
+
+
+@pytest.mark.promise("HP-14")
+def test_a_dataframe_is_answered_by_a_dataframe() -> None:
+    """With verdicts beside it where some of its rows are not to go on."""
+
+    def function(rows: pd.DataFrame) -> Any:
+        return rows.assign(score=rows["id"] / 2), [None, keep, discard, nack("no")]
+
+    found = answered(function, 4)
+    assert found[:3] == [(0, "n0", 0.0), (1, "n1", None), ("discard", "", "")]
+    assert found[3][0] == "nack"
+
+
+def test_a_dataframe_rounds_no_number_and_mixes_no_maps() -> None:
+    """Whole numbers among NULLs stay whole, and a map has the keys that it had."""
+    kinds = {
+        "big": "long",
+        "pairs": {"type": "map", "keyType": "string", "valueType": "long", "valueContainsNull": True},
+    }
+    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds.items()]
+    schema = json.dumps({"type": "struct", "fields": fields})
+    seen: list[Any] = []
+
+    def function(rows: pd.DataFrame) -> pd.DataFrame:
+        seen.extend(rows["pairs"])
+        return rows.iloc[::-1]
+
+    came = [{"big": 2**60 + 1, "pairs": [("a", 1)]}, {"big": None, "pairs": [("b", None)]}, {"big": 1, "pairs": None}]
+    call = FunctionCall(function=function, name="f", takes="pandas", concurrency=1, seconds=9.0)
+    left = judge_answers(call, pa.Table.from_pylist(came, arrow_schema(schema)), schema).to_pylist()
+    assert seen == [{"a": 1}, {"b": None}, None]
+    assert [row["values"] for row in left] == came
+
+
+@pytest.mark.promise("HP-14")
+def test_a_table_of_arrows_is_answered_by_one() -> None:
+    """Its columns take the place of those that came."""
+
+    def function(rows: pa.Table) -> pa.Table:
+        return rows.append_column("score", pa.array([1.0, 2.0]))
+
+    assert answered(function, 2) == [(0, "n0", 1.0), (1, "n1", 2.0)]
+
+
+def balanced(found: Sequence[Any], left_out: set[int], fate: Any) -> None:
+    """Each row that is not left out leaves with its own value, and each other row ends in this way."""
+    assert {at: each for at, each in enumerate(found) if at not in left_out} == {
+        at: (at, f"n{at}", float(at)) for at in range(len(found)) if at not in left_out
+    }
+    assert {each[:2] for at, each in enumerate(found) if at in left_out} <= {fate}
+
+
+some_rows = st.integers(1, 40).flatmap(lambda rows: st.tuples(st.just(rows), st.sets(st.integers(0, rows - 1))))
+few_calls = settings(max_examples=15, deadline=None)
+
+
+@pytest.mark.promise("HP-15")
+@few_calls
+@given(given=some_rows)
+def test_a_row_that_a_list_leaves_out_is_refused_alone(given: tuple[int, set[int]]) -> None:
+    """No other row gets a neighbour's answer, whichever rows are left out; a generator may leave out rows too."""
+    rows, left_out = given
+
+    def function(rows: list[dict[str, Any]]) -> list[Any]:
+        return [{"score": float(row["id"])} for row in rows if row["id"] not in left_out]
+
+    def generator(rows: list[dict[str, Any]]) -> Iterator[Any]:
+        yield from function(rows)
+
+    balanced(answered(function, rows), left_out, ("nack", "ANSWER"))
+    balanced(answered(generator, rows), left_out, ("nack", "ANSWER"))
+
+
+@pytest.mark.promise("HP-15")
+@few_calls
+@given(given=some_rows)
+def test_a_row_that_a_frame_with_a_fresh_index_leaves_out_is_refused_alone(given: tuple[int, set[int]]) -> None:
+    """A table of Arrow's has no index at all."""
+    rows, left_out = given
+
+    def frame(rows: pd.DataFrame) -> pd.DataFrame:
+        return rows.assign(score=rows["id"] / 1)[~rows["id"].isin(left_out)].reset_index(drop=True)
+
+    def table(rows: pa.Table) -> pa.Table:
+        scored = rows.append_column("score", rows["id"].cast(pa.float64()))
+        return scored.filter(pa.array([each not in left_out for each in rows["id"].to_pylist()]))
+
+    balanced(answered(frame, rows), left_out, ("nack", "ANSWER"))
+    balanced(answered(table, rows), left_out, ("nack", "ANSWER"))
+
+
+@pytest.mark.promise("HP-15")
+@few_calls
+@given(given=some_rows, seed=st.integers(0, 99))
+def test_the_index_that_a_frame_came_with_names_the_rows_that_stay(given: tuple[int, set[int]], seed: int) -> None:
+    """In whatever order they are; the others are filtered. A Series of answers has such an index too."""
+    rows, left_out = given
+
+    def frame(rows: pd.DataFrame) -> pd.DataFrame:
+        left = rows.assign(score=rows["id"] / 1)[~rows["id"].isin(left_out)]
+        return left.loc[Random(seed).sample(left.index.tolist(), len(left))]
+
+    def series(rows: pd.DataFrame) -> pd.Series:
+        return frame(rows).apply(lambda row: {"score": row["score"]}, axis=1)
+
+    balanced(answered(frame, rows), left_out, ("discard", ""))
+    balanced(answered(series, rows), left_out, ("discard", ""))
+
+
+@pytest.mark.promise("HP-15")
+@pytest.mark.parametrize(
+    "shorter",
+    [
+        lambda rows: rows.head(2),
+        lambda rows: rows.iloc[[1, 0]],
+        lambda rows: rows.drop(index=[2, 3]),
+        lambda rows: rows.query("id < 2").copy(),
+        lambda rows: rows[rows["id"] < 2].sort_values("id", ascending=False),
+        lambda rows: pd.concat([rows[rows["id"] == 1], rows[rows["id"] == 0]]),
+        lambda rows: rows.where(rows["id"] < 2).dropna().astype({"id": "int64"}),
+        lambda rows: rows.reset_index().set_index("index").loc[[0, 1]],
+    ],
+)
+def test_a_frame_keeps_its_index_through_what_pandas_does(shorter: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
+    """The first two rows go on, and the others are filtered."""
+
+    def function(rows: pd.DataFrame) -> pd.DataFrame:
+        return shorter(rows)
+
+    assert answered(function, 4) == [(0, "n0", None), (1, "n1", None), ("discard", "", ""), ("discard", "", "")]
+
+
+@pytest.mark.promise("HP-15")
+@pytest.mark.parametrize(
+    ("strange", "says"),
+    [
+        (lambda rows: rows.loc[[0, 0]], "its index names a row twice"),
+        (lambda rows: rows.set_axis(rows.index + 7), "its index names rows that do not exist"),
+        (lambda rows: rows.rename(index=str), "its index names rows that do not exist"),
+        (lambda rows: rows.set_index("id"), "neither that of the given rows nor a fresh one"),
+        (lambda rows: rows.reset_index(drop=True)[::-1], "neither that of the given rows nor a fresh one"),
+        (lambda rows: rows.reset_index(drop=True)[rows["id"].to_numpy() == 1], "expected one for each, or the index"),
+        (lambda rows: rows.merge(pd.DataFrame({"id": [1]})), "expected one for each, or the index"),
+        (lambda rows: (rows, [nack("one")]), "f returned 1 verdicts for 2 rows; expected one for each"),
+        (lambda rows: (rows, "no"), "f returned 'no'; expected a list with one verdict for each row"),
+        (lambda rows: rows["id"].reset_index(drop=True)[:1], "expected one for each, or the index"),
+        (lambda rows: {keep, discard}, "expected a list with one answer for each row"),
+        (lambda rows: rows.assign(ID=1), "f returned the column 'id' twice"),
+    ],
+)
+def test_an_answer_that_could_be_any_rows_is_taken_for_none(strange: Callable[[pd.DataFrame], Any], says: str) -> None:
+    """The message says why."""
+    rows = pa.table({"id": [0, 1], "name": ["n0", "n1"]})
+    call = FunctionCall(function=strange, name="f", takes="pandas", concurrency=1, seconds=9.0)
+    with pytest.raises(AttemptRaised) as raised:
+        call.call_function(rows)
+    assert raised.value.code == "ANSWER"
+    assert says in raised.value.said
+
+
+def test_verdicts_beside_a_frame_are_its_rows_own() -> None:
+    """Those of a list belong to the rows of the frame in its order, and those of a Series to the rows of its index."""
+
+    def listed(rows: pd.DataFrame) -> Any:
+        return rows.loc[[3, 1]], [nack("three"), None]
+
+    def series(rows: pd.DataFrame) -> Any:
+        bad = rows[rows["id"].isin([0, 3])]
+        return rows[rows["id"] > 0], bad.apply(lambda row: nack(f"no {row['id']}"), axis=1)
+
+    gone = ("discard", "", "")
+    assert answered(listed, 4) == [gone, (1, "n1", None), gone, ("nack", "PYTHON", "three")]
+    assert answered(series, 4) == [
+        ("nack", "PYTHON", "no 0"),
+        (1, "n1", None),
+        (2, "n2", None),
+        ("nack", "PYTHON", "no 3"),
+    ]
+
+
+def test_a_frame_may_have_a_column_that_is_called_index() -> None:
+    """The index of the frame has another name then."""
+    rows = pa.table({"index": [5, 6], "_index": [7, 8]})
+    call = FunctionCall(function=lambda rows: rows[1:], name="f", takes="pandas", concurrency=1, seconds=9.0)
+    assert call.call_function(rows).verdicts == [discard, None]
+
+
+class Mute(Exception):
+    """An exception that says nothing, in whichever way, and that cannot be pickled."""
+
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+    __repr__ = __str__
+
+    def __reduce__(self) -> str:
+        raise TypeError("not to be pickled")
+
+    @property
+    def reason(self) -> None:
+        raise ValueError("no reason")
+
+
+class Number(Exception):
+    """An exception whose words are a number."""
+
+    def __str__(self) -> str:
+        return 7  # type: ignore[return-value]
+
+
+def raises(error: BaseException) -> Any:
+    raise error
+
+
+LONG = "x" * 3_000_000
+
+
+@pytest.mark.promise("HP-15")
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (lambda: nack("\ud800"), ("PYTHON", "\\ud800")),
+        (lambda: nack("no", code="\udfff"), ("\\udfff", "no")),
+        (lambda: nack("a\0b"), ("PYTHON", "a\0b")),
+        (lambda: nack(LONG), ("PYTHON", LONG)),
+        (lambda: nack(None), ("PYTHON", "None")),  # type: ignore[arg-type]
+        (lambda: nack(7, code=404), ("404", "7")),  # type: ignore[arg-type]
+        (lambda: nack(Mute()), ("PYTHON", "a Mute that cannot be shown")),  # type: ignore[arg-type]
+        (lambda: Answer(fate="nack", message=Number()), ("", "a Number that cannot be shown")),  # type: ignore[arg-type]
+        (lambda: Mute(), ("ANSWER", "the answer is a Mute; expected a dict, keep, discard or nack(why)")),
+        (lambda: {"name": "\ud800"}, ("ANSWER", "name: '\\ud800' is not a string")),
+        (lambda: {"\ud800": 1}, ("ANSWER", "the answer has '\\ud800', which is not a column; name new columns in the")),
+        (lambda: {Mute(): 1}, ("ANSWER", "f returned an answer that cannot be read: ValueError: no words")),
+        (lambda: raises(ValueError("\ud800")), ("RAISED", "f raised ValueError: \\ud800")),
+        (lambda: raises(Mute()), ("RAISED", "f raised Mute: a Mute that cannot be shown")),
+        (lambda: raises(Number()), ("RAISED", "f raised Number: a Number that cannot be shown")),
+        (lambda: raises(StopIteration()), ("RAISED", "f raised ")),
+        (lambda: raises(SystemExit(Mute())), ("RAISED", "f raised SystemExit: a SystemExit that cannot be shown")),
+        (lambda: raises(KeyboardInterrupt("\ud800")), ("RAISED", "f raised KeyboardInterrupt: \\ud800")),
+    ],
+)
+def test_whatever_is_said_of_a_row_refuses_that_row_alone(answer: Callable[[], Any], expected: tuple[str, str]) -> None:
+    """A lone surrogate, no text, too much text, or no words at all; the other rows of the call go on."""
+
+    def function(rows: list[dict[str, Any]]) -> list[Any]:
+        return [answer() if row["id"] == 2 else keep for row in rows]
+
+    async def one(row: dict[str, Any]) -> Any:
+        return function([row])[0]
+
+    for found in (answered(function, 5), answered(one, 5)):
+        fate, code, message = found.pop(2)
+        assert (fate, code, message[: len(expected[1])]) == ("nack", *expected)
+        assert found == [(at, f"n{at}", None) for at in (0, 1, 3, 4)]
+
+
+def test_an_iterator_that_stops_early_leaves_a_row_out() -> None:
+    """`map` ends silently at a function that raises StopIteration."""
+
+    def function(rows: list[dict[str, Any]]) -> Any:
+        def score(row: dict[str, Any]) -> Any:
+            return raises(StopIteration()) if row["id"] == 1 else {"score": float(row["id"])}
+
+        return map(score, rows)
+
+    balanced(answered(function, 4), {1}, ("nack", "ANSWER"))
+
+
+@pytest.mark.promise("HP-15")
+@pytest.mark.parametrize("bad", [set(), {0}, {999}, {3, 4, 700}])
+def test_rows_for_which_it_raises_are_refused_alone(tmp_path: Path, bad: set[int]) -> None:
+    """With the cause's own words, in a bounded number of calls; no other row is given to it twice with success."""
+    calls, went_well = tmp_path / "calls", tmp_path / "well"
+
+    def function(rows: list[dict[str, Any]]) -> list[Any]:
+        with calls.open("a") as file:
+            file.write("x")
+        for row in rows:
+            if row["id"] in bad:
+                raise ValueError(f"{row['id']} is unlucky")
+        with went_well.open("a") as file:
+            file.writelines(f"{row['id']}\n" for row in rows)
+        return [{"score": 1.0} for _ in rows]
+
+    found = answered(function, 1000)
+    assert {at: each for at, each in enumerate(found) if each[0] == "nack"} == {
+        at: ("nack", "RAISED", f"f raised ValueError: {at} is unlucky") for at in bad
+    }
+    assert sorted(map(int, went_well.read_text().split())) == [at for at in range(1000) if at not in bad]
+    assert len(calls.read_text()) <= 1 + 2 * len(bad) * math.ceil(math.log2(1000))
+
+
+@pytest.mark.promise("HP-15")
+@pytest.mark.parametrize(
+    ("end", "says"),
+    [
+        (lambda: os._exit(3), "ended the process of the call (exit code 3)"),
+        (lambda: os.kill(os.getpid(), 9), "ended the process of the call (signal 9)"),
+        (lambda: time.sleep(3600), "did not return within 0.2 s"),
+    ],
+)
+def test_a_row_that_ends_or_stalls_the_process_is_refused_alone(end: Callable[[], None], says: str) -> None:
+    """As if it had raised."""
+
+    def function(rows: list[dict[str, Any]]) -> list[Any]:
+        for row in rows:
+            if row["id"] == 2:
+                end()
+        return [keep for _ in rows]
+
+    found = answered(function, 4, timeout=0.2)
+    assert found[2] == ("nack", "LOST", f"f {says}")
+    assert refused(found) == {2: "LOST"}
+
+
+def test_a_function_that_ends_every_process_fails_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the function then, and not its rows; nobody waits for each of them."""
+    monkeypatch.setattr("stages.python_worker.MOST_LOST", 2)
+
+    def function(rows: list[dict[str, Any]]) -> list[Any]:
+        os._exit(1)
+
+    with pytest.raises(
+        FunctionCannotRun, match="more than 2 of 30 rows fail like this: f ended the process of the call"
+    ):
+        answered(function, 30)
+
+
+@pytest.mark.parametrize("code", ["sys.exit(1)", "raise KeyboardInterrupt", "raise MemoryError", "1 / 0"])
+def test_whatever_is_raised_refuses_the_row(code: str) -> None:
+    """A function cannot end more than its own call."""
+
+    def function(rows: list[dict[str, Any]]) -> list[Any]:
+        exec(f"import sys\n{code}")  # noqa: S102 -- it is one of the lines above
+        return []
+
+    assert refused(answered(function, 2)) == {0: "RAISED", 1: "RAISED"}
+
+
+@pytest.mark.parametrize(
+    ("returned", "says"),
+    [
+        (None, "f returned None; expected a list with one answer for each row"),
+        ("yes", "f returned 'yes'; expected a list with one answer for each row"),
+        ({"score": 1}, "f returned {'score': 1}; expected a list with one answer for each row"),
+        (7, "f returned 7; expected a list with one answer for each row"),
+        ([keep, keep], "f returned 2 answers for 1 rows; expected one for each"),
+        ([None], "the answer is None; expected a dict, keep, discard or nack(why)"),
+        ([{"scroe": 1.0}], "the answer has 'scroe', which is not a column; did you mean 'score'?"),
+        ([{"score": "high"}], "score: 'high' is not a double"),
+        ([{"id": 1.5}], "id: 1.5 is not a int64"),
+        ([{"name": 7}], "name: 7 is not a string"),
+        ([{"id": 2**70}], f"id: {2**70} is not a int64"),
+        ([object], "the answer is <class 'object'>; expected a dict, keep, discard or nack(why)"),
+        (pa.table({"scroe": [1.0]}), "the answer has 'scroe', which is not a column; did you mean 'score'?"),
+        (pa.table({"id": ["x"]}), "id: 'x' is not a int64"),
+        (pa.table({"id": [1, 2]}), "f returned 2 rows for 1; expected one for each"),
+    ],
+)
+def test_nonsense_refuses_the_row_and_says_what_came(returned: Any, says: str) -> None:
+    """What was expected, and what was given instead."""
+
+    def function(rows: list[dict[str, Any]]) -> Any:
+        return returned
+
+    assert answered(function, 1) == [("nack", "ANSWER", says)]
+
+
+def test_a_value_that_does_not_fit_refuses_its_own_row_only() -> None:
+    """The others of the call go on."""
+
+    def function(rows: list[dict[str, Any]]) -> list[Any]:
+        return [{"score": 1.0}, {"score": "x"}, {"score": 2}]
+
+    assert refused(answered(function, 3)) == {1: "ANSWER"}
+
+
+def test_a_generator_answers_too() -> None:
+    """One that raises on its way counts as a raise."""
+
+    def function(rows: list[dict[str, Any]]) -> Iterator[Any]:
+        for row in rows:
+            yield {"score": 1 / (row["id"] - 1)}
+
+    assert answered(function, 3) == [
+        (0, "n0", -1.0),
+        ("nack", "RAISED", "f raised ZeroDivisionError: division by zero"),
+        (2, "n2", 1.0),
+    ]
+
+
+def test_a_function_that_changes_what_it_was_given_changes_nothing_else() -> None:
+    """A row that it keeps continues unchanged, and one for which it raises is tried again as it came."""
+
+    def function(rows: list[dict[str, Any]]) -> list[Any]:
+        for row in rows:
+            row["name"] = row["name"] + "!"
+        if len(rows) > 1:
+            raise ValueError("together")
+        return [keep if rows[0]["id"] else rows[0]]
+
+    assert answered(function, 2) == [(0, "n0!", None), (1, "n1", None)]
+
+
+def test_what_it_prints_does_no_harm(capfd: pytest.CaptureFixture[str]) -> None:
+    """It goes where Spark's workers say what they say."""
+
+    def function(rows: list[dict[str, Any]]) -> list[Any]:
+        os.write(1, b"hello " * 10)
+        return [keep for _ in rows]
+
+    assert answered(function, 1) == [(0, "n0", None)]
+    assert capfd.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ModuleNotFoundError("No module named 'shop'"), FunctionCannotRun),
+        (ConnectionRefusedError("nobody listens"), ConnectionErrorInFunction),
+        (OSError("wrapped"), None),
+    ],
+)
+def test_what_is_no_rows_fault_fails_the_batch(error: Exception, kind: type[Exception] | None) -> None:
+    """A package that is missing wants a person, a server that is away is tried again; neither fills the DLQ."""
+
+    def function(rows: list[dict[str, Any]]) -> list[Any]:
+        raise error
+
+    if kind is None:
+        assert refused(answered(function, 1)) == {0: "RAISED"}
+    else:
+        with pytest.raises(kind, match=str(error)):
+            answered(function, 1)
+
+
+def test_it_is_given_so_many_rows_at_a_time() -> None:
+    """And never a row that is no longer live."""
+
+    def function(rows: list[dict[str, Any]]) -> list[Any]:
+        return [{"score": float(len(rows))} for _ in rows]
+
+    assert [row[2] for row in answered(function, 5, at_once=2)] == [2.0, 2.0, 2.0, 2.0, 1.0]
+
+
+def test_a_row_that_is_gone_is_not_given_to_it() -> None:
+    """Its answer is NULL."""
+
+    def function(rows: list[dict[str, Any]]) -> list[Any]:
+        return [{"score": float(row["id"])} for row in rows]
+
+    call = FunctionCall(function=function, name="f", takes="dicts", concurrency=1, seconds=9.0)
+    came = pa.array([{"id": at, "name": "n"} for at in range(4)])
+    live = pa.array([False, True, False, True])
+    (told,) = RowAnswerer(call=call, schema=LEAVING, rows=10).answer_batches(iter([(live, came)]))
+    assert [each and each["values"]["score"] for each in told.to_pylist()] == [None, 1.0, None, 3.0]
+
+
+def test_no_rows_are_no_call() -> None:
+    """The function is not asked, and no process is made."""
+
+    def function(rows: list[dict[str, Any]]) -> list[Any]:
+        raise ConnectionError("asked")
+
+    assert answered(function, 0) == []
+
+
+def test_the_function_that_the_page_shows_answers() -> None:
+    """As it says there."""
+    text = (Path(__file__).parents[3] / "stages/docs/python.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    (block,) = [each for each in blocks if "def score" in each]
+    shown: dict[str, Any] = {}
+    exec(block, shown)  # noqa: S102  (it is our own page)
+    takes = find_takes(shown["score"], "score")
+    call = FunctionCall(function=shown["score"], name="score", takes=takes, concurrency=1, seconds=9.0)
+    kinds = {"email": "string", "test": "boolean", "score": "double"}
+    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds.items()]
+    rows = [{"email": None, "test": False}, {"email": "a@b.c", "test": True}, {"email": "a@b.c", "test": False}]
+    left = judge_answers(call, pa.Table.from_pylist(rows), json.dumps({"type": "struct", "fields": fields})).to_pylist()
+    assert [(each["fate"], each["message"]) for each in left] == [
+        ("nack", "nobody to write to"),
+        ("discard", ""),
+        ("go", None),
+    ]
+    assert left[2]["values"]["score"] == 0.5

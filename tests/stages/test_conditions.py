@@ -1,0 +1,115 @@
+"""Which rows a stage is about, and what becomes of those that it refuses; the same in both ways."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from stages.cast import Cast
+from stages.conformance import LABELS, begin, collect_decided, does_raise_mark
+from stages.deduplicate import Deduplicate
+from stages.drop import Drop
+from stages.filter import Filter
+from stages.require import Require
+from stages.sql import Sql
+from stages.stage import Stage, apply_stage, is_repeatable, list_problems
+from stages.with_columns import WithColumns
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from stages.rows import Rows
+
+RULE = {"positive": "a > 0"}
+
+
+@pytest.mark.promise("SS-22")
+@pytest.mark.parametrize(
+    ("stage", "says"),
+    [
+        (Filter("a > 0", on_error="drop"), [("on_error", "expected nack, discard, keep or stop, got 'drop'")]),  # type: ignore[arg-type]
+        (Filter("a > 0", when=""), [("when", "expected an expression, got ''; quote it if it is one")]),
+        (Filter("a > 0", when="count(*) over () > 1"),
+         [("when", "a window needs more than one row; write it in the stage sql")]),
+        (Sql("select * from rows", on_error="keep"),
+         [("on_error", "keep: this stage makes other rows of those it gets, so no row can go on unchanged")]),
+        (Sql("select * from rows", when="a > 0"),
+         [("when", "this stage makes other rows of those it gets, so no row can skip it; put the condition inside the "
+                   "stage")]),
+        (Require(RULE, when="a is not null", on_error="keep"), []),
+        (Sql("select * from rows", on_error="discard"), []),
+    ],
+)  # fmt: skip
+def test_what_cannot_stand_beside_a_stage_is_told(stage: Stage, says: list[tuple[str, str]]) -> None:
+    """By option, before anything is read."""
+    assert list(list_problems(stage)) == says
+
+
+def test_a_condition_by_chance_is_no_way_to_compute_a_batch_again() -> None:
+    """Such a batch is written down before it is delivered."""
+    assert is_repeatable(Filter("a > 0", when="a > 1"))
+    assert not is_repeatable(Filter("a > 0", when="rand() > 0.5"))
+
+
+def straight(spark: SparkSession, rows: list[tuple[Any, ...]], schema: str) -> Rows:
+    from stages.rows import StraightRows
+
+    frame = spark.createDataFrame(rows, schema)
+    return StraightRows.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen).enter("it", 2)
+
+
+CASES: list[tuple[Stage, list[Any], list[Any]]] = [
+    # the stage, what leaves of (a, b) = (2, 'x'), (0, 'y'), (None, 'z'), and the places of those refused
+    (WithColumns({"b": "upper(b)", "c": "1 / a"}, when="a > 0"),
+     [(2, "X", 0.5), (0, "y", None), (None, "z", None)], []),
+    (Filter("b = 'y'", when="a is not null"), [(0, "y"), (None, "z")], []),
+    (Require({"one": "a / a = 1"}, when="a <> 0"), [(2, "x"), (0, "y"), (None, "z")], []),
+    (Require(RULE, when="b = 'y'"), [(2, "x"), (None, "z")], [1]),
+    (Require(RULE, on_error="discard"), [(2, "x")], []),
+    (Require(RULE, on_error="keep"), [(2, "x"), (0, "y"), (None, "z")], []),
+    (Require(RULE, on_error="discard", when="a is not null"), [(2, "x"), (None, "z")], []),
+    (Cast({"b": "int"}, on_error="keep"), [(2, None), (0, None), (None, None)], []),
+    (Deduplicate(keys=["c"], sequence_by="a"), [(2, "x", 1)], []),
+    (Deduplicate(keys=["c"], sequence_by="a", when="b <> 'y'"), [(0, "y", 1), (2, "x", 1)], []),
+]  # fmt: skip
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+@pytest.mark.promise("SS-22")
+@pytest.mark.parametrize(("stage", "leaves", "refused"), CASES, ids=[str(number) for number in range(len(CASES))])
+def test_both_ways_are_about_the_same_rows(
+    spark: SparkSession, stage: Stage, leaves: list[Any], refused: list[int]
+) -> None:
+    """Nothing is evaluated in a row that passes by; a batch that goes straight raises only where one is refused."""
+    rows: list[tuple[Any, ...]] = [(2, "x"), (0, "y"), (None, "z")]
+    schema = "a int, b string"
+    if isinstance(stage, Deduplicate):
+        rows, schema = [(*row, 1) for row in rows], f"{schema}, c int"
+    marked = apply_stage(stage, begin(spark.createDataFrame(rows, schema)).enter("it", 2))
+    kept, nacked, _ = collect_decided(marked)
+    assert sorted(map(tuple, kept), key=str) == sorted(leaves, key=str)
+    assert nacked == refused
+    left: Any = apply_stage(stage, straight(spark, rows, schema))
+    assert left.frame.columns == list(marked.names)
+    assert does_raise_mark(left.frame) is bool(refused)
+    if not refused:
+        assert sorted(map(tuple, left.frame.collect()), key=str) == sorted(leaves, key=str)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("stage", "says"),
+    [
+        (Cast({"a": "string"}, when="a > 0"),
+         "when: the stage makes column a string, but in rows that skip the stage it is int; "
+         "give the new column another name"),
+        (Drop(["a"], when="a > 0"), "when: the stage removes column a, but rows that skip the stage have it"),
+    ],
+)  # fmt: skip
+def test_a_column_is_the_same_in_all_rows(spark: SparkSession, stage: Stage, says: str) -> None:
+    """Told when the definition is opened."""
+    with pytest.raises(ValueError) as error:  # noqa: PT011 -- the message is compared below
+        apply_stage(stage, straight(spark, [(1, "x")], "a int, b string"))
+    assert str(error.value) == says

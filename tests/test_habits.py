@@ -1,0 +1,172 @@
+"""What newcomers read first is there, and says what is so."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.messages import Text, list_docstrings, list_messages, list_sources
+from tests.pages import DETAILS, PAGES, count_words, list_sentences
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("origins", "stages", "destinations", "runners")
+DECISIONS = ROOT / "runners/docs/decisions"
+FILES = sorted(DECISIONS.glob("[0-9]*.md"))
+LONGEST = 25
+"""Words in a sentence."""
+
+
+def read_title(file: Path) -> str:
+    return file.read_text(encoding="utf-8").splitlines()[0].partition(". ")[2]
+
+
+def test_decisions_are_numbered_without_a_gap() -> None:
+    """From 1, in the name of the file and in its title."""
+    numbers = [re.findall(r"\d+", file.read_text(encoding="utf-8").splitlines()[0])[0] for file in FILES]
+    assert [int(number) for number in numbers] == list(range(1, len(FILES) + 1))
+    assert [int(file.name[:4]) for file in FILES] == list(range(1, len(FILES) + 1))
+
+
+def test_the_index_lists_each_decision_under_one_topic() -> None:
+    """With its title; below a topic in the order of their numbers."""
+    topics = (DECISIONS / "README.md").read_text(encoding="utf-8").split("\n## ")[1:]
+    rows = [re.findall(r"^\| \[(\d+)\]\((.+?)\) \| (.+?) \|", topic, re.MULTILINE) for topic in topics]
+    assert [topic for topic in rows if not topic or topic != sorted(topic)] == []
+    listed = sorted(row for topic in rows for row in topic)
+    assert listed == [(file.name[:4], file.name, read_title(file)) for file in FILES]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.name[:4]))
+def test_a_decision_says_why_what_and_at_which_price(file: Path) -> None:
+    """Under three headings, in short sentences."""
+    text = file.read_text(encoding="utf-8")
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE) == ["Context", "Decision", "Price"]
+    sentences = re.split(r"(?<=[.!?:])\s+|\n\n", text)
+    assert [each for each in sentences if len(each.split()) > LONGEST] == []
+
+
+@pytest.mark.parametrize("script", ["fast", "run", "nightly", "site"])
+def test_a_script_can_be_run(script: str) -> None:
+    """It is executable, and bash understands it."""
+    file = ROOT / ".ci" / script
+    assert os.access(file, os.X_OK)
+    assert subprocess.run(["bash", "-n", file], check=False).returncode == 0
+
+
+def list_anchors(page: Path) -> list[str]:
+    """The headings of a page, as a link names them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
+
+
+def test_a_link_in_the_guides_leads_somewhere() -> None:
+    """To a file that is there, and to a heading that it has; in READMEs and decisions too."""
+    readmes = [ROOT / "README.md", *READMES]
+    guides = [*readmes, *ROOT.glob(".github/*.md"), *(ROOT / "runners/docs").glob("**/*.md"), *DETAILS]
+    found = [(file, link) for file in guides for link in re.findall(r"\]\(([^)\s]+)\)", file.read_text())]
+    links = [(file, *link.partition("#")[::2]) for file, link in found if ":" not in link]
+    assert [(file.name, link) for file, link, _ in links if not (file.parent / link).exists()] == []
+    headings = [(file, (file.parent / link) if link else file, heading) for file, link, heading in links if heading]
+    assert [(file.name, heading) for file, to, heading in headings if heading not in list_anchors(to)] == []
+    assert len(links) > len(FILES)
+
+
+def test_everything_that_a_guide_calls_a_path_is_there() -> None:
+    """A path stands in code, and begins with one of the folders."""
+    text = (ROOT / ".github/CONTRIBUTING.md").read_text(encoding="utf-8")
+    paths = re.findall(r"`((?:origins|stages|destinations|runners|tests|\.ci)/[\w./-]+)`", text)
+    assert len(paths) > 10
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("folder", ["origins", "stages", "destinations", "runners"])
+def test_every_file_that_a_readme_names_is_there(folder: str) -> None:
+    """By its path in the folder, or by its name alone."""
+    text = (ROOT / folder / "README.md").read_text(encoding="utf-8")
+    named = re.findall(r"`((?!queues)\w[\w/]*\.py)`", text)
+    assert [name for name in named if not [*ROOT.glob(f"{folder}/**/{name}"), *ROOT.glob(name)]] == []
+
+
+LONG_SENTENCES: dict[str, int] = {}
+"""So many sentences of a page are too long. These numbers only fall."""
+WORDS = re.compile(r"\b(anew|nobody|those of which|told|lies?)\b|\bsay[,.);]")
+"""Words that readers stumble over."""
+OTHERS = [ROOT / "runners/CODES.md", ROOT / "runners/docs/CHANGELOG.md", DECISIONS / "README.md"]
+READMES = sorted({*ROOT.glob("[a-z]*/**/README.md")} - {DECISIONS / "README.md"})
+
+
+@pytest.mark.parametrize(
+    "page",
+    [ROOT / "README.md", *READMES, *PAGES, *OTHERS, ROOT / ".github/CONTRIBUTING.md"],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_a_page_is_written_in_short_sentences(page: Path) -> None:
+    """Of at most 25 words, but for those that are listed by their number. A page that got better lowers its number."""
+    long = [sentence for sentence in list_sentences(page) if count_words(sentence) > LONGEST]
+    assert len(long) == LONG_SENTENCES.get(str(page.relative_to(ROOT)), 0), long
+
+
+@pytest.mark.parametrize(
+    "page",
+    [ROOT / "README.md", *READMES, *PAGES, *OTHERS],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_a_page_has_no_word_that_readers_stumble_over(page: Path) -> None:
+    """In the READMEs, the guides, the codes and the changes."""
+    assert [sentence for sentence in list_sentences(page) if WORDS.search(sentence.lower())] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_an_explanation_is_read_in_a_few_minutes(page: Path) -> None:
+    """A page of the guides has at most 1,200 words."""
+    assert len(page.read_text(encoding="utf-8").split()) <= 1_200
+
+
+MESSAGE_WORDS = re.compile(
+    rf"{WORDS.pattern}|\b(somebody|whoever|whom?|tells|said|lain|ones? that|whatever|whichever|by now|of which"
+    r"|carr(y|ies|ied|ying)|nack(s|ed)|dead letter queue)\b"
+)
+"""Words that a message does without: it names the actor, and has one word for one idea."""
+DOCSTRINGS = {"origins": 3, "stages": 2, "destinations": 1, "runners": 7}
+"""In so many docstrings the first sentence has such a word or is too long. These numbers only fall."""
+DOCSTRING_WORDS = re.compile(rf"{WORDS.pattern}|\b(somebody|whoever|whom?|said|ones? that|whatever|whichever|by now)\b")
+
+
+def list_stumbles(text: Text, words: re.Pattern[str], most: int | None = None) -> list[str]:
+    """The sentences of a text that are too long, or have one of the words."""
+    return [
+        f"{text.file}:{text.line}: {sentence}"
+        for sentence in text.sentences[:most]
+        if count_words(sentence) > LONGEST or words.search(sentence.lower())
+    ]
+
+
+def test_messages_are_found() -> None:
+    """Those of an exception, with what is put in as one word, and none that is SQL."""
+    found = {message.text for file in list_sources() for message in list_messages(file)}
+    assert "There is nothing at N." in found
+    assert "The ledger has a gap: entry N follows N." in found
+    assert not [text for text in found if "try_cast(" in text]
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_message_is_written_in_short_sentences_of_plain_words(folder: str) -> None:
+    """Errors, hints, notices, report lines, headings, prompts and log lines: at most 25 words a sentence."""
+    files = [file for file in list_sources() if file.relative_to(ROOT).parts[0] == folder]
+    messages = [message for file in files for message in list_messages(file)]
+    assert len(messages) > 100
+    assert [each for message in messages for each in list_stumbles(message, MESSAGE_WORDS)] == []
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_docstring_begins_with_a_short_sentence_of_plain_words(folder: str) -> None:
+    """Of public modules, classes, functions and attributes; a folder that got better lowers its number."""
+    files = [file for file in list_sources() if file.relative_to(ROOT).parts[0] == folder]
+    docstrings = [docstring for file in files for docstring in list_docstrings(file)]
+    assert len(docstrings) > 100
+    wrong = [each for docstring in docstrings for each in list_stumbles(docstring, DOCSTRING_WORDS, 1)]
+    assert len(wrong) <= DOCSTRINGS[folder], "\n".join(wrong)
