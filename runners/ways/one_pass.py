@@ -13,7 +13,6 @@ from origins.names import HIDDEN, quote_name
 from origins.origin import PLACE
 from runners.model.tasks import Declined, Prepared
 from runners.ways import row_outcomes
-from runners.ways import row_outcomes as stage_notes
 from runners.ways.row_outcomes import (
     ROW_OF_PARTITION,
     PickedRows,
@@ -129,7 +128,7 @@ class RowPicker:
         """For each of these columns, how many rows have which note. Asks Spark where rows of different notes live."""
         others = [name for name in columns if name not in picked.notes]
         known = {name: picked.notes[name] for name in columns if name in picked.notes}
-        return {**known, **(stage_notes.count_by_spark(self._rows.frame, others) if others else {})}
+        return {**known, **(row_outcomes.count_by_spark(self._rows.frame, others) if others else {})}
 
     def group_rows(self, picked: PickedRows) -> list[Mapping[str, JSON]]:
         """Where the rows stood, as `groups_of` says it of rows that were written. Asks Spark where they are of several

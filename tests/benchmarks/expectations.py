@@ -32,6 +32,10 @@ RULES = {
     "expect_column_values_to_match_regex": {"column": "email", "regex": "^A[0-9]+@x[.]com$"},
 }
 NONE, THREE, THEIRS, ADDED = "no expectation", "three expectations", "Great Expectations, SUMMARY", "what three add"
+PLAIN, FILTER = "plain Spark", "plain Spark, the same three as a filter"
+FILTER_ADDED = "what the filter adds to plain Spark"
+HOLDS = "email is not null and id >= 1000 and email rlike '^A[0-9]+@x[.]com$'"
+"""The three expectations as a condition. A write that drops the rows which fail is the least that any check costs."""
 
 
 def judged(place: Path, turns: int, *, behind: Sequence[JSON] = ()) -> Taken:
@@ -47,14 +51,31 @@ def judged(place: Path, turns: int, *, behind: Sequence[JSON] = ()) -> Taken:
     frame = spark.read.parquet(str(place / "rows")).where(f"id < {ROWS}")
     cached = frame.cache()
     cached.count()
+
+    def read_by_hand() -> DataFrame:
+        rows = spark.read.parquet(str(place / "rows" / "*.parquet"))  # by its files, so that the cache is not asked
+        return rows.withColumn("amount", rows["amount"].cast(AMOUNT)) if behind else rows
+
     ways: dict[str, Way] = {
         NONE: lambda where, turn: _carried(where, turn, place / "rows", behind),
         THREE: lambda where, turn: _carried(where, turn, place / "rows", three),
         THEIRS: lambda where, turn: _theirs(spark, cached),
+        PLAIN: lambda where, turn: _written(read_by_hand(), where / str(turn)),
+        FILTER: lambda where, turn: _written(read_by_hand().where(HOLDS), where / str(turn)),
     }
     taken = in_turns(ways, place, turns)
-    added = [three - none for three, none in zip(taken[THREE], taken[NONE], strict=True)]
-    return {**taken, ADDED: added}
+    return {**taken, ADDED: _added(taken, THREE, NONE), FILTER_ADDED: _added(taken, FILTER, PLAIN)}
+
+
+def _added(taken: Taken, more: str, less: str) -> list[float]:
+    return [dear - cheap for dear, cheap in zip(taken[more], taken[less], strict=True)]
+
+
+def _written(rows: DataFrame, place: Path) -> Iterator[float]:
+    began = time.perf_counter()
+    rows.write.format("delta").save(str(place))
+    yield time.perf_counter() - began
+    shutil.rmtree(place)
 
 
 def _carried(where: Path, turn: int, rows: Path, stages: Sequence[JSON]) -> Iterator[float]:
