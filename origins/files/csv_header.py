@@ -198,7 +198,9 @@ def find_open_quotes(files: Sequence[Path], options: Mapping[str, str]) -> list[
     if not quote:
         return []
     looked = [file for file in files if file.stat().st_size <= _LARGE or _count(file, quote) % 2]
-    return [file for file in looked if _is_open(file.read_bytes().decode(encoding_of(options), "replace"), options)]
+    return [
+        file for file in looked if leaves_quote_open(file.read_bytes().decode(encoding_of(options), "replace"), options)
+    ]
 
 
 def is_open(line: str, options: Mapping[str, str]) -> str:
@@ -249,10 +251,11 @@ def _has_no_quote(content: str, options: Mapping[str, str]) -> bool:
 def _is_clean(content: str, options: Mapping[str, str]) -> bool:
     quote = options.get("quote", '"')
     lines = [content] if is_whole(options) else re.split(r"\r\n|\r|\n", content)
-    return not any(quote in line and _is_open(line, options) for line in lines)
+    return not any(quote in line and leaves_quote_open(line, options) for line in lines)
 
 
-def _is_open(content: str, options: Mapping[str, str]) -> bool:
+def leaves_quote_open(content: str, options: Mapping[str, str]) -> bool:
+    """Whether a quote is opened in the text, and not closed."""
     return re.search(_pattern(options), content) is not None
 
 

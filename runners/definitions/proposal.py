@@ -1,0 +1,496 @@
+"""A definition for files that somebody has: what it reads, what it changes in them, and why."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from origins.batch import Json
+from origins.files.file_scan import list_folder_columns, read_folder_columns
+from origins.files.heads import Head
+from runners.definitions.guess_types import Guess, guess_type, infer_json_type
+from runners.definitions.look_at_files import Group, Look, Options, look_at_files
+
+MOST_LINES = 14
+"""So many lines say what was found."""
+_WINDOW, _LEAST, _MANY, _SPARE = 1_000, 100, 500, 3
+"""The window of the DLQ, its usual threshold, the highest, and how many times what the files show it is."""
+_ENOUGH_ROWS = 20
+"""So many rows of one file show how many of them are bad."""
+_MOST_DOUBLED = 0.1
+"""If a larger share of the objects has a key twice, the DLQ is no place for them."""
+_ARROW = {
+    "bool": "boolean", "int8": "tinyint", "int16": "smallint", "int32": "int", "int64": "bigint", "float": "float",
+    "double": "double", "string": "string", "large_string": "string", "binary": "binary", "date32[day]": "date",
+}  # fmt: skip
+_LADDER = ("tinyint", "smallint", "int", "bigint", "float", "double")
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What a first definition says about files, and what a look at their heads shows."""
+
+    look: Look
+
+    @cached_property
+    def columns(self) -> Mapping[str, str]:
+        """The columns of all files with their types as the reader gives them: text for CSV. None for parquet, unless
+        its files differ."""
+        if self.look.format == "csv":
+            return dict.fromkeys([*self._names, *self._folders], "string")
+        if self.look.format == "json":
+            kinds = {name: infer_json_type(row.get(name) for row in self._rows) for name in self._names}
+            known = {name: kind for name, kind in kinds.items() if kind}
+            return {**known, **dict.fromkeys(self._folders, "string")} if known else {}
+        return {**self._widest, **dict.fromkeys(self._folders, "string")} if self._other_types else {}
+
+    @cached_property
+    def guesses(self) -> Mapping[str, Guess]:
+        """For each column of text that has another type: which, and how its values are written."""
+        if self.look.format == "parquet":
+            return {}
+        groups = {name: at for at, group in enumerate(self.look.groups) for name in group.files}
+        found = {}
+        for column in (name for name, kind in self.columns.items() if kind == "string"):
+            spelled = self._key(column)
+            values: dict[str, Sequence[object]] = {}
+            for name, head in self._heads.items():
+                if column in self._folders:
+                    values[name] = [read_folder_columns(name).get(column.lower())]
+                    continue
+                own = next((each for each in head.columns if self._key(each) == spelled), None)
+                values[name] = [row.get(own) for row in head.rows] if own is not None else []
+            found[column] = guess_type(values, groups)
+        return found
+
+    @property
+    def casts(self) -> Mapping[str, str]:
+        """The types of the columns that a cast gives."""
+        return {name: guess.kind for name, guess in self.guesses.items() if guess.kind}
+
+    @cached_property
+    def bad_share(self) -> float:
+        """The share of rows that the definition refuses, in the file with most of them."""
+        lines = bad = 0
+        worst = 0.0
+        for name, head in self._heads.items():
+            misfits = sum(self._is_bad(row, head, name) for row in head.rows)
+            share = misfits / len(head.rows) if head.rows else 0
+            here = head.bad_lines + share * (head.lines - head.bad_lines)
+            lines, bad = lines + head.lines, bad + here
+            if head.lines >= _ENOUGH_ROWS:
+                worst = max(worst, here / head.lines)
+        return max(worst, bad / lines if lines else 0)
+
+    @cached_property
+    def threshold(self) -> int:
+        """So many refused rows of the window stop a run: more than the files show."""
+        wanted = math.ceil(_SPARE * self.bad_share * _WINDOW / 50) * 50
+        return min(max(_LEAST, wanted), _MANY)
+
+    @cached_property
+    def on_change(self) -> Mapping[str, str]:
+        """The policies for what differs in the files."""
+        look = self.look
+        if look.format == "parquet":
+            differs = {"extra": "evolve", "missing": "evolve"} if self._lacking else {}
+            return {**differs, "wider": "nack", "other": "nack"} if self._other_types else differs
+        if look.format == "csv":
+            if any(group.options.get("header") is False for group in look.groups):
+                return {}
+            if self._has_nameless:
+                return {"extra": "ignore", "missing": "evolve" if self._lacking else "stop"}
+            seen = len(self._heads) + len(look.empty) == look.files
+            return dict.fromkeys(("extra", "missing"), "stop" if seen and not self._lacking else "evolve")
+        found = {"extra": "evolve"}
+        if self._other_case:
+            found["other"] = "rescue"
+        if self._doubled:
+            often = self._doubled_share > _MOST_DOUBLED
+            found["doubled"] = "keep_last" if often else "nack"
+        return found
+
+    def write_definition(self, directory: Path, name: str) -> str:
+        """The definition in `directory` that carries the files to a table of this name."""
+        several = len(self.look.groups) > 1
+        lines = [f"name: {name}", "origins:" if several else "origin:"]
+        for at, group in enumerate(self.look.groups):
+            body = [*self._write_origin(group, directory)]
+            if several:
+                stages = [*self._write_puts(group)]
+                body = [f"- {body[0]}", *(f"  {line}" for line in body[1:]), f"  name: part_{at + 1}"]
+                body += ["  stages:", *(f"    {line}" for line in stages)] if stages else []
+            lines += [f"  {line}" for line in body]
+        stages = [*(() if several else self._write_puts(self.look.groups[0])), *self._write_cast()]
+        lines += ["stages:", *(f"  {line}" for line in stages)] if stages else []
+        lines += ["destinations:", f"  - delta: {{path: tables/{name}}}"]
+        limit = f"stops when {self.threshold} of the last {_WINDOW} rows were refused"
+        seen = f"; about {_percent(self.bad_share)} do not fit" if self.bad_share else ""
+        lines.append(f"dlq: {{window: {_WINDOW}, threshold: {self.threshold}}}  # {limit}{seen}")
+        return "\n".join(lines) + "\n"
+
+    @cached_property
+    def findings(self) -> Sequence[str]:
+        """What was found, in plain words."""
+        return [*self._describe_files(), *self._describe_columns(), *self._describe_values(), *self._describe_rest()]
+
+    @property
+    def summary(self) -> Sequence[str]:
+        """The findings, of which the last lines are more important than those in the middle, on few lines."""
+        found = self.findings
+        if len(found) <= MOST_LINES:
+            return found
+        rest = [*self._describe_rest()]
+        first = found[: MOST_LINES - len(rest) - 1]
+        return [*first, f"{len(found) - len(first) - len(rest)} more: wherry init --json lists all.", *rest]
+
+    def json(self) -> Mapping[str, Json]:
+        """What was found, for a program."""
+        look = self.look
+        types = {**self.columns, **self.casts} or dict(self._widest)
+        return {
+            "files": look.files,
+            "looked_at": len(look.heads),
+            "format": look.format,
+            "origins": [{"path": group.pattern, "options": dict(group.options)} for group in look.groups],
+            "columns": {
+                name: {"type": kind, "not_in": list(self._lacking.get(name, ()))} for name, kind in types.items()
+            },
+            "on_change": dict(self.on_change),
+            "bad_share": round(self.bad_share, 4),
+            "empty": list(look.empty),
+            "broken": dict(look.broken),
+            "need_other_options": {name: dict(options) for name, options in look.odd.items()},
+            "left_out": dict(look.left_out),
+            "says": list(self.findings),
+        }
+
+    @property
+    def _heads(self) -> Mapping[str, Head]:
+        return {name: head for name, head in self.look.heads.items() if name not in self.look.odd}
+
+    @property
+    def _rows(self) -> Iterator[Mapping[str, Json]]:
+        return (row for head in self._heads.values() for row in head.rows)
+
+    @cached_property
+    def _folders(self) -> Sequence[str]:
+        return list_folder_columns(self.look.heads)
+
+    def _key(self, column: str) -> str:
+        """Columns of CSV and parquet are the same in any case of letters, keys of JSON are not."""
+        return column if self.look.format == "json" else column.lower()
+
+    @cached_property
+    def _names(self) -> Sequence[str]:
+        """The columns of all files, in the order that most of them have, as they are spelled first."""
+        orders = Counter(head.columns for head in self._heads.values() if head.columns)
+        spelled: dict[str, str] = {}
+        for columns, _ in orders.most_common():
+            for column in columns:
+                if column:
+                    spelled.setdefault(self._key(column), column)
+        folders = {name.lower() for name in self._folders}
+        names = [name for name in spelled.values() if name.lower() not in folders]
+        if self.look.format != "json":
+            return names
+        kept = {name.lower(): name for name in reversed(names)}
+        return [name for name in names if kept[name.lower()] == name]
+
+    @cached_property
+    def _lacking(self) -> Mapping[str, Sequence[str]]:
+        """The columns that some of the files have not, and these files. A key of JSON may always be missing."""
+        found: dict[str, list[str]] = {}
+        for name, head in self._heads.items():
+            if head.columns:
+                there = {self._key(column) for column in head.columns}
+                for column in self._names:
+                    if self._key(column) not in there:
+                        found.setdefault(column, []).append(name)
+        return found
+
+    @property
+    def _has_nameless(self) -> bool:
+        return any("" in head.columns for head in self._heads.values())
+
+    @cached_property
+    def _other_case(self) -> Sequence[str]:
+        """The keys of JSON that differ from a column only in the case of letters."""
+        known = {name.lower(): name for name in self._names}
+        keys = dict.fromkeys(key for head in self._heads.values() for key in head.columns)
+        return [key for key in keys if known.get(key.lower(), key) != key and key not in self._doubled]
+
+    @cached_property
+    def _doubled(self) -> Mapping[str, int]:
+        found: Counter[str] = Counter()
+        for head in self._heads.values():
+            found.update(head.doubled)
+        return found
+
+    @property
+    def _doubled_share(self) -> float:
+        return max(self._doubled.values(), default=0) / max(1, sum(head.lines for head in self._heads.values()))
+
+    @cached_property
+    def _widest(self) -> Mapping[str, str]:
+        """The types of parquet, as wide as any file has them."""
+        found: dict[str, str] = {}
+        for column in self._names:
+            kinds = {kind for head in self._heads.values() for name, kind in head.types.items() if name == column}
+            found[column] = _widen([_ARROW.get(kind, kind) for kind in kinds])
+        return found
+
+    @property
+    def _other_types(self) -> Sequence[str]:
+        """The columns of parquet that have several types, if a schema can say one for each column."""
+        if self.look.format != "parquet" or any(kind not in _ARROW.values() for kind in self._widest.values()):
+            return []
+        kinds = {(name, kind) for head in self._heads.values() for name, kind in head.types.items()}
+        counted = Counter(name for name, _ in kinds)
+        return [name for name in self._names if counted[name] > 1]
+
+    def _is_bad(self, row: Mapping[str, Json], head: Head, file: str) -> bool:
+        for name, value in row.items():
+            if isinstance(value, str):
+                guess = self._guess_of(name)
+                if guess.kind and value.strip() and not guess.fits(value.strip(), file):
+                    return True
+            elif value is not None and self.columns.get(name) in ("boolean", "bigint", "double"):
+                kind = infer_json_type([value])
+                if kind != self.columns[name] and (kind, self.columns[name]) != ("bigint", "double"):
+                    return True
+        return False
+
+    def _guess_of(self, column: str) -> Guess:
+        return self._guesses_by_key.get(self._key(column), Guess())
+
+    @cached_property
+    def _guesses_by_key(self) -> Mapping[str, Guess]:
+        return {self._key(name): guess for name, guess in self.guesses.items()}
+
+    def _write_origin(self, group: Group, directory: Path) -> Iterator[str]:
+        place = self.look.place
+        path = os.path.relpath(place, directory)
+        if group.pattern:
+            path = os.path.join(re.sub(r"([*?\[])", r"[\1]", path), group.pattern)
+        yield "files:"
+        yield f"  path: {_quote(path)}"
+        yield f"  format: {self.look.format}"
+        if group.options:
+            why = "; ".join(_OPTIONS[name] for name in group.options if name in _OPTIONS)
+            yield f"  options: {_format_flow(group.options)}{f'  # {why}' if why else ''}"
+        if self.columns:
+            yield f"  schema:  # {_SCHEMAS[self.look.format]}"
+            for name, kind in self.columns.items():
+                yield f"    {_quote_name(name)}: {_quote_type(kind)}{self._note_column(name)}"
+        if self.on_change:
+            why = "; ".join(_POLICIES[pair] for pair in self.on_change.items() if pair in _POLICIES)
+            yield f"  on_change: {_format_flow(self.on_change)}  # {why}"
+
+    def _note_column(self, name: str) -> str:
+        files = self._lacking.get(name, ())
+        if not files or self.look.format == "json":
+            return ""
+        having = [each for each, head in self._heads.items() if head.columns and each not in set(files)]
+        return (
+            f"  # only in {_list_some(having, 2)}"
+            if len(having) <= len(files)
+            else f"  # not in {_list_some(files, 2)}"
+        )
+
+    def _write_puts(self, group: Group) -> Iterator[str]:
+        mine = {name: guess for name, guess in self.guesses.items() if guess.otherwise.intersection(group.files)}
+        clear = {name: sql for name, guess in mine.items() if (sql := guess.clear_sql(name))}
+        if clear:
+            yield "- require:  # refuses 1.234, which may be 1234 or 1.234, since files differ in the decimal sign"
+            for at, (name, sql) in enumerate(clear.items(), 1):
+                rule = name if re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII) else f"column_{at}"
+                yield f"    clear_{rule}: {_quote(sql)}"
+        puts = {name: guess.put_sql(name) for name, guess in mine.items()}
+        if puts:
+            yield "- with_columns:  # from 1.234,56 and 31.01.2026"
+            yield from (f"    {_quote_name(name)}: {_quote(sql)}" for name, sql in puts.items())
+
+    def _write_cast(self) -> Iterator[str]:
+        if self.casts:
+            yield "- cast:  # the types that the first rows show; refuses values that do not fit"
+            yield from (f"    {_quote_name(name)}: {_quote_type(kind)}" for name, kind in self.casts.items())
+
+    def _describe_files(self) -> Iterator[str]:
+        look, heads = self.look, self._heads
+        some = "" if len(look.heads) + len(look.empty) + len(look.broken) == look.files else f"{len(look.heads):,} of "
+        many = f"{some}{look.files:,} {_FORMATS[look.format]} {'file' if look.files == 1 else 'files'}"
+        yield f"Looked at the head of {many}: {len(self._names)} {'column' if len(self._names) == 1 else 'columns'}."
+        if len(look.groups) > 1:
+            for group in look.groups[1:]:
+                needs = _format_options(group.options) or "no options"
+                yield f"{group.pattern} is an origin of its own ({needs}): {_list_some(group.files)}."
+            yield "A later file is read only if its name fits one of these patterns. Check them."
+        for name, options in list(look.odd.items())[:2]:
+            yield (
+                f"{name} needs other options ({_format_options(options)}), and no pattern tells it apart. Move it to "
+                "a folder of its own."
+            )
+        if any(group.options.get("header") is False for group in look.groups):
+            yield "The first line is no header. The columns are called _c0, _c1 and so on."
+        for option, words in (("sep", "Fields are separated by {}."), ("encoding", "The text is encoded as {}.")):
+            if option in look.groups[0].options:
+                yield words.format(_name_separator(str(look.groups[0].options[option])))
+        breaks = [name for name, head in heads.items() if head.breaks]
+        if breaks:
+            yield f"Quoted text goes over several lines in {_list_some(breaks)}: multiLine reads it."
+        elif look.format == "json" and any(group.options.get("multiLine") for group in look.groups):
+            yield "Each file is one JSON value over several lines, or an array: multiLine reads it."
+        marked = [name for name, head in heads.items() if head.has_mark]
+        if marked:
+            yield f"A byte order mark begins {_list_some(marked)}. The reader passes over it."
+
+    def _describe_columns(self) -> Iterator[str]:
+        by_name: dict[tuple[str, ...], list[str]] = {}
+        for name, files in self._lacking.items():
+            by_name.setdefault(tuple(files), []).append(name)
+        for files, names in by_name.items():
+            having = [name for name, head in self._heads.items() if head.columns and name not in set(files)]
+            where = f"only in {_list_some(having)}" if len(having) <= len(files) else f"not in {_list_some(files)}"
+            if self.look.format != "json":
+                yield f"{_list_some(names)} {'is' if len(names) == 1 else 'are'} {where}. Other rows have NULL there."
+        orders = self._find_other_orders() if self.look.format == "csv" else []
+        if orders:
+            yield f"The columns have another order in {_list_some(orders)}. Wherry goes by their names."
+        twice = [name for name, head in self._heads.items() if len({*map(self._key, head.columns)}) < len(head.columns)]
+        if twice and self.look.format != "json":
+            yield f"A column is there twice in {_list_some(twice)}. Correct the header: Wherry cannot read it."
+        if self._has_nameless:
+            yield "A column has no name. The definition leaves it out."
+        if self._other_case:
+            keys = _list_some(self._other_case)
+            yield f"Keys differ from columns only in case: {keys}. The column _rescued keeps them."
+        if self._doubled:
+            keep = self.on_change["doubled"] == "keep_last"
+            what = "The last value is read, and the others are lost" if keep else "Such rows go to the DLQ"
+            yield f"Objects have a key twice: {_list_some(list(self._doubled))}. {what}."
+        if self._other_types:
+            yield f"Files differ in the type of {_list_some(self._other_types)}. Values that do not fit go to the DLQ."
+
+    def _find_other_orders(self) -> list[str]:
+        place = {self._key(name): at for at, name in enumerate(self._names)}
+        orders = {
+            name: [place[self._key(column)] for column in head.columns if self._key(column) in place]
+            for name, head in self._heads.items()
+        }
+        return [name for name, found in orders.items() if found != sorted(found)]
+
+    def _describe_values(self) -> Iterator[str]:
+        for words, kinds in (("a decimal comma", ("decimal(18,2)", "double")), ("days as 31.01.2026", ("date",))):
+            found = {name: guess for name, guess in self.guesses.items() if guess.otherwise and guess.kind in kinds}
+            files = [name for name in self._heads if any(name in guess.otherwise for guess in found.values())]
+            if found:
+                where = "All files have" if len(files) == len(self._heads) else f"{_list_some(files)}:"
+                yield f"{where} {words} in {_list_some(list(found))}. The stage with_columns changes it for the cast."
+        if any(guess.clear_sql(name) for name, guess in self.guesses.items()):
+            yield "Files differ in the decimal sign. A number such as 1.234 is refused, since it may be 1234."
+        unclear = [name for name, guess in self.guesses.items() if guess.has_both]
+        if unclear:
+            yield f"{_list_some(unclear)} may be 1234 or 1.234, by the file, and stays text. Read such files apart."
+        if self.bad_share:
+            limit = f"A run stops when {self.threshold} of the last {_WINDOW:,} rows were refused"
+            yield f"About {_percent(self.bad_share)} of the rows do not fit and go to the DLQ. {limit}."
+        if _SPARE * self.bad_share * _WINDOW > _MANY:
+            yield "That is much. Look at the reasons with wherry preview before the first run."
+
+    def _describe_rest(self) -> Iterator[str]:
+        look = self.look
+        if look.empty:
+            yield f"Empty: {_list_some(look.empty)}."
+        if look.broken:
+            why = next(iter(look.broken.values()))
+            yield f"Cannot be read, and would fail a run: {_list_some(list(look.broken))} ({why})."
+        if look.left_out:
+            named = [f"{name} ({why})" for name, why in look.left_out.items()]
+            yield f"The definition leaves out: {_list_some(named, 6)}."
+
+
+def propose(place: Path) -> Proposal:
+    """A first definition for a file or a folder of files. Raises `Refusal` where no format is known by a name."""
+    return Proposal(look_at_files(place))
+
+
+_FORMATS = {"csv": "CSV", "json": "JSON", "parquet": "parquet"}
+_SCHEMAS = {
+    "csv": "as text; `cast` below gives the types",
+    "json": "what the first objects have",
+    "parquet": "the widest type that a file has",
+}
+_OPTIONS = {
+    "header": "the first line is no header; give the columns names with `rename`",
+    "multiLine": "values go over several lines",
+    "encoding": "the files are not UTF-8",
+}
+_POLICIES = {
+    ("extra", "evolve"): "a new column comes into the table",
+    ("extra", "ignore"): "columns that the schema does not name are left out",
+    ("extra", "stop"): "a file with other columns stops the run; `evolve` accepts it",
+    ("missing", "evolve"): "a missing one is NULL",
+    ("other", "rescue"): "a key in other letters is kept in _rescued",
+    ("other", "nack"): "values of another type go to the DLQ",
+    ("doubled", "nack"): "a key that is there twice refuses its row; `keep_last` loses its first value",
+    ("doubled", "keep_last"): "of a key that is there twice, the first value is lost; `nack` refuses the row",
+}
+
+
+def _widen(kinds: Sequence[str]) -> str:
+    if len(kinds) == 1:
+        return kinds[0]
+    if all(kind in _LADDER for kind in kinds):
+        widest = max(kinds, key=_LADDER.index)
+        return "double" if widest == "float" else widest
+    return "string" if all(kind in _ARROW.values() for kind in kinds) else " or ".join(sorted(kinds))
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %" if share >= 0.01 else "1 % or less"
+
+
+def _list_some(names: Iterable[str], most: int = 3) -> str:
+    every = list(names)
+    shown = [name if len(name) <= 80 else f"{name[:79]}…" for name in every[:most]]
+    return ", ".join(shown) + (f" and {len(every) - most:,} more" if len(every) > most else "")
+
+
+def _name_separator(text: str) -> str:
+    return {";": "semicolons", "\t": "tabs", "|": "vertical bars"}.get(text, text)
+
+
+def _format_options(options: Options) -> str:
+    return ", ".join(f"{name}: {_name_separator(str(value))}" for name, value in options.items())
+
+
+def _format_flow(values: Options) -> str:
+    pairs = (
+        f"{name}: {str(value).lower() if isinstance(value, bool) else _quote_type(value)}"
+        for name, value in values.items()
+    )
+    return f"{{{', '.join(pairs)}}}"
+
+
+def _quote_name(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z_]\w{2,}", name, re.ASCII) and name.lower() not in _WORDS else _quote(name)
+
+
+_WORDS = ("yes", "off", "true", "false", "null")
+"""What YAML takes for something else, of names with three letters and more."""
+
+
+def _quote_type(text: str) -> str:
+    return text if re.fullmatch(r"[a-z_]+", text) else _quote(text)
+
+
+def _quote(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).replace("${", "$${")
