@@ -1,4 +1,4 @@
-"""Five months of taxi trips as real exports have them: every month is a little different, and 2 % of the rows are bad."""
+"""Five months of taxi trips as real exports have them: each month differs a little, and 2 % of the rows are bad."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def write_months(folder: Path, *, semicolons: bool = False, rows: int = ROWS) ->
     """Five months, a packed copy of one, and a README that is no data. The second month has its columns in another
     order, the third one more, and the fourth decimal commas: in quotes, or between `semicolons`."""
     folder.mkdir(parents=True)
-    dice = random.Random(7)  # noqa: S311  (trips, not secrets)
+    dice = random.Random(7)
     fares, distances, fees, ids, bad = Decimal(0), Decimal(0), Decimal(0), set(), 0
     for month in range(1, 6):
         columns = {2: COLUMNS[::-1], 3: (*COLUMNS, "airport_fee")}.get(month, COLUMNS)

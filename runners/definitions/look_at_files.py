@@ -197,7 +197,7 @@ def _group_files(look: Look, files: Sequence[str]) -> Look:
     ending = max(endings, key=lambda each: endings[each])
     mine = [name for name in files if name.endswith(ending) and _get_ending(name) == ending]
     start = "**/*" if any("/" in name for name in mine) else "*"
-    others = {name: f"does not end with {ending}" for name in set(files).difference(mine)}
+    others = dict.fromkeys(set(files).difference(mine), f"does not end with {ending}")
     return _make_groups(look, [(f"{start}{_escape(ending)}", ranked[0], mine)], odd, others)
 
 
