@@ -8,14 +8,14 @@ import csv
 import gzip
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from origins.files.csv_header import leaves_quote_open
 
-OPENERS = {".gz": gzip.open, ".bz2": bz2.open}
+OPENERS: Mapping[str, Callable[..., IO[Any]]] = {".gz": gzip.open, ".bz2": bz2.open}
 """How names of packed files end whose heads can be read."""
 LATIN = "ISO-8859-1"
 _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -72,13 +72,11 @@ def look_at(file: Path, kind: str, most: int, rows: int) -> Head:
     if len(start) == most and len(lines) > 1:
         lines.pop()
     read = _look_at_csv if kind == "csv" else _look_at_json
-    options = {} if encoding == "UTF-8" else {"encoding": encoding}
+    options: dict[str, str | bool] = {} if encoding == "UTF-8" else {"encoding": encoding}
     if encoding == "UTF-16":
         options["multiLine"] = True
-    return read(
-        lines,
-        rows,
-        options=options,
+    return replace(
+        read([line for line in lines if line.strip()], rows, options),
         has_mark=start.startswith((codecs.BOM_UTF8, *_WIDE)),
         is_plain=start.removeprefix(codecs.BOM_UTF8).isascii(),
     )
@@ -101,12 +99,11 @@ def pick_evenly(items: Sequence[Any], most: int) -> Sequence[Any]:
     return items if len(items) <= most else [items[at * len(items) // most] for at in range(most)]
 
 
-def _look_at_csv(lines: Sequence[str], most: int, *, options: dict[str, str | bool], **facts: bool) -> Head:
-    lines = [line for line in lines if line.strip()]
+def _look_at_csv(lines: Sequence[str], most: int, options: dict[str, str | bool]) -> Head:
     separator = _find_separator(lines[:_LINES])
     records, breaks, broken = _split_records(lines, separator)
     if not records:
-        return Head(**facts)
+        return Head()
     first, *rows = records
     if separator != ",":
         options["sep"] = separator
@@ -122,7 +119,6 @@ def _look_at_csv(lines: Sequence[str], most: int, *, options: dict[str, str | bo
         lines=len(rows) + broken,
         bad_lines=len(rows) - len(good) + broken,
         breaks=breaks,
-        **facts,
     )
 
 
@@ -194,13 +190,12 @@ def _is_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     return 2 * len(values) <= len(typed)
 
 
-def _look_at_json(lines: Sequence[str], most: int, *, options: dict[str, str | bool], **facts: bool) -> Head:
-    lines = [line for line in lines if line.strip()]
+def _look_at_json(lines: Sequence[str], most: int, options: dict[str, str | bool]) -> Head:
     doubled: dict[str, int] = {}
     whole = _is_whole(lines)
     if whole:
         options["multiLine"] = True
-        found = list(_split_objects("\n".join(lines), doubled, most))
+        found: list[dict[str, Any] | None] = list(_split_objects("\n".join(lines), doubled, most))
     else:
         found = [_parse_object(line, doubled) for line in pick_evenly(lines, most)]
     rows = [row for row in found if row is not None]
@@ -211,7 +206,6 @@ def _look_at_json(lines: Sequence[str], most: int, *, options: dict[str, str | b
         lines=len(found),
         bad_lines=len(found) - len(rows),
         doubled=doubled,
-        **facts,
     )
 
 

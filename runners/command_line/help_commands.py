@@ -32,6 +32,7 @@ def init(directory: Path | None, name: str, own: Path | None, databricks: bool, 
     it found, and writes a definition that reads them.
     """
     from runners.command_line import printing
+    from runners.definitions.findings import collect_facts, summarise_findings
     from runners.definitions.first_pipeline import begin
     from runners.definitions.proposal import propose
     from runners.model.text import escape_line, table
@@ -54,13 +55,11 @@ def init(directory: Path | None, name: str, own: Path | None, databricks: bool, 
     if json:
         written = [{"file": file, "what": what} for file, what in made]
         coming = [{"command": typed, "what": what} for typed, what in rows]
-        found = {} if proposal is None else {"found": proposal.json()}
+        found = {} if proposal is None else {"found": collect_facts(proposal)}
         click.echo(printing.as_json({"files": written, "next": coming, **found}))
     else:
-        for said in proposal.summary if proposal is not None else ():
-            click.echo(escape_line(said))
-        if proposal is not None:
-            click.echo()
+        said = "".join(f"{escape_line(line)}\n" for line in summarise_findings(proposal)) if proposal else ""
+        click.echo(f"{said}\n" if said else "", nl=False)
         click.echo(f"{table(['written', ''], made)}\n\n{table(['type next', ''], rows)}")
 
 

@@ -12,8 +12,8 @@ from origins.names import quote_name
 _MOST_BAD, _FEW_BAD, _NEVER_BAD = 0.1, 2, 0.25
 """A column has a type if no larger share of its values is of another, or so few of them, and never so large a share:
 those are what the type is there to refuse."""
-_ENOUGH = 20
-"""So many values of one file show that a type does not hold in that file."""
+_ENOUGH, _SOME, _MAINLY_BAD = 50, 8, 0.6
+"""So many values of one file show that a type does not hold there; fewer show it if most of them are of another."""
 _CODE = re.compile(r"[+-]?0\d+")
 """A number that begins with 0 is a code, as `007` is; no number has them."""
 _TYPES = {
@@ -54,7 +54,8 @@ class Guess:
     def fits(self, value: str, file: str) -> bool:
         """Whether a text can have the type in this file."""
         looks = _WRITTEN_OTHERWISE[self.kind][0] if file in self.otherwise else _TYPES[self.kind]
-        return bool(looks.fullmatch(value))
+        is_unclear = self.is_mixed and self.kind == "decimal(18,2)" and _THOUSAND.fullmatch(value)
+        return bool(looks.fullmatch(value)) and not is_unclear
 
     def put_sql(self, column: str) -> str:
         """SQL for the value as a cast takes it; empty if it does so already."""
@@ -112,7 +113,11 @@ def _holds(misfits: Mapping[str, int], texts: Mapping[str, Sequence[str]]) -> bo
     most = min(max(_MOST_BAD * total, _FEW_BAD), _NEVER_BAD * total)
     if sum(misfits.values()) > most:
         return False
-    return all(len(found) < _ENOUGH or misfits[file] <= _NEVER_BAD * len(found) for file, found in texts.items())
+    return not any(
+        misfits[file] > (_NEVER_BAD if len(found) >= _ENOUGH else _MAINLY_BAD) * len(found)
+        for file, found in texts.items()
+        if len(found) >= _SOME
+    )
 
 
 def _has_decimal_commas(values: Sequence[str]) -> bool:

@@ -63,7 +63,7 @@ def look_at_files(place: Path) -> Look:
     try:
         names, folder = _list_names(place)
         kinds = {name: FORMATS[suffix] for name in names if (suffix := _get_suffix(name)) in FORMATS}
-        kinds = {name: kind for name, kind in kinds.items() if not _is_hidden(name) and (folder / name).is_file()}
+        kinds = {name: kind for name, kind in kinds.items() if _is_readable(name) and (folder / name).is_file()}
     except OSError as error:
         raise Refusal(f"{place} cannot be read: {error.strerror}.") from error
     if not kinds:
@@ -71,7 +71,7 @@ def look_at_files(place: Path) -> Look:
         raise Refusal(f"{place}: expected a file, or a folder of files, with a name that ends with one of {known}.")
     counted = Counter(kinds.values())
     kind = max(counted, key=lambda each: counted[each])
-    left_out = {name: _say_why_not(name) for name in names if name not in kinds}
+    left_out = {_as_text(name): _say_why_not(name) for name in names if name not in kinds}
     left_out |= {name: f"is {other}" for name, other in kinds.items() if other != kind}
     files = [name for name, other in kinds.items() if other == kind]
     left_out |= (siblings := _find_siblings(folder, files))
@@ -116,11 +116,22 @@ def _is_hidden(name: str) -> bool:
     return Path(name).name[0] in "_."
 
 
+def _as_text(name: str) -> str:
+    return name.encode(errors="replace").decode()
+
+
+def _is_readable(name: str) -> bool:
+    """Whether Wherry reads a file of this name."""
+    return not _is_hidden(name) and _as_text(name) == name
+
+
 def _say_why_not(name: str) -> str:
     if _is_hidden(name):
         return "begins with _ or ."
     if name.endswith("/"):
         return "is a folder"
+    if _as_text(name) != name:
+        return "has a name that is not UTF-8"
     return "is no regular file" if _get_suffix(name) in FORMATS else "is no CSV, JSON or parquet by its name"
 
 
@@ -182,7 +193,7 @@ def _group_files(look: Look, files: Sequence[str]) -> Look:
     everything = {*files, *(name for name in look.left_out if not _is_hidden(name) and not name.endswith("/"))}
     if not look.place.is_dir():
         return _make_groups(look, [("", ranked[0], files)], {}, {})
-    if len(ranked) > 1:
+    if len(ranked) > 1 and len({"header" in options for options in ranked}) == 1:
         patterns = []
         for at, inside in by_options.items():
             mine = [*inside, *rest] if at == 0 else inside

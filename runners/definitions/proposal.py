@@ -17,12 +17,11 @@ from origins.files.file_scan import list_folder_columns, read_folder_columns
 from origins.files.heads import Head
 from runners.definitions.guess_types import Guess, guess_type, infer_json_type
 from runners.definitions.look_at_files import Group, Look, Options, look_at_files
+from runners.model.text import escape_line
 
-MOST_LINES = 14
-"""So many lines say what was found."""
-_WINDOW, _LEAST, _MANY, _SPARE = 1_000, 100, 500, 3
+WINDOW, _LEAST, MOST_REFUSED, SPARE = 1_000, 100, 500, 3
 """The window of the DLQ, its usual threshold, the highest, and how many times what the files show it is."""
-_ENOUGH_ROWS = 20
+_ENOUGH_ROWS = 200
 """So many rows of one file show how many of them are bad."""
 _MOST_DOUBLED = 0.1
 """If a larger share of the objects has a key twice, the DLQ is no place for them."""
@@ -30,6 +29,7 @@ _ARROW = {
     "bool": "boolean", "int8": "tinyint", "int16": "smallint", "int32": "int", "int64": "bigint", "float": "float",
     "double": "double", "string": "string", "large_string": "string", "binary": "binary", "date32[day]": "date",
 }  # fmt: skip
+_LONGEST = 80
 _LADDER = ("tinyint", "smallint", "int", "bigint", "float", "double")
 
 
@@ -44,12 +44,12 @@ class Proposal:
         """The columns of all files with their types as the reader gives them: text for CSV. None for parquet, unless
         its files differ."""
         if self.look.format == "csv":
-            return dict.fromkeys([*self._names, *self._folders], "string")
+            return dict.fromkeys([*self.names, *self.folders], "string")
         if self.look.format == "json":
-            kinds = {name: infer_json_type(row.get(name) for row in self._rows) for name in self._names}
+            kinds = {name: infer_json_type(row.get(name) for row in self._rows) for name in self.names}
             known = {name: kind for name, kind in kinds.items() if kind}
-            return {**known, **dict.fromkeys(self._folders, "string")} if known else {}
-        return {**self._widest, **dict.fromkeys(self._folders, "string")} if self._other_types else {}
+            return {**known, **dict.fromkeys(self.folders, "string")} if known else {}
+        return {**self.widest, **dict.fromkeys(self.folders, "string")} if self.other_types else {}
 
     @cached_property
     def guesses(self) -> Mapping[str, Guess]:
@@ -59,13 +59,13 @@ class Proposal:
         groups = {name: at for at, group in enumerate(self.look.groups) for name in group.files}
         found = {}
         for column in (name for name, kind in self.columns.items() if kind == "string"):
-            spelled = self._key(column)
+            key = self.get_key(column)
             values: dict[str, Sequence[object]] = {}
-            for name, head in self._heads.items():
-                if column in self._folders:
+            for name, head in self.heads.items():
+                if column in self.folders:
                     values[name] = [read_folder_columns(name).get(column.lower())]
                     continue
-                own = next((each for each in head.columns if self._key(each) == spelled), None)
+                own = self.spelled[name].get(key)
                 values[name] = [row.get(own) for row in head.rows] if own is not None else []
             found[column] = guess_type(values, groups)
         return found
@@ -78,41 +78,42 @@ class Proposal:
     @cached_property
     def bad_share(self) -> float:
         """The share of rows that the definition refuses, in the file with most of them."""
-        lines = bad = 0
-        worst = 0.0
-        for name, head in self._heads.items():
+        lines, bad, worst = 0, 0.0, 0.0
+        for name, head in self.heads.items():
             misfits = sum(self._is_bad(row, head, name) for row in head.rows)
             share = misfits / len(head.rows) if head.rows else 0
             here = head.bad_lines + share * (head.lines - head.bad_lines)
+            if self.on_change.get("doubled") == "nack":
+                here += max(head.doubled.values(), default=0)
             lines, bad = lines + head.lines, bad + here
-            if head.lines >= _ENOUGH_ROWS:
+            if len(head.rows) >= _ENOUGH_ROWS:
                 worst = max(worst, here / head.lines)
         return max(worst, bad / lines if lines else 0)
 
     @cached_property
     def threshold(self) -> int:
         """So many refused rows of the window stop a run: more than the files show."""
-        wanted = math.ceil(_SPARE * self.bad_share * _WINDOW / 50) * 50
-        return min(max(_LEAST, wanted), _MANY)
+        wanted = math.ceil(round(SPARE * self.bad_share * WINDOW / 50, 6)) * 50
+        return min(max(_LEAST, wanted), MOST_REFUSED)
 
     @cached_property
     def on_change(self) -> Mapping[str, str]:
         """The policies for what differs in the files."""
         look = self.look
         if look.format == "parquet":
-            differs = {"extra": "evolve", "missing": "evolve"} if self._lacking else {}
-            return {**differs, "wider": "nack", "other": "nack"} if self._other_types else differs
+            differs = {"extra": "evolve", "missing": "evolve"} if self.lacking else {}
+            return {**differs, "wider": "nack", "other": "nack"} if self.other_types else differs
         if look.format == "csv":
             if any(group.options.get("header") is False for group in look.groups):
                 return {}
-            if self._has_nameless:
-                return {"extra": "ignore", "missing": "evolve" if self._lacking else "stop"}
-            seen = len(self._heads) + len(look.empty) == look.files
-            return dict.fromkeys(("extra", "missing"), "stop" if seen and not self._lacking else "evolve")
+            if self.has_nameless:
+                return {"extra": "ignore", "missing": "evolve" if self.lacking else "stop"}
+            seen = len(self.heads) + len(look.empty) == look.files
+            return dict.fromkeys(("extra", "missing"), "stop" if seen and not self.lacking else "evolve")
         found = {"extra": "evolve"}
-        if self._other_case:
+        if self.other_case:
             found["other"] = "rescue"
-        if self._doubled:
+        if self.doubled:
             often = self._doubled_share > _MOST_DOUBLED
             found["doubled"] = "keep_last" if often else "nack"
         return found
@@ -131,73 +132,44 @@ class Proposal:
         stages = [*(() if several else self._write_puts(self.look.groups[0])), *self._write_cast()]
         lines += ["stages:", *(f"  {line}" for line in stages)] if stages else []
         lines += ["destinations:", f"  - delta: {{path: tables/{name}}}"]
-        limit = f"stops when {self.threshold} of the last {_WINDOW} rows were refused"
-        seen = f"; about {_percent(self.bad_share)} do not fit" if self.bad_share else ""
-        lines.append(f"dlq: {{window: {_WINDOW}, threshold: {self.threshold}}}  # {limit}{seen}")
+        limit = f"stops when {self.threshold} of the last {WINDOW} rows were refused"
+        seen = f"; about {format_share(self.bad_share)} do not fit" if self.bad_share else ""
+        lines.append(f"dlq: {{window: {WINDOW}, threshold: {self.threshold}}}  # {limit}{seen}")
         return "\n".join(lines) + "\n"
 
-    @cached_property
-    def findings(self) -> Sequence[str]:
-        """What was found, in plain words."""
-        return [*self._describe_files(), *self._describe_columns(), *self._describe_values(), *self._describe_rest()]
-
     @property
-    def summary(self) -> Sequence[str]:
-        """The findings, of which the last lines are more important than those in the middle, on few lines."""
-        found = self.findings
-        if len(found) <= MOST_LINES:
-            return found
-        rest = [*self._describe_rest()]
-        first = found[: MOST_LINES - len(rest) - 1]
-        return [*first, f"{len(found) - len(first) - len(rest)} more: wherry init --json lists all.", *rest]
-
-    def json(self) -> Mapping[str, Json]:
-        """What was found, for a program."""
-        look = self.look
-        types = {**self.columns, **self.casts} or dict(self._widest)
-        return {
-            "files": look.files,
-            "looked_at": len(look.heads),
-            "format": look.format,
-            "origins": [{"path": group.pattern, "options": dict(group.options)} for group in look.groups],
-            "columns": {
-                name: {"type": kind, "not_in": list(self._lacking.get(name, ()))} for name, kind in types.items()
-            },
-            "on_change": dict(self.on_change),
-            "bad_share": round(self.bad_share, 4),
-            "empty": list(look.empty),
-            "broken": dict(look.broken),
-            "need_other_options": {name: dict(options) for name, options in look.odd.items()},
-            "left_out": dict(look.left_out),
-            "says": list(self.findings),
-        }
-
-    @property
-    def _heads(self) -> Mapping[str, Head]:
+    def heads(self) -> Mapping[str, Head]:
+        """Those of the files that the definition can read."""
         return {name: head for name, head in self.look.heads.items() if name not in self.look.odd}
 
     @property
     def _rows(self) -> Iterator[Mapping[str, Json]]:
-        return (row for head in self._heads.values() for row in head.rows)
+        return (row for head in self.heads.values() for row in head.rows)
 
     @cached_property
-    def _folders(self) -> Sequence[str]:
+    def spelled(self) -> Mapping[str, Mapping[str, str]]:
+        """For each file, how it spells its columns."""
+        return {name: {self.get_key(column): column for column in head.columns} for name, head in self.heads.items()}
+
+    @cached_property
+    def folders(self) -> Sequence[str]:
+        """The columns that folders such as `day=2026-01-01` give."""
         return list_folder_columns(self.look.heads)
 
-    def _key(self, column: str) -> str:
+    def get_key(self, column: str) -> str:
         """Columns of CSV and parquet are the same in any case of letters, keys of JSON are not."""
         return column if self.look.format == "json" else column.lower()
 
     @cached_property
-    def _names(self) -> Sequence[str]:
+    def names(self) -> Sequence[str]:
         """The columns of all files, in the order that most of them have, as they are spelled first."""
-        orders = Counter(head.columns for head in self._heads.values() if head.columns)
+        orders = Counter(head.columns for head in self.heads.values() if head.columns)
         spelled: dict[str, str] = {}
         for columns, _ in orders.most_common():
             for column in columns:
                 if column:
-                    spelled.setdefault(self._key(column), column)
-        folders = {name.lower() for name in self._folders}
+                    spelled.setdefault(self.get_key(column), column)
+        folders = {name.lower() for name in self.folders}
         names = [name for name in spelled.values() if name.lower() not in folders]
         if self.look.format != "json":
             return names
@@ -205,56 +177,63 @@ class Proposal:
         return [name for name in names if kept[name.lower()] == name]
 
     @cached_property
-    def _lacking(self) -> Mapping[str, Sequence[str]]:
+    def lacking(self) -> Mapping[str, Sequence[str]]:
         """The columns that some of the files have not, and these files. A key of JSON may always be missing."""
         found: dict[str, list[str]] = {}
-        for name, head in self._heads.items():
-            if head.columns:
-                there = {self._key(column) for column in head.columns}
-                for column in self._names:
-                    if self._key(column) not in there:
-                        found.setdefault(column, []).append(name)
+        for name, there in self.spelled.items():
+            for column in self.names if there else ():
+                if self.get_key(column) not in there:
+                    found.setdefault(column, []).append(name)
         return found
 
+    def say_where(self, lacking: Sequence[str], most: int = 3) -> str:
+        """Which files have a column that these have not."""
+        without = set(lacking)
+        having = [name for name, there in self.spelled.items() if there and name not in without]
+        few = len(having) <= len(lacking)
+        return f"only in {list_some(having, most)}" if few else f"not in {list_some(lacking, most)}"
+
     @property
-    def _has_nameless(self) -> bool:
-        return any("" in head.columns for head in self._heads.values())
+    def has_nameless(self) -> bool:
+        """Whether a file has a column without a name."""
+        return any("" in head.columns for head in self.heads.values())
 
     @cached_property
-    def _other_case(self) -> Sequence[str]:
+    def other_case(self) -> Sequence[str]:
         """The keys of JSON that differ from a column only in the case of letters."""
-        known = {name.lower(): name for name in self._names}
-        keys = dict.fromkeys(key for head in self._heads.values() for key in head.columns)
-        return [key for key in keys if known.get(key.lower(), key) != key and key not in self._doubled]
+        known = {name.lower(): name for name in self.names}
+        keys = dict.fromkeys(key for head in self.heads.values() for key in head.columns)
+        return [key for key in keys if known.get(key.lower(), key) != key and key not in self.doubled]
 
     @cached_property
-    def _doubled(self) -> Mapping[str, int]:
+    def doubled(self) -> Mapping[str, int]:
+        """For each key that JSON objects have twice: how many."""
         found: Counter[str] = Counter()
-        for head in self._heads.values():
+        for head in self.heads.values():
             found.update(head.doubled)
         return found
 
     @property
     def _doubled_share(self) -> float:
-        return max(self._doubled.values(), default=0) / max(1, sum(head.lines for head in self._heads.values()))
+        return max(self.doubled.values(), default=0) / max(1, sum(head.lines for head in self.heads.values()))
 
     @cached_property
-    def _widest(self) -> Mapping[str, str]:
+    def widest(self) -> Mapping[str, str]:
         """The types of parquet, as wide as any file has them."""
         found: dict[str, str] = {}
-        for column in self._names:
-            kinds = {kind for head in self._heads.values() for name, kind in head.types.items() if name == column}
+        for column in self.names:
+            kinds = {kind for head in self.heads.values() for name, kind in head.types.items() if name == column}
             found[column] = _widen([_ARROW.get(kind, kind) for kind in kinds])
         return found
 
     @property
-    def _other_types(self) -> Sequence[str]:
+    def other_types(self) -> Sequence[str]:
         """The columns of parquet that have several types, if a schema can say one for each column."""
-        if self.look.format != "parquet" or any(kind not in _ARROW.values() for kind in self._widest.values()):
+        if self.look.format != "parquet" or any(kind not in _ARROW.values() for kind in self.widest.values()):
             return []
-        kinds = {(name, kind) for head in self._heads.values() for name, kind in head.types.items()}
+        kinds = {(name, kind) for head in self.heads.values() for name, kind in head.types.items()}
         counted = Counter(name for name, _ in kinds)
-        return [name for name in self._names if counted[name] > 1]
+        return [name for name in self.names if counted[name] > 1]
 
     def _is_bad(self, row: Mapping[str, Json], head: Head, file: str) -> bool:
         for name, value in row.items():
@@ -269,11 +248,11 @@ class Proposal:
         return False
 
     def _guess_of(self, column: str) -> Guess:
-        return self._guesses_by_key.get(self._key(column), Guess())
+        return self._guesses_by_key.get(self.get_key(column), Guess())
 
     @cached_property
     def _guesses_by_key(self) -> Mapping[str, Guess]:
-        return {self._key(name): guess for name, guess in self.guesses.items()}
+        return {self.get_key(name): guess for name, guess in self.guesses.items()}
 
     def _write_origin(self, group: Group, directory: Path) -> Iterator[str]:
         place = self.look.place
@@ -295,15 +274,10 @@ class Proposal:
             yield f"  on_change: {_format_flow(self.on_change)}  # {why}"
 
     def _note_column(self, name: str) -> str:
-        files = self._lacking.get(name, ())
+        files = self.lacking.get(name, ())
         if not files or self.look.format == "json":
             return ""
-        having = [each for each, head in self._heads.items() if head.columns and each not in set(files)]
-        return (
-            f"  # only in {_list_some(having, 2)}"
-            if len(having) <= len(files)
-            else f"  # not in {_list_some(files, 2)}"
-        )
+        return f"  # {self.say_where(files, 2)}"
 
     def _write_puts(self, group: Group) -> Iterator[str]:
         mine = {name: guess for name, guess in self.guesses.items() if guess.otherwise.intersection(group.files)}
@@ -323,106 +297,12 @@ class Proposal:
             yield "- cast:  # the types that the first rows show; refuses values that do not fit"
             yield from (f"    {_quote_name(name)}: {_quote_type(kind)}" for name, kind in self.casts.items())
 
-    def _describe_files(self) -> Iterator[str]:
-        look, heads = self.look, self._heads
-        some = "" if len(look.heads) + len(look.empty) + len(look.broken) == look.files else f"{len(look.heads):,} of "
-        many = f"{some}{look.files:,} {_FORMATS[look.format]} {'file' if look.files == 1 else 'files'}"
-        yield f"Looked at the head of {many}: {len(self._names)} {'column' if len(self._names) == 1 else 'columns'}."
-        if len(look.groups) > 1:
-            for group in look.groups[1:]:
-                needs = _format_options(group.options) or "no options"
-                yield f"{group.pattern} is an origin of its own ({needs}): {_list_some(group.files)}."
-            yield "A later file is read only if its name fits one of these patterns. Check them."
-        for name, options in list(look.odd.items())[:2]:
-            yield (
-                f"{name} needs other options ({_format_options(options)}), and no pattern tells it apart. Move it to "
-                "a folder of its own."
-            )
-        if any(group.options.get("header") is False for group in look.groups):
-            yield "The first line is no header. The columns are called _c0, _c1 and so on."
-        for option, words in (("sep", "Fields are separated by {}."), ("encoding", "The text is encoded as {}.")):
-            if option in look.groups[0].options:
-                yield words.format(_name_separator(str(look.groups[0].options[option])))
-        breaks = [name for name, head in heads.items() if head.breaks]
-        if breaks:
-            yield f"Quoted text goes over several lines in {_list_some(breaks)}: multiLine reads it."
-        elif look.format == "json" and any(group.options.get("multiLine") for group in look.groups):
-            yield "Each file is one JSON value over several lines, or an array: multiLine reads it."
-        marked = [name for name, head in heads.items() if head.has_mark]
-        if marked:
-            yield f"A byte order mark begins {_list_some(marked)}. The reader passes over it."
-
-    def _describe_columns(self) -> Iterator[str]:
-        by_name: dict[tuple[str, ...], list[str]] = {}
-        for name, files in self._lacking.items():
-            by_name.setdefault(tuple(files), []).append(name)
-        for files, names in by_name.items():
-            having = [name for name, head in self._heads.items() if head.columns and name not in set(files)]
-            where = f"only in {_list_some(having)}" if len(having) <= len(files) else f"not in {_list_some(files)}"
-            if self.look.format != "json":
-                yield f"{_list_some(names)} {'is' if len(names) == 1 else 'are'} {where}. Other rows have NULL there."
-        orders = self._find_other_orders() if self.look.format == "csv" else []
-        if orders:
-            yield f"The columns have another order in {_list_some(orders)}. Wherry goes by their names."
-        twice = [name for name, head in self._heads.items() if len({*map(self._key, head.columns)}) < len(head.columns)]
-        if twice and self.look.format != "json":
-            yield f"A column is there twice in {_list_some(twice)}. Correct the header: Wherry cannot read it."
-        if self._has_nameless:
-            yield "A column has no name. The definition leaves it out."
-        if self._other_case:
-            keys = _list_some(self._other_case)
-            yield f"Keys differ from columns only in case: {keys}. The column _rescued keeps them."
-        if self._doubled:
-            keep = self.on_change["doubled"] == "keep_last"
-            what = "The last value is read, and the others are lost" if keep else "Such rows go to the DLQ"
-            yield f"Objects have a key twice: {_list_some(list(self._doubled))}. {what}."
-        if self._other_types:
-            yield f"Files differ in the type of {_list_some(self._other_types)}. Values that do not fit go to the DLQ."
-
-    def _find_other_orders(self) -> list[str]:
-        place = {self._key(name): at for at, name in enumerate(self._names)}
-        orders = {
-            name: [place[self._key(column)] for column in head.columns if self._key(column) in place]
-            for name, head in self._heads.items()
-        }
-        return [name for name, found in orders.items() if found != sorted(found)]
-
-    def _describe_values(self) -> Iterator[str]:
-        for words, kinds in (("a decimal comma", ("decimal(18,2)", "double")), ("days as 31.01.2026", ("date",))):
-            found = {name: guess for name, guess in self.guesses.items() if guess.otherwise and guess.kind in kinds}
-            files = [name for name in self._heads if any(name in guess.otherwise for guess in found.values())]
-            if found:
-                where = "All files have" if len(files) == len(self._heads) else f"{_list_some(files)}:"
-                yield f"{where} {words} in {_list_some(list(found))}. The stage with_columns changes it for the cast."
-        if any(guess.clear_sql(name) for name, guess in self.guesses.items()):
-            yield "Files differ in the decimal sign. A number such as 1.234 is refused, since it may be 1234."
-        unclear = [name for name, guess in self.guesses.items() if guess.has_both]
-        if unclear:
-            yield f"{_list_some(unclear)} may be 1234 or 1.234, by the file, and stays text. Read such files apart."
-        if self.bad_share:
-            limit = f"A run stops when {self.threshold} of the last {_WINDOW:,} rows were refused"
-            yield f"About {_percent(self.bad_share)} of the rows do not fit and go to the DLQ. {limit}."
-        if _SPARE * self.bad_share * _WINDOW > _MANY:
-            yield "That is much. Look at the reasons with wherry preview before the first run."
-
-    def _describe_rest(self) -> Iterator[str]:
-        look = self.look
-        if look.empty:
-            yield f"Empty: {_list_some(look.empty)}."
-        if look.broken:
-            why = next(iter(look.broken.values()))
-            yield f"Cannot be read, and would fail a run: {_list_some(list(look.broken))} ({why})."
-        if look.left_out:
-            named = [f"{name} ({why})" for name, why in look.left_out.items()]
-            yield f"The definition leaves out: {_list_some(named, 6)}."
-
 
 def propose(place: Path) -> Proposal:
     """A first definition for a file or a folder of files. Raises `Refusal` where no format is known by a name."""
     return Proposal(look_at_files(place))
 
 
-_FORMATS = {"csv": "CSV", "json": "JSON", "parquet": "parquet"}
 _SCHEMAS = {
     "csv": "as text; `cast` below gives the types",
     "json": "what the first objects have",
@@ -454,22 +334,16 @@ def _widen(kinds: Sequence[str]) -> str:
     return "string" if all(kind in _ARROW.values() for kind in kinds) else " or ".join(sorted(kinds))
 
 
-def _percent(share: float) -> str:
+def format_share(share: float) -> str:
+    """A share as a person says it."""
     return f"{100 * share:.0f} %" if share >= 0.01 else "1 % or less"
 
 
-def _list_some(names: Iterable[str], most: int = 3) -> str:
+def list_some(names: Iterable[str], most: int = 3) -> str:
+    """The first of these names, on one line."""
     every = list(names)
-    shown = [name if len(name) <= 80 else f"{name[:79]}…" for name in every[:most]]
+    shown = [escape_line(name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…") for name in every[:most]]
     return ", ".join(shown) + (f" and {len(every) - most:,} more" if len(every) > most else "")
-
-
-def _name_separator(text: str) -> str:
-    return {";": "semicolons", "\t": "tabs", "|": "vertical bars"}.get(text, text)
-
-
-def _format_options(options: Options) -> str:
-    return ", ".join(f"{name}: {_name_separator(str(value))}" for name, value in options.items())
 
 
 def _format_flow(values: Options) -> str:
@@ -481,11 +355,11 @@ def _format_flow(values: Options) -> str:
 
 
 def _quote_name(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z_]\w{2,}", name, re.ASCII) and name.lower() not in _WORDS else _quote(name)
+    return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) and name.lower() not in _WORDS else _quote(name)
 
 
-_WORDS = ("yes", "off", "true", "false", "null")
-"""What YAML takes for something else, of names with three letters and more."""
+_WORDS = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
+"""What YAML takes for something else."""
 
 
 def _quote_type(text: str) -> str:
