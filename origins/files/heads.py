@@ -21,8 +21,8 @@ LATIN = "ISO-8859-1"
 _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _SEPARATORS = "\t;|,"
 """Where two fit equally, the first of them. A comma inside fields is more frequent than the others."""
-_LINES = 50
-"""So many lines show the separator. A value in quotes goes over no more of them."""
+_LINES, _FEW = 50, 12
+"""So many lines show the separator, and so few the header. A value in quotes goes over no more of them."""
 _VALUE = re.compile(r"[+-]?(\d+([.,]\d+)*)|\d{4}-\d\d-\d\d([T ].*)?|\d\d?[./]\d\d?[./]\d{4}")
 _YEAR = re.compile(r"(19|20)\d\d")
 
@@ -107,7 +107,7 @@ def _look_at_csv(lines: Sequence[str], most: int, options: dict[str, str | bool]
     first, *rows = records
     if separator != ",":
         options["sep"] = separator
-    if not _is_header(first, pick_evenly(rows, _LINES)):
+    if not _is_header(first, pick_evenly(rows, _FEW)):
         options["header"] = False
         first, rows = [f"_c{index}" for index in range(len(first))], records
     columns = tuple(name.strip() for name in first)

@@ -65,7 +65,7 @@ def _describe_files(proposal: Proposal) -> Iterator[str]:
     for name, options in look.odd.items():
         odd.setdefault(_format_options(options) or "none", []).append(name)
     for needs, names in odd.items():
-        yield f"No pattern tells these apart, but they need other options ({needs}): {list_some(names)}."
+        yield f"{list_some(names)} would need other options ({needs}). No pattern fits only such files."
     if odd:
         yield "Move them to a folder of their own before the first run."
     if any(group.options.get("header") is False for group in look.groups):

@@ -10,8 +10,8 @@ from typing import Any
 from origins.names import quote_name
 
 _MOST_BAD, _FEW_BAD, _NEVER_BAD = 0.1, 2, 0.25
-"""A column has a type if no larger share of its values is of another, or so few of them, and never so large a share:
-those are what the type is there to refuse."""
+"""Values of another type are refused. A column has a type if they are no larger share, or so few, and never so large a
+share."""
 _ENOUGH, _SOME, _MAINLY_BAD = 50, 8, 0.6
 """So many values of one file show that a type does not hold there; fewer show it if most of them are of another."""
 _CODE = re.compile(r"[+-]?0\d+")

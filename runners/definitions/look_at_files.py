@@ -1,4 +1,4 @@
-"""A look at the head of every file that somebody has: which files belong together, and where they differ."""
+"""A look at the head of every file: which files belong together, and where they differ."""
 
 from __future__ import annotations
 

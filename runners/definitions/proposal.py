@@ -1,4 +1,4 @@
-"""A definition for files that somebody has: what it reads, what it changes in them, and why."""
+"""A definition for files that are there: what it reads, what it changes in them, and why."""
 
 from __future__ import annotations
 

@@ -290,7 +290,7 @@ def test_a_file_that_no_pattern_tells_apart_is_named(tmp_path: Path) -> None:
     files = {"abx.csv": PLAIN, "bay.csv": PLAIN, "aay.csv": PLAIN.replace(",", ";"), "bbx.csv": PLAIN.replace(",", ";")}
     proposal = propose(make_folder(tmp_path, {**files, "c.csv": PLAIN}))
     assert len(get_origins(load_definition(proposal, tmp_path))) == 1
-    said = "No pattern tells these apart, but they need other options (sep: semicolons): aay.csv, bbx.csv."
+    said = "aay.csv, bbx.csv would need other options (sep: semicolons). No pattern fits only such files."
     assert said in list_findings(proposal)
 
 
