@@ -30,9 +30,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-_OPENERS: Mapping[str, Callable[..., IO[Any]]] = {".gz": gzip.open, ".bz2": bz2.open}
+OPENERS: Mapping[str, Callable[..., IO[Any]]] = {".gz": gzip.open, ".bz2": bz2.open}
+"""How names of packed files end that this machine can read without Spark."""
 _READ_BY_SPARK = (".zst", ".snappy", ".lz4", ".deflate", ".xz")
-PACKED = (*_OPENERS, *_READ_BY_SPARK)
+PACKED = (*OPENERS, *_READ_BY_SPARK)
 """How the names of files end that are packed."""
 _NACKS = (("missing", "nack"), ("extra", "nack"), ("extra", "evolve"))
 """The policies by which all lines of a file are refused; what evolves is in the schema before the file is read."""
@@ -123,7 +124,7 @@ def match_header(
 
 
 def _read_first_line(path: str, encoding: str, comment: str) -> str:
-    opener = next((opener for ending, opener in _OPENERS.items() if path.endswith(ending)), open)
+    opener = next((opener for ending, opener in OPENERS.items() if path.endswith(ending)), open)
     if encoding.startswith(("utf-16", "utf-32", "utf_16", "utf_32", "utf16", "utf32")):
         with opener(path, "rt", encoding=encoding) as file:
             return next((line for line in file if _has_content(line, comment)), "")

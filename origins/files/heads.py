@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import bz2
 import codecs
 import csv
-import gzip
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from origins.files.csv_header import leaves_quote_open
+from origins.files.csv_header import OPENERS, leaves_quote_open
 
-OPENERS: Mapping[str, Callable[..., IO[Any]]] = {".gz": gzip.open, ".bz2": bz2.open}
-"""How names of packed files end whose heads can be read."""
 LATIN = "ISO-8859-1"
 _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _SEPARATORS = "\t;|,"
@@ -69,14 +65,15 @@ def look_at(file: Path, kind: str, most: int, rows: int) -> Head:
     encoding = _find_encoding(start)
     text = start.decode("utf-8-sig" if encoding == "UTF-8" else encoding, errors="replace")
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    if len(start) == most and len(lines) > 1:
+    is_cut = len(start) == most
+    if is_cut and len(lines) > 1:
         lines.pop()
     read = _look_at_csv if kind == "csv" else _look_at_json
     options: dict[str, str | bool] = {} if encoding == "UTF-8" else {"encoding": encoding}
     if encoding == "UTF-16":
         options["multiLine"] = True
     return replace(
-        read([line for line in lines if line.strip()], rows, options),
+        read([line for line in lines if line.strip()], rows, options, is_cut),
         has_mark=start.startswith((codecs.BOM_UTF8, *_WIDE)),
         is_plain=start.removeprefix(codecs.BOM_UTF8).isascii(),
     )
@@ -99,9 +96,9 @@ def pick_evenly(items: Sequence[Any], most: int) -> Sequence[Any]:
     return items if len(items) <= most else [items[at * len(items) // most] for at in range(most)]
 
 
-def _look_at_csv(lines: Sequence[str], most: int, options: dict[str, str | bool]) -> Head:
+def _look_at_csv(lines: Sequence[str], most: int, options: dict[str, str | bool], is_cut: bool) -> Head:
     separator = _find_separator(lines[:_LINES])
-    records, breaks, broken = _split_records(lines, separator)
+    records, breaks, broken = _split_records(lines, separator, is_cut)
     if not records:
         return Head()
     first, *rows = records
@@ -143,17 +140,21 @@ def _parse(lines: Sequence[str], separator: str) -> list[list[str]]:
         return [next(csv.reader([line.replace("\0", "")[:100_000]], delimiter=separator), []) for line in lines]
 
 
-def _split_records(lines: Sequence[str], separator: str) -> tuple[list[list[str]], int, int]:
+def _split_records(lines: Sequence[str], separator: str, is_cut: bool) -> tuple[list[list[str]], int, int]:
     """The rows; how many of them have a line break inside quotes; and how many lines leave a quote open."""
     if not any(line.count('"') % 2 for line in lines):
-        return _parse(lines, separator), 0, 0
+        rows = _parse(lines, separator)
+        if len(rows) == len(lines):
+            return rows, 0, 0
     options = {"sep": separator, "multiline": "true"}
     records: list[list[str]] = []
     breaks = broken = at = 0
     while at < len(lines):
         end = at + 1
-        if lines[at].count('"') % 2 and leaves_quote_open(lines[at], options):
+        if '"' in lines[at] and leaves_quote_open(lines[at], options):
             end = _find_close(lines, at, options)
+            if not end and is_cut and at + _LINES > len(lines):
+                break
             row = _parse(["\n".join(lines[at:end])], separator) if end else []
             is_row = bool(row) and len(row[0]) == (len(records[0]) if records else len(row[0]))
             if not is_row:
@@ -190,7 +191,7 @@ def _is_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     return 2 * len(values) <= len(typed)
 
 
-def _look_at_json(lines: Sequence[str], most: int, options: dict[str, str | bool]) -> Head:
+def _look_at_json(lines: Sequence[str], most: int, options: dict[str, str | bool], is_cut: bool) -> Head:
     doubled: dict[str, int] = {}
     whole = _is_whole(lines)
     if whole:

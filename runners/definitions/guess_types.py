@@ -138,7 +138,8 @@ def infer_json_type(values: Iterable[Any]) -> str:
         return _find_most(given)
     (kind,) = kinds or {""}
     if kind == "struct":
-        fields = {name: infer_json_type(each.get(name) for each in given) for each in given for name in each}
+        names = dict.fromkeys(name for each in given for name in each)
+        fields = {name: infer_json_type(each.get(name) for each in given) for name in names}
         inside = ", ".join(f"{quote_name(name)}: {inner}" for name, inner in fields.items() if inner)
         return f"struct<{inside}>" if inside else ""
     if kind == "array":

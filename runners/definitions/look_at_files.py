@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from origins.files.heads import OPENERS, Head, look_at, pick_evenly, read_start
+from origins.files.csv_header import OPENERS, PACKED
+from origins.files.heads import Head, look_at, pick_evenly, read_start
 from runners.model.errors import Refusal
 
 FORMATS = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
-_PACKED = (*OPENERS, ".zst", ".snappy", ".lz4", ".deflate", ".xz")
 _MOST_FILES = 2_000
 """Of more files, so many are looked at, evenly by name."""
 _MOST_LISTED = 100_000
-_ALL_BYTES, _MOST_BYTES, _FEWEST_BYTES = 16 << 20, 1 << 20, 4 << 10
+_ALL_BYTES, _MOST_BYTES, _FEWEST_BYTES = 8 << 20, 1 << 20, 4 << 10
 """What is read of all files together, and of each."""
 _ALL_ROWS, _MOST_ROWS, _FEWEST_ROWS = 10_000, 2_000, 10
 _COMPARED = 4 << 10
@@ -104,11 +104,11 @@ def _walk(place: Path) -> Iterator[str]:
 
 def _get_suffix(name: str) -> str:
     path = Path(name)
-    return Path(path.stem).suffix if path.suffix in _PACKED else path.suffix
+    return Path(path.stem).suffix if path.suffix in PACKED else path.suffix
 
 
 def _get_ending(name: str) -> str:
-    packed = Path(name).suffix if Path(name).suffix in _PACKED else ""
+    packed = Path(name).suffix if Path(name).suffix in PACKED else ""
     return _get_suffix(name) + packed
 
 
@@ -141,21 +141,28 @@ def _find_siblings(folder: Path, names: Sequence[str]) -> dict[str, str]:
     found = {}
     for name in names:
         twin = str(Path(name).with_suffix(""))
-        if Path(name).suffix in _PACKED and twin in there:
+        if Path(name).suffix in PACKED and twin in there:
             same = _begin_alike(folder / name, folder / twin)
             found[name] = f"is {twin}, packed" if same else f"may not be {twin}: it begins otherwise"
     return found
 
 
 def _begin_alike(one: Path, other: Path) -> bool:
+    if _is_for_spark(one.name):
+        return True
     try:
         return read_start(one, _COMPARED) == read_start(other, _COMPARED)
     except (OSError, EOFError):
         return False
 
 
+def _is_for_spark(name: str) -> bool:
+    """Whether only Spark can unpack the file."""
+    return Path(name).suffix in PACKED and Path(name).suffix not in OPENERS
+
+
 def _look_at_each(place: Path, folder: Path, kind: str, files: Sequence[str], left_out: Mapping[str, str]) -> Look:
-    looked = [name for name in pick_evenly(files, _MOST_FILES) if Path(name).suffix not in _PACKED[len(OPENERS) :]]
+    looked = [name for name in pick_evenly(files, _MOST_FILES) if not _is_for_spark(name)]
     many = max(1, len(looked))
     size = max(_FEWEST_BYTES, min(_MOST_BYTES, _ALL_BYTES // many))
     rows = max(_FEWEST_ROWS, min(_MOST_ROWS, _ALL_ROWS // many))

@@ -386,3 +386,28 @@ def test_the_command_says_what_it_found_on_at_most_twenty_lines(
     assert said["found"]["left_out"] == {"README.txt": "is no CSV, JSON or parquet by its name"}
     assert len(said["found"]["says"]) == 42
     assert said["found"]["columns"]["id"] == {"type": "bigint", "not_in": []}
+
+
+def test_nested_json_is_looked_at_quickly(tmp_path: Path) -> None:
+    """The time grows with the number of objects, and not with its square."""
+    lines = [json.dumps({"id": at, "deep": {"a": [at], "b": None}}) for at in range(2_000)]
+    folder = make_folder(tmp_path, {f"{at}.json": "\n".join(lines) for at in range(5)})
+    began = time.process_time()
+    assert propose(folder).columns["deep"] == "struct<`a`: array<bigint>>"
+    assert time.process_time() - began < 2
+
+
+def test_a_quoted_text_that_the_head_cuts_is_no_bad_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what stands before it is looked at."""
+    monkeypatch.setattr("runners.definitions.look_at_files._MOST_BYTES", 100)
+    proposal = propose(make_folder(tmp_path, {"a.csv": "id,name\n" + '1,"Ada\nof Rome"\n' * 20}))
+    assert proposal.bad_share == 0
+    assert proposal.look.groups[0].options == {"multiLine": True}
+
+
+def test_a_file_name_writes_nothing_but_a_comment_into_the_definition(tmp_path: Path) -> None:
+    """Line breaks in names of files and columns are escaped, also on the terminal."""
+    name = "b\nname: other\x1b[2J.csv"
+    proposal = propose(make_folder(tmp_path, {"a.csv": PLAIN, "c.csv": PLAIN, name: "id,name,tip\n1,Ada,2\n"}))
+    assert load_definition(proposal, tmp_path).name == "sales"
+    assert [line for line in list_findings(proposal) if "\n" in line or "\x1b" in line] == []
