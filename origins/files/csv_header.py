@@ -30,9 +30,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-_OPENERS: Mapping[str, Callable[..., IO[Any]]] = {".gz": gzip.open, ".bz2": bz2.open}
+OPENERS: Mapping[str, Callable[..., IO[Any]]] = {".gz": gzip.open, ".bz2": bz2.open}
+"""How names of packed files end that this machine can read without Spark."""
 _READ_BY_SPARK = (".zst", ".snappy", ".lz4", ".deflate", ".xz")
-PACKED = (*_OPENERS, *_READ_BY_SPARK)
+PACKED = (*OPENERS, *_READ_BY_SPARK)
 """How the names of files end that are packed."""
 _NACKS = (("missing", "nack"), ("extra", "nack"), ("extra", "evolve"))
 """The policies by which all lines of a file are refused; what evolves is in the schema before the file is read."""
@@ -123,7 +124,7 @@ def match_header(
 
 
 def _read_first_line(path: str, encoding: str, comment: str) -> str:
-    opener = next((opener for ending, opener in _OPENERS.items() if path.endswith(ending)), open)
+    opener = next((opener for ending, opener in OPENERS.items() if path.endswith(ending)), open)
     if encoding.startswith(("utf-16", "utf-32", "utf_16", "utf_32", "utf16", "utf32")):
         with opener(path, "rt", encoding=encoding) as file:
             return next((line for line in file if _has_content(line, comment)), "")
@@ -198,7 +199,9 @@ def find_open_quotes(files: Sequence[Path], options: Mapping[str, str]) -> list[
     if not quote:
         return []
     looked = [file for file in files if file.stat().st_size <= _LARGE or _count(file, quote) % 2]
-    return [file for file in looked if _is_open(file.read_bytes().decode(encoding_of(options), "replace"), options)]
+    return [
+        file for file in looked if leaves_quote_open(file.read_bytes().decode(encoding_of(options), "replace"), options)
+    ]
 
 
 def is_open(line: str, options: Mapping[str, str]) -> str:
@@ -249,10 +252,11 @@ def _has_no_quote(content: str, options: Mapping[str, str]) -> bool:
 def _is_clean(content: str, options: Mapping[str, str]) -> bool:
     quote = options.get("quote", '"')
     lines = [content] if is_whole(options) else re.split(r"\r\n|\r|\n", content)
-    return not any(quote in line and _is_open(line, options) for line in lines)
+    return not any(quote in line and leaves_quote_open(line, options) for line in lines)
 
 
-def _is_open(content: str, options: Mapping[str, str]) -> bool:
+def leaves_quote_open(content: str, options: Mapping[str, str]) -> bool:
+    """Whether a quote is opened in the text, and not closed."""
     return re.search(_pattern(options), content) is not None
 
 

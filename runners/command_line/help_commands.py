@@ -28,12 +28,14 @@ def init(directory: Path | None, name: str, own: Path | None, databricks: bool, 
 
     For example:  wherry init shop
 
-    Without DIRECTORY it asks for the name of the pipeline. With --from, the definition reads your own files, and the
-    first rows decide the types.
+    Without DIRECTORY it asks for the name of the pipeline. With --from, it looks at the head of every file, says what
+    it found, and writes a definition that reads them.
     """
     from runners.command_line import printing
+    from runners.definitions.findings import collect_facts, summarise_findings
     from runners.definitions.first_pipeline import begin
-    from runners.model.text import table
+    from runners.definitions.proposal import propose
+    from runners.model.text import escape_line, table
 
     if own is not None and databricks:
         raise click.UsageError("Choose one: --from reads files of this machine, --databricks files of a volume.")
@@ -41,7 +43,8 @@ def init(directory: Path | None, name: str, own: Path | None, databricks: bool, 
         if not name:
             name = click.prompt("Name of the pipeline", default="orders", err=True) if is_interactive() else "orders"
         directory = Path(name)
-    files = begin(directory, name, example="databricks" if databricks else "orders", own=own)
+    proposal = propose(own) if own is not None else None
+    files = begin(directory, name, example="databricks" if databricks else "orders", own=proposal)
     definition = next(iter(files))
     made = [(str(file), what) for file, what in files.items()]
     rows = (
@@ -52,8 +55,11 @@ def init(directory: Path | None, name: str, own: Path | None, databricks: bool, 
     if json:
         written = [{"file": file, "what": what} for file, what in made]
         coming = [{"command": typed, "what": what} for typed, what in rows]
-        click.echo(printing.as_json({"files": written, "next": coming}))
+        found = {} if proposal is None else {"found": collect_facts(proposal)}
+        click.echo(printing.as_json({"files": written, "next": coming, **found}))
     else:
+        said = "".join(f"{escape_line(line)}\n" for line in summarise_findings(proposal)) if proposal else ""
+        click.echo(f"{said}\n" if said else "", nl=False)
         click.echo(f"{table(['written', ''], made)}\n\n{table(['type next', ''], rows)}")
 
 

@@ -15,6 +15,7 @@ from origins.files import Files
 from runners.command_line import cli
 from runners.definitions.definition import load
 from runners.definitions.first_pipeline import begin
+from runners.definitions.proposal import propose
 from runners.model.spec import PipelineSpec
 from stages.cast import Cast
 from stages.with_columns import WithColumns
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 def defined(files: Path, directory: Path) -> PipelineSpec:
     """The pipeline that is begun for these files."""
-    (file,) = begin(directory, "sales", own=files)
+    (file,) = begin(directory, "sales", own=propose(files))
     return load(file).pipeline
 
 
@@ -154,7 +155,7 @@ def test_what_is_no_such_file_is_refused(tmp_path: Path, name: str) -> None:
     """With the formats that there are, and nothing is written."""
     (tmp_path / name).write_text("x")
     with pytest.raises(WherryError, match=r"ends with one of \.csv, \.tsv, \.json"):
-        begin(tmp_path / "made", "sales", own=tmp_path / name)
+        propose(tmp_path / name)
     assert not (tmp_path / "made").exists()
 
 
@@ -164,7 +165,7 @@ def test_a_named_pipe_is_no_file_of_ones_own(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "in" / "a.csv")
     for own in (tmp_path / "in" / "a.csv", tmp_path / "in"):
         with pytest.raises(WherryError, match=r"ends with one of \.csv, \.tsv, \.json"):
-            begin(tmp_path / "made", "sales", own=own)
+            propose(own)
     (tmp_path / "in" / "b.csv").write_text("n\n1\n")
     assert casts(defined(tmp_path / "in", tmp_path)) == {"n": "bigint"}
 

@@ -1,0 +1,267 @@
+"""The head of a file, without Spark: its columns, some of its rows, and the reader's options that it needs."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from origins.files.csv_header import OPENERS, leaves_quote_open
+
+LATIN = "ISO-8859-1"
+_WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_SEPARATORS = "\t;|,"
+"""Where two fit equally, the first of them. A comma inside fields is more frequent than the others."""
+_LINES, _FEW = 50, 12
+"""So many lines show the separator, and so few the header. A value in quotes goes over no more of them."""
+_VALUE = re.compile(r"[+-]?(\d+([.,]\d+)*)|\d{4}-\d\d-\d\d([T ].*)?|\d\d?[./]\d\d?[./]\d{4}")
+_YEAR = re.compile(r"(19|20)\d\d")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """What the first bytes of a file show."""
+
+    columns: tuple[str, ...] = ()
+    rows: Sequence[Mapping[str, Any]] = ()
+    """Evenly out of those that could be read, by the names of their columns."""
+    options: Mapping[str, str | bool] = field(default_factory=dict)
+    """What the reader must be given. `multiLine` is not among them for CSV: see `breaks`."""
+    lines: int = 0
+    """How many were looked at."""
+    bad_lines: int = 0
+    """Those that are no row."""
+    breaks: int = 0
+    """The rows of CSV with a line break inside quotes."""
+    doubled: Mapping[str, int] = field(default_factory=dict)
+    """For each key that a JSON object has twice: in how many lines."""
+    types: Mapping[str, str] = field(default_factory=dict)
+    """Of parquet, which knows them."""
+    has_mark: bool = False
+    """Whether the file begins with a byte order mark."""
+    is_plain: bool = True
+    """Whether all bytes are ASCII, so that any encoding reads them."""
+
+
+def read_start(file: Path, most: int) -> bytes:
+    """The first bytes of a file, unpacked. Raises `OSError` or `EOFError` where it cannot be read."""
+    with OPENERS.get(file.suffix, open)(file, "rb") as stream:
+        return bytes(stream.read(most))
+
+
+def look_at(file: Path, kind: str, most: int, rows: int) -> Head:
+    """The head of a file of this format, out of its first bytes, with so many rows at most.
+
+    Raises `OSError`, `EOFError` or `ValueError` where the file cannot be read.
+    """
+    if kind == "parquet":
+        return _look_at_parquet(file)
+    start = read_start(file, most)
+    encoding = _find_encoding(start)
+    text = start.decode("utf-8-sig" if encoding == "UTF-8" else encoding, errors="replace")
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    is_cut = len(start) == most
+    if is_cut and len(lines) > 1:
+        lines.pop()
+    read = _look_at_csv if kind == "csv" else _look_at_json
+    options: dict[str, str | bool] = {} if encoding == "UTF-8" else {"encoding": encoding}
+    if encoding == "UTF-16":
+        options["multiLine"] = True
+    return replace(
+        read([line for line in lines if line.strip()], rows, options, is_cut),
+        has_mark=start.startswith((codecs.BOM_UTF8, *_WIDE)),
+        is_plain=start.removeprefix(codecs.BOM_UTF8).isascii(),
+    )
+
+
+def _find_encoding(start: bytes) -> str:
+    """UTF-8 is meant also where a few bytes are none."""
+    if start.startswith(_WIDE):
+        return "UTF-16"
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(start)
+    except UnicodeDecodeError:
+        mixed = any("\x7f" < char < "\ud800" for char in start.decode("utf-8", errors="surrogateescape"))
+        return "UTF-8" if mixed else LATIN
+    return "UTF-8"
+
+
+def pick_evenly(items: Sequence[Any], most: int) -> Sequence[Any]:
+    """All items, or so many of them at equal distances."""
+    return items if len(items) <= most else [items[at * len(items) // most] for at in range(most)]
+
+
+def _look_at_csv(lines: Sequence[str], most: int, options: dict[str, str | bool], is_cut: bool) -> Head:
+    separator = _find_separator(lines[:_LINES])
+    records, breaks, broken = _split_records(lines, separator, is_cut)
+    if not records:
+        return Head()
+    first, *rows = records
+    if separator != ",":
+        options["sep"] = separator
+    if not _is_header(first, pick_evenly(rows, _FEW)):
+        options["header"] = False
+        first, rows = [f"_c{index}" for index in range(len(first))], records
+    columns = tuple(name.strip() for name in first)
+    good = [row for row in rows if len(row) == len(columns)]
+    return Head(
+        columns=columns,
+        rows=[dict(zip(columns, row, strict=True)) for row in pick_evenly(good, most)],
+        options=options,
+        lines=len(rows) + broken,
+        bad_lines=len(rows) - len(good) + broken,
+        breaks=breaks,
+    )
+
+
+def _find_separator(lines: Sequence[str]) -> str:
+    """The one by which most lines have the same number of fields, and more than one."""
+
+    def count_alike(separator: str) -> tuple[int, int]:
+        counts = [len(row) for row in _parse(lines, separator)]
+        if not counts or counts[0] < 2:
+            return 0, 0
+        return round(4 * counts.count(counts[0]) / len(counts)), counts[0]
+
+    found = {separator: count_alike(separator) for separator in _SEPARATORS}
+    best = max(_SEPARATORS, key=lambda separator: found[separator])
+    return best if found[best][1] else ","
+
+
+def _parse(lines: Sequence[str], separator: str) -> list[list[str]]:
+    try:
+        return [row for row in csv.reader(lines, delimiter=separator) if row]
+    except csv.Error:
+        return [next(csv.reader([line.replace("\0", "")[:100_000]], delimiter=separator), []) for line in lines]
+
+
+def _split_records(lines: Sequence[str], separator: str, is_cut: bool) -> tuple[list[list[str]], int, int]:
+    """The rows; how many of them have a line break inside quotes; and how many lines leave a quote open."""
+    if not any(line.count('"') % 2 for line in lines):
+        rows = _parse(lines, separator)
+        if len(rows) == len(lines):
+            return rows, 0, 0
+    options = {"sep": separator, "multiline": "true"}
+    records: list[list[str]] = []
+    breaks = broken = at = 0
+    while at < len(lines):
+        end = at + 1
+        if '"' in lines[at] and leaves_quote_open(lines[at], options):
+            end = _find_close(lines, at, options)
+            if not end and is_cut and at + _LINES > len(lines):
+                break
+            row = _parse(["\n".join(lines[at:end])], separator) if end else []
+            is_row = bool(row) and len(row[0]) == (len(records[0]) if records else len(row[0]))
+            if not is_row:
+                broken, at = broken + 1, at + 1
+                continue
+            breaks += 1
+        records += _parse(["\n".join(lines[at:end])], separator)
+        at = end
+    return records, breaks, broken
+
+
+def _find_close(lines: Sequence[str], at: int, options: Mapping[str, str]) -> int:
+    """Behind the line on which the quote is closed that is open on this one; 0 where none of the next lines closes
+    it, or where something stands behind the closing quote."""
+    for end in range(at + 1, min(at + _LINES, len(lines))):
+        if '"' in lines[end] and not leaves_quote_open("\n".join(lines[at : end + 1]), options):
+            try:
+                [*csv.reader(["\n".join(lines[at : end + 1])], delimiter=options["sep"], strict=True)]
+            except csv.Error:
+                return 0
+            return end + 1
+    return 0
+
+
+def _is_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Whether names stand in the first row: no numbers and dates where the others have them. A year may be a name."""
+
+    def is_value(text: str) -> bool:
+        return bool(_VALUE.fullmatch(text.strip()))
+
+    filled = [[is_value(row[at]) for row in rows if row[at : at + 1] and row[at].strip()] for at in range(len(first))]
+    typed = [at for at, found in enumerate(filled) if found and 2 * sum(found) > len(found)]
+    values = [at for at in typed if is_value(first[at]) and not _YEAR.fullmatch(first[at].strip())]
+    return 2 * len(values) <= len(typed)
+
+
+def _look_at_json(lines: Sequence[str], most: int, options: dict[str, str | bool], is_cut: bool) -> Head:
+    doubled: dict[str, int] = {}
+    whole = _is_whole(lines)
+    if whole:
+        options["multiLine"] = True
+        found: list[dict[str, Any] | None] = list(_split_objects("\n".join(lines), doubled, most))
+    else:
+        found = [_parse_object(line, doubled) for line in pick_evenly(lines, most)]
+    rows = [row for row in found if row is not None]
+    return Head(
+        columns=tuple(dict.fromkeys(name for row in rows for name in row)),
+        rows=rows,
+        options=options,
+        lines=len(found),
+        bad_lines=len(found) - len(rows),
+        doubled=doubled,
+    )
+
+
+def _is_whole(lines: Sequence[str]) -> bool:
+    """Whether the file is one value that goes over lines, or an array: its first line is no object."""
+    if not lines or _parse_object(lines[0], {}) is not None:
+        return False
+    if lines[0].lstrip().startswith("["):
+        return True
+    return lines[0].strip() == "{" or next(_split_objects("\n".join(lines), {}, 1), None) is not None
+
+
+def _split_objects(text: str, doubled: dict[str, int], most: int) -> Iterator[dict[str, Any]]:
+    """The objects at the beginning of a text: one, or those of an array that are there as a whole."""
+    keys: set[str] = set()
+    decoder = json.JSONDecoder(object_pairs_hook=lambda pairs: _keep_doubled(pairs, keys))
+    at = len(text) - len(text.lstrip().removeprefix("["))
+    for _ in range(most):
+        at += len(text[at : at + 1_000]) - len(text[at : at + 1_000].lstrip(" \t\n,"))
+        try:
+            value, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            return
+        _count(keys, doubled)
+        if isinstance(value, dict):
+            yield value
+
+
+def _parse_object(line: str, doubled: dict[str, int]) -> dict[str, Any] | None:
+    keys: set[str] = set()
+    try:
+        value = json.loads(line, object_pairs_hook=lambda pairs: _keep_doubled(pairs, keys))
+    except (ValueError, RecursionError):
+        return None
+    _count(keys, doubled)
+    return value if isinstance(value, dict) else None
+
+
+def _keep_doubled(pairs: list[tuple[str, Any]], keys: set[str]) -> dict[str, Any]:
+    """The object, with its last values; keys that differ only in case are the same."""
+    found = dict(pairs)
+    if len(found) < len(pairs) or len({key.lower() for key in found}) < len(found):
+        lowered = [key.lower() for key, _ in pairs]
+        keys.update(key for key in found if lowered.count(key.lower()) > 1)
+    return found
+
+
+def _count(keys: set[str], into: dict[str, int]) -> None:
+    for key in keys:
+        into[key] = into.get(key, 0) + 1
+    keys.clear()
+
+
+def _look_at_parquet(file: Path) -> Head:
+    from pyarrow.parquet import read_schema
+
+    found = read_schema(file)
+    return Head(columns=tuple(found.names), types={column.name: str(column.type) for column in found})

@@ -1,0 +1,173 @@
+"""The types of columns, as the first rows of files show them, and how values are put so that a cast takes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from origins.names import quote_name
+
+_MOST_BAD, _FEW_BAD, _NEVER_BAD = 0.1, 2, 0.25
+"""Values of another type are refused. A column has a type if they are no larger share, or so few, and never so large a
+share."""
+_ENOUGH, _SOME, _MAINLY_BAD = 50, 8, 0.6
+"""So many values of one file show that a type does not hold there; fewer show it if most of them are of another."""
+_CODE = re.compile(r"[+-]?0\d+")
+"""A number that begins with 0 is a code, as `007` is; no number has them."""
+_TYPES = {
+    "boolean": re.compile(r"(?i)true|false"),
+    "bigint": re.compile(r"[+-]?\d{1,18}"),
+    "decimal(18,2)": re.compile(r"[+-]?\d{1,16}(\.\d{1,2})?"),
+    "double": re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"),
+    "date": re.compile(r"\d{4}-\d\d-\d\d"),
+    "timestamp": re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?"),
+}
+_COMMA = "replace(regexp_replace({}, '[.](?=[0-9]{{3}}(?![0-9]))', ''), ',', '.')"
+_SOME_COMMAS = "if({0} like '%,%', replace(replace({0}, '.', ''), ',', '.'), {0})"
+_POINTS = "regexp_replace({}, '^([0-9]{{2}})[.]([0-9]{{2}})[.]([0-9]{{4}})$', '$3-$2-$1')"
+_WRITTEN_OTHERWISE = {
+    "decimal(18,2)": (re.compile(r"[+-]?(\d{1,3}(\.\d{3})+|\d+)(,\d{1,2})?"), _COMMA),
+    "double": (re.compile(r"[+-]?(\d{1,3}(\.\d{3})+|\d+)(,\d+)?"), _COMMA),
+    "date": (re.compile(r"\d\d\.\d\d\.\d{4}"), _POINTS),
+}
+"""`1.234,56` and `31.01.2026`, and how they are put so that a cast takes them; anything else stays for it to refuse."""
+_THOUSAND = re.compile(r"[+-]?\d{1,3}\.\d{3}")
+"""In a column with both kinds of numbers it is 1234, or it is 1.234."""
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+")
+_PARTED = re.compile(r"[+-]?\d{1,3}(\.\d{3})+(,\d*)?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guess:
+    """The type of a text column; empty if it stays text."""
+
+    kind: str = ""
+    otherwise: frozenset[str] = frozenset()
+    """The files whose values are written `1.234,56` or `31.01.2026`."""
+    is_mixed: bool = False
+    """Whether other files of the same reader have values as a cast takes them."""
+    has_both: bool = False
+    """Whether the column stays text since `1.234` may be either."""
+
+    def fits(self, value: str, file: str) -> bool:
+        """Whether a text can have the type in this file."""
+        looks = _WRITTEN_OTHERWISE[self.kind][0] if file in self.otherwise else _TYPES[self.kind]
+        is_unclear = self.is_mixed and self.kind == "decimal(18,2)" and _THOUSAND.fullmatch(value)
+        return bool(looks.fullmatch(value)) and not is_unclear
+
+    def put_sql(self, column: str) -> str:
+        """SQL for the value as a cast takes it; empty if it does so already."""
+        if not self.otherwise:
+            return ""
+        mixed = self.is_mixed and self.kind != "date"
+        return (_SOME_COMMAS if mixed else _WRITTEN_OTHERWISE[self.kind][1]).format(quote_name(column))
+
+    def clear_sql(self, column: str) -> str:
+        """SQL that is false for a value that may be 1234 or 1.234; empty if there is no doubt."""
+        if not self.is_mixed or self.kind != "decimal(18,2)":
+            return ""
+        return f"not coalesce({quote_name(column)} rlike '^[+-]?[0-9]{{1,3}}[.][0-9]{{3}}$', false)"
+
+
+def guess_type(values: Mapping[str, Sequence[object]], groups: Mapping[str, object]) -> Guess:
+    """The type of a column whose values are text, by file. Files of one group are read by one reader."""
+    if any(value is not None and not isinstance(value, str) for found in values.values() for value in found):
+        return Guess()
+    texts = {
+        file: [value.strip() for value in found if isinstance(value, str) and value.strip()]
+        for file, found in values.items()
+    }
+    texts = {file: found for file, found in texts.items() if found}
+    if not texts or any(_CODE.fullmatch(value) for found in texts.values() for value in found):
+        return Guess()
+    for kind, looks in _TYPES.items():
+        if _holds({file: _count_misfits(looks, found) for file, found in texts.items()}, texts):
+            return Guess(kind=kind)
+    for kind, (looks, _) in _WRITTEN_OTHERWISE.items():
+        plain = {file: _count_misfits(_TYPES[kind], found) for file, found in texts.items()}
+        other = {file: _count_misfits(looks, found) for file, found in texts.items()}
+        files = frozenset(
+            file
+            for file, found in texts.items()
+            if other[file] < plain[file] and (kind == "date" or _has_decimal_commas(found))
+        )
+        if files and _holds({file: (other if file in files else plain)[file] for file in texts}, texts):
+            used = {groups[file] for file in files}
+            mixed = any(file not in files and groups[file] in used for file in texts)
+            parted = any(_PARTED.fullmatch(value) for file in files for value in texts[file])
+            if mixed and kind == "double" and parted:
+                return Guess(has_both=True)
+            return Guess(kind=kind, otherwise=files, is_mixed=mixed)
+    return Guess()
+
+
+def _count_misfits(looks: re.Pattern[str], values: Iterable[str]) -> int:
+    return sum(not looks.fullmatch(value) for value in values)
+
+
+def _holds(misfits: Mapping[str, int], texts: Mapping[str, Sequence[str]]) -> bool:
+    """Whether few enough values are of another type, in all files and in each."""
+    total = sum(map(len, texts.values()))
+    most = min(max(_MOST_BAD * total, _FEW_BAD), _NEVER_BAD * total)
+    if sum(misfits.values()) > most:
+        return False
+    return not any(
+        misfits[file] > (_NEVER_BAD if len(found) >= _ENOUGH else _MAINLY_BAD) * len(found)
+        for file, found in texts.items()
+        if len(found) >= _SOME
+    )
+
+
+def _has_decimal_commas(values: Sequence[str]) -> bool:
+    """Whether a comma stands before decimals, and not before thousands."""
+    commas = [value for value in values if "," in value]
+    points = sum("." in value and "," not in value and not _THOUSAND.fullmatch(value) for value in values)
+    decimals = sum(not _THOUSANDS.fullmatch(value) for value in commas)
+    return len(commas) > points and 10 * decimals >= len(commas) > 0
+
+
+def infer_json_type(values: Iterable[Any]) -> str:
+    """The type of values of JSON, as DDL; empty if all are NULL or empty. Values of several types are text."""
+    given = [value for value in values if value is not None]
+    kinds = {_JSON.get(type(value), "string") for value in given}
+    if kinds == {"bigint", "double"}:
+        kinds = {"double"}
+    if len(kinds) > 1:
+        return _find_most(given)
+    (kind,) = kinds or {""}
+    if kind == "struct":
+        names = dict.fromkeys(name for each in given for name in each)
+        fields = {name: infer_json_type(each.get(name) for each in given) for name in names}
+        inside = ", ".join(f"{quote_name(name)}: {inner}" for name, inner in fields.items() if inner)
+        return f"struct<{inside}>" if inside else ""
+    if kind == "array":
+        inner = infer_json_type(one for each in given for one in each)
+        return f"array<{inner}>" if inner else ""
+    if kind == "bigint" and any(not -(1 << 63) <= value < 1 << 63 for value in given):
+        return "decimal(38,0)"
+    return kind
+
+
+_JSON: Mapping[type, str] = {
+    bool: "boolean",
+    int: "bigint",
+    float: "double",
+    str: "string",
+    dict: "struct",
+    list: "array",
+}
+
+
+def _find_most(values: Sequence[Any]) -> str:
+    """The type of nearly all of them, where few are of another; text otherwise, which holds any value."""
+    by_kind: dict[str, list[Any]] = {}
+    for value in values:
+        by_kind.setdefault(_JSON.get(type(value), "string"), []).append(value)
+    numbers = by_kind.pop("bigint", []) + by_kind.pop("double", [])
+    if numbers:
+        by_kind["number"] = numbers
+    most = max(by_kind.values(), key=len)
+    few = len(values) - len(most) <= min(max(_MOST_BAD * len(values), _FEW_BAD), _NEVER_BAD * len(values))
+    return infer_json_type(most) if few else "string"

@@ -1,0 +1,317 @@
+"""A look at the head of every file: which files belong together, and where they differ."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from origins.files.csv_header import OPENERS, PACKED
+from origins.files.heads import Head, look_at, pick_evenly, read_start
+from runners.model.errors import Refusal
+
+FORMATS = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
+_MOST_FILES = 2_000
+"""Of more files, so many are looked at, evenly by name."""
+_MOST_LISTED = 100_000
+_ALL_BYTES, _MOST_BYTES, _FEWEST_BYTES = 8 << 20, 1 << 20, 4 << 10
+"""What is read of all files together, and of each."""
+_ALL_ROWS, _MOST_ROWS, _FEWEST_ROWS = 10_000, 2_000, 10
+_COMPARED = 4 << 10
+"""So many bytes show that a packed file has the rows of the one beside it."""
+
+Options = Mapping[str, str | bool]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Files that one reader reads with the same options."""
+
+    pattern: str
+    """Relative to the place; empty if that is a file."""
+    options: Options
+    files: tuple[str, ...]
+    """Those that were looked at and are not empty."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """What a look at files shows."""
+
+    place: Path
+    format: str
+    files: int
+    """How many fit the patterns."""
+    heads: Mapping[str, Head]
+    """By the name of the file, in their order."""
+    groups: Sequence[Group]
+    empty: Sequence[str] = ()
+    broken: Mapping[str, str] = field(default_factory=dict)
+    """The files that cannot be read, and why."""
+    odd: Mapping[str, Options] = field(default_factory=dict)
+    """The files that need other options than the definition has."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """The files that no pattern fits, and why."""
+
+
+def look_at_files(place: Path) -> Look:
+    """What is at a place: a file, or a folder of files. Raises `Refusal` where no format is known by a name."""
+    try:
+        names, folder = _list_names(place)
+        kinds = {name: FORMATS[suffix] for name in names if (suffix := _get_suffix(name)) in FORMATS}
+        kinds = {name: kind for name, kind in kinds.items() if _is_readable(name) and (folder / name).is_file()}
+    except OSError as error:
+        raise Refusal(f"{place} cannot be read: {error.strerror}.") from error
+    if not kinds:
+        known = ", ".join(FORMATS)
+        raise Refusal(f"{place}: expected a file, or a folder of files, with a name that ends with one of {known}.")
+    counted = Counter(kinds.values())
+    kind = max(counted, key=lambda each: counted[each])
+    left_out = {_as_text(name): _say_why_not(name) for name in names if name not in kinds}
+    left_out |= {name: f"is {other}" for name, other in kinds.items() if other != kind}
+    files = [name for name, other in kinds.items() if other == kind]
+    left_out |= (siblings := _find_siblings(folder, files))
+    files = [name for name in files if name not in siblings]
+    return _look_at_each(place, folder, kind, files, left_out)
+
+
+def _list_names(place: Path) -> tuple[list[str], Path]:
+    """The names in a folder, and the folder; those in folders below it if it has no files that can be read."""
+    if not place.is_dir():
+        return [place.name], place.parent
+    with os.scandir(place) as entries:
+        there = sorted((entry.name, entry.is_dir()) for entry in entries)
+    names = [name for name, is_folder in there if not is_folder]
+    if any(_get_suffix(name) in FORMATS for name in names):
+        return [*names, *(f"{name}/" for name, is_folder in there if is_folder and not _is_hidden(name))], place
+    return [*names, *sorted(_walk(place))], place
+
+
+def _walk(place: Path) -> Iterator[str]:
+    count = 0
+    for folder, below, names in os.walk(place):
+        below[:] = sorted(name for name in below if name[0] not in "_.")
+        for name in names if folder != str(place) else ():
+            count += 1
+            if count > _MOST_LISTED:
+                return
+            yield Path(folder, name).relative_to(place).as_posix()
+
+
+def _get_suffix(name: str) -> str:
+    path = Path(name)
+    return Path(path.stem).suffix if path.suffix in PACKED else path.suffix
+
+
+def _get_ending(name: str) -> str:
+    packed = Path(name).suffix if Path(name).suffix in PACKED else ""
+    return _get_suffix(name) + packed
+
+
+def _is_hidden(name: str) -> bool:
+    return Path(name).name[0] in "_."
+
+
+def _as_text(name: str) -> str:
+    return name.encode(errors="replace").decode()
+
+
+def _is_readable(name: str) -> bool:
+    """Whether Wherry reads a file of this name."""
+    return not _is_hidden(name) and _as_text(name) == name
+
+
+def _say_why_not(name: str) -> str:
+    if _is_hidden(name):
+        return "begins with _ or ."
+    if name.endswith("/"):
+        return "is a folder"
+    if _as_text(name) != name:
+        return "has a name that is not UTF-8"
+    return "is no regular file" if _get_suffix(name) in FORMATS else "is no CSV, JSON or parquet by its name"
+
+
+def _find_siblings(folder: Path, names: Sequence[str]) -> dict[str, str]:
+    """The packed files beside which the same file lies unpacked, and what they are."""
+    there = set(names)
+    found = {}
+    for name in names:
+        twin = str(Path(name).with_suffix(""))
+        if Path(name).suffix in PACKED and twin in there:
+            same = _begin_alike(folder / name, folder / twin)
+            found[name] = f"is {twin}, packed" if same else f"may not be {twin}: it begins otherwise"
+    return found
+
+
+def _begin_alike(one: Path, other: Path) -> bool:
+    if _is_for_spark(one.name):
+        return True
+    try:
+        return read_start(one, _COMPARED) == read_start(other, _COMPARED)
+    except (OSError, EOFError):
+        return False
+
+
+def _is_for_spark(name: str) -> bool:
+    """Whether only Spark can unpack the file."""
+    return Path(name).suffix in PACKED and Path(name).suffix not in OPENERS
+
+
+def _look_at_each(place: Path, folder: Path, kind: str, files: Sequence[str], left_out: Mapping[str, str]) -> Look:
+    looked = [name for name in pick_evenly(files, _MOST_FILES) if not _is_for_spark(name)]
+    many = max(1, len(looked))
+    size = max(_FEWEST_BYTES, min(_MOST_BYTES, _ALL_BYTES // many))
+    rows = max(_FEWEST_ROWS, min(_MOST_ROWS, _ALL_ROWS // many))
+    heads: dict[str, Head] = {}
+    empty: list[str] = []
+    broken: dict[str, str] = {}
+    for name in looked:
+        try:
+            if not (folder / name).stat().st_size:
+                empty.append(name)
+                continue
+            head = look_at(folder / name, kind, size, rows)
+        except (OSError, EOFError, ValueError) as error:
+            broken[name] = getattr(error, "strerror", None) or str(error).splitlines()[0]
+            continue
+        heads[name] = head
+    if broken and not heads and not empty:
+        name, why = next(iter(broken.items()))
+        raise Refusal(f"{folder / name} cannot be read as {kind}: {why}.")
+    look = Look(
+        place=place, format=kind, files=len(files), heads=heads, groups=(), empty=empty, broken=broken,
+        left_out=left_out,
+    )  # fmt: skip
+    return _group_files(look, files)
+
+
+def _group_files(look: Look, files: Sequence[str]) -> Look:
+    """Put files together that the same options read, by patterns that fit them and no other."""
+    common = _find_common_options(look)
+    needed = {name: _complete(head, common) for name, head in look.heads.items()}
+    sets = Counter(tuple(sorted(options.items())) for options in needed.values())
+    ranked = [dict(options) for options, _ in sets.most_common()] or [{}]
+    by_options = {at: [name for name in needed if needed[name] == options] for at, options in enumerate(ranked)}
+    rest = [name for name in files if name not in needed]
+    everything = {*files, *(name for name in look.left_out if not _is_hidden(name) and not name.endswith("/"))}
+    if not look.place.is_dir():
+        return _make_groups(look, [("", ranked[0], files)], {}, {})
+    if len(ranked) > 1 and len({"header" in options for options in ranked}) == 1:
+        patterns = []
+        for at, inside in by_options.items():
+            mine = [*inside, *rest] if at == 0 else inside
+            patterns.append(_find_pattern(mine, everything.difference(mine)))
+        if all(patterns):
+            return _make_groups(look, [(p, ranked[at], by_options[at]) for at, p in enumerate(patterns) if p], {}, {})
+    odd = {name: needed[name] for at, inside in by_options.items() if at for name in inside}
+    pattern = _find_pattern(files, everything.difference(files))
+    if pattern is not None:
+        return _make_groups(look, [(pattern, ranked[0], files)], odd, {})
+    endings = Counter(map(_get_ending, files))
+    ending = max(endings, key=lambda each: endings[each])
+    mine = [name for name in files if name.endswith(ending) and _get_ending(name) == ending]
+    start = "**/*" if any("/" in name for name in mine) else "*"
+    others = dict.fromkeys(set(files).difference(mine), f"does not end with {ending}")
+    return _make_groups(look, [(f"{start}{_escape(ending)}", ranked[0], mine)], odd, others)
+
+
+def _make_groups(
+    look: Look,
+    found: Sequence[tuple[str, Options, Sequence[str]]],
+    odd: Mapping[str, Options],
+    others: Mapping[str, str],
+) -> Look:
+    heads = {name: head for name, head in look.heads.items() if name not in others}
+    groups = [
+        Group(pattern=pattern, options=_add_breaks(options, files, heads), files=tuple(n for n in files if n in heads))
+        for pattern, options, files in found
+    ]
+    return Look(
+        place=look.place,
+        format=look.format,
+        files=look.files - len(others),
+        heads=heads,
+        groups=groups,
+        empty=[name for name in look.empty if name not in others],
+        broken={name: why for name, why in look.broken.items() if name not in others},
+        odd={name: options for name, options in odd.items() if name not in others},
+        left_out=dict(sorted({**look.left_out, **others}.items())),
+    )
+
+
+def _find_common_options(look: Look) -> Options:
+    """The options that most of the files need; plain ones, which any encoding reads, follow the others."""
+    encodings = Counter(
+        str(head.options.get("encoding", "")) for head in look.heads.values() if not head.is_plain
+    ).most_common(1)
+    separators = Counter(str(head.options.get("sep", "")) for head in look.heads.values() if len(head.columns) > 1)
+    most = separators.most_common(1)
+    common = {"encoding": encodings[0][0] if encodings else "", "sep": most[0][0] if most else ""}
+    return {name: value for name, value in common.items() if value}
+
+
+def _complete(head: Head, common: Options) -> dict[str, str | bool]:
+    """The options of one file; where it shows nothing of its own, those that most have."""
+    options = dict(head.options)
+    for name, shows in (("encoding", not head.is_plain), ("sep", len(head.columns) > 1)):
+        if not shows and name in common:
+            options[name] = common[name]
+    return options
+
+
+def _add_breaks(options: Options, files: Iterable[str], heads: Mapping[str, Head]) -> Options:
+    breaks = any(heads[name].breaks for name in files if name in heads)
+    return {**options, "multiLine": True} if breaks else options
+
+
+def _find_pattern(inside: Sequence[str], outside: Iterable[str]) -> str | None:
+    """A pattern that fits these names and none of the others, simple ones first; None if there is none so simple."""
+    others = list(outside)
+    for pattern in _propose_patterns(inside, others):
+        if all(_fits(name, pattern) for name in inside) and not any(_fits(name, pattern) for name in others):
+            return pattern
+    return None
+
+
+def _fits(name: str, pattern: str) -> bool:
+    """Whether the file's own name fits the last part of a pattern."""
+    return fnmatchcase(Path(name).name, pattern.rpartition("/")[2])
+
+
+def _propose_patterns(inside: Sequence[str], outside: Sequence[str]) -> Iterator[str]:
+    own = [Path(name).name for name in inside]
+    start = "**/" if any("/" in name for name in inside) else ""
+    endings = {_get_ending(name) for name in inside}
+    before = _find_prefix(own)
+    (ending,) = endings if len(endings) == 1 else {""}
+    if ending:
+        yield f"{start}*{_escape(ending)}"
+    else:
+        yield f"{start}*{_escape(min(endings, key=len))}*"
+        yield f"{start}*"
+    if len(inside) == 1:
+        yield f"{start}{_escape(own[0])}"
+    others = [Path(name).name for name in outside if Path(name).name.endswith(ending)]
+    shared = _find_prefix([*own, *others])
+    for at in range(len(shared), min(map(len, [*own, *others]), default=0) - len(ending)):
+        mine, theirs = {name[at] for name in own}, {name[at] for name in others}
+        if not mine & theirs and all(char.isalnum() for char in mine | theirs):
+            gap = re.sub(r"\d", "?", _escape(shared)) + "?" * (at - len(shared))
+            some = f"[{''.join(sorted(mine))}]" if len(mine) < len(theirs) else f"[!{''.join(sorted(theirs))}]"
+            yield f"{start}{gap}{some}*{_escape(ending)}"
+    yield f"{start}{_escape(before)}*{_escape(ending)}"
+
+
+def _find_prefix(names: Sequence[str]) -> str:
+    """The characters with which all of them begin."""
+    first, last = min(names), max(names)
+    alike = (at for at, char in enumerate(first) if not last.startswith(char, at))
+    return first[: next(alike, len(first))]
+
+
+def _escape(name: str) -> str:
+    return re.sub(r"([*?\[])", r"[\1]", name)

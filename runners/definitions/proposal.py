@@ -1,0 +1,370 @@
+"""A definition for files that are there: what it reads, what it changes in them, and why."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from origins.batch import Json
+from origins.files.file_scan import list_folder_columns, read_folder_columns
+from origins.files.heads import Head
+from runners.definitions.guess_types import Guess, guess_type, infer_json_type
+from runners.definitions.look_at_files import Group, Look, Options, look_at_files
+from runners.model.text import escape_line
+
+WINDOW, _LEAST, MOST_REFUSED, SPARE = 1_000, 100, 500, 3
+"""The window of the DLQ, its usual threshold, the highest, and how many times what the files show it is."""
+_ENOUGH_ROWS = 200
+"""So many rows of one file show how many of them are bad."""
+_MOST_DOUBLED = 0.1
+"""If a larger share of the objects has a key twice, the DLQ is no place for them."""
+_ARROW = {
+    "bool": "boolean", "int8": "tinyint", "int16": "smallint", "int32": "int", "int64": "bigint", "float": "float",
+    "double": "double", "string": "string", "large_string": "string", "binary": "binary", "date32[day]": "date",
+}  # fmt: skip
+_LONGEST = 80
+_LADDER = ("tinyint", "smallint", "int", "bigint", "float", "double")
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What a first definition says about files, and what a look at their heads shows."""
+
+    look: Look
+
+    @cached_property
+    def columns(self) -> Mapping[str, str]:
+        """The columns of all files with their types as the reader gives them: text for CSV. None for parquet, unless
+        its files differ."""
+        if self.look.format == "csv":
+            return dict.fromkeys([*self.names, *self.folders], "string")
+        if self.look.format == "json":
+            kinds = {name: infer_json_type(row.get(name) for row in self._rows) for name in self.names}
+            known = {name: kind for name, kind in kinds.items() if kind}
+            return {**known, **dict.fromkeys(self.folders, "string")} if known else {}
+        return {**self.widest, **dict.fromkeys(self.folders, "string")} if self.other_types else {}
+
+    @cached_property
+    def guesses(self) -> Mapping[str, Guess]:
+        """For each column of text that has another type: which, and how its values are written."""
+        if self.look.format == "parquet":
+            return {}
+        groups = {name: at for at, group in enumerate(self.look.groups) for name in group.files}
+        found = {}
+        for column in (name for name, kind in self.columns.items() if kind == "string"):
+            key = self.get_key(column)
+            values: dict[str, Sequence[object]] = {}
+            for name, head in self.heads.items():
+                if column in self.folders:
+                    values[name] = [read_folder_columns(name).get(column.lower())]
+                    continue
+                own = self.spelled[name].get(key)
+                values[name] = [row.get(own) for row in head.rows] if own is not None else []
+            found[column] = guess_type(values, groups)
+        return found
+
+    @property
+    def casts(self) -> Mapping[str, str]:
+        """The types of the columns that a cast gives."""
+        return {name: guess.kind for name, guess in self.guesses.items() if guess.kind}
+
+    @cached_property
+    def bad_share(self) -> float:
+        """The share of rows that the definition refuses, in the file with most of them."""
+        lines, bad, worst = 0, 0.0, 0.0
+        for name, head in self.heads.items():
+            misfits = sum(self._is_bad(row, head, name) for row in head.rows)
+            share = misfits / len(head.rows) if head.rows else 0
+            here = head.bad_lines + share * (head.lines - head.bad_lines)
+            if self.on_change.get("doubled") == "nack":
+                here += max(head.doubled.values(), default=0)
+            lines, bad = lines + head.lines, bad + here
+            if len(head.rows) >= _ENOUGH_ROWS:
+                worst = max(worst, here / head.lines)
+        return max(worst, bad / lines if lines else 0)
+
+    @cached_property
+    def threshold(self) -> int:
+        """So many refused rows of the window stop a run: more than the files show."""
+        wanted = math.ceil(round(SPARE * self.bad_share * WINDOW / 50, 6)) * 50
+        return min(max(_LEAST, wanted), MOST_REFUSED)
+
+    @cached_property
+    def on_change(self) -> Mapping[str, str]:
+        """The policies for what differs in the files."""
+        look = self.look
+        if look.format == "parquet":
+            differs = {"extra": "evolve", "missing": "evolve"} if self.lacking else {}
+            return {**differs, "wider": "nack", "other": "nack"} if self.other_types else differs
+        if look.format == "csv":
+            if any(group.options.get("header") is False for group in look.groups):
+                return {}
+            if self.has_nameless:
+                return {"extra": "ignore", "missing": "evolve" if self.lacking else "stop"}
+            seen = len(self.heads) + len(look.empty) == look.files
+            return dict.fromkeys(("extra", "missing"), "stop" if seen and not self.lacking else "evolve")
+        found = {"extra": "evolve"}
+        if self.other_case:
+            found["other"] = "rescue"
+        if self.doubled:
+            often = self._doubled_share > _MOST_DOUBLED
+            found["doubled"] = "keep_last" if often else "nack"
+        return found
+
+    def write_definition(self, directory: Path, name: str) -> str:
+        """The definition in `directory` that carries the files to a table of this name."""
+        several = len(self.look.groups) > 1
+        lines = [f"name: {name}", "origins:" if several else "origin:"]
+        for at, group in enumerate(self.look.groups):
+            body = [*self._write_origin(group, directory)]
+            if several:
+                stages = [*self._write_puts(group)]
+                body = [f"- {body[0]}", *(f"  {line}" for line in body[1:]), f"  name: part_{at + 1}"]
+                body += ["  stages:", *(f"    {line}" for line in stages)] if stages else []
+            lines += [f"  {line}" for line in body]
+        stages = [*(() if several else self._write_puts(self.look.groups[0])), *self._write_cast()]
+        lines += ["stages:", *(f"  {line}" for line in stages)] if stages else []
+        lines += ["destinations:", f"  - delta: {{path: tables/{name}}}"]
+        limit = f"stops when {self.threshold} of the last {WINDOW} rows were refused"
+        seen = f"; about {format_share(self.bad_share)} do not fit" if self.bad_share else ""
+        lines.append(f"dlq: {{window: {WINDOW}, threshold: {self.threshold}}}  # {limit}{seen}")
+        return "\n".join(lines) + "\n"
+
+    @property
+    def heads(self) -> Mapping[str, Head]:
+        """Those of the files that the definition can read."""
+        return {name: head for name, head in self.look.heads.items() if name not in self.look.odd}
+
+    @property
+    def _rows(self) -> Iterator[Mapping[str, Json]]:
+        return (row for head in self.heads.values() for row in head.rows)
+
+    @cached_property
+    def spelled(self) -> Mapping[str, Mapping[str, str]]:
+        """For each file, how it spells its columns."""
+        return {name: {self.get_key(column): column for column in head.columns} for name, head in self.heads.items()}
+
+    @cached_property
+    def folders(self) -> Sequence[str]:
+        """The columns that folders such as `day=2026-01-01` give."""
+        return list_folder_columns(self.look.heads)
+
+    def get_key(self, column: str) -> str:
+        """Columns of CSV and parquet are the same in any case of letters, keys of JSON are not."""
+        return column if self.look.format == "json" else column.lower()
+
+    @cached_property
+    def names(self) -> Sequence[str]:
+        """The columns of all files, in the order that most of them have, as they are spelled first."""
+        orders = Counter(head.columns for head in self.heads.values() if head.columns)
+        spelled: dict[str, str] = {}
+        for columns, _ in orders.most_common():
+            for column in columns:
+                if column:
+                    spelled.setdefault(self.get_key(column), column)
+        folders = {name.lower() for name in self.folders}
+        names = [name for name in spelled.values() if name.lower() not in folders]
+        if self.look.format != "json":
+            return names
+        kept = {name.lower(): name for name in reversed(names)}
+        return [name for name in names if kept[name.lower()] == name]
+
+    @cached_property
+    def lacking(self) -> Mapping[str, Sequence[str]]:
+        """The columns that some of the files have not, and these files. A key of JSON may always be missing."""
+        found: dict[str, list[str]] = {}
+        for name, there in self.spelled.items():
+            for column in self.names if there else ():
+                if self.get_key(column) not in there:
+                    found.setdefault(column, []).append(name)
+        return found
+
+    def say_where(self, lacking: Sequence[str], most: int = 3) -> str:
+        """Which files have a column that these have not."""
+        without = set(lacking)
+        having = [name for name, there in self.spelled.items() if there and name not in without]
+        few = len(having) <= len(lacking)
+        return f"only in {list_some(having, most)}" if few else f"not in {list_some(lacking, most)}"
+
+    @property
+    def has_nameless(self) -> bool:
+        """Whether a file has a column without a name."""
+        return any("" in head.columns for head in self.heads.values())
+
+    @cached_property
+    def other_case(self) -> Sequence[str]:
+        """The keys of JSON that differ from a column only in the case of letters."""
+        known = {name.lower(): name for name in self.names}
+        keys = dict.fromkeys(key for head in self.heads.values() for key in head.columns)
+        return [key for key in keys if known.get(key.lower(), key) != key and key not in self.doubled]
+
+    @cached_property
+    def doubled(self) -> Mapping[str, int]:
+        """For each key that JSON objects have twice: how many."""
+        found: Counter[str] = Counter()
+        for head in self.heads.values():
+            found.update(head.doubled)
+        return found
+
+    @property
+    def _doubled_share(self) -> float:
+        return max(self.doubled.values(), default=0) / max(1, sum(head.lines for head in self.heads.values()))
+
+    @cached_property
+    def widest(self) -> Mapping[str, str]:
+        """The types of parquet, as wide as any file has them."""
+        found: dict[str, str] = {}
+        for column in self.names:
+            kinds = {kind for head in self.heads.values() for name, kind in head.types.items() if name == column}
+            found[column] = _widen([_ARROW.get(kind, kind) for kind in kinds])
+        return found
+
+    @property
+    def other_types(self) -> Sequence[str]:
+        """The columns of parquet that have several types, if a schema can say one for each column."""
+        if self.look.format != "parquet" or any(kind not in _ARROW.values() for kind in self.widest.values()):
+            return []
+        kinds = {(name, kind) for head in self.heads.values() for name, kind in head.types.items()}
+        counted = Counter(name for name, _ in kinds)
+        return [name for name in self.names if counted[name] > 1]
+
+    def _is_bad(self, row: Mapping[str, Json], head: Head, file: str) -> bool:
+        for name, value in row.items():
+            if isinstance(value, str):
+                guess = self._guess_of(name)
+                if guess.kind and value.strip() and not guess.fits(value.strip(), file):
+                    return True
+            elif value is not None and self.columns.get(name) in ("boolean", "bigint", "double"):
+                kind = infer_json_type([value])
+                if kind != self.columns[name] and (kind, self.columns[name]) != ("bigint", "double"):
+                    return True
+        return False
+
+    def _guess_of(self, column: str) -> Guess:
+        return self._guesses_by_key.get(self.get_key(column), Guess())
+
+    @cached_property
+    def _guesses_by_key(self) -> Mapping[str, Guess]:
+        return {self.get_key(name): guess for name, guess in self.guesses.items()}
+
+    def _write_origin(self, group: Group, directory: Path) -> Iterator[str]:
+        place = self.look.place
+        path = os.path.relpath(place, directory)
+        if group.pattern:
+            path = os.path.join(re.sub(r"([*?\[])", r"[\1]", path), group.pattern)
+        yield "files:"
+        yield f"  path: {_quote(path)}"
+        yield f"  format: {self.look.format}"
+        if group.options:
+            why = "; ".join(_OPTIONS[name] for name in group.options if name in _OPTIONS)
+            yield f"  options: {_format_flow(group.options)}{f'  # {why}' if why else ''}"
+        if self.columns:
+            yield f"  schema:  # {_SCHEMAS[self.look.format]}"
+            for name, kind in self.columns.items():
+                yield f"    {_quote_name(name)}: {_quote_type(kind)}{self._note_column(name)}"
+        if self.on_change:
+            why = "; ".join(_POLICIES[pair] for pair in self.on_change.items() if pair in _POLICIES)
+            yield f"  on_change: {_format_flow(self.on_change)}  # {why}"
+
+    def _note_column(self, name: str) -> str:
+        files = self.lacking.get(name, ())
+        if not files or self.look.format == "json":
+            return ""
+        return f"  # {self.say_where(files, 2)}"
+
+    def _write_puts(self, group: Group) -> Iterator[str]:
+        mine = {name: guess for name, guess in self.guesses.items() if guess.otherwise.intersection(group.files)}
+        clear = {name: sql for name, guess in mine.items() if (sql := guess.clear_sql(name))}
+        if clear:
+            yield "- require:  # refuses 1.234, which may be 1234 or 1.234, since files differ in the decimal sign"
+            for at, (name, sql) in enumerate(clear.items(), 1):
+                rule = name if re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII) else f"column_{at}"
+                yield f"    clear_{rule}: {_quote(sql)}"
+        puts = {name: guess.put_sql(name) for name, guess in mine.items()}
+        if puts:
+            yield "- with_columns:  # from 1.234,56 and 31.01.2026"
+            yield from (f"    {_quote_name(name)}: {_quote(sql)}" for name, sql in puts.items())
+
+    def _write_cast(self) -> Iterator[str]:
+        if self.casts:
+            yield "- cast:  # the types that the first rows show; refuses values that do not fit"
+            yield from (f"    {_quote_name(name)}: {_quote_type(kind)}" for name, kind in self.casts.items())
+
+
+def propose(place: Path) -> Proposal:
+    """A first definition for a file or a folder of files. Raises `Refusal` where no format is known by a name."""
+    return Proposal(look_at_files(place))
+
+
+_SCHEMAS = {
+    "csv": "as text; `cast` below gives the types",
+    "json": "what the first objects have",
+    "parquet": "the widest type that a file has",
+}
+_OPTIONS = {
+    "header": "the first line is no header; give the columns names with `rename`",
+    "multiLine": "values go over several lines",
+    "encoding": "the files are not UTF-8",
+}
+_POLICIES = {
+    ("extra", "evolve"): "a new column comes into the table",
+    ("extra", "ignore"): "columns that the schema does not name are left out",
+    ("extra", "stop"): "a file with other columns stops the run; `evolve` accepts it",
+    ("missing", "evolve"): "a missing one is NULL",
+    ("other", "rescue"): "a key in other letters is kept in _rescued",
+    ("other", "nack"): "values of another type go to the DLQ",
+    ("doubled", "nack"): "a key that is there twice refuses its row; `keep_last` loses its first value",
+    ("doubled", "keep_last"): "of a key that is there twice, the first value is lost; `nack` refuses the row",
+}
+
+
+def _widen(kinds: Sequence[str]) -> str:
+    if len(kinds) == 1:
+        return kinds[0]
+    if all(kind in _LADDER for kind in kinds):
+        widest = max(kinds, key=_LADDER.index)
+        return "double" if widest == "float" else widest
+    return "string" if all(kind in _ARROW.values() for kind in kinds) else " or ".join(sorted(kinds))
+
+
+def format_share(share: float) -> str:
+    """A share as a person says it."""
+    return f"{100 * share:.0f} %" if share >= 0.01 else "1 % or less"
+
+
+def list_some(names: Iterable[str], most: int = 3) -> str:
+    """The first of these names, on one line."""
+    every = list(names)
+    shown = [escape_line(name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…") for name in every[:most]]
+    return ", ".join(shown) + (f" and {len(every) - most:,} more" if len(every) > most else "")
+
+
+def _format_flow(values: Options) -> str:
+    pairs = (
+        f"{name}: {str(value).lower() if isinstance(value, bool) else _quote_type(value)}"
+        for name, value in values.items()
+    )
+    return f"{{{', '.join(pairs)}}}"
+
+
+def _quote_name(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) and name.lower() not in _WORDS else _quote(name)
+
+
+_WORDS = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
+"""What YAML takes for something else."""
+
+
+def _quote_type(text: str) -> str:
+    return text if re.fullmatch(r"[a-z_]+", text) else _quote(text)
+
+
+def _quote(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).replace("${", "$${")

@@ -1,0 +1,413 @@
+"""What `init --from` finds in the heads of files that differ, and what the definition says of it; without Spark."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from origins.files import Files
+from runners.command_line import cli
+from runners.definitions.definition import load
+from runners.definitions.findings import MOST_LINES, list_findings
+from runners.definitions.first_pipeline import begin
+from runners.definitions.proposal import Proposal, propose
+from runners.model.spec import PipelineSpec
+from stages.cast import Cast
+from stages.require import Require
+from stages.with_columns import WithColumns
+from tests.five_months import write_months
+
+PLAIN = "id,name\n1,Ada\n2,Bo\n"
+
+
+def make_folder(directory: Path, files: Mapping[str, str | bytes]) -> Path:
+    """A folder with these files."""
+    folder = directory / "in"
+    for name, content in files.items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder
+
+
+def load_definition(proposal: Proposal, directory: Path) -> PipelineSpec:
+    """The pipeline that is proposed; it is one that loads."""
+    (file,) = begin(directory / "made", "sales", own=proposal)
+    return load(file).pipeline
+
+
+def get_origins(pipeline: PipelineSpec) -> list[Files]:
+    """Its origins."""
+    return [origin for origin in pipeline.given_origins if isinstance(origin, Files)]
+
+
+CSV = {
+    "alike": ({"a.csv": PLAIN, "b.csv": PLAIN}, {}, {"extra": "stop", "missing": "stop"}, "2 CSV files: 2 columns."),
+    "another order": (
+        {"a.csv": PLAIN, "b.csv": PLAIN, "c.csv": "name,id\nCy,3\n"},
+        {},
+        {"extra": "stop", "missing": "stop"},
+        "The columns have another order in c.csv.",
+    ),
+    "one more column": (
+        {"a.csv": PLAIN, "b.csv": PLAIN, "c.csv": "id,name,tip\n3,Cy,1\n"},
+        {},
+        {"extra": "evolve", "missing": "evolve"},
+        "tip is only in c.csv.",
+    ),
+    "one column less": (
+        {"a.csv": PLAIN, "b.csv": PLAIN, "c.csv": "id\n3\n"},
+        {},
+        {"extra": "evolve", "missing": "evolve"},
+        "name is not in c.csv.",
+    ),
+    "a line break in quotes": (
+        {"a.csv": PLAIN, "b.csv": 'id,name\n1,"Ada\nof Rome"\n2,Bo\n'},
+        {"multiLine": "true"},
+        {"extra": "stop", "missing": "stop"},
+        "Quoted text goes over several lines in b.csv",
+    ),
+    "a quote that is left open": (
+        {"a.csv": 'id,name\n1,"Ada\n2,Bo\n3,Cy\n'},
+        {},
+        {"extra": "stop", "missing": "stop"},
+        "of the rows do not fit and go to the DLQ.",
+    ),
+    "semicolons": (
+        {"a.csv": "id;name;fee\n1;Ada;2,5\n"},
+        {"sep": ";"},
+        {"extra": "stop", "missing": "stop"},
+        "Fields are separated by semicolons.",
+    ),
+    "no header": (
+        {"a.csv": "1,Ada,2026-01-01\n2,Bo,2026-01-02\n"},
+        {"header": "false"},
+        {},
+        "The first line is no header.",
+    ),
+    "years as names": (
+        {"a.csv": "country,2019,2020\nDE,5,6\nFR,7,8\n"},
+        {},
+        {"extra": "stop", "missing": "stop"},
+        "1 CSV file: 3 columns.",
+    ),
+    "a byte order mark": (
+        {"a.csv": b"\xef\xbb\xbf" + PLAIN.encode()},
+        {},
+        {"extra": "stop", "missing": "stop"},
+        "A byte order mark begins a.csv.",
+    ),
+    "Latin 1": (
+        {"a.csv": PLAIN, "b.csv": "id,name\n3,Zoë\n".encode("latin-1")},
+        {"encoding": "ISO-8859-1"},
+        {"extra": "stop", "missing": "stop"},
+        "The text is encoded as ISO-8859-1.",
+    ),
+    "UTF-16": (
+        {"a.csv": PLAIN.encode("utf-16")},
+        {"encoding": "UTF-16", "multiLine": "true"},
+        {"extra": "stop", "missing": "stop"},
+        "The text is encoded as UTF-16.",
+    ),
+    "an empty file": (
+        {"a.csv": PLAIN, "b.csv": ""},
+        {},
+        {"extra": "stop", "missing": "stop"},
+        "Empty: b.csv.",
+    ),
+    "a packed file that is cut": (
+        {"a.csv": PLAIN, "b.csv.gz": gzip.compress(PLAIN.encode())[:-9]},
+        {},
+        {"extra": "evolve", "missing": "evolve"},
+        "Cannot be read, and would fail a run: b.csv.gz",
+    ),
+    "a column without a name": (
+        {"a.csv": ",id\n0,5\n"},
+        {},
+        {"extra": "ignore", "missing": "stop"},
+        "A column has no name.",
+    ),
+    "a column twice": (
+        {"a.csv": "id,ID\n1,2\n"},
+        {},
+        {"extra": "stop", "missing": "stop"},
+        "A column is there twice in a.csv.",
+    ),
+    "a folder with a name": (
+        {"day=2026-01-01/a.csv": PLAIN, "day=2026-01-02/a.csv": PLAIN},
+        {},
+        {"extra": "stop", "missing": "stop"},
+        "2 CSV files: 2 columns.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("files", "options", "on_change", "line"), CSV.values(), ids=CSV)
+def test_csv(
+    tmp_path: Path,
+    files: Mapping[str, str | bytes],
+    options: Mapping[str, object],
+    on_change: Mapping[str, str],
+    line: str,
+) -> None:
+    """The options, the policies and a line in plain words for each thing that a head may show."""
+    proposal = propose(make_folder(tmp_path, files))
+    (origin,) = get_origins(load_definition(proposal, tmp_path))
+    assert (dict(origin.options), dict(origin.on_change)) == (options, on_change)
+    assert [found for found in list_findings(proposal) if line in found] != []
+
+
+JSON = {
+    "nothing odd": (['{"id": 1}', '{"id": 2, "at": {"zip": "1"}}'], {}, {"extra": "evolve"}, "1 JSON file: 2 columns."),
+    "a key that some objects have twice": (
+        ['{"id": 1, "id": 2}', *['{"id": 3}'] * 20],
+        {},
+        {"extra": "evolve", "doubled": "nack"},
+        "Objects have a key twice: id. Such rows go to the DLQ.",
+    ),
+    "a key that all objects have twice": (
+        ['{"id": 1, "deep": {"a": 1, "A": 2}}'] * 5,
+        {},
+        {"extra": "evolve", "doubled": "keep_last"},
+        "The last value is read, and the others are lost.",
+    ),
+    "a key in other letters": (
+        ['{"id": 1}', '{"ID": 2}', '{"id": 3}'],
+        {},
+        {"extra": "evolve", "other": "rescue"},
+        "Keys differ from columns only in case: ID.",
+    ),
+    "an array": (["[", '{"id": 1},', '{"id": 2}', "]"], {"multiLine": "true"}, {"extra": "evolve"}, "or an array"),
+    "one object over lines": (["{", '"id": 1', "}"], {"multiLine": "true"}, {"extra": "evolve"}, "or an array"),
+}
+
+
+@pytest.mark.parametrize(("lines", "options", "on_change", "line"), JSON.values(), ids=JSON)
+def test_json(
+    tmp_path: Path, lines: list[str], options: Mapping[str, object], on_change: Mapping[str, str], line: str
+) -> None:
+    """The options, the policies and a line in plain words for each thing that a head may show."""
+    proposal = propose(make_folder(tmp_path, {"a.json": "\n".join(lines)}))
+    (origin,) = get_origins(load_definition(proposal, tmp_path))
+    assert (dict(origin.options), dict(origin.on_change)) == (options, on_change)
+    assert proposal.columns["id"] == "bigint"
+    assert [found for found in list_findings(proposal) if line in found] != []
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([1, 2.5], "double"),
+        ([1, "a"], "string"),
+        ([*range(30), "a"], "bigint"),
+        ([None, None], None),
+        ([True, None], "boolean"),
+        ([[1], []], "array<bigint>"),
+        ([{"a b": 1}, {"c": None}, {"d": "x"}], "struct<`a b`: bigint, `d`: string>"),
+        ([1 << 70], "decimal(38,0)"),
+        ([{}, []], "string"),
+    ],
+)
+def test_a_column_of_json_has_the_widest_type(tmp_path: Path, values: list[object], kind: str | None) -> None:
+    """Text holds what nothing else does; a column with no value at all is left for the run to learn."""
+    lines = [json.dumps({"id": 1, "value": value}) for value in values]
+    assert propose(make_folder(tmp_path, {"a.json": "\n".join(lines)})).columns.get("value") == kind
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["true", "FALSE"], "boolean"),
+        (["7", "-8"], "bigint"),
+        (["7", "8.25"], "decimal(18,2)"),
+        (["7", "8.125"], "double"),
+        (["2026-01-31"], "date"),
+        (["2026-01-31 10:00:00"], "timestamp"),
+        (["007", "8"], None),
+        (["7", "x"], None),
+        (["1,5", "2,125"], "double"),
+        (["1,234", "2,125"], None),
+        (["1,234.5", "2.5"], None),
+    ],
+)
+def test_a_column_of_csv_has_the_widest_type(tmp_path: Path, values: list[str], kind: str | None) -> None:
+    """Codes that begin with 0 stay text, and so do commas that may stand before thousands."""
+    folder = make_folder(tmp_path, {"a.csv": "x;y\n" + "".join(f"a;{value}\n" for value in values * 5)})
+    assert propose(folder).casts.get("y") == kind
+
+
+def test_a_type_holds_in_every_file(tmp_path: Path) -> None:
+    """A file in which most values are of another type makes the column text, also among many that are not."""
+    numbers, words = ("x,y\n" + "1,1\n" * 40, "x,y\n" + "1,one\n" * 40)
+    files = {f"{at:02}.csv": numbers for at in range(30)}
+    assert propose(make_folder(tmp_path, files)).casts == {"x": "bigint", "y": "bigint"}
+    assert propose(make_folder(tmp_path, {**files, "30.csv": words})).casts == {"x": "bigint"}
+
+
+def test_a_number_that_may_be_either_is_refused_where_files_differ_in_the_decimal_sign(tmp_path: Path) -> None:
+    """Values with a comma are changed, and the others stay as they are."""
+    point, comma = "x,y\n" + "1,7.50\n" * 30, "x,y\n" + '1,"1.007,50"\n' * 30
+    pipeline = load_definition(propose(make_folder(tmp_path, {"a.csv": point, "b.csv": comma})), tmp_path)
+    require, put, cast = pipeline.stages
+    assert isinstance(require, Require)
+    assert [*require.rules] == ["clear_y"]
+    assert isinstance(put, WithColumns)
+    assert put.columns["y"].startswith("if(`y` like '%,%'")
+    assert isinstance(cast, Cast)
+    assert cast.columns == {"x": "bigint", "y": "decimal(18,2)"}
+
+
+def test_thousands_beside_finer_decimals_stay_text(tmp_path: Path) -> None:
+    """No rule tells 1.234 from 1234 there."""
+    point, comma = "x,y\n" + "1,1.234\n" * 30, "x,y\n" + '1,"1.007,5"\n1,"1.007"\n' * 30
+    proposal = propose(make_folder(tmp_path, {"a.csv": point, "b.csv": comma}))
+    assert proposal.casts == {"x": "bigint"}
+    assert [found for found in list_findings(proposal) if found.startswith("y may be 1234 or 1.234")] != []
+
+
+def test_files_with_another_separator_are_an_origin_of_their_own(tmp_path: Path) -> None:
+    """Each pattern fits its files and no other, and the rows of both pass the same cast."""
+    folder = write_months(tmp_path / "in", semicolons=True, rows=100).folder
+    pipeline = load_definition(propose(folder), tmp_path)
+    first, second = get_origins(pipeline)
+    assert (dict(first.options), dict(second.options)) == ({}, {"sep": ";"})
+    found = [[file.name for file in folder.glob(Path(origin.path).name)] for origin in (first, second)]
+    assert [sorted(names) for names in found] == [
+        [f"trips-2026-0{month}.csv" for month in (1, 2, 3, 5)],
+        ["trips-2026-04.csv"],
+    ]
+    assert (len(first.stages), len(second.stages), len(pipeline.stages)) == (0, 1, 1)
+
+
+def test_a_file_that_no_pattern_tells_apart_is_named(tmp_path: Path) -> None:
+    """The definition reads the others, and the person is told what to do with this one."""
+    files = {"abx.csv": PLAIN, "bay.csv": PLAIN, "aay.csv": PLAIN.replace(",", ";"), "bbx.csv": PLAIN.replace(",", ";")}
+    proposal = propose(make_folder(tmp_path, {**files, "c.csv": PLAIN}))
+    assert len(get_origins(load_definition(proposal, tmp_path))) == 1
+    said = "aay.csv, bbx.csv would need other options (sep: semicolons). No pattern fits only such files."
+    assert said in list_findings(proposal)
+
+
+LEFT_OUT: Mapping[str, tuple[str | bytes, str]] = {
+    "README.txt": ("x", "is no CSV, JSON or parquet by its name"),
+    "_SUCCESS": ("", "begins with _ or ."),
+    "a.csv.gz": (gzip.compress(PLAIN.encode()), "is a.csv, packed"),
+    "b.csv.gz": (gzip.compress(b"id,name\n9,Else\n"), "may not be b.csv: it begins otherwise"),
+    "c.json": ('{"id": 1}', "is json"),
+    "old/d.csv": (PLAIN, "is a folder"),
+}
+
+
+def test_the_files_that_the_pattern_leaves_out_are_named(tmp_path: Path) -> None:
+    """Each with the reason; a packed copy of a file is not read beside it."""
+    files = {"a.csv": PLAIN, "b.csv": PLAIN, **{name: content for name, (content, _) in LEFT_OUT.items()}}
+    proposal = propose(make_folder(tmp_path, files))
+    expected = {name.replace("/d.csv", "/"): why for name, (_, why) in LEFT_OUT.items()}
+    assert dict(proposal.look.left_out) == expected
+    (origin,) = get_origins(load_definition(proposal, tmp_path))
+    assert Path(origin.path).name == "*.csv"
+    assert list_findings(proposal)[-1].startswith("The definition leaves out: README.txt (is no CSV")
+
+
+def test_packed_files_without_a_sibling_are_read_beside_the_others(tmp_path: Path) -> None:
+    """One pattern fits both."""
+    folder = make_folder(tmp_path, {"a.csv": PLAIN, "b.csv.gz": gzip.compress(PLAIN.encode())})
+    (origin,) = get_origins(load_definition(propose(folder), tmp_path))
+    assert Path(origin.path).name == "*.csv*"
+
+
+def test_the_limit_of_the_dlq_is_above_what_the_files_show(tmp_path: Path) -> None:
+    """It is three times the share of bad rows in the worst file, from 100 to 500 of 1,000."""
+    lines = [f"{at},{'x' if at % 20 == 0 else at}\n" for at in range(1, 401)]
+    pipeline = load_definition(propose(make_folder(tmp_path, {"a.csv": "id,n\n" + "".join(lines)})), tmp_path)
+    assert (pipeline.dlq.window, pipeline.dlq.threshold) == (1000, 150)
+
+
+def test_parquet_files_that_differ_get_a_schema(tmp_path: Path) -> None:
+    """A whole number that pandas wrote as a float makes the column double; values that do not fit are refused."""
+    import pyarrow as pa
+    from pyarrow.parquet import write_table
+
+    folder = make_folder(tmp_path, {})
+    folder.mkdir()
+    write_table(pa.table({"id": [1], "n": [1]}), folder / "a.parquet")
+    write_table(pa.table({"id": [2], "n": [1.5], "more": ["x"]}), folder / "b.parquet")
+    (origin,) = get_origins(load_definition(propose(folder), tmp_path))
+    assert origin.schema == {"id": "bigint", "n": "double", "more": "string"}
+    assert dict(origin.on_change) == {"extra": "evolve", "missing": "evolve", "wider": "nack", "other": "nack"}
+
+
+def test_a_thousand_files_are_looked_at_in_less_than_two_seconds(tmp_path: Path) -> None:
+    """The more files there are, the less is read of each."""
+    write_months(tmp_path / "months", rows=2_000)
+    content = (tmp_path / "months" / "trips-2026-01.csv").read_bytes()
+    folder = make_folder(tmp_path, {f"trips-{at:04}.csv": content for at in range(1_000)})
+    began = time.process_time()
+    proposal = propose(folder)
+    text = proposal.write_definition(tmp_path, "trips")
+    assert list_findings(proposal)[0] == "Looked at the head of 1,000 CSV files: 7 columns."
+    assert 'fare: "decimal(18,2)"' in text
+    assert time.process_time() - began < 2
+
+
+def test_of_very_many_files_some_are_looked_at_evenly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The definition does not take their columns for those of all files."""
+    monkeypatch.setattr("runners.definitions.look_at_files._MOST_FILES", 5)
+    proposal = propose(make_folder(tmp_path, {f"{at:02}.csv": PLAIN for at in range(20)}))
+    assert [*proposal.look.heads] == ["00.csv", "04.csv", "08.csv", "12.csv", "16.csv"]
+    assert list_findings(proposal)[0] == "Looked at the head of 5 of 20 CSV files: 2 columns."
+    assert proposal.on_change == {"extra": "evolve", "missing": "evolve"}
+
+
+def test_the_command_says_what_it_found_on_at_most_twenty_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With --json it says everything, under a version."""
+    folder = make_folder(
+        tmp_path, {f"{at:02}.csv": f"id,column_{at}\n{at},x\n" for at in range(40)} | {"README.txt": "x"}
+    )
+    monkeypatch.chdir(tmp_path)
+    assert cli.execute(["init", "shop", "--from", str(folder)]) == 0
+    out = capsys.readouterr().out
+    found = out.partition("\nwritten")[0].strip().splitlines()
+    assert len(found) == MOST_LINES
+    assert found[-1] == "The definition leaves out: README.txt (is no CSV, JSON or parquet by its name)."
+    assert found[-2] == "29 more: wherry init --json lists all."
+    assert len(out.strip().splitlines()) <= 22
+    assert cli.execute(["init", "other", "--from", str(folder), "--json"]) == 0
+    said: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert said["version"] == 1
+    assert said["found"]["left_out"] == {"README.txt": "is no CSV, JSON or parquet by its name"}
+    assert len(said["found"]["says"]) == 42
+    assert said["found"]["columns"]["id"] == {"type": "bigint", "not_in": []}
+
+
+def test_nested_json_is_looked_at_quickly(tmp_path: Path) -> None:
+    """The time grows with the number of objects, and not with its square."""
+    lines = [json.dumps({"id": at, "deep": {"a": [at], "b": None}}) for at in range(2_000)]
+    folder = make_folder(tmp_path, {f"{at}.json": "\n".join(lines) for at in range(5)})
+    began = time.process_time()
+    assert propose(folder).columns["deep"] == "struct<`a`: array<bigint>>"
+    assert time.process_time() - began < 2
+
+
+def test_a_quoted_text_that_the_head_cuts_is_no_bad_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what stands before it is looked at."""
+    monkeypatch.setattr("runners.definitions.look_at_files._MOST_BYTES", 100)
+    proposal = propose(make_folder(tmp_path, {"a.csv": "id,name\n" + '1,"Ada\nof Rome"\n' * 20}))
+    assert proposal.bad_share == 0
+    assert proposal.look.groups[0].options == {"multiLine": True}
+
+
+def test_a_file_name_writes_nothing_but_a_comment_into_the_definition(tmp_path: Path) -> None:
+    """Line breaks in names of files and columns are escaped, also on the terminal."""
+    name = "b\nname: other\x1b[2J.csv"
+    proposal = propose(make_folder(tmp_path, {"a.csv": PLAIN, "c.csv": PLAIN, name: "id,name,tip\n1,Ada,2\n"}))
+    assert load_definition(proposal, tmp_path).name == "sales"
+    assert [line for line in list_findings(proposal) if "\n" in line or "\x1b" in line] == []

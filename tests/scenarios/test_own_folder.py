@@ -1,0 +1,109 @@
+"""`wherry init --from` for a folder of files that differ, and the first `validate`, `preview` and `run` after it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+
+from runners.command_line.commands import wherry
+from tests.five_months import write_months
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def type_command(*words: str) -> dict[str, Any]:
+    """What a command prints as JSON."""
+    result = CliRunner().invoke(wherry, [*words, "--json"], standalone_mode=False)
+    assert result.exception is None
+    return dict(json.loads(result.stdout))
+
+
+@pytest.mark.parametrize("semicolons", [False, pytest.param(True, marks=pytest.mark.variant)])
+def test_five_months_that_differ_are_delivered_by_the_first_run(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, semicolons: bool
+) -> None:
+    """The good rows have their right values, also those with decimal commas, and the bad 2 % are in the DLQ."""
+    monkeypatch.chdir(tmp_path)
+    months = write_months(Path("months"), semicolons=semicolons)
+    found = type_command("init", "trips", "--from", "months")["found"]
+    assert [*found["left_out"]] == ["README.txt", "trips-2026-02.csv.gz"]
+    assert type_command("validate", "trips/trips.yaml")["version"] == 1
+    preview = type_command("preview", "trips/trips.yaml")
+    report = type_command("run", "trips/trips.yaml")
+    assert report["balanced"] is True
+    assert preview["version"] == 1
+    assert (report["read"], report["nacked"]) == (months.good + months.bad, months.bad)
+    table = spark.read.format("delta").load(str(tmp_path / "trips" / "tables" / "trips"))
+    assert {name: kind for name, kind in table.dtypes if name != "zone"} == {
+        "trip_id": "bigint",
+        "pickup_at": "timestamp",
+        "passengers": "bigint",
+        "distance_km": "double",
+        "fare": "decimal(18,2)",
+        "cash": "boolean",
+        "airport_fee": "decimal(18,2)",
+    }
+    rows = table.select("trip_id", "zone", "fare", "distance_km", "airport_fee").collect()
+    assert {row.trip_id for row in rows} == months.ids
+    assert len(rows) == months.good
+    assert sum(row.fare for row in rows) == months.fares
+    assert sum(row.airport_fee or 0 for row in rows) == months.fees
+    assert round(sum(row.distance_km for row in rows), 3) == float(months.distances)
+    assert {len(row.zone) for row in rows} == {3}
+
+
+ODD = {
+    "line breaks in quotes": ({"a.csv": b'id,name\n1,"Ada\nof Rome"\n2,Bo\n'}, [(1, "Ada\nof Rome"), (2, "Bo")], 0),
+    "no header": ({"a.csv": b"1,Ada,2.5\n2,Bo,3.5\n"}, [(1, "Ada", "2.50"), (2, "Bo", "3.50")], 0),
+    "a column without a name": ({"a.csv": b",id\n0,5\n1,6\n"}, [(5,), (6,)], 0),
+    "UTF-16": ({"a.csv": "id,name\n1,Zoë\n".encode("utf-16")}, [(1, "Zoë")], 0),
+    "a byte order mark": ({"a.csv": b"\xef\xbb\xbfid,name\n1,Ada\n"}, [(1, "Ada")], 0),
+    "packed beside unpacked": (
+        {"a.csv": b"id,day\n1,31.12.2026\n", "b.csv.gz": gzip.compress(b"id,day\n2,01.01.2027\n")},
+        [(1, "2026-12-31"), (2, "2027-01-01")],
+        0,
+    ),
+    "names of columns with blanks": ({"a.csv": b"Trip ID,Fare \xe2\x82\xac\n1,2.50\n"}, [(1, "2.50")], 0),
+    "folders": (
+        {"day=2026-01-31/a.csv": b"id\n1\n", "day=2026-02-01/a.csv": b"id\n2\n"},
+        [(1, "2026-01-31"), (2, "2026-02-01")],
+        0,
+    ),
+    "keys twice": ({"a.json": b'{"id": 1, "id": 2}\n' + b'{"id": 3}\n' * 12}, [(3,)] * 12, 1),
+    "keys in other letters": ({"a.json": b'{"id": 1}\n{"ID": 2}\n'}, [(1, "None"), ("None", '{"ID":2}')], 0),
+    "an array of objects": (
+        {"a.json": b'[{"id": 1},\n {"id": 2, "at": {"zip": "007"}}]'},
+        [(1, "None"), (2, "Row(zip='007')")],
+        0,
+    ),
+}
+
+
+@pytest.mark.variant
+@pytest.mark.parametrize(("files", "rows", "refused"), ODD.values(), ids=ODD)
+def test_the_first_run_of_what_init_writes_reads_odd_files(
+    tmp_path: Path,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    files: dict[str, bytes],
+    rows: list[tuple[object, ...]],
+    refused: int,
+) -> None:
+    """The options and policies that it wrote are the ones that the files need."""
+    monkeypatch.chdir(tmp_path)
+    for name, content in files.items():
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / name).write_bytes(content)
+    type_command("init", "odd", "--from", "in")
+    report = type_command("run", "odd/odd.yaml")
+    assert (report["balanced"], report["nacked"]) == (True, refused)
+    found = spark.read.format("delta").load(str(tmp_path / "odd" / "tables" / "odd")).collect()
+    assert sorted(tuple(map(str, row)) for row in found) == sorted(tuple(map(str, row)) for row in rows)
