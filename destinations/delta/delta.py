@@ -179,8 +179,9 @@ class OpenDelta(OpenDestination):
         stamp, mode = self.destination.stamp, self.destination.mode
         stamped = RowsWithText(rows, stamp, _format_stamp(labels)) if stamp else rows
         append = PendingAppend(spark=spark, table=table, rows=stamped, labels=labels)
+        adds = mode == "append" and not append.instead
         try:
-            written = append_rows(append) if mode == "append" else self._change_rows(append)
+            written = append_rows(append) if adds else self._change_rows(append)
         except AnalysisException as error:
             self._see_whether_it_fits(spark, rows.schema, error)
             raise
@@ -294,7 +295,9 @@ class OpenDelta(OpenDestination):
         delta, table, first = self.destination, append.table, any(label.batch.first for label in append.labels)
 
         def commit(rows: DataFrame) -> None:
-            if delta.mode == "merge":
+            if append.instead:
+                table.replace(rows, append.tag, append.instead)
+            elif delta.mode == "merge":
                 merge = Merge(keys=delta.keys, sequence_by=delta.sequence_by, deletes=delta.apply_as_deletes)
                 merge.run(rows, delta.select_written_columns(rows.schema).names, table.name, append.tag)
             elif first:
