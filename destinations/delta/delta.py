@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from destinations.account import BatchLabel, DeliveryAccount
-from destinations.delta.history import find_newest, make_account
+from destinations.delta.history import describe_dropped, find_newest, make_account
 from destinations.delta.lock import hold_thread_lock
 from destinations.delta.log import LocalLog, OwnCommits
 from destinations.delta.options import DeltaOptions
@@ -138,7 +138,8 @@ class OpenDelta(OpenDestination):
             table = table or make(
                 spark, self.destination.sql_name, columns, self._layout(columns), self.destination.folder
             )
-            self._refuse(list_misfits(spark, self.destination, columns, table.read_declared(spark)))
+            misfits = list_misfits(spark, self.destination, columns, table.read_declared(spark))
+            self._refuse([*misfits, *describe_dropped(spark, table, columns)] if misfits else ())
         if table is None:
             return Identity(place=self.destination.place)
         self._table = table

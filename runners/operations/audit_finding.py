@@ -169,10 +169,7 @@ class FindingWriter:
         back = mends and loss.whole and loss.version is not None and bool(brought.files)
         repair = (_BACK if back else "") + self._carry_again(settled)
         if not loss.whole:
-            repair = (
-                "Some of its rows are still there, so a backfill would deliver these twice. Restore the table or the "
-                f"file, or insert the missing rows by hand. {ACCEPT}"
-            )
+            repair = f"Some of its rows are still there, so a backfill would deliver these twice. {_take_back(loss)}"
         some = "" if loss.whole else "some of "
         rows = "rows" if brought.rows is None else format_count(brought.rows)
         where = "" if brought.version is None else f" written in version {brought.version}"
@@ -258,7 +255,7 @@ class FindingWriter:
             destination=self.name,
             version=loss.version,
             message=f"rows of unknown batches: {loss.said}",
-            repair=f"Read the table's history, and restore the table. {ACCEPT}",
+            repair=f"Read the table's history. {_take_back(loss)}",
         )
 
     def _carry_again(self, settled: Settled) -> str:
@@ -285,6 +282,23 @@ class FindingWriter:
             repair=repair,
             remedy="put_back" if back else "",
         )
+
+
+def _take_back(loss: Loss) -> str:
+    """What to type so that the rows are there again, as a person reads it."""
+    if loss.restore and loss.takes_later:
+        return (
+            f"Restore the table in Spark:  {loss.restore}\nThen put the later batches back:  wherry repair FILE "
+            f'--reason "…"\n{ACCEPT}'
+        )
+    if loss.restore:
+        return f"Restore the table in Spark:  {loss.restore}\n{ACCEPT}"
+    if loss.insert:
+        return (
+            "Other rows came later, which a restore would take away. Insert the missing rows in Spark:  "
+            f"{loss.insert}\nThen accept this finding. {ACCEPT}"
+        )
+    return f"Restore the table or the file from a backup, or insert the missing rows by hand. {ACCEPT}"
 
 
 _ALIKE = ("code", "destination", "lane", "remedy", "repair")

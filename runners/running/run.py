@@ -29,7 +29,8 @@ from runners.listeners.hook_runner import HookRunner
 from runners.model.batch_timing import BatchSizing
 from runners.model.clock import Clock
 from runners.model.entry import Entry, OwnerBody
-from runners.model.error_kinds import classify
+from runners.model.error_kinds import classify, is_disk_full
+from runners.model.errors import tell_full_disk
 from runners.model.events import BatchRests, Event, Listener, Noticed, RunEnded, RunStarted, describe_rest
 from runners.model.hook import make_end_facts, make_start_facts
 from runners.model.masking import hide_in_logs, warn_of_short_secrets
@@ -132,8 +133,13 @@ class PipelineRun:
 
     def carry(self) -> Report:
         """Carry what waits. Raises only when the pipeline could not be taken; all else is in the report."""
-        with contextlib.ExitStack() as to_the_end:
-            report, herald = self._carry_and_tell(to_the_end)
+        try:
+            with contextlib.ExitStack() as to_the_end:
+                report, herald = self._carry_and_tell(to_the_end)
+        except WherryError as error:
+            if is_disk_full(error):
+                error.hint = tell_full_disk(error.hint, self._list_places())
+            raise
         try:
             herald.await_hooks(self.pipeline.name, self.hooks_wait)
         except KeyboardInterrupt:
@@ -184,15 +190,18 @@ class PipelineRun:
             await_writer(scribe, self.pipeline.name)
         return report, herald
 
-    def _describe_error(self, errors: Sequence[Exception], spark: SparkSession) -> RunError:
-        """The first of the errors, as the report has it."""
+    def _list_places(self) -> dict[str, str]:
+        """Where on this machine the run writes, by what lies there."""
         places = {"the state": str(self.place.directory)} if self.place.directory else {}
         places |= {f"'{name}'": each.place for name, each in self.destinations.items() if getattr(each, "path", None)}
-        places |= {"temporary files": tempfile.gettempdir()}
-        places |= {f"Spark's temporary files in {folder}": folder for folder in list_local_folders(spark)}
-        return RunError.of(
-            errors[0], self.pipeline.secrets, self.pipeline.protection, errors[1:], places
-        )
+        return {**places, "temporary files": tempfile.gettempdir()}
+
+    def _describe_error(self, errors: Sequence[Exception], spark: SparkSession) -> RunError:
+        """The first of the errors, as the report has it."""
+        places = self._list_places()
+        if is_disk_full(errors[0]):
+            places |= {f"Spark's temporary files in {folder}": folder for folder in list_local_folders(spark)}
+        return RunError.of(errors[0], self.pipeline.secrets, self.pipeline.protection, errors[1:], places)
 
     def stop(self, reason: str = "asked to stop", *, force: bool = False) -> None:
         """Stop from another thread: what is in flight finishes, or with `force` is left as it is."""
