@@ -53,6 +53,8 @@ class BroughtBatch:
     """How many rows the files have that it added, as far as that can be compared."""
     files: Sequence[str] = ()
     """The names of the files that it added, where they are those of a table."""
+    copied: int = 0
+    """How many rows its files hold beside its own, which others had brought before."""
     loss: Loss | None = None
     """What became of the rows, if they are not there any more as they came."""
     doubt: Loss | None = None

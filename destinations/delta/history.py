@@ -275,8 +275,9 @@ def _list_brought(
             rows=commit.measure_written().rows,
             together=[str(each["key"]) for each in labels],
             version=commit.version,
-            listed=sum(counted) if compares else None,
+            listed=sum(counted) - commit.copied if compares else None,
             files=[file.path for file in added],
+            copied=commit.copied,
             loss=loss,
             doubt=doubt,
         )
