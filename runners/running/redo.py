@@ -70,7 +70,8 @@ class FileRedo:
         """The condition for the rows of the DLQ that the old file left there."""
         conditions = []
         if self.alone:
-            conditions.append(f"plan IN ({', '.join(map(quote_text, self.alone))})")
+            plans = ", ".join(map(quote_text, self.alone))
+            conditions.append(f"plan IN ({plans}) OR substring_index(replays, '/', 1) IN ({plans})")
         if self.mixed:
             plans = ", ".join(map(quote_text, self.mixed))
             conditions.append(f"(plan IN ({plans}) AND part = {quote_text(self.file)})")
@@ -129,14 +130,17 @@ def plan_redo(pipeline: PipelineSpec, journal: Journal, spark: SparkSession, fil
     """What a redo of this file does now. Raises `Refusal` where a destination cannot tell the rows of the file."""
     settled = sorted(list_settled_ever(journal), key=lambda each: each.at)
     carried = [each for each in settled if journal.state.is_carried(each)]
+    plans = {each.plan for each in carried}
     origin, name = _find_file(pipeline, carried, file)
+    if origin.read == "whole":
+        raise Refusal(f"Each run reads {origin.place} whole, so a run redoes {name}.", hint="wherry run FILE")
     span = origin.make_span(spark, name)
     if span is None:
         raise Refusal(f"{name} is missing at {origin.place}.", hint="Put the corrected file there under its old name.")
     now = list(span.parts[0])  # type: ignore[arg-type]  # a part that is a file is a list
     brought = [each for each in settled if _reads(pipeline, origin, each) and name in _list_names(each)]
     old = [each for each in brought if now not in map(list, each.span["parts"])]
-    last = [each for each in brought if each in carried][-1]
+    last = [each for each in brought if each.plan in plans][-1]
     plan = FileRedo(
         origin=origin,
         file=name,
@@ -180,6 +184,8 @@ class _Tracer:
                 found[name] = self._trace(name, each, spark)
             except Refusal as refusal:
                 refused.append(refusal.message)
+        if not had:
+            raise Refusal(f"No destination of the definition has rows of {self.file}.", hint="wherry audit FILE")
         if refused:
             raise Refusal(
                 f"{self.file} cannot be redone, and nothing was done:\n  " + "\n  ".join(refused),
