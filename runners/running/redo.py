@@ -3,6 +3,7 @@ each."""
 
 from __future__ import annotations
 
+import difflib
 import os
 import uuid
 from collections.abc import Collection, Mapping, Sequence
@@ -15,7 +16,6 @@ from destinations.destination import Destination
 from origins.batch import Span
 from origins.names import quote_name, quote_text
 from origins.origin import Origin
-from runners.definitions.problems import suggest_nearest
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.model.entry import Entry, Settled
 from runners.model.errors import Refusal
@@ -277,8 +277,9 @@ def _find_file(pipeline: PipelineSpec, carried: Sequence[Settled], file: str) ->
                 f"{len(found)} files fit {file}: {', '.join(name for _, name in found[:5])}.",
                 hint="Give the whole path.",
             )
+    near = difflib.get_close_matches(file, [name for _, name in known], n=1)
     raise Refusal(
-        f"No batch has read a file {file}; {suggest_nearest(file, [name for _, name in known])}",
+        f"No batch has read a file {file}.{f' Did you mean {near[0]}?' if near else ''}",
         hint="If it waits still, a run reads it:  wherry run FILE",
     )
 

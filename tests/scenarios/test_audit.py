@@ -164,7 +164,8 @@ def test_a_column_that_was_dropped_comes_back_by_the_statement_of_the_error(plac
     land(place, 1)
     place.load(ORDERS).run()
     before = sorted(map(str, place.rows("tables/orders")))
-    sql(place, "ALTER TABLE ORDERS SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+    versions = "'delta.minReaderVersion' = '2', 'delta.minWriterVersion' = '5'"
+    sql(place, f"ALTER TABLE ORDERS SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name', {versions})")
     sql(place, "ALTER TABLE ORDERS DROP COLUMN amount")
     land(place, 2)
     failed = place.load().run(check=False)
