@@ -334,7 +334,7 @@ def add_way_back(loss: Loss, commits: Sequence[LogCommit], table: str, pipeline:
 
 
 def describe_dropped(spark: SparkSession, table: TargetTable, rows: StructType) -> Iterator[str]:
-    """Of columns that such rows have and that somebody dropped from the table: how their values come back."""
+    """How the values of columns come back that somebody dropped from the table, though such rows have them."""
     there = {name.lower() for name in table.schema.names}
     missing = {name.lower() for name in rows.names if name.lower() not in there}
     later: list[LogCommit] = []

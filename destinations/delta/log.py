@@ -71,7 +71,7 @@ class LogCommit:
 
     @property
     def copied(self) -> int:
-        """How many rows it wrote anew that were there before, beside others that made room; its figures hold these."""
+        """How many old rows it wrote again, which shared files with rows that made room. Its figures include them."""
         return int(self.metrics.get("numCopiedRows") or 0) if self.operation == "WRITE" else 0
 
     def measure_written(self) -> Written:

@@ -1,4 +1,4 @@
-"""How full the disks are on which something lies, in words for the person who has to make room."""
+"""How full disks are, in words for the person who has to make room."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Disk:
 
 
 def describe_full_disks(places: Mapping[str, str]) -> str:
-    """Which disk is full, how much is free, and what of ours lies there. `places` are paths by what lies there; those
+    """Name the full disk, its free space, and what is on it. `places` are paths by what is there; those
     that have room are named only where none is full."""
     disks: dict[str, tuple[Disk, list[str]]] = {}
     for what, place in places.items():

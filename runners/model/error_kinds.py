@@ -107,7 +107,14 @@ Spark has no condition."""
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _NO_ROOM_IN_WORDS = tuple(os.strerror(number) for number in _NO_ROOM)
 """How a full disk is named where an error has no number: Java, Rust and Arrow give the system's words alone."""
-_OF_FILES = ("IOException", "FileSystemException", "FileNotFoundException", "OSError", "DeltaError", "CommitFailedError")
+_OF_FILES = (
+    "IOException",
+    "FileSystemException",
+    "FileNotFoundException",
+    "OSError",
+    "DeltaError",
+    "CommitFailedError",
+)
 """The types of errors whose words are the system's."""
 _NO_ROWS_FAULT_IN_PYTHON = ("FunctionCannotRun", "ImportError", "ModuleNotFoundError", "MemoryError")
 

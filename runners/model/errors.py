@@ -195,7 +195,7 @@ def wrap_file_error(error: Exception) -> WherryError | None:
 
 
 def tell_full_disk(hint: str, places: Mapping[str, str]) -> str:
-    """What to do about an error, where a disk is full on which one of these lies; a hint that says so stays."""
+    """The hint of an error with the full disk in it. A hint that says so already stays."""
     if MAKE_ROOM in hint:
         return hint
     return " ".join(part for part in (describe_full_disks(places), MAKE_ROOM, hint) if part)

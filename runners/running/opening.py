@@ -300,7 +300,7 @@ def make_candidate(
 
 def survey_origin(pipeline: PipelineSpec, origin: Origin, journal: Journal, spark: SparkSession) -> Backlog:
     """What waits at the origin beyond what the ledger says was carried."""
-    parts = list_carried_parts(pipeline, origin, journal.list_settled()) if origin.keeps_parts else ()
+    parts = list_carried_parts(pipeline, origin, journal.list_settled()) if origin.keeps_parts else []
     lanes = journal.state.lanes
     offsets = {own: lanes[lane].offset for lane, own in pipeline.lanes_of(origin).items() if lane in lanes}
     return origin.survey(spark, Progress(offsets=offsets, parts=parts))
@@ -326,7 +326,7 @@ def list_carried_parts(pipeline: PipelineSpec, origin: Origin, carried: Iterable
 
 
 def get_lane_read(settled: Settled) -> str:
-    """The lane of the pipeline of which a batch is, also of one that was read again."""
+    """The lane from which a batch was read, for the first time or again."""
     return settled.lane.partition("/")[2] if settled.lane.startswith(BACKFILL) else settled.lane
 
 

@@ -137,16 +137,16 @@ def plan_redo(pipeline: PipelineSpec, journal: Journal, spark: SparkSession, fil
     span = origin.make_span(spark, name)
     if span is None:
         raise Refusal(f"{name} is missing at {origin.place}.", hint="Put the corrected file there under its old name.")
-    now = list(span.parts[0])  # type: ignore[arg-type]  # a part that is a file is a list
+    now = span.parts[0]
     brought = [each for each in settled if _reads(pipeline, origin, each) and name in _list_names(each)]
-    old = [each for each in brought if now not in map(list, each.span["parts"])]
+    old = [each for each in brought if now not in each.span["parts"]]
     last = [each for each in brought if each.plan in plans][-1]
     plan = FileRedo(
         origin=origin,
         file=name,
         lane=get_lane_read(last),
         key=f"redo|{last.plan}|{now}",
-        span=None if now in map(list, list_carried_parts(pipeline, origin, carried)) else span,
+        span=None if now in list_carried_parts(pipeline, origin, carried) else span,
         alone=[each.plan for each in old if _list_names(each) == [name]],
         mixed=[each.plan for each in old if len(_list_names(each)) > 1],
     )

@@ -69,8 +69,8 @@ def begin(place: Place, text: str) -> Pipeline:
     return pipeline
 
 
-def waiting(pipeline: Pipeline) -> list[str]:
-    """The rows of the DLQ that nobody decided on."""
+def waiting(pipeline: Pipeline) -> list[int]:
+    """The rows of the DLQ that nobody decided on, by their ids."""
     return [row["row"]["id"] for row in pipeline.dead_letters() if not (row["replayed"] or row["discarded"])]
 
 
