@@ -31,6 +31,12 @@ class Loss:
     """The version that did it."""
     whole: bool = False
     """Whether none of the batch's rows is there any more."""
+    restore: str = ""
+    """The statement in SQL that takes the table back to before; empty where it would take rows of others away."""
+    takes_later: bool = False
+    """Whether `restore` also takes later batches away, which can be put back."""
+    insert: str = ""
+    """The statement in SQL that adds the missing rows, without the batch's label; empty where none can."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +53,8 @@ class BroughtBatch:
     """How many rows the files have that it added, as far as that can be compared."""
     files: Sequence[str] = ()
     """The names of the files that it added, where they are those of a table."""
+    copied: int = 0
+    """How many rows its files hold beside its own, which others had brought before."""
     loss: Loss | None = None
     """What became of the rows, if they are not there any more as they came."""
     doubt: Loss | None = None

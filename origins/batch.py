@@ -61,3 +61,5 @@ class Batch:
     goes on where another one died or was stopped begins none."""
     definition: str = field(default="", repr=False)
     """The hash of the definition that planned it."""
+    instead: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """For a destination, by its name, the condition for the rows that make room for the batch's, in the same commit."""

@@ -212,6 +212,14 @@ class Origin(ABC):
         and how; as far as that can be told without Spark."""
         return {}
 
+    def make_span(self, spark: SparkSession, part: str) -> Span | None:
+        """The rows of one part as it is now, as a span of its own; None where it is missing, or parts have no names."""
+        return None
+
+    def list_paths(self, part: str) -> Sequence[str]:
+        """The full paths by which a person, or a column of its rows, may name a part."""
+        return ()
+
     def parts(self, batch: Batch) -> Sequence[str]:
         """The values of `PLACE.part` in the order in which their rows count as read."""
         return ("",)

@@ -167,6 +167,22 @@ class Pipeline(PipelineSpec):
         """
         return self._carry(check, listeners=listeners, backfill=backfill)
 
+    def redo(self, file: str, *, reason: str = "", check: bool = True, listeners: Sequence[Listener] = ()) -> Report:
+        """Read a file again that was edited in place: its old rows leave each table in the commit that brings the new
+        ones, and its rows in the DLQ are discarded. A file that is as it was read last is left alone.
+
+        Called again after a crash it goes on where it was. Raises `Refusal` where a destination cannot tell the rows of
+        the file, and else as `run` does.
+        """
+        from runners.operations.redo import check_redo, discard_old_letters
+        from runners.running.redo import Redo
+
+        check_redo(self._definition().pipeline, file)
+        report = self._carry(check, listeners=listeners, redo=Redo(file=file, reason=reason))
+        if report.status == "succeeded":
+            discard_old_letters(self._definition().pipeline, file, reason=reason)
+        return report
+
     def replay(self, replay: Replay, *, check: bool = True, listeners: Sequence[Listener] = ()) -> Report:
         """Carry rows of the DLQ again, as they were read, through this definition, to the destinations that do not have
         them; each once, however often this is called. Raises as `run` does.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from destinations.account import BatchLabel, DeliveryAccount
-from destinations.delta.history import find_newest, make_account
+from destinations.delta.history import describe_dropped, find_newest, make_account
 from destinations.delta.lock import hold_thread_lock
 from destinations.delta.log import LocalLog, OwnCommits
 from destinations.delta.options import DeltaOptions
@@ -138,7 +138,8 @@ class OpenDelta(OpenDestination):
             table = table or make(
                 spark, self.destination.sql_name, columns, self._layout(columns), self.destination.folder
             )
-            self._refuse(list_misfits(spark, self.destination, columns, table.read_declared(spark)))
+            misfits = list_misfits(spark, self.destination, columns, table.read_declared(spark))
+            self._refuse([*misfits, *describe_dropped(spark, table, columns)] if misfits else ())
         if table is None:
             return Identity(place=self.destination.place)
         self._table = table
@@ -179,8 +180,9 @@ class OpenDelta(OpenDestination):
         stamp, mode = self.destination.stamp, self.destination.mode
         stamped = RowsWithText(rows, stamp, _format_stamp(labels)) if stamp else rows
         append = PendingAppend(spark=spark, table=table, rows=stamped, labels=labels)
+        adds = mode == "append" and not append.instead
         try:
-            written = append_rows(append) if mode == "append" else self._change_rows(append)
+            written = append_rows(append) if adds else self._change_rows(append)
         except AnalysisException as error:
             self._see_whether_it_fits(spark, rows.schema, error)
             raise
@@ -294,7 +296,9 @@ class OpenDelta(OpenDestination):
         delta, table, first = self.destination, append.table, any(label.batch.first for label in append.labels)
 
         def commit(rows: DataFrame) -> None:
-            if delta.mode == "merge":
+            if append.instead:
+                table.replace(rows, append.tag, append.instead)
+            elif delta.mode == "merge":
                 merge = Merge(keys=delta.keys, sequence_by=delta.sequence_by, deletes=delta.apply_as_deletes)
                 merge.run(rows, delta.select_written_columns(rows.schema).names, table.name, append.tag)
             elif first:

@@ -15,6 +15,7 @@ only the commit's own files; it is appended under the same labels, so that the b
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -34,6 +35,7 @@ from origins.secret import cut_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 
 _UNDOES = ("RESTORE", "CLONE")
@@ -273,8 +275,9 @@ def _list_brought(
             rows=commit.measure_written().rows,
             together=[str(each["key"]) for each in labels],
             version=commit.version,
-            listed=sum(counted) if compares else None,
+            listed=sum(counted) - commit.copied if compares else None,
             files=[file.path for file in added],
+            copied=commit.copied,
             loss=loss,
             doubt=doubt,
         )
@@ -307,6 +310,64 @@ def _count_removed(commit: LogCommit) -> int:
     return sum(int(commit.metrics.get(name) or 0) for name in names)
 
 
+_KEEPS_ROWS = ("OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "CREATE CHECKPOINT")
+"""The operations after which a table may be restored without a loss."""
+
+
+def add_way_back(loss: Loss, commits: Sequence[LogCommit], table: str, pipeline: str, *, mends: bool) -> Loss:
+    """The loss with the statements that take it back. `table` is its name in SQL, and `mends` whether whole batches can
+    be put back, so that a restore may take them away."""
+    at, before = loss.version, next((each for each in commits if each.version == loss.version), None)
+    if at is None or before is None or not any(each.version == at - 1 for each in commits):
+        return loss
+    later = [each for each in commits if each.version > at and each.operation not in _KEEPS_ROWS]
+    ours = [each for each in later if _brings(each, pipeline)]
+    old = f"{table} VERSION AS OF {at - 1}"
+    return replace(
+        loss,
+        restore=f"RESTORE TABLE {table} TO VERSION AS OF {at - 1}" if later == ours and (mends or not ours) else "",
+        takes_later=bool(ours),
+        insert=f"INSERT INTO {table} SELECT * FROM {old} EXCEPT ALL SELECT * FROM {table} VERSION AS OF {at}"
+        if before.operation == "DELETE"
+        else "",
+    )
+
+
+def describe_dropped(spark: SparkSession, table: TargetTable, rows: StructType) -> Iterator[str]:
+    """How the values of columns come back that somebody dropped from the table, though such rows have them."""
+    there = {name.lower() for name in table.schema.names}
+    missing = {name.lower() for name in rows.names if name.lower() not in there}
+    later: list[LogCommit] = []
+    for commit in table.log.list_commits(spark, -1) if missing else ():
+        if commit.operation == "DROP COLUMNS":
+            dropped = missing & {name.lower() for name in json.loads(str(commit.parameters.get("columns", "[]")))}
+            if dropped and not later:
+                yield (
+                    f"version {commit.version} ({_describe_commit(commit)}) dropped {', '.join(sorted(dropped))}; to "
+                    f"get the values back, RESTORE TABLE {table.name} TO VERSION AS OF {commit.version - 1}"
+                )
+            return
+        if commit.operation not in _KEEPS_ROWS:
+            later.append(commit)
+
+
+def _brings(commit: LogCommit, pipeline: str) -> bool:
+    """Whether the commit has batches of this pipeline alone, and only added them."""
+    labels = [label for label in parse_labels(commit.tag) if commit.carries(label["key"])]
+    adds = commit.operation == "WRITE" and not commit.overwrites
+    return bool(labels) and adds and all(label["pipeline"] == pipeline for label in labels)
+
+
+def _with_ways_back(
+    account: DeliveryAccount, commits: Sequence[LogCommit], table: str, pipeline: str
+) -> DeliveryAccount:
+    def add(loss: Loss) -> Loss:
+        return add_way_back(loss, commits, table, pipeline, mends=account.mends)
+
+    brought = [each if each.loss is None else replace(each, loss=add(each.loss)) for each in account.brought]
+    return replace(account, brought=brought, losses=[add(loss) for loss in account.losses])
+
+
 _MODES = {
     "append": "commit, row count and every file",
     "merge": "merge and row count; not which rows later merges replaced",
@@ -321,17 +382,17 @@ def make_account(
     if folder is not None:
         if not LocalLog(folder).path_of(0).parent.is_dir():
             return DeliveryAccount(place=str(folder), proof="nothing: the table was not found", there=False)
-        return _account_here(folder, mode, pipeline)
+        return _account_here(folder, mode, pipeline, name)
     table = TargetTable.find(spark(), name)
     if table is None:
         return DeliveryAccount(place=name, proof="nothing: the table was not found", there=False)
     if isinstance(table.log, LocalLog):
-        return replace(_account_here(table.log.folder, mode, pipeline), place=name)
+        return replace(_account_here(table.log.folder, mode, pipeline, name), place=name)
     assert isinstance(table.log, SparkLog)
     return _account_through_spark(table, table.log, mode, spark(), pipeline)
 
 
-def _account_here(folder: Path, mode: str, pipeline: str) -> DeliveryAccount:
+def _account_here(folder: Path, mode: str, pipeline: str, name: str) -> DeliveryAccount:
     log, nobody = LocalLog(folder), cast("SparkSession", None)
     try:
         commits = list(log.list_commits(nobody, -1))
@@ -350,7 +411,7 @@ def _account_here(folder: Path, mode: str, pipeline: str) -> DeliveryAccount:
     brought = add_harm(story.brought, hurt)
     known = {file for each in brought for file in each.files}
     losses += [loss for file, loss in hurt.items() if file not in known]
-    return DeliveryAccount(
+    account = DeliveryAccount(
         place=str(folder),
         proof=_MODES[mode],
         silent=mode == "merge",
@@ -360,6 +421,7 @@ def _account_here(folder: Path, mode: str, pipeline: str) -> DeliveryAccount:
         brought=brought,
         losses=losses,
     )
+    return _with_ways_back(account, commits, name, pipeline)
 
 
 def _account_through_spark(
@@ -371,7 +433,7 @@ def _account_through_spark(
         versions = VersionLog(table.location).list_after(spark, -1)
     story = tell_history(commits, versions, pipeline)
     seen = "" if versions else "; from the table's history alone, since its files cannot be read"
-    return DeliveryAccount(
+    account = DeliveryAccount(
         place=table.name,
         proof=_MODES[mode].replace(" and every file", "") + seen,
         silent=mode == "merge",
@@ -381,6 +443,7 @@ def _account_through_spark(
         brought=story.brought,
         losses=story.losses,
     )
+    return _with_ways_back(account, commits, table.name, pipeline)
 
 
 def find_newest(log: LocalLog, version: int, pipeline: str) -> BatchLabel | None:

@@ -69,14 +69,21 @@ class LogCommit:
         """Whether it put its rows in the place of others."""
         return self.operation == "WRITE" and self.parameters.get("mode") == "Overwrite"
 
+    @property
+    def copied(self) -> int:
+        """How many old rows it wrote again, which shared files with rows that made room. Its figures include them."""
+        return int(self.metrics.get("numCopiedRows") or 0) if self.operation == "WRITE" else 0
+
     def measure_written(self) -> Written:
         """What it left, by its own figures."""
         rows, size = (self.metrics.get(name) for name in _METRICS[self.operation])
         rows = self.metrics.get(_ROWS) if rows is None else rows
         if rows is None and self.metrics.get("numFiles") == "0":
             rows = "0"  # nothing took the place of what was there
+        elif rows == "0" and self.metrics.get("numCopiedRows") == "0" and self.metrics.get(_METRICS["WRITE"][1]) != "0":
+            rows = None  # files without statistics: Delta says nothing of their rows
         return Written(
-            rows=int(rows) if rows is not None else None,
+            rows=int(rows) - self.copied if rows is not None else None,
             bytes=int(size) if size is not None else None,
             version=self.version,
         )

@@ -142,6 +142,12 @@ class PendingAppend:
         return make_tag(self.labels)
 
     @property
+    def instead(self) -> str:
+        """The condition for the rows that make room for these; empty where none do."""
+        first = self.labels[0]
+        return first.batch.instead.get(first.destination, "")
+
+    @property
     def deadline(self) -> Deadline | None:
         """Until when the write may begin."""
         return self.labels[0].deadline

@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, cast
 
-from origins.batch import Batch, Json
+from origins.batch import Batch, Json, Span
 from origins.batch_rows import BatchRows
 from origins.errors import OriginError
 from origins.files.changes import RESCUED, Changes, check_changes, grow_schema
@@ -34,6 +34,7 @@ from origins.files.listing import (
     FilePattern,
     Terms,
     is_local,
+    make_span,
     parse_pattern,
     read_parts,
     without_scheme,
@@ -223,6 +224,15 @@ class Files(Origin):
             for name, file in now.items()
             if (file.size, file.modified) != carried[name]
         }
+
+    def make_span(self, spark: SparkSession, part: str) -> Span | None:
+        file = parse_pattern(self.path).stat(spark, [part]).get(part)
+        return None if file is None else make_span(None, [file])
+
+    def list_paths(self, part: str) -> Sequence[str]:
+        path = parse_pattern(self.path).join_path(part)
+        bare = without_scheme(path)
+        return (bare, f"file:{bare}", f"file://{bare}") if is_local(path) else (path,)
 
     def parts(self, batch: Batch) -> Sequence[str]:
         return [name for name, _, _ in read_parts(batch.span.parts)]

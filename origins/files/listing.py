@@ -16,7 +16,7 @@ import stat
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from operator import itemgetter
@@ -394,15 +394,8 @@ class FileBacklog(Backlog):
         if not taken:
             return None
         files = waiting[:taken]
-        last = files[-1]
-        return Span(
-            start=start,
-            end={"file": last.name, "modified": last.modified},
-            parts=tuple([file.name, file.size, file.modified] for file in files),
-            label=files[0].name if taken == 1 else f"{files[0].name} … {last.name} ({taken} files)",
-            full=self._is_full(taken, sum(file.size for file in files), limits) or taken < len(waiting),
-            bytes=self._bytes(files),
-        )
+        full = self._is_full(taken, sum(file.size for file in files), limits) or taken < len(waiting)
+        return replace(make_span(start, files), full=full, bytes=self._bytes(files))
 
     def _bytes(self, files: Sequence[File]) -> int | None:
         packed = any(file.name.lower().endswith(_PACKED) for file in files)
@@ -427,6 +420,17 @@ class FileBacklog(Backlog):
         last = (offset["modified"], offset["file"])
         behind = bisect.bisect_right(files, last, key=lambda file: file[:2])
         return files[behind:] if behind and files[behind - 1][:2] == last else files
+
+
+def make_span(start: Json, files: Sequence[File]) -> Span:
+    """The span of these files, of which there is one at least, behind `start`."""
+    last = files[-1]
+    return Span(
+        start=start,
+        end={"file": last.name, "modified": last.modified},
+        parts=tuple([file.name, file.size, file.modified] for file in files),
+        label=last.name if len(files) == 1 else f"{files[0].name} … {last.name} ({len(files)} files)",
+    )
 
 
 class FileOffset(TypedDict):

@@ -93,9 +93,16 @@ def _print_error(error: Exception, words: Sequence[str], secrets: Mapping[str, s
         return FAILED
     from origins.errors import WherryError
     from origins.secret import cut_text
-    from runners.model.errors import wrap_file_error
+    from runners.model.error_kinds import is_disk_full
+    from runners.model.errors import Inaccessible, tell_full_disk, wrap_file_error
 
-    error = wrap_file_error(error) or error
+    full, error = is_disk_full(error), wrap_file_error(error) or error
+    if full:
+        places = {"this folder": os.getcwd(), "temporary files": tempfile.gettempdir()}
+        if isinstance(error, WherryError):
+            error.hint = tell_full_disk(error.hint, places)
+        else:
+            error = Inaccessible(cut_text(" ".join(str(error).split()), 300), hint=tell_full_disk("", places))
     if isinstance(error, WherryError):
         from runners.command_line.printing import suggest_explain
         from runners.listeners.log_lines import complain

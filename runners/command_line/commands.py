@@ -257,6 +257,36 @@ def backfill(
 
 @command()
 @with_definition
+@option("--file", "name", required=True, metavar="NAME", help="Redo this file.")
+@with_move_options
+@with_carry_options
+def redo(name: str, reason: str, yes: bool, carrying: CarryOptions, **given: Any) -> int:
+    """Read a file again that was edited in place.
+
+    For example:  wherry redo orders.yaml --file monday.json
+
+    In each table the old rows of the file make room for the new ones, in one commit. Wherry refuses where a table
+    cannot tell which rows are the file's. After a crash, the same command goes on where it was.
+    """
+    from runners.command_line.carrying import carry_and_print
+    from runners.command_line.printing_state import format_redo
+    from runners.operations.redo import preview_redo
+
+    pipeline = load_pipeline(**given)
+    found = preview_redo(pipeline, name)
+    click.echo(format_redo(found), err=True)
+    if not found.does_nothing:
+        confirm(yes=yes)
+    return carry_and_print(
+        pipeline,
+        str(given["file"]),
+        lambda listeners: pipeline.redo(name, reason=reason, check=False, listeners=listeners),
+        carrying,
+    )
+
+
+@command()
+@with_definition
 @option("--reason", default="asked to stop", metavar="TEXT", help="Say why; the run's report shows it.")
 @option("--force", is_flag=True, help="Cancel batches in flight; the next run recovers.")
 @option("--within", default="", metavar="TIME", help="Force it after this grace period, such as 30s.")
@@ -409,7 +439,7 @@ def doctor(state: Path, json: bool) -> int:
 
 
 wherry.add_section("Start", demo, init, validate, preview)
-wherry.add_section("Run", run, stop, backfill, schedule)
+wherry.add_section("Run", run, stop, backfill, redo, schedule)
 wherry.add_section("Look", list_folder, status, runs, report, quality)
 wherry.add_section("Check and repair", audit, repair, dlq, offsets)
 wherry.add_section("Learn", expect, kinds, explain, doctor)

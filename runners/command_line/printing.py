@@ -187,7 +187,14 @@ def format_status(facts: Mapping[str, JSON], file: str = "FILE") -> str:
         ("first", [facts["first"]] if facts.get("first") else []),
         ("next", [facts["next"]]),
     ]
-    return f"{facts['pipeline']}: {facts['state'].replace('_', ' ')}\n\n{format_sections(named)}"
+    return f"{facts['pipeline']}: {describe_state(facts)}\n\n{format_sections(named)}"
+
+
+def describe_state(facts: Mapping[str, JSON]) -> str:
+    """How a pipeline is, in a word or two; a run that ended without a report was killed."""
+    last = facts["last_run"]
+    killed = facts["state"] == "failed" and last is not None and last["status"] == "killed"
+    return "killed" if killed else str(facts["state"]).replace("_", " ")
 
 
 def _format_refused(dlq: Mapping[str, JSON]) -> list[str]:

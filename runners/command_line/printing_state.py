@@ -18,7 +18,11 @@ from runners.model.text import (
 )
 from runners.operations.audit_finding import Audit, DestinationProof, Finding
 
+MERGES = "merges the new rows; an old row whose keys are not in the file any more stays"
+"""What a redo does to a table with keys."""
+
 if TYPE_CHECKING:
+    from runners.operations.redo import RedoPreview
     from runners.operations.repair import RepairResult
     from runners.running.replay import SortedLetters
 
@@ -146,6 +150,27 @@ def replay(found: SortedLetters) -> str:
         table(["rows of origin", "rows", "batches", "go to"], rows) if rows else "No row of the DLQ can be replayed."
     )
     return "\n".join([carried, *map(escape_line, found.notices)])
+
+
+def format_redo(found: RedoPreview) -> str:
+    """What a redo of a file would do."""
+    letters = [f"{format_count(found.letters)} of the old file in the DLQ will be discarded."] if found.letters else []
+    if found.read is None:
+        return "\n".join([f"{found.file} was already read as it is now: no row leaves or comes.", *letters])
+    rows = [[name, *_describe_leaving(leaving, found.conditions.get(name))] for name, leaving in found.leaving.items()]
+    return "\n".join(
+        [
+            f"{found.file} has {format_count(found.read)} now.",
+            table(["destination", "old rows", "how"], rows) if rows else "No destination has rows of it.",
+            *letters,
+        ]
+    )
+
+
+def _describe_leaving(leaving: int | None, condition: str | None) -> tuple[str, str]:
+    if leaving is None:
+        return "", MERGES
+    return f"{leaving:,}", f"replaces the rows where {escape_line(str(condition))}"
 
 
 def _format_minute(moment: str) -> str:

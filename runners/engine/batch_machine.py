@@ -286,7 +286,8 @@ def _next_deliveries(flight: BatchInFlight, rules: DeliveryRules) -> Transition:
     decision = flight.decision
     assert decision is not None
     counts = decision.counts
-    opens = rules.replacing if flight.plan.batch.first else ()
+    batch = flight.plan.batch
+    opens = {*batch.instead, *(rules.replacing if batch.first else ())}
     nothing = {
         name: Written(rows=0)
         for name in flight.plan.destinations

@@ -39,6 +39,8 @@ class OriginFeed:
     """Whether all that waits in a lane is one batch, beyond the limits."""
     destinations: Callable[[Span], Sequence[str]] | None = None
     """To which destinations a batch goes; by default to all."""
+    instead: Mapping[str, str] = field(default_factory=dict)
+    """For a destination the condition for the rows that make room for those of a batch."""
     predictable: bool = False
     """Whether the rows of a batch may be described before its turn."""
     pins: Callable[[], Mapping[str, Json]] = dict
@@ -143,6 +145,7 @@ class BatchPlanner:
             time=now,
             first=first,
             definition=self.definition,
+            instead=feed.instead,
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -102,6 +104,18 @@ _NO_ROWS_FAULT_BY_NAME = (
 )
 """The types of the same errors, of interrupted work, and of code that is missing or does not fit. They count where
 Spark has no condition."""
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_NO_ROOM_IN_WORDS = tuple(os.strerror(number) for number in _NO_ROOM)
+"""How a full disk is named where an error has no number: Java, Rust and Arrow give the system's words alone."""
+_OF_FILES = (
+    "IOException",
+    "FileSystemException",
+    "FileNotFoundException",
+    "OSError",
+    "DeltaError",
+    "CommitFailedError",
+)
+"""The types of errors whose words are the system's."""
 _NO_ROWS_FAULT_IN_PYTHON = ("FunctionCannotRun", "ImportError", "ModuleNotFoundError", "MemoryError")
 
 
@@ -160,6 +174,18 @@ def classify(error: BaseException, also: Sequence[str] = ()) -> ErrorKind:
         is_row=value or (not (ours or transient) and any(map(_is_of_a_row, causes))),
         is_refusal=is_refusal(error),
     )
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether a disk was full, or a quota used up."""
+    for each in list_errors(error):
+        if isinstance(each, OSError) and each.errno in _NO_ROOM:
+            return True
+        for cause in list_causes(each):
+            said = cause.said or ("" if cause.condition else str(each))
+            if cause.name in _OF_FILES and any(words in said for words in _NO_ROOM_IN_WORDS):
+                return True
+    return False
 
 
 def is_refusal(error: BaseException) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from destinations.dlq import DLQ, MOST_NACKS
 from origins.batch import Batch, Json
 from origins.errors import WherryError
+from runners.model.disks import describe_full_disks
 from runners.model.text import escape_line
 
 
@@ -187,9 +188,20 @@ def wrap_file_error(error: Exception) -> WherryError | None:
     right = f"Run as another user, or change the owner or the mode:  ls -ld {error.filename}"
     return Inaccessible(
         f"{error.filename} cannot be read or written: {error.strerror}.",
-        hint="Free disk space, then run again." if error.errno in _NO_ROOM else right,
+        hint=f"{describe_full_disks({'the file': str(error.filename)})} {MAKE_ROOM}"
+        if error.errno in _NO_ROOM
+        else right,
     )
 
 
+def tell_full_disk(hint: str, places: Mapping[str, str]) -> str:
+    """The hint of an error with the full disk in it. A hint that says so already stays."""
+    if MAKE_ROOM in hint:
+        return hint
+    return " ".join(part for part in (describe_full_disks(places), MAKE_ROOM, hint) if part)
+
+
+MAKE_ROOM = "Free disk space, then run again."
+"""What to do about a disk that is full."""
 _NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)

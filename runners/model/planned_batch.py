@@ -49,6 +49,7 @@ class PlanBody(_Plan, total=False):
 
     decision: DecisionBody | None
     published: bool
+    instead: Mapping[str, str]
 
 
 class _Settle(TypedDict):
@@ -131,7 +132,7 @@ class PlannedBatch:
     def json(self) -> PlanBody:
         """As the ledger keeps it."""
         batch, span = self.batch, self.batch.span
-        return {
+        body: PlanBody = {
             "origin": batch.origin,
             "lane": batch.lane,
             "number": batch.number,
@@ -148,6 +149,9 @@ class PlannedBatch:
             "decision": self.decision.json() if self.decision else None,
             "published": self.published,
         }
+        if batch.instead:
+            body["instead"] = dict(batch.instead)
+        return body
 
     @staticmethod
     def of(pipeline: str, value: PlanBody) -> PlannedBatch:
@@ -165,6 +169,7 @@ class PlannedBatch:
             time=datetime.fromisoformat(value["time"]),
             first=value["first"],
             definition=value["definition"],
+            instead=value.get("instead", {}),
         )
         return PlannedBatch(
             batch=batch,

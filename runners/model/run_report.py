@@ -13,7 +13,8 @@ from origins.json_shape import check_shape
 from origins.protection import Protection
 from runners.model.batch_timing import PHASES, add_times
 from runners.model.counts import StageCountBody
-from runners.model.errors import wrap_file_error
+from runners.model.error_kinds import is_disk_full
+from runners.model.errors import tell_full_disk, wrap_file_error
 from runners.model.events import BatchRests, BatchSettled, Event, Noticed, describe_rest
 from runners.model.masking import without
 from runners.model.text import summarise_error
@@ -71,9 +72,12 @@ class RunError:
         secrets: Mapping[str, str] | None = None,
         protection: Protection = Protection(),
         later: Sequence[Exception] = (),
+        places: Mapping[str, str] = {},
     ) -> RunError:
-        """Make it from an exception, without secrets; a foreign error becomes one line."""
+        """Make it from an exception, without secrets; a foreign error becomes one line. `places` are the paths at which
+        the run writes, by what lies there: of a disk that is full it is said which one."""
         batch: Batch | None = getattr(error, "batch", None)
+        full = is_disk_full(error)
         error = wrap_file_error(error) or error
         ours = (
             error
@@ -84,7 +88,7 @@ class RunError:
             cls=type(error).__name__,
             code=error.code if isinstance(error, WherryError) else "UNEXPECTED",
             message=ours.message,
-            hint=ours.hint,
+            hint=tell_full_disk(ours.hint, places) if full else ours.hint,
             stage=getattr(error, "stage", None),
             lane=batch.lane if batch else None,
             later=tuple(protection.mask_error(each, summarise_error(each)) for each in later),

@@ -20,6 +20,7 @@ from runners.operations.audit_delivery import DeliveryAudit, DlqContent, HeldLet
 from runners.operations.audit_finding import Audit, DestinationProof, Finding, group_findings
 from runners.operations.ledger_claims import LedgerClaims, check_spans, list_meant_destinations
 from runners.running.compatibility import resolve_names
+from runners.running.opening import list_carried_parts
 from runners.state.journal import list_settled_ever
 from runners.state.location import StateLocation, check_pipeline, find_dlq
 from runners.state.takeover import is_run
@@ -224,8 +225,8 @@ def _find_changed(pipeline: PipelineSpec, said: LedgerClaims) -> LedgerClaims:
     found: dict[str, Mapping[str, str]] = {}
     for origin in pipeline.every_origin if said.whole else ():
         lanes = [lane for lane in said.whole if pipeline.owns(origin, lane)]
-        batches = [each for lane in lanes for each in said.lanes[lane] if said.state.is_carried(each)]
-        changed = origin.find_changed([part for each in batches for part in each.span["parts"]]) if batches else {}
+        parts = list_carried_parts(pipeline, origin, said.counting) if lanes else ()
+        changed = origin.find_changed(parts) if parts else {}
         found.update(dict.fromkeys(lanes, changed))
     return replace(said, changed=found)
 

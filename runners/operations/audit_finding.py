@@ -160,19 +160,16 @@ class FindingWriter:
     def report_undelivered(self, settled: Settled, rows: str) -> Finding:
         """The ledger settled rows that were never delivered."""
         said = f"the ledger counts {rows} as delivered, but no commit here has them"
-        return self._make_finding("NOT_DELIVERED", settled, said, self._carry_again(settled))
+        return self._make_finding("NOT_DELIVERED", settled, said, self._carry_again(settled, None))
 
     def report_lost(self, settled: Settled, brought: BroughtBatch, *, mends: bool) -> Finding:
         """Rows were brought, and are not all there any more."""
         assert brought.loss is not None
         loss = brought.loss
-        back = mends and loss.whole and loss.version is not None and bool(brought.files)
-        repair = (_BACK if back else "") + self._carry_again(settled)
+        back = mends and loss.whole and loss.version is not None and bool(brought.files) and not brought.copied
+        repair = (_BACK if back else "") + self._carry_again(settled, loss)
         if not loss.whole:
-            repair = (
-                "Some of its rows are still there, so a backfill would deliver these twice. Restore the table or the "
-                f"file, or insert the missing rows by hand. {ACCEPT}"
-            )
+            repair = f"Some of its rows are still there, so a backfill would deliver these twice. {_take_back(loss)}"
         some = "" if loss.whole else "some of "
         rows = "rows" if brought.rows is None else format_count(brought.rows)
         where = "" if brought.version is None else f" written in version {brought.version}"
@@ -258,12 +255,13 @@ class FindingWriter:
             destination=self.name,
             version=loss.version,
             message=f"rows of unknown batches: {loss.said}",
-            repair=f"Read the table's history, and restore the table. {ACCEPT}",
+            repair=f"Read the table's history. {_take_back(loss)}",
         )
 
-    def _carry_again(self, settled: Settled) -> str:
+    def _carry_again(self, settled: Settled, loss: Loss | None) -> str:
         if is_aside(settled.lane):
-            return f"It came from a backfill or a replay, so no command delivers it alone: restore the table. {ACCEPT}"
+            how = _take_back(loss) if loss else f"Restore the table from a backup. {ACCEPT}"
+            return f"It came from a backfill, a redo or a replay, so no command delivers it alone. {how}"
         lane = f" --lane {settled.lane}" if self.several_lanes else ""
         command = self._backfill_command(f" --from FIRST --to LAST{lane}")
         return f"Deliver it again, with today's definition:  {command}"
@@ -285,6 +283,23 @@ class FindingWriter:
             repair=repair,
             remedy="put_back" if back else "",
         )
+
+
+def _take_back(loss: Loss) -> str:
+    """What to type so that the rows are there again, as a person reads it."""
+    if loss.restore and loss.takes_later:
+        return (
+            f"Restore the table in Spark:  {loss.restore}\nThen put the later batches back:  wherry repair FILE "
+            f'--reason "…"\n{ACCEPT}'
+        )
+    if loss.restore:
+        return f"Restore the table in Spark:  {loss.restore}\n{ACCEPT}"
+    if loss.insert:
+        return (
+            "Other rows came later, which a restore would take away. Insert the missing rows in Spark:  "
+            f"{loss.insert}\nThen accept this finding. {ACCEPT}"
+        )
+    return f"Restore the table or the file from a backup, or insert the missing rows by hand. {ACCEPT}"
 
 
 _ALIKE = ("code", "destination", "lane", "remedy", "repair")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -20,9 +20,10 @@ from origins.quantities import parse_seconds, parse_size
 from origins.schema import format_ddl
 from runners.definitions.problems import suggest_nearest
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
-from runners.model.entry import Entry, OriginBody
+from runners.model.entry import Entry, OriginBody, Settled
 from runners.model.errors import Refusal
 from runners.model.masking import hide_secrets
+from runners.model.pipeline_state import BACKFILL
 from runners.model.run_report import Suites
 from runners.model.spec import BatchOptions, PipelineSpec
 from runners.running.aggregates import SplitReason, check_mixing, list_splits, warn_of_deduplicates
@@ -299,11 +300,34 @@ def make_candidate(
 
 def survey_origin(pipeline: PipelineSpec, origin: Origin, journal: Journal, spark: SparkSession) -> Backlog:
     """What waits at the origin beyond what the ledger says was carried."""
-    settled = journal.list_settled() if origin.keeps_parts else ()
-    parts = [part for batch in settled if pipeline.owns(origin, batch.lane) for part in batch.span["parts"]]
+    parts = list_carried_parts(pipeline, origin, journal.list_settled()) if origin.keeps_parts else []
     lanes = journal.state.lanes
     offsets = {own: lanes[lane].offset for lane, own in pipeline.lanes_of(origin).items() if lane in lanes}
     return origin.survey(spark, Progress(offsets=offsets, parts=parts))
+
+
+def list_carried_parts(pipeline: PipelineSpec, origin: Origin, carried: Iterable[Settled]) -> Sequence[JSON]:
+    """The parts that these batches brought from an origin that keeps them, each as it was read last: a file that was
+    redone is what it was then."""
+    own: list[Settled] = []
+    again: list[Settled] = []
+    for batch in carried:
+        if pipeline.owns(origin, batch.lane):
+            own.append(batch)
+        elif pipeline.owns(origin, get_lane_read(batch)):
+            again.append(batch)
+    parts = [part for batch in own for part in batch.span["parts"]]
+    if not again:
+        return parts
+    newest: dict[str, JSON] = {}
+    for batch in sorted([*own, *again], key=lambda each: each.at):
+        newest.update({str(part[0]): part for part in batch.span["parts"]})  # type: ignore[index]  # a file's is a list
+    return [newest[name] for name in dict.fromkeys(str(part[0]) for part in parts)]  # type: ignore[index]
+
+
+def get_lane_read(settled: Settled) -> str:
+    """The lane from which a batch was read, for the first time or again."""
+    return settled.lane.partition("/")[2] if settled.lane.startswith(BACKFILL) else settled.lane
 
 
 def list_unchanged(opening: RunOpening, journal: Journal, spark: SparkSession) -> Collection[str]:

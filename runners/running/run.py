@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import tempfile
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +29,8 @@ from runners.listeners.hook_runner import HookRunner
 from runners.model.batch_timing import BatchSizing
 from runners.model.clock import Clock
 from runners.model.entry import Entry, OwnerBody
-from runners.model.error_kinds import classify
+from runners.model.error_kinds import classify, is_disk_full
+from runners.model.errors import tell_full_disk
 from runners.model.events import BatchRests, Event, Listener, Noticed, RunEnded, RunStarted, describe_rest
 from runners.model.hook import make_end_facts, make_start_facts
 from runners.model.masking import hide_in_logs, warn_of_short_secrets
@@ -40,6 +42,7 @@ from runners.running.backfill import Backfill
 from runners.running.compatibility import OperatorOverrides, Recognises, check_layout, resolve_names, start_over, waive
 from runners.running.dead_letter_rows import DeadLetterRows, tidy
 from runners.running.opening import RunOpening, list_suites, list_unchanged, make_chain
+from runners.running.redo import Redo
 from runners.running.replay import Replay
 from runners.running.stop import force_in_time, stop_on_signals
 from runners.spark.session import (
@@ -47,6 +50,7 @@ from runners.spark.session import (
     find_jvm_process,
     is_connect,
     is_given,
+    list_local_folders,
     make_own_session,
     measure_clock_offset,
     obtain,
@@ -90,6 +94,8 @@ class PipelineRun:
     """Whether to finish what an earlier run left open, and to carry nothing else."""
     replay: Replay | None = None
     """What of the DLQ to carry again, in place of what waits."""
+    redo: Redo | None = None
+    """Which file to read again in the place of its old rows, and nothing else."""
     take_over: str = ""
     """Why this run may take the pipeline from an owner on another host."""
     spark: SparkSession | None = None
@@ -122,13 +128,18 @@ class PipelineRun:
     @property
     def assignment(self) -> str:
         """How this run shares the lanes; work on all lanes takes the pipeline alone."""
-        aside = self.backfill or self.replay or self.finish or self.ruling
+        aside = self.backfill or self.redo or self.replay or self.finish or self.ruling
         return "single" if aside else self.pipeline.run_options.assignment
 
     def carry(self) -> Report:
         """Carry what waits. Raises only when the pipeline could not be taken; all else is in the report."""
-        with contextlib.ExitStack() as to_the_end:
-            report, herald = self._carry_and_tell(to_the_end)
+        try:
+            with contextlib.ExitStack() as to_the_end:
+                report, herald = self._carry_and_tell(to_the_end)
+        except WherryError as error:
+            if is_disk_full(error):
+                error.hint = tell_full_disk(error.hint, self._list_places())
+            raise
         try:
             herald.await_hooks(self.pipeline.name, self.hooks_wait)
         except KeyboardInterrupt:
@@ -164,9 +175,7 @@ class PipelineRun:
                 status=status,
                 reason=stopping or ("failed" if errors else "nothing left to do"),
                 seconds=self.clock.elapsed() - began,
-                error=RunError.of(errors[0], self.pipeline.secrets, self.pipeline.protection, errors[1:])
-                if errors
-                else None,
+                error=self._describe_error(errors, spark) if errors else None,
                 snapshot=self.snapshot,
                 timeline=self.timeline.json(),
             ).mask(self.pipeline.secrets)
@@ -180,6 +189,19 @@ class PipelineRun:
             scribe.put(began_row.end(report, {**facts, "timeline": report.timeline}, self.clock.now()))
             await_writer(scribe, self.pipeline.name)
         return report, herald
+
+    def _list_places(self) -> dict[str, str]:
+        """Where on this machine the run writes, by what lies there."""
+        places = {"the state": str(self.place.directory)} if self.place.directory else {}
+        places |= {f"'{name}'": each.place for name, each in self.destinations.items() if getattr(each, "path", None)}
+        return {**places, "temporary files": tempfile.gettempdir()}
+
+    def _describe_error(self, errors: Sequence[Exception], spark: SparkSession) -> RunError:
+        """The first of the errors, as the report has it."""
+        places = self._list_places()
+        if is_disk_full(errors[0]):
+            places |= {f"Spark's temporary files in {folder}": folder for folder in list_local_folders(spark)}
+        return RunError.of(errors[0], self.pipeline.secrets, self.pipeline.protection, errors[1:], places)
 
     def stop(self, reason: str = "asked to stop", *, force: bool = False) -> None:
         """Stop from another thread: what is in flight finishes, or with `force` is left as it is."""
@@ -330,10 +352,10 @@ class PipelineRun:
             opened=self.opened,
             ruling=self.ruling,
             follow=self.follow,
-            split=OF_A_BACKFILL if self.backfill else OF_A_REPLAY if self.replay else None,
+            split=OF_A_BACKFILL if self.backfill or self.redo else OF_A_REPLAY if self.replay else None,
             only=self.backfill.only if self.backfill else None,
         )
-        if self.backfill is None and self.replay is None:
+        if self.backfill is None and self.replay is None and self.redo is None:
             start_over(self.pipeline, journal, self.ruling, stand=list_unchanged(opening, journal, spark))
 
         noticed: set[tuple[str, str]] = set()
@@ -357,8 +379,8 @@ class PipelineRun:
         if company is None or company.may_open:
             with runner.cancel_planning():
                 source = take_in(opening.open_source(journal, spark))
-        if source is not None and self.backfill is not None:
-            source = self.backfill.make_source(source, self.pipeline, journal)
+        if source is not None:
+            source = self._choose_past(source, journal, spark)
         if source is not None and self.replay is not None:
             with runner.cancel_planning():
                 source = take_in(
@@ -376,6 +398,12 @@ class PipelineRun:
         dispatcher.run()
         if company is not None and not dispatcher.stopping and company.left is not None:
             raise make_kept_error(self.pipeline.name, journal.state, company.left)
+
+    def _choose_past(self, source: BatchPlanner, journal: Journal, spark: SparkSession) -> BatchPlanner:
+        """What a backfill or a redo plans from; for other runs what waits."""
+        if self.redo is not None:
+            return self.redo.make_source(source, self.pipeline, journal, spark)
+        return source if self.backfill is None else self.backfill.make_source(source, self.pipeline, journal)
 
     def _make_recogniser(self, journal: Journal, spark: SparkSession) -> Recognises:
         """Who tells by what lies there whether an origin or a destination is the one that the state knows."""

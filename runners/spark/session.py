@@ -268,6 +268,14 @@ def measure_clock_offset(spark: SparkSession) -> float:
     return float(micros / 1_000_000 - time.time())
 
 
+def list_local_folders(spark: SparkSession) -> Sequence[str]:
+    """The folders of this machine in which Spark keeps what it shuffles and spills, where it says so."""
+    given = os.environ.get("SPARK_LOCAL_DIRS", "")
+    with contextlib.suppress(*list_spark_errors()):  # a Spark that is gone says nothing
+        given = given or str(spark.conf.get("spark.local.dir", "") or "")
+    return [folder for folder in given.split(",") if folder]
+
+
 def find_jvm_process(spark: SparkSession) -> int | None:
     """The id of the JVM's process if this Python started it; None where it did not."""
     if is_connect(spark):

@@ -56,7 +56,7 @@ class RunRow:
     run: str
     pipeline: str
     status: str
-    """`running`, `succeeded`, `failed`, `stopped` or `make_killed`: its process ended without a word."""
+    """`running`, `succeeded`, `failed`, `stopped` or `killed`: its process ended without a word."""
     reason: str = ""
     started_at: datetime
     ended_at: datetime | None = None

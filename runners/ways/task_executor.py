@@ -64,8 +64,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_FULL = "No space left on device"
-
 
 def with_batch_context(batches: Sequence[Batch], error: Exception, protection: Protection) -> WherryError:
     """The error with the batches that were being carried; one of ours stays what it is."""
@@ -87,13 +85,12 @@ def with_batch_context(batches: Sequence[Batch], error: Exception, protection: P
 def _make_failure(batches: Sequence[Batch], said: str) -> CarryFailed:
     named = [f"batch {batch.number} of lane {batch.lane} ({escape_line(batch.span.label)})" for batch in batches]
     more = f" and {len(named) - 3} more" if len(named) > 3 else ""
-    room = "Free disk space, then run again. " if _FULL in said else ""
     stays = (
         "Its offset stays; the next run finishes this batch first."
         if len(named) == 1
         else "Their offsets stay; the next run finishes these batches first."
     )
-    return CarryFailed(f"{', '.join(named[:3])}{more}: {said}", hint=room + stays)
+    return CarryFailed(f"{', '.join(named[:3])}{more}: {said}", hint=stays)
 
 
 def _without_values(error: WherryError, protection: Protection) -> WherryError:

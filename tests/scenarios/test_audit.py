@@ -110,6 +110,75 @@ def test_a_stranger_changes_his_own_rows_beside_ours(place: Place) -> None:
     assert [code for code, _, _ in codes(place)] == ["ROWS_GONE"]
 
 
+def printed(place: Place) -> str:
+    """The statement in SQL that the only finding prints, as a person copies it."""
+    (problem,) = place.load().audit().problems
+    (line,) = [line for line in problem.repair.splitlines() if "in Spark:  " in line]
+    return line.partition("in Spark:  ")[2]
+
+
+@pytest.mark.connect
+@pytest.mark.parametrize("change", ["DELETE FROM ORDERS WHERE id = 10", "UPDATE ORDERS SET amount = 9 WHERE id = 10"])
+def test_the_statement_of_a_finding_undoes_what_it_is_about(place: Place, change: str) -> None:
+    """Where nothing came later, the table is restored, and the audit is quiet then."""
+    land(place, 1, 2)
+    place.load(ORDERS).run()
+    before = sorted(map(str, place.rows("tables/orders")))
+    sql(place, change)
+    assert codes(place) == [("ROWS_GONE", "orders", 1)]
+    place.spark.sql(printed(place)).collect()
+    assert (codes(place), sorted(map(str, place.rows("tables/orders")))) == ([], before)
+
+
+def test_later_batches_are_put_back_behind_a_restore(place: Place) -> None:
+    """By the second command of the finding."""
+    land(place, 1, 2)
+    place.load(ORDERS).run()
+    sql(place, "DELETE FROM ORDERS WHERE id = 10")
+    land(place, 4)
+    place.load().run()
+    (problem,) = place.load().audit().problems
+    assert 'Then put the later batches back:  wherry repair FILE --reason "…"' in problem.repair
+    place.spark.sql(printed(place)).collect()
+    assert place.load().repair(reason="as the audit says").audit.balanced
+    assert (codes(place), place.ids("tables/orders")) == ([], [10, 11, 20, 21, 40, 41])
+
+
+def test_rows_are_inserted_where_a_restore_would_take_rows_of_others(place: Place) -> None:
+    """The rows come without their batch's label, so a person accepts the finding."""
+    land(place, 1)
+    place.load(ORDERS).run()
+    sql(place, "DELETE FROM ORDERS WHERE id = 10")
+    sql(place, "INSERT INTO ORDERS (id, email, amount) VALUES (901, 'x', 1)")
+    statement = printed(place)
+    assert statement.startswith("INSERT INTO delta.`")
+    place.spark.sql(statement).collect()
+    assert place.ids("tables/orders") == [10, 11, 901]
+    (problem,) = place.load().audit().problems
+    place.load().repair(reason="inserted again", accept=[problem.id])
+    assert codes(place) == []
+
+
+def test_a_column_that_was_dropped_comes_back_by_the_statement_of_the_error(place: Place) -> None:
+    """With its values, and the next run goes on."""
+    land(place, 1)
+    place.load(ORDERS).run()
+    before = sorted(map(str, place.rows("tables/orders")))
+    versions = "'delta.minReaderVersion' = '2', 'delta.minWriterVersion' = '5'"
+    sql(place, f"ALTER TABLE ORDERS SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name', {versions})")
+    sql(place, "ALTER TABLE ORDERS DROP COLUMN amount")
+    land(place, 2)
+    failed = place.load().run(check=False)
+    assert failed.error is not None
+    assert failed.error.code == "MISFIT"
+    (line,) = [line for line in failed.error.message.splitlines() if "to get the values back, " in line]
+    assert "DROP COLUMNS" in line
+    place.spark.sql(line.partition("to get the values back, ")[2]).collect()
+    assert sorted(map(str, place.rows("tables/orders"))) == before
+    assert place.load().run().status == "succeeded"
+    assert (codes(place), place.ids("tables/orders")) == ([], [10, 11, 20, 21])
+
+
 def test_rows_that_a_vacuum_took_need_a_person(place: Place) -> None:
     """They are carried again by the command that the audit names, and are then proved by that."""
     land(place, 1, 2)

@@ -130,6 +130,8 @@ def test_a_disk_that_is_full_in_the_middle_of_a_run_and_then_read_only(place: Pl
     failed = place.load().run(check=False, listeners=[fill])
     assert (failed.status, failed.batches, code(failed)) == ("failed", 1, "CARRY")
     assert "No space left on device" in str(failed.error)
+    assert f"The disk at {small_disk.folder} is full:" in str(failed.error)
+    assert "It holds 'orders'" in str(failed.error)
     assert "Free disk space, then run again." in str(failed.error)
     small_disk.empty()
     small_disk.read_only()

@@ -90,6 +90,21 @@ def test_a_commit_without_figures_says_none(log: LocalLog) -> None:
     assert found.measure_written() == Written(rows=None, version=0)
 
 
+@pytest.mark.parametrize(
+    ("metrics", "rows"),
+    [
+        ({"numOutputRows": "5", "numCopiedRows": "3", "numOutputBytes": "9"}, 2),
+        ({"numOutputRows": "0", "numCopiedRows": "0", "numOutputBytes": "9"}, None),
+        ({"numOutputRows": "0", "numCopiedRows": "0", "numOutputBytes": "0"}, 0),
+    ],
+)
+def test_rows_that_are_copied_are_not_delivered(log: LocalLog, metrics: Mapping[str, str], rows: int | None) -> None:
+    """Where rows make room, those beside them are written again. Files without statistics say nothing of their rows."""
+    commit(log, 0, {"operation": "WRITE", "operationMetrics": metrics})
+    (found,) = log.list_commits(NO_SPARK, -1)
+    assert found.measure_written().rows == rows
+
+
 def test_a_merge_counts_the_rows_of_its_source(log: LocalLog) -> None:
     """What a merge delivered is what came, not what it rewrote."""
     metrics = {"numSourceRows": "3", "numOutputRows": "900", "numTargetBytesAdded": "7"}

@@ -33,6 +33,7 @@ from runners.model.errors import Owned, Refusal
 from runners.model.events import Listener, RunStarted
 from runners.model.run_report import Report, RunError
 from runners.operations.offsets import LaneMove, OffsetMove
+from runners.operations.redo import RedoPreview
 from runners.pipeline import Pipeline
 from runners.running.backfill import Backfill
 from runners.running.compatibility import OperatorOverrides
@@ -524,6 +525,39 @@ def test_a_backfill_is_told_what_it_holds(
     ]
     assert cli.execute(["backfill", file, "--from", "soon", "--reason", "lost"]) == 2
     assert "expected a number or a time such as 2026-01-31T06:00, got 'soon'" in capsys.readouterr().err
+
+
+def test_a_redo_says_what_leaves_and_what_comes(
+    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It wants a yes before it begins, and none where there is nothing to do."""
+    calls: list[tuple[str, str]] = []
+
+    def redo(_: Pipeline, name: str, *, reason: str, **__: Any) -> Report:
+        calls.append((name, reason))
+        return Report(pipeline="orders", run="r", status="succeeded")
+
+    found = RedoPreview(
+        file="monday.json",
+        read=2,
+        leaving={"orders": 3, "latest": None},
+        conditions={"orders": "file_name = 'monday.json'"},
+        letters=1,
+    )
+    monkeypatch.setattr(Pipeline, "redo", redo)
+    monkeypatch.setattr("runners.operations.redo.preview_redo", lambda *_: found)
+    assert cli.execute(["redo", file, "--file", "monday.json", "--quiet"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("monday.json has 2 rows now.\n")
+    assert "orders       3         replaces the rows where file_name = 'monday.json'\n" in err
+    assert "latest                 merges the new rows" in err
+    assert "1 row of the old file in the DLQ will be discarded.\n" in err
+    assert calls == []
+    assert cli.execute(["redo", file, "--file", "monday.json", "--reason", "sent again", "--quiet", "--yes"]) == 0
+    found = RedoPreview(file="monday.json", read=None)
+    assert cli.execute(["redo", file, "--file", "monday.json", "--quiet"]) == 0
+    assert "monday.json was already read as it is now: no row leaves or comes.\n" in capsys.readouterr().err
+    assert calls == [("monday.json", "sent again"), ("monday.json", "")]
 
 
 @pytest.mark.promise("SS-12")

@@ -204,6 +204,14 @@ def test_a_pipeline_is_told_in_a_few_lines() -> None:
     ]
 
 
+def test_a_run_whose_process_ended_without_a_report_was_killed() -> None:
+    """The state of a program is `failed` then; a person reads the word."""
+    last = {"status": "killed", "reason": "process 7 on box ended without a report", "at": AT, "error": None}
+    said = printing.format_status({**FACTS, "state": "failed", "last_run": last}, "orders.yaml")
+    assert said.splitlines()[0] == "orders: killed"
+    assert "last run  killed: process 7 on box ended without a report" in said
+
+
 def test_a_batch_of_a_run_that_is_over_waits_for_the_next_one() -> None:
     """Nobody carries it."""
     said = printing.format_status(

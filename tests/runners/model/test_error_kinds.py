@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ from pyspark.sql import functions as F
 from destinations.delta.direct_commit import MetadataChanged
 from destinations.destination import DestinationError, Late, Misfit
 from origins.errors import get_raised_words, has_condition, is_too_large, parse_heads
-from runners.model.error_kinds import ErrorKind, classify, explain_row_error, is_refusal
+from runners.model.error_kinds import ErrorKind, classify, explain_row_error, is_disk_full, is_refusal
 from runners.model.errors import CarryFailed, WindowTripped
 from runners.spark.session_pool import cancel, tag_work
 from tests.runners.engine.test_batch_machine import BATCH
@@ -561,3 +562,21 @@ def interrupt(spark: SparkSession, ended: threading.Event) -> None:
     """Cancel the work, however late it begins, until it has ended."""
     while not ended.wait(0.2):
         cancel(spark, "endless")
+
+
+@pytest.mark.parametrize(
+    ("error", "full"),
+    [
+        (OSError(errno.ENOSPC, "voll"), True),
+        (OSError(errno.EDQUOT, "voll"), True),
+        (OSError("Generic LocalFileSystem error: No space left on device (os error 28)"), True),
+        (aborted("java.io.IOException: No space left on device\n"), True),
+        (aborted("java.io.FileNotFoundException: /tmp/blockmgr-1/0a (No space left on device)\n"), True),
+        (OSError(errno.EACCES, "Permission denied"), False),
+        (ValueError("No space left on device"), False),
+        (user_raised("No space left on device"), False),
+    ],
+)
+def test_a_full_disk_is_told_by_number_and_else_by_the_systems_words(error: Exception, full: bool) -> None:
+    """Of an error about files, and never of a value or of what a stage says."""
+    assert (is_disk_full(error), is_disk_full(wrapped(error))) == (full, full)

@@ -212,12 +212,6 @@ def test_an_error_that_knows_its_batch_keeps_it(executor: TaskExecutor, monkeypa
     assert fail_with(monkeypatch, executor, given).batch == plan(7).batch
 
 
-def test_a_full_disk_asks_for_room(executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before the next run."""
-    error = fail_with(monkeypatch, executor, OSError("[Errno 28] No space left on device"))
-    assert error.hint.startswith("Free disk space, then run again.")
-
-
 def test_of_many_batches_three_are_named() -> None:
     """And how many there are beside them; none of them is the error's own."""
     error = with_batch_context([plan(number).batch for number in range(1, 6)], OSError("no"), Protection())

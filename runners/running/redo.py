@@ -1,0 +1,300 @@
+"""Reading one file again that was edited in place: its old rows leave the tables, and its new rows come, in one commit
+each."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from destinations.delta.delta import Delta
+from destinations.delta.table import TargetTable
+from destinations.destination import Destination
+from origins.batch import Span
+from origins.names import quote_name, quote_text
+from origins.origin import Origin
+from runners.engine.batch_planner import BatchPlanner, OriginFeed
+from runners.model.entry import Entry, Settled
+from runners.model.errors import Refusal
+from runners.model.pipeline_state import BACKFILL, is_replay
+from runners.model.spec import PipelineSpec
+from runners.running.backfill import PastBacklog
+from runners.running.compatibility import resolve_names
+from runners.running.opening import get_lane_read, list_carried_parts
+from runners.state.journal import DISCARDS, Journal, list_settled_ever
+from runners.ways.stage_chain import name_destinations
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, kw_only=True)
+class OldRows:
+    """How a table tells the rows of a file: by a condition, or by the keys of a merge."""
+
+    condition: str = ""
+    """The rows that leave; empty where the new rows are merged."""
+    stamp: str = ""
+    """The column that names the batch of each row, where that is what tells."""
+
+    def format_instead(self, lane: str) -> str:
+        """The condition for what leaves when this lane brings the new rows; these meet it as well."""
+        own = f" OR startswith({quote_name(self.stamp)}, {quote_text(f'{lane}/')})" if self.stamp else ""
+        return f"{self.condition}{own}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileRedo:
+    """What a redo of a file does."""
+
+    origin: Origin
+    file: str
+    lane: str
+    """The lane that brought the file last."""
+    key: str
+    """What is the same for two calls that redo the same version of the file."""
+    span: Span | None
+    """The file as it is now; None where it was read as it is now."""
+    tables: Mapping[str, OldRows] = field(default_factory=dict)
+    """How each destination that has the file tells its rows."""
+    alone: Sequence[str] = ()
+    """The ids of the batches that brought this file alone."""
+    mixed: Sequence[str] = ()
+    """The ids of those that brought it with others."""
+
+    @property
+    def letters(self) -> str:
+        """The condition for the rows of the DLQ that the old file left there."""
+        conditions = []
+        if self.alone:
+            plans = ", ".join(map(quote_text, self.alone))
+            conditions.append(f"plan IN ({plans}) OR substring_index(replays, '/', 1) IN ({plans})")
+        if self.mixed:
+            plans = ", ".join(map(quote_text, self.mixed))
+            conditions.append(f"(plan IN ({plans}) AND part = {quote_text(self.file)})")
+        return " OR ".join(conditions) or "false"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Redo:
+    """Which file is read again, and why.
+
+    Each destination gets the new rows in the commit in which the old ones leave. A call after a crash goes on where the
+    redo was; a file that is as it was read last is left alone.
+    """
+
+    file: str
+    """The name of the file, as the ledger has it or as a path."""
+    reason: str = ""
+
+    def make_source(
+        self, source: BatchPlanner, pipeline: PipelineSpec, journal: Journal, spark: SparkSession
+    ) -> BatchPlanner:
+        """What a run of it plans from, where one of the pipeline would plan from `source`."""
+        plan = plan_redo(pipeline, journal, spark, self.file)
+        if plan.span is None:
+            return replace(source, feeds=[])
+        span, name = plan.span, self._find_beginning(plan, journal)
+        lane, tables = f"{name}/{plan.lane}", tuple(plan.tables)
+
+        def again(feed: OriginFeed) -> OriginFeed:
+            return replace(
+                feed,
+                lanes={lane: plan.lane},
+                backlog=PastBacklog({plan.lane: [span]}),
+                destinations=lambda _: tables,
+                instead={each: old.format_instead(lane) for each, old in plan.tables.items() if old.condition},
+                shares=False,
+                whole=False,
+            )
+
+        name_of_origin = plan.origin.name or "origin"
+        return replace(source, feeds=[again(feed) for feed in source.feeds if feed.origin == name_of_origin])
+
+    def _find_beginning(self, plan: FileRedo, journal: Journal) -> str:
+        """How its lane begins, which an earlier call may have named."""
+        if plan.key not in journal.state.backfills:
+            body = {
+                "key": plan.key,
+                "name": f"{BACKFILL}{uuid.uuid4().hex[:8]}",
+                "reason": self.reason or f"{plan.file} was edited",
+            }
+            journal.record(Entry(kind="backfill", body=body))
+        return journal.state.backfills[plan.key]["name"]
+
+
+def plan_redo(pipeline: PipelineSpec, journal: Journal, spark: SparkSession, file: str) -> FileRedo:
+    """What a redo of this file does now. Raises `Refusal` where a destination cannot tell the rows of the file."""
+    settled = sorted(list_settled_ever(journal), key=lambda each: each.at)
+    carried = [each for each in settled if journal.state.is_carried(each)]
+    plans = {each.plan for each in carried}
+    origin, name = _find_file(pipeline, carried, file)
+    if origin.read == "whole":
+        raise Refusal(f"Each run reads {origin.place} whole, so a run redoes {name}.", hint="wherry run FILE")
+    span = origin.make_span(spark, name)
+    if span is None:
+        raise Refusal(f"{name} is missing at {origin.place}.", hint="Put the corrected file there under its old name.")
+    now = span.parts[0]
+    brought = [each for each in settled if _reads(pipeline, origin, each) and name in _list_names(each)]
+    old = [each for each in brought if now not in each.span["parts"]]
+    last = [each for each in brought if each.plan in plans][-1]
+    plan = FileRedo(
+        origin=origin,
+        file=name,
+        lane=get_lane_read(last),
+        key=f"redo|{last.plan}|{now}",
+        span=None if now in list_carried_parts(pipeline, origin, carried) else span,
+        alone=[each.plan for each in old if _list_names(each) == [name]],
+        mixed=[each.plan for each in old if len(_list_names(each)) > 1],
+    )
+    if plan.span is None:
+        return plan
+    every = pipeline.every_origin
+    names = {(each.name or "origin", file) for each in every for file in _list_files(pipeline, each, settled)}
+    tracer = _Tracer(pipeline=pipeline, origin=origin, file=name, brought=brought, settled=settled, names=names)
+    return replace(plan, tables=tracer.trace_all(spark))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Tracer:
+    """Finds by what each table tells the rows of a file."""
+
+    pipeline: PipelineSpec
+    origin: Origin
+    file: str
+    brought: Sequence[Settled]
+    """The batches that brought it, in their order."""
+    settled: Sequence[Settled]
+    names: Collection[tuple[str, str]]
+    """All files that were read, each with its origin."""
+
+    def trace_all(self, spark: SparkSession) -> Mapping[str, OldRows]:
+        """By each destination that has the file, how it tells the rows. Raises `Refusal` with all that cannot."""
+        destinations = name_destinations(self.pipeline.every_destination)
+        today = resolve_names(destinations)
+        had = {today[name] for each in self.brought for name in each.counts.get("delivered") or {} if name in today}
+        found, refused = {}, []
+        for name, each in destinations.items():
+            if name not in had:
+                continue
+            try:
+                found[name] = self._trace(name, each, spark)
+            except Refusal as refusal:
+                refused.append(refusal.message)
+        if not had:
+            raise Refusal(f"No destination of the definition has rows of {self.file}.", hint="wherry audit FILE")
+        if refused:
+            raise Refusal(
+                f"{self.file} cannot be redone, and nothing was done:\n  " + "\n  ".join(refused),
+                hint="Delete the old rows by hand. Then put the corrected rows into a file with a new name, and run "
+                "again:  wherry run FILE",
+            )
+        return found
+
+    def _trace(self, name: str, destination: Destination, spark: SparkSession) -> OldRows:
+        if not isinstance(destination, Delta):
+            raise Refusal(f"'{name}' is no Delta table, and Wherry takes rows out of Delta tables only.")
+        if destination.mode == "replace":
+            raise Refusal(f"'{name}' is replaced by each run, so one file cannot be replaced in it.")
+        if destination.mode == "merge":
+            self._check_order(name, destination)
+            return OldRows()
+        table = TargetTable.find(spark, destination.sql_name, destination.folder)
+        if table is None:
+            raise Refusal(f"'{name}' is missing at {destination.place}.")
+        columns = {column.lower() for column in table.schema.names}
+        facts = [each for each in ("file_path", "file_name") if each in getattr(self.origin, "metadata", ())]
+        fact = next((each for each in facts if each in columns), "")
+        if fact == "file_path":
+            return OldRows(condition=f"{fact} IN ({', '.join(map(quote_text, self.origin.list_paths(self.file)))})")
+        if not fact and not destination.stamp:
+            raise Refusal(
+                f"'{name}' has no column that says from which file a row came. For files to come, set "
+                "`metadata: [file_name]` at the origin."
+            )
+        self._check_alone_in(name, destination, spark)
+        if not fact:
+            return self._trace_stamp(name, str(destination.stamp))
+        base = os.path.basename(self.file)
+        alike = [file for _, file in self.names if os.path.basename(file) == base]
+        if len(alike) > 1:
+            raise Refusal(f"'{name}' has rows of {len(alike)} files called {base}; `file_path` would tell them apart.")
+        return OldRows(condition=f"{fact} = {quote_text(base)}")
+
+    def _trace_stamp(self, name: str, stamp: str) -> OldRows:
+        """The rows of the batches that brought the file, if these brought nothing else, and nothing else brought it."""
+        mixed = next((each for each in self.brought if len(_list_names(each)) > 1), None)
+        if mixed is not None:
+            raise Refusal(
+                f"'{name}' names the batch of each row in {stamp}, but batch {mixed.number} of lane {mixed.lane} had "
+                "other files as well."
+            )
+        plans = {each.plan for each in self.brought}
+        for each in self.settled:
+            ids = map(str, each.span["parts"]) if is_replay(each.lane) and DISCARDS not in each.counts else ()
+            if any(letter.rpartition("/")[0] in plans for letter in ids):
+                raise Refusal(
+                    f"'{name}' names the batch of each row in {stamp}, but rows of the file came with a replay as well."
+                )
+        batches = ", ".join(quote_text(f"{each.lane}/{each.number}") for each in self.brought)
+        return OldRows(condition=f"{quote_name(stamp)} IN ({batches})", stamp=stamp)
+
+    def _check_order(self, name: str, destination: Delta) -> None:
+        """Raises `Refusal` where the rows of the file would take the place of newer ones."""
+        last = self.brought[-1]
+        later = any(each.at > last.at and each.counts.get("delivered") for each in self.settled)
+        if destination.ordered and (later or len(_list_names(last)) > 1):
+            raise Refusal(
+                f"'{name}' keeps the row that arrives last, so old rows of the file would replace newer rows. "
+                "`sequence_by` would tell which is newer."
+            )
+
+    def _check_alone_in(self, name: str, destination: Delta, spark: SparkSession) -> None:
+        """Raises `Refusal` where another pipeline may have written the same file name, or the same stamp."""
+        account = destination.account(lambda: spark, self.pipeline.name)
+        others = sorted({each.label["pipeline"] for each in account.brought} - {self.pipeline.name})
+        if others:
+            raise Refusal(f"'{name}' has rows of the pipeline {others[0]} too, which may have the same marks.")
+
+
+def _find_file(pipeline: PipelineSpec, carried: Sequence[Settled], file: str) -> tuple[Origin, str]:
+    """The origin that read the file, and its name there."""
+    known = [(each, name) for each in pipeline.every_origin for name in _list_files(pipeline, each, carried)]
+    path = os.path.abspath(file)
+    for fits in (
+        lambda origin, name: name == file,
+        lambda origin, name: path in origin.list_paths(name),
+        lambda origin, name: name.endswith(f"/{file}"),
+    ):
+        found = [pair for pair in known if fits(*pair)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise Refusal(
+                f"{len(found)} files fit {file}: {', '.join(name for _, name in found[:5])}.",
+                hint="Give the whole path.",
+            )
+    near = difflib.get_close_matches(file, [name for _, name in known], n=1)
+    raise Refusal(
+        f"No batch has read a file {file}.{f' Did you mean {near[0]}?' if near else ''}",
+        hint="If it waits still, a run reads it:  wherry run FILE",
+    )
+
+
+def _list_files(pipeline: PipelineSpec, origin: Origin, carried: Sequence[Settled]) -> list[str]:
+    if not origin.keeps_parts:
+        return []
+    own = (each for each in carried if pipeline.owns(origin, each.lane))
+    return list(dict.fromkeys(name for each in own for name in _list_names(each)))
+
+
+def _reads(pipeline: PipelineSpec, origin: Origin, settled: Settled) -> bool:
+    """Whether the batch was read from the origin, for the first time or again."""
+    return not is_replay(settled.lane) and pipeline.owns(origin, get_lane_read(settled))
+
+
+def _list_names(settled: Settled) -> list[str]:
+    return [str(part[0]) for part in settled.span["parts"]]  # type: ignore[index]  # a part that is a file is a list
