@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from runners.operations.repair import RepairResult
     from runners.operations.status import Lanes
     from runners.running.backfill import Backfill
-    from runners.running.compatibility import OperatorOverrides
     from runners.running.choice import Choice
+    from runners.running.compatibility import OperatorOverrides
     from runners.running.replay import Replay
 
 __all__ = [

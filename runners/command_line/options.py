@@ -187,9 +187,14 @@ def with_choice_options(command: F) -> F:
     def choosing(*, ids: Sequence[str], since: str | None, until: str | None, **given: Any) -> Any:
         from runners.running.choice import Choice
 
-        moments = {"since": parse_moment(since, "--since"), "until": parse_moment(until, "--until")}
         conditions = {name: given.pop(name) for name in ("code", "stage", "column", "where")}
-        choice = Choice(ids=tuple(ids), file=given.pop("of_file"), **conditions, **moments)
+        choice = Choice(
+            ids=tuple(ids),
+            file=given.pop("of_file"),
+            since=parse_moment(since, "--since"),
+            until=parse_moment(until, "--until"),
+            **conditions,
+        )
         return command(choice=choice, **given)
 
     options = [
@@ -198,7 +203,11 @@ def with_choice_options(command: F) -> F:
         option("--stage", section=SELECTION, default="", metavar="NAME", help="Take what this stage or table refused."),
         option("--column", section=SELECTION, default="", metavar="NAME", help="Take rows with a bad value there."),
         option(
-            *("--file", "of_file"), section=SELECTION, default="", metavar="NAME", help="Take rows of this file, or *.csv."
+            *("--file", "of_file"),
+            section=SELECTION,
+            default="",
+            metavar="NAME",
+            help="Take rows of this file, or *.csv.",
         ),
         option(
             "--where", section=SELECTION, default="", metavar="SQL", help="Take rows where it is true; needs Spark."

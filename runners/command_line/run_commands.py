@@ -15,9 +15,9 @@ from runners.command_line.options import (
     list_secrets_to_mask,
     load_for_reading,
     merge_variables,
+    parse_moment,
     split_words,
     with_definition,
-    parse_moment,
     with_definition_and,
     with_values,
 )

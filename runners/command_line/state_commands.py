@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from runners.command_line.help_sections import SELECTION, command, group, option
+from runners.command_line.help_sections import command, group, option
 from runners.command_line.options import (
     FAILED,
     as_json,

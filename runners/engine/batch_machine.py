@@ -8,7 +8,6 @@ from typing import Literal
 
 from destinations.destination import Identity, Written
 from destinations.dlq import DLQ, Dlq
-from origins.batch import Json
 from runners.model.counts import BranchCounts, Counts, SettledCounts
 from runners.model.entry import Entry
 from runners.model.error_kinds import classify
@@ -205,9 +204,7 @@ def _on_tripped(flight: BatchInFlight, explained: Explained, rules: DeliveryRule
         error = StageStopped(batch, stages=task.stages, nacks=nacks)
     elif task.code:
         read, limit = task.decision.counts.read, dlq.limits.get(task.code, "")
-        error = LimitTripped(
-            batch, of=task.code, limit=limit, rows=task.rows, read=read, nacks=nacks, causes=causes
-        )
+        error = LimitTripped(batch, of=task.code, limit=limit, rows=task.rows, read=read, nacks=nacks, causes=causes)
     return replace(_cancel(flight), error=error)
 
 
@@ -409,7 +406,7 @@ def _cancel(flight: BatchInFlight) -> Transition:
 def _on_failed(flight: BatchInFlight, error: Exception, rules: DeliveryRules) -> Transition:
     task = flight.task
     if isinstance(task, Explain):
-        return _on_tripped(flight, (), rules)
+        return _on_tripped(flight, Explained(nacks=()), rules)
     if isinstance(task, Deliver):
         return _on_delivered(flight, Landed(written={}, failed=dict.fromkeys(task.names, error)), rules)
     stale = bool(flight.begun and flight.plan.pins and not flight.again) and isinstance(task, WriteStraight | Prepare)

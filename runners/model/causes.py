@@ -1,4 +1,4 @@
-"""Why rows are refused, told apart: by code, stage, column and the form of the value, with counts, files and examples."""
+"""Why rows are refused, told apart by code, stage, column and the form of the value, with counts and examples."""
 
 from __future__ import annotations
 
@@ -182,7 +182,9 @@ def find_file_name(part: str) -> str:
 
 
 def _cut_value(value: str) -> str:
-    return value if len(value) <= _VALUE_SHOWN else f"{value[:_VALUE_SHOWN]}…{value[-1] if value[0] == value[-1] else ''}"
+    return (
+        value if len(value) <= _VALUE_SHOWN else f"{value[:_VALUE_SHOWN]}…{value[-1] if value[0] == value[-1] else ''}"
+    )
 
 
 @dataclass
@@ -203,18 +205,23 @@ class CauseCounter:
         """Count rows with this code, stage, destination and message, whose values are masked already."""
         message = str(refusal["message"])
         parsed = parse_message(message)
-        where = str(refusal["code"]), str(refusal["stage"]), refusal.get("destination")
-        key = (*where, parsed.problem, parsed.form)
+        code, stage, destination = str(refusal["code"]), str(refusal["stage"]), refusal.get("destination")
+        key = code, stage, destination, parsed.problem, parsed.form
         group = self._found.get(key)
         if group is None and len(self._found) >= self.most:
             self.others += rows
             return
         if group is None:
-            code, stage, destination = where
-            column, form = ", ".join(parsed.columns), parsed.form
-            known = {"code": code, "stage": stage, "destination": destination, "column": column, "form": form}
-            cause = Cause(**known, problem=parsed.problem, sample=sample).put_example(message)
-            group = self._found[key] = _Group(cause)
+            cause = Cause(
+                code=code,
+                stage=stage,
+                destination=destination,
+                column=", ".join(parsed.columns),
+                problem=parsed.problem,
+                form=parsed.form,
+                sample=sample,
+            )
+            group = self._found[key] = _Group(cause.put_example(message))
         group.rows += rows
         for each in files:
             if each and len(group.files) < MOST_FILES:

@@ -414,7 +414,9 @@ class BatchTrial:
             nacked=totals["refused"],
         )
         groups = [*section.refused, *(row for row in (before.refused if before else ()) if -row["state"] == number)]
-        causes = self._count_causes([row for row in groups if _find_outcome(row, note, number) == "refused"], note, first)
+        causes = self._count_causes(
+            [row for row in groups if _find_outcome(row, note, number) == "refused"], note, first
+        )
         return StagePreview(
             counts=counts, rows=tuple(seen), failure=self._find_failure(note.step), causes=causes.count()
         )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from destinations.dead_letters import SCHEMA, format_moment, query_dlq
+from destinations.dead_letters import SCHEMA, query_dlq
 from destinations.destination import Destination
 from origins.batch import JSON
 from origins.errors import has_condition, list_spark_errors
@@ -129,7 +129,7 @@ class Letter:
     message: str = ""
     part: str = ""
     """The file that it was in."""
-    nacked_at: datetime = datetime.min.replace(tzinfo=timezone.utc)
+    nacked_at: datetime = datetime(1970, 1, 1)
 
     @staticmethod
     def of(row: Mapping[str, JSON]) -> Letter:

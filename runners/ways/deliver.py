@@ -202,7 +202,9 @@ class Inquiry:
         said = ("message", "row", "original")
         shown = [{**nack, **without(self.secrets, {name: nack.get(name) for name in said})} for nack in nacks]
         few = task.stages or task.decision.counts.nacked <= len(shown)
-        return Explained(nacks=shown, causes=Causes() if few else self._count_causes(refused, task.decision.counts.nacked))
+        return Explained(
+            nacks=shown, causes=Causes() if few else self._count_causes(refused, task.decision.counts.nacked)
+        )
 
     def _count_causes(self, refused: DataFrame, rows: int) -> Causes:
         """Why these rows were refused, with values masked as in `explain`."""

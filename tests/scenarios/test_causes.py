@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runners.running.choice import Choice
 from runners.model.errors import Refusal
+from runners.running.choice import Choice
 from tests.scenarios.conftest import ORDERS, Place, order
 
 pytestmark = [pytest.mark.spark, pytest.mark.connect]

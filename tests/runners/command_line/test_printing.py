@@ -352,7 +352,15 @@ LETTER = {
 _COUNTER = CauseCounter()
 _COUNTER.add(LETTER, files=[HOSTILE])
 _COUNTER.add({**LETTER, "message": f"column {HOSTILE}: '{HOSTILE}' is not an int"}, files=[HOSTILE])
-CAUSE = {**LETTER, "rows": 1, "waiting": 1, "first": "2026", "last": "2026", "example": LETTER, "forms": _COUNTER.count().json()}
+CAUSE = {
+    **LETTER,
+    "rows": 1,
+    "waiting": 1,
+    "first": "2026",
+    "last": "2026",
+    "example": LETTER,
+    "forms": _COUNTER.count().json(),
+}
 RUN = {
     "run": "r" * 9,
     "status": "failed",

@@ -92,7 +92,10 @@ def test_rows_are_chosen_by_column_and_file(tmp_path: Path, choice: Choice, foun
 def test_a_run_knows_the_causes_of_its_own_refusals(tmp_path: Path) -> None:
     """With the values of protected columns masked, also where another column repeats them."""
     post(tmp_path / "dlq", letters(1, 2, message="column id: '77777' is not an int", run="r", part="a.csv"))
-    post(tmp_path / "dlq", letters(3, message="column other: 'secret' is not an int", run="r", original='{"id": "secret"}'))
+    post(
+        tmp_path / "dlq",
+        letters(3, message="column other: 'secret' is not an int", run="r", original='{"id": "secret"}'),
+    )
     post(tmp_path / "dlq", letters(4, message="no", run="another"))
     queue = Delta(path=str(tmp_path / "dlq"), name="dlq")
     assert count_causes_of_run(queue, no_spark, "r").describe() == [
