@@ -184,7 +184,7 @@ class Pipeline(PipelineSpec):
 
     def dead_letter_causes(self, choice: Choice | None = None) -> list[dict[str, JSON]]:
         """Why rows were refused: by cause how many, how many of them wait, the first and the last, and an example.
-        `forms` tells the rows of a cause apart by column and form of the value."""
+        `forms` groups the rows of a cause by column and form of the value."""
         from runners.operations.dlq import summarize
         from runners.running.choice import Choice
 

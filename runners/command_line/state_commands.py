@@ -220,7 +220,7 @@ def dlq() -> None:
 @with_choice_options
 @as_json
 def show_dead_letters(choice: Choice, limit: int | None, reveal: bool, json: bool, **given: Any) -> None:
-    """Show refused rows: why, where, the id, the file, and the row itself.
+    """Show refused rows: why, where, and the row itself.
 
     For example:  wherry dlq show orders.yaml --code CAST --limit 5
     """
@@ -239,8 +239,8 @@ def summarise(choice: Choice, json: bool, **given: Any) -> None:
 
     For example:  wherry dlq summary orders.yaml
 
-    Each cause comes with its number of rows, how many of them wait, since when, and an example. Rows of a cause are
-    told apart by column and by the form of the value.
+    Each cause comes with its number of rows, how many of them wait, since when, and an example. Wherry groups the rows
+    of a cause by column and by the form of the value.
     """
     from runners.command_line import printing
     from runners.command_line.printing_state import format_summary

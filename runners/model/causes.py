@@ -1,4 +1,4 @@
-"""Why rows are refused, told apart by code, stage, column and the form of the value, with counts and examples."""
+"""Why rows are refused: by code, stage, column and form of the value, with counts and examples."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import groupby
+from typing import TypedDict
 
-from origins.batch import JSON
 from origins.protection import MASK
 from origins.secret import cut_text
 from runners.model.text import escape_line, format_count
 
 MOST_CAUSES = 1_000
-"""So many causes are told apart. Rows with other ones are only counted."""
+"""So many causes have counts of their own. Rows with other causes are only counted."""
 MOST_FILES = 1_000
 """So many files of a cause are counted."""
 _OTHER = "other"
@@ -78,6 +78,21 @@ def find_form(value: str) -> str:
     return form if len(form) <= _FORM else form[:_FORM] + "…"
 
 
+class CauseBody(TypedDict):
+    """A cause as `--json` prints it, and as the ledger keeps it."""
+
+    code: str
+    stage: str
+    destination: str | None
+    column: str
+    problem: str
+    form: str
+    rows: int
+    files: int
+    first_files: Sequence[str]
+    example: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Cause:
     """Rows that were refused for the same reason."""
@@ -94,7 +109,7 @@ class Cause:
     rows: int = 0
     files: int = 0
     """How many files have such rows, up to `MOST_FILES`."""
-    first_files: tuple[str, ...] = ()
+    first_files: Sequence[str] = ()
     """Some of these files."""
     example: str = ""
     """A value of such a row, as its message quotes it; the whole message where that names no column."""
@@ -107,10 +122,20 @@ class Cause:
         shown = ", ".join(map(_cut_value, parsed.values)) if parsed.values else cut_text(message, _MESSAGE_SHOWN)
         return replace(self, example=escape_line(shown))
 
-    def json(self) -> dict[str, JSON]:
+    def json(self) -> CauseBody:
         """As `--json` prints it."""
-        known = {name: value for name, value in vars(self).items() if name != "sample"}
-        return {**known, "first_files": list(self.first_files)}
+        return {
+            "code": self.code,
+            "stage": self.stage,
+            "destination": self.destination,
+            "column": self.column,
+            "problem": self.problem,
+            "form": self.form,
+            "rows": self.rows,
+            "files": self.files,
+            "first_files": list(self.first_files),
+            "example": self.example,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,17 +144,17 @@ class Causes:
 
     found: tuple[Cause, ...] = ()
     others: int = 0
-    """How many rows have other causes, which were too many to tell apart."""
+    """How many rows have other causes, beyond the limit."""
 
-    def json(self) -> list[dict[str, JSON]]:
+    def json(self) -> list[CauseBody]:
         """As `--json` prints them; the rows of other causes are an entry with the code `other`."""
         rest = [Cause(code=_OTHER, stage="", rows=self.others)] if self.others else []
         return [cause.json() for cause in (*self.found, *rest)]
 
     @staticmethod
-    def of(printed: Iterable[Mapping[str, JSON]]) -> Causes:
+    def of(printed: Iterable[CauseBody]) -> Causes:
         """From what `json` gives."""
-        causes = [Cause(**{**each, "first_files": tuple(each["first_files"])}) for each in printed]
+        causes = [replace(Cause(**each), first_files=tuple(each["first_files"])) for each in printed]
         found = tuple(cause for cause in causes if cause.code != _OTHER)
         return Causes(found=found, others=sum(cause.rows for cause in causes if cause.code == _OTHER))
 
@@ -197,7 +222,7 @@ class CauseCounter:
 
     def add(
         self,
-        refusal: Mapping[str, JSON],
+        refusal: Mapping[str, object],
         rows: int = 1,
         files: Iterable[str | None] = (),
         sample: str = "",
@@ -206,6 +231,7 @@ class CauseCounter:
         message = str(refusal["message"])
         parsed = parse_message(message)
         code, stage, destination = str(refusal["code"]), str(refusal["stage"]), refusal.get("destination")
+        assert destination is None or isinstance(destination, str)
         key = code, stage, destination, parsed.problem, parsed.form
         group = self._found.get(key)
         if group is None and len(self._found) >= self.most:

@@ -67,7 +67,7 @@ def summarise_causes(
     protection: Protection = Protection(),
 ) -> list[dict[str, JSON]]:
     """The causes, the most frequent first; `waiting` are the rows without a decision, and the example is
-    the newest of them, or the newest of all. `forms` tells the rows of a cause apart by column and form of the value.
+    the newest of them, or the newest of all. `forms` groups the rows of a cause by column and form of the value.
     """
     causes: dict[tuple[JSON, ...], dict[str, JSON]] = {}
     counters: dict[tuple[JSON, ...], CauseCounter] = {}

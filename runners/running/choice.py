@@ -142,7 +142,7 @@ MOST_MESSAGES = 100_000
 """So many different refusals of a run are looked at for its report; of more, the most frequent."""
 _OF_RUN = (
     "SELECT code, stage, destination, message, part, count(*) AS alike, min(id) AS id FROM {{table}} WHERE run = {run} "
-    "GROUP BY code, stage, destination, message, part ORDER BY alike DESC LIMIT {most}"
+    "GROUP BY code, stage, destination, message, part ORDER BY alike DESC, message, part LIMIT {most}"
 )
 _ROWS = "SELECT count(*) AS n FROM {{table}} WHERE run = {run}"
 _EXAMPLES = "SELECT id, stage, message, `row`, original FROM {{table}} WHERE id IN ({ids})"

@@ -35,6 +35,7 @@ from runners.model.run_report import Report, RunError
 from runners.operations.offsets import LaneMove, OffsetMove
 from runners.pipeline import Pipeline
 from runners.running.backfill import Backfill
+from runners.running.choice import Choice
 from runners.running.compatibility import OperatorOverrides
 from tests.runners.command_line.test_progress_bar import everything, settled
 from tests.runners.engine.toys import TOYS
@@ -591,7 +592,8 @@ def test_refused_rows_are_shown_twenty_to_a_person_and_all_to_a_program(
     asked: list[int | None] = []
     revealed: list[bool] = []
 
-    def dead_letters(_: Pipeline, limit: int | None, *, reveal: bool) -> list[Any]:
+    def dead_letters(_: Pipeline, limit: int | None, *, choice: Choice, reveal: bool) -> list[Any]:
+        assert choice.chooses_all
         asked.append(limit)
         revealed.append(reveal)
         return []
