@@ -191,7 +191,7 @@ def _describe_alike(causes: Sequence[Cause]) -> str:
     ]
     left = sum(cause.rows for cause in causes[_FORMS_IN_LINE:])
     problem = escape_line(cut_text(first.problem, _MESSAGE_SHOWN))
-    return f"{problem}: {'; '.join([*forms, *([f'{left:,} others'] if left else [])])}"
+    return f"{problem}: {'; '.join([*forms, *([format_count(left, 'other', 'others')] if left else [])])}"
 
 
 def _name_files(cause: Cause) -> str:
