@@ -30,7 +30,11 @@ SCHEMA = (
 )
 """The columns of a DLQ; the README says what each holds."""
 
-_SHOWN = "id, lane, number, run, stage, destination, delivered_to, code, message, `row`, original, nacked_at, replays"
+_SHOWN = (
+    "id, lane, number, run, stage, destination, delivered_to, code, message, `row`, original, part, nacked_at, replays"
+)
+_MOST_LISTED = 1_000
+"""So many ids are listed in a query. More are looked for among all rows."""
 _NEWEST = "nacked_at DESC, lane DESC, number DESC, position DESC"
 
 
@@ -147,19 +151,22 @@ def read_dead_letters(
     spark: Callable[[], SparkSession],
     *,
     limit: int | None = None,
+    ids: Collection[str] | None = None,
     replayed: Collection[str] = (),
     discarded: Collection[str] = (),
 ) -> list[dict[str, Any]]:
     """The last `limit` nacked rows (default: all), the newest last, as values that `json.dumps` takes; `replayed` and
-    `discarded` are the ids of those of which that is to be said.
+    `discarded` are the ids of those of which that is to be said. With `ids` only rows that have one of them.
 
     A table on this machine is read without Spark; `spark` is called only where there is no other way. Raises
     `DestinationError` for a DLQ that cannot be read again.
     """
     limited = "" if limit is None else f" LIMIT {limit}"
     columns = _SHOWN.replace("replays", "NULL AS replays") if _is_older(dlq) else _SHOWN
-    rows = query_dlq(dlq, spark, f"SELECT {columns} FROM {{table}} ORDER BY {_NEWEST}{limited}")
-    shown = [_decode_row(row) for row in reversed(rows)]
+    few = ids is not None and len(ids) <= _MOST_LISTED
+    named = f" WHERE id IN ({', '.join(map(quote_text, ids or ['']))})" if few else ""
+    rows = query_dlq(dlq, spark, f"SELECT {columns} FROM {{table}}{named} ORDER BY {_NEWEST}{limited}")
+    shown = [_decode_row(row) for row in reversed(rows) if ids is None or row["id"] in ids]
     return [{**row, "replayed": row["id"] in replayed, "discarded": row["id"] in discarded} for row in shown]
 
 

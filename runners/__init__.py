@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from runners.operations.status import Lanes
     from runners.pipeline import Pipeline
     from runners.running.backfill import Backfill
+    from runners.running.choice import Choice
     from runners.running.compatibility import OperatorOverrides
-    from runners.running.replay import Choice, Replay
+    from runners.running.replay import Replay
     from runners.schedules.scheduling import scheduler_of
 else:
 

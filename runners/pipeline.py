@@ -34,8 +34,9 @@ if TYPE_CHECKING:
     from runners.operations.repair import RepairResult
     from runners.operations.status import Lanes
     from runners.running.backfill import Backfill
+    from runners.running.choice import Choice
     from runners.running.compatibility import OperatorOverrides
-    from runners.running.replay import Choice, Replay
+    from runners.running.replay import Replay
 
 __all__ = [
     "BatchOptions",
@@ -193,15 +194,17 @@ class Pipeline(PipelineSpec):
         """Throw rows of the DLQ away on purpose, by default all that wait; how many there were. They stay in the table,
         and no replay takes them. Raises `Owned` while a replay is under way."""
         from runners.operations.dlq import discard
-        from runners.running.replay import Choice
+        from runners.running.choice import Choice
 
         return discard(self._definition().pipeline, choice or Choice(), reason=reason)
 
-    def dead_letter_causes(self) -> list[dict[str, JSON]]:
-        """Why rows were refused: by cause how many, how many of them wait, the first and the last, and an example."""
+    def dead_letter_causes(self, choice: Choice | None = None) -> list[dict[str, JSON]]:
+        """Why rows were refused: by cause how many, how many of them wait, the first and the last, and an example.
+        `forms` groups the rows of a cause by column and form of the value."""
         from runners.operations.dlq import summarize
+        from runners.running.choice import Choice
 
-        return summarize(self._definition().pipeline)
+        return summarize(self._definition().pipeline, choice or Choice())
 
     def preview(
         self,
@@ -290,14 +293,18 @@ class Pipeline(PipelineSpec):
 
         return Lanes.of(self._definition().pipeline)
 
-    def dead_letters(self, limit: int | None = None, *, reveal: bool = False) -> list[dict[str, JSON]]:
-        """The last `limit` refused rows (default: all), the newest last; with `reveal` protected columns as they are.
+    def dead_letters(
+        self, limit: int | None = None, *, choice: Choice | None = None, reveal: bool = False
+    ) -> list[dict[str, JSON]]:
+        """The last `limit` of the chosen refused rows (default: all), the newest last; with `reveal` protected columns
+        as they are.
 
-        Raises `DestinationError` for a DLQ that cannot be read again.
+        Raises `DestinationError` for a DLQ that cannot be read again, and `Refusal` for a choice that cannot be made.
         """
         from runners.operations.dlq import list_dead_letters
+        from runners.running.choice import Choice
 
-        return list_dead_letters(self._definition().pipeline, limit, reveal=reveal)
+        return list_dead_letters(self._definition().pipeline, limit, choice=choice or Choice(), reveal=reveal)
 
     def _definition(self) -> Definition:
         """The pipeline with everything that it leaves out. Raises `DefinitionError` where something in it is wrong."""

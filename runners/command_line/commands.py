@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -27,6 +27,7 @@ from runners.command_line.options import (
     load_for_reading,
     load_pipeline,
     with_carry_options,
+    with_choice_options,
     with_definition,
     with_folder,
     with_move_options,
@@ -34,7 +35,10 @@ from runners.command_line.options import (
 from runners.command_line.preview_commands import expect, preview, quality
 from runners.command_line.run_commands import report, runs
 from runners.command_line.schedule_command import schedule
-from runners.command_line.state_commands import audit, confirm, dlq, move_offsets, offsets, repair, with_choice_options
+from runners.command_line.state_commands import audit, confirm, dlq, move_offsets, offsets, repair
+
+if TYPE_CHECKING:
+    from runners.running.choice import Choice
 
 _expert, _selects = partial(option, section=EXPERTS), partial(option, section=SELECTION)
 
@@ -338,10 +342,7 @@ def status(json: bool, **given: Any) -> None:
 @with_move_options
 @with_carry_options
 def replay(
-    ids: Sequence[str],
-    code: str,
-    stage: str,
-    where: str,
+    choice: Choice,
     reason: str,
     yes: bool,
     carrying: CarryOptions,
@@ -357,9 +358,9 @@ def replay(
     from runners.command_line.carrying import carry_and_print
     from runners.command_line.printing import as_json as printed
     from runners.command_line.printing_state import replay as said
-    from runners.running.replay import Choice, Replay, make_empty_report, plan_replay
+    from runners.running.replay import Replay, make_empty_report, plan_replay
 
-    again = Replay(choice=Choice(ids=tuple(ids), code=code, stage=stage, where=where), reason=reason)
+    again = Replay(choice=choice, reason=reason)
     pipeline = load_pipeline(**given)
     found = plan_replay(pipeline, again.choice)
     click.echo(said(found), err=True)

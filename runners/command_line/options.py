@@ -15,6 +15,8 @@ import click
 from runners.command_line.help_sections import EXPERTS, SELECTION, VALUES, F, is_file, option
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from runners.definitions.definition import Definition
     from runners.pipeline import Pipeline
 
@@ -176,6 +178,56 @@ def with_log_format(command: F) -> F:
     choice = click.Choice(["text", "json"])
     text = "Choose the format of standard error."
     return option("--log-format", section=EXPERTS, type=choice, default="text", metavar="text|json", help=text)(command)
+
+
+def with_choice_options(command: F) -> F:
+    """A command over rows of the DLQ: it is given a `Choice`, by default of all rows."""
+
+    @functools.wraps(command)
+    def choosing(*, ids: Sequence[str], since: str | None, until: str | None, **given: Any) -> Any:
+        from runners.running.choice import Choice
+
+        conditions = {name: given.pop(name) for name in ("code", "stage", "column", "where")}
+        choice = Choice(
+            ids=tuple(ids),
+            file=given.pop("of_file"),
+            since=parse_moment(since, "--since"),
+            until=parse_moment(until, "--until"),
+            **conditions,
+        )
+        return command(choice=choice, **given)
+
+    options = [
+        option("--id", "ids", section=SELECTION, multiple=True, metavar="ID", help="Take this row; may be repeated."),
+        option("--code", section=SELECTION, default="", metavar="CODE", help="Take rows with this code."),
+        option("--stage", section=SELECTION, default="", metavar="NAME", help="Take what this stage or table refused."),
+        option("--column", section=SELECTION, default="", metavar="NAME", help="Take rows with a bad value there."),
+        option(
+            *("--file", "of_file"),
+            section=SELECTION,
+            default="",
+            metavar="NAME",
+            help="Take rows of this file, or *.csv.",
+        ),
+        option(
+            "--where", section=SELECTION, default="", metavar="SQL", help="Take rows where it is true; needs Spark."
+        ),
+        option("--since", section=SELECTION, metavar="TIME", help="Take rows refused since 2026-01-31T06:00 (UTC)."),
+        option("--until", section=SELECTION, metavar="TIME", help="Take rows refused before this time (UTC)."),
+    ]
+    return add_options(cast(F, choosing), options)
+
+
+def parse_moment(text: str | None, option: str) -> datetime | None:
+    """A time as it is typed, in UTC; None for none."""
+    from datetime import datetime, timezone
+
+    try:
+        moment = datetime.fromisoformat(text) if text else None
+    except ValueError as error:
+        message = f"expected a time such as 2026-01-31T06:00, got {text!r}"
+        raise click.BadParameter(message, param_hint=option) from error
+    return moment.replace(tzinfo=moment.tzinfo or timezone.utc).astimezone(timezone.utc) if moment else None
 
 
 VERSION = 1

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from origins.batch import JSON
 from runners.command_line.options import VERSION
+from runners.model.causes import find_file_name
 from runners.model.codes import read_codes
 from runners.model.text import (
     escape_controls,
@@ -109,6 +110,8 @@ def format_report(report: Report, file: str, *, shown: Collection[str] = ()) -> 
         parts.append(_format_time_spent(report.spent))
     if report.ways:
         parts.append("Ways of the batches: " + ", ".join(f"{way} {number:,}" for way, number in report.ways.items()))
+    if report.causes.found:
+        parts += ["Refused rows by cause:", *(f"  {line}" for line in report.causes.describe())]
     if report.nacked > report.discarded:
         parts.append(f"See the refused rows:  wherry dlq show {file}")
     return "\n".join([*parts, *notices])
@@ -221,6 +224,8 @@ def format_dead_letters(rows: Sequence[Mapping[str, JSON]]) -> str:
         where = f"lane {row['lane']}, batch {row['number']}, {row['stage'] or row['destination']}"
         since = ", replayed" if row["replayed"] else ", discarded" if row["discarded"] else ""
         lines.append(escape_line(f"{show_moment(row['nacked_at'])}  {where}{since}: {row['message']}"))
+        file = f"  file {find_file_name(row['part'])}" if row.get("part") else ""
+        lines.append(escape_line(f"  id {row['id']}{file}"))
         lines.append(escape_line(f"  {json.dumps(row['row'], ensure_ascii=False)}"))
     return "\n".join(lines)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from origins.batch import JSON
+from runners.model.causes import Causes
 from runners.model.text import (
     escape_controls,
     escape_line,
@@ -120,7 +121,7 @@ def format_summary(causes: Sequence[Mapping[str, JSON]]) -> str:
         parts += [
             escape_line(f"{cause['code']}, {where}"),
             table(["rows", "waiting", "first (UTC)", "last (UTC)"], rows),
-            escape_line(f"  {example['message']}"),
+            *(f"  {line}" for line in Causes.of(cause["forms"]).describe(placed=False)),
             escape_line(f"  {json.dumps(example['row'], ensure_ascii=False)}"),
             "",
         ]

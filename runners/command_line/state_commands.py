@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from runners.command_line.help_sections import SELECTION, F, command, group, option
+from runners.command_line.help_sections import command, group, option
 from runners.command_line.options import (
     FAILED,
-    add_options,
     as_json,
     load_for_reading,
     load_pipeline,
+    with_choice_options,
     with_definition,
     with_definition_and,
     with_move_options,
@@ -24,6 +24,7 @@ from runners.command_line.options import (
 if TYPE_CHECKING:
     from runners.operations.offsets import OffsetMove
     from runners.pipeline import Pipeline
+    from runners.running.choice import Choice
 
 
 @group(default="show")
@@ -212,49 +213,39 @@ def dlq() -> None:
     """
 
 
-def with_choice_options(command: F) -> F:
-    """A command over rows of the DLQ: which of them; by default all that still wait."""
-    given = [
-        option("--id", "ids", section=SELECTION, multiple=True, metavar="ID", help="Take this row; may be repeated."),
-        option("--code", section=SELECTION, default="", metavar="CODE", help="Take rows with this code."),
-        option("--stage", section=SELECTION, default="", metavar="NAME", help="Take what this stage or table refused."),
-        option(
-            "--where", section=SELECTION, default="", metavar="SQL", help="Take rows where it is true; needs Spark."
-        ),
-    ]
-    return add_options(command, given)
-
-
 @dlq.command("show")
 @with_definition
 @option("--limit", type=click.IntRange(min=1), metavar="N", help="Show the newest N; default: 20, --json all.")
 @option("--reveal", is_flag=True, help="Show the values of protected columns.")
+@with_choice_options
 @as_json
-def show_dead_letters(limit: int | None, reveal: bool, json: bool, **given: Any) -> None:
+def show_dead_letters(choice: Choice, limit: int | None, reveal: bool, json: bool, **given: Any) -> None:
     """Show refused rows: why, where, and the row itself.
 
-    For example:  wherry dlq show orders.yaml --limit 5
+    For example:  wherry dlq show orders.yaml --code CAST --limit 5
     """
     from runners.command_line import printing
 
-    rows = load_for_reading(**given).dead_letters(limit if limit or json else 20, reveal=reveal)
+    rows = load_for_reading(**given).dead_letters(limit if limit or json else 20, choice=choice, reveal=reveal)
     click.echo(printing.as_json({"rows": rows}) if json else printing.format_dead_letters(rows))
 
 
 @dlq.command("summary")
 @with_definition
+@with_choice_options
 @as_json
-def summarise(json: bool, **given: Any) -> None:
+def summarise(choice: Choice, json: bool, **given: Any) -> None:
     """Count refused rows by cause.
 
     For example:  wherry dlq summary orders.yaml
 
-    Each cause comes with its number of rows, how many of them wait, since when, and an example.
+    Each cause comes with its number of rows, how many of them wait, since when, and an example. Wherry groups the rows
+    of a cause by column and by the form of the value.
     """
     from runners.command_line import printing
     from runners.command_line.printing_state import format_summary
 
-    causes = load_for_reading(**given).dead_letter_causes()
+    causes = load_for_reading(**given).dead_letter_causes(choice)
     click.echo(printing.as_json({"causes": causes}) if json else format_summary(causes))
 
 
@@ -263,9 +254,7 @@ def summarise(json: bool, **given: Any) -> None:
 @with_choice_options
 @with_move_options
 @as_json
-def discard(
-    ids: Sequence[str], code: str, stage: str, where: str, reason: str, yes: bool, json: bool, **given: Any
-) -> None:
+def discard(choice: Choice, reason: str, yes: bool, json: bool, **given: Any) -> None:
     """Give refused rows up, so that no replay takes them.
 
     For example:  wherry dlq discard orders.yaml --code PARSE --reason "test files"
@@ -275,9 +264,7 @@ def discard(
     from runners.command_line import printing
     from runners.model.text import format_count
     from runners.operations.dlq import choose_letters, discard
-    from runners.running.replay import Choice
 
-    choice = Choice(ids=tuple(ids), code=code, stage=stage, where=where)
     pipeline = load_for_reading(**given)
     rows = len(choose_letters(pipeline, choice)[1])
     click.echo(f"{format_count(rows)} of the DLQ will be discarded: no replay will take them.", err=True)

@@ -8,7 +8,6 @@ from typing import Literal
 
 from destinations.destination import Identity, Written
 from destinations.dlq import DLQ, Dlq
-from origins.batch import Json
 from runners.model.counts import BranchCounts, Counts, SettledCounts
 from runners.model.entry import Entry
 from runners.model.error_kinds import classify
@@ -132,7 +131,7 @@ def next_transition(flight: BatchInFlight, outcome: Outcome, rules: DeliveryRule
     if isinstance(outcome, Prepared):
         return _on_prepared(replace(flight, way=outcome.way), outcome, rules)
     if isinstance(outcome, Explained):
-        return _on_tripped(flight, outcome.nacks, rules)
+        return _on_tripped(flight, outcome, rules)
     if isinstance(outcome, Answers):
         return _on_answers(flight, outcome, rules)
     if isinstance(outcome, Counted):
@@ -187,19 +186,25 @@ def _on_prepared(flight: BatchInFlight, prepared: Prepared, rules: DeliveryRules
     return replace(step, entries=(entry, *step.entries))
 
 
-def _on_tripped(flight: BatchInFlight, nacks: Sequence[Mapping[str, Json]], rules: DeliveryRules) -> Transition:
-    task = flight.task
+def _on_tripped(flight: BatchInFlight, explained: Explained, rules: DeliveryRules) -> Transition:
+    task, nacks, causes = flight.task, explained.nacks, explained.causes
     assert isinstance(task, Explain)
     dlq, batch = rules.dlq, flight.plan.batch
     nacked = task.decision.counts.nacked
     error: Exception = WindowTripped(
-        batch, place=task.place, window=dlq.window, threshold=dlq.threshold, nacks=nacks, nacked=nacked
+        batch,
+        place=task.place,
+        window=dlq.window,
+        threshold=dlq.threshold,
+        nacks=nacks,
+        nacked=nacked,
+        causes=causes,
     )
     if task.stages:
         error = StageStopped(batch, stages=task.stages, nacks=nacks)
     elif task.code:
         read, limit = task.decision.counts.read, dlq.limits.get(task.code, "")
-        error = LimitTripped(batch, of=task.code, limit=limit, rows=task.rows, read=read, nacks=nacks)
+        error = LimitTripped(batch, of=task.code, limit=limit, rows=task.rows, read=read, nacks=nacks, causes=causes)
     return replace(_cancel(flight), error=error)
 
 
@@ -402,7 +407,7 @@ def _cancel(flight: BatchInFlight) -> Transition:
 def _on_failed(flight: BatchInFlight, error: Exception, rules: DeliveryRules) -> Transition:
     task = flight.task
     if isinstance(task, Explain):
-        return _on_tripped(flight, (), rules)
+        return _on_tripped(flight, Explained(nacks=()), rules)
     if isinstance(task, Deliver):
         return _on_delivered(flight, Landed(written={}, failed=dict.fromkeys(task.names, error)), rules)
     stale = bool(flight.begun and flight.plan.pins and not flight.again) and isinstance(task, WriteStraight | Prepare)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from destinations.dlq import DLQ, MOST_NACKS
 from origins.batch import Batch, Json
 from origins.errors import WherryError
+from runners.model.causes import Causes
 from runners.model.disks import describe_full_disks
 from runners.model.text import escape_line
 
@@ -28,6 +29,7 @@ class WindowTripped(WherryError):
         threshold: int,
         nacks: Sequence[Mapping[str, Json]],
         nacked: int = 1,
+        causes: Causes = Causes(),
     ) -> None:
         many, were = ("a row was", "was") if threshold == 1 else ("too many rows were", "were")
         lines = [
@@ -37,7 +39,7 @@ class WindowTripped(WherryError):
             f"  {threshold:,} of the last {window:,} rows {were} refused (limit {threshold:,})",
         ]
         super().__init__(
-            "\n".join([*lines, *_format_examples(nacks)]),
+            "\n".join([*lines, *_format_examples(nacks), *_format_causes(causes)]),
             hint="see it       wherry preview FILE\n"
             "let it pass  wherry run FILE --set dlq.window=0  (this run only; refused rows go to the DLQ)\n"
             f"for good     dlq: {_widen_window(window, threshold, nacked)}  in the definition",
@@ -46,6 +48,7 @@ class WindowTripped(WherryError):
         self.stage = nacks[0]["stage"] if nacks else None
         self.rows = [nack["row"] for nack in nacks]
         """The refused rows, the one that tripped it first."""
+        self.causes = causes
 
 
 def _widen_window(window: int, threshold: int, nacked: int) -> str:
@@ -84,13 +87,24 @@ class LimitTripped(WherryError):
 
     code = "LIMIT"
 
-    def __init__(self, batch: Batch, *, of: str, limit: str, rows: int, read: int, nacks: Sequence[Mapping[str, Json]]):
+    def __init__(
+        self,
+        batch: Batch,
+        *,
+        of: str,
+        limit: str,
+        rows: int,
+        read: int,
+        nacks: Sequence[Mapping[str, Json]],
+        causes: Causes = Causes(),
+    ) -> None:
         lines = [
             f"too many rows were refused with {of}. No row is lost; batch {batch.number} of lane {batch.lane} was not "
             "delivered, and its offset stays.",
             f"  lane {batch.lane}, batch {batch.number}{_format_label(batch)}",
             f"  {rows:,} of its {read:,} rows were refused (limit {limit} of a batch)",
             *_format_examples(nacks),
+            *_format_causes(causes),
         ]
         super().__init__(
             "\n".join(lines),
@@ -98,6 +112,7 @@ class LimitTripped(WherryError):
             f"let it pass  wherry run FILE --set dlq.limits.{of}=off  (this run only; refused rows go to the DLQ)",
         )
         self.batch = batch
+        self.causes = causes
         self.stage = nacks[0]["stage"] if nacks else None
 
 
@@ -137,6 +152,10 @@ def _format_examples(nacks: Sequence[Mapping[str, Json]]) -> Sequence[str]:
     return [
         f"  stage '{stage}': {message}\n    {json.dumps(row, ensure_ascii=False)}" for stage, message, row in examples
     ]
+
+
+def _format_causes(causes: Causes) -> Sequence[str]:
+    return ["  all refused rows of the batch:", *(f"    {line}" for line in causes.describe())] if causes.found else []
 
 
 class Fenced(WherryError):

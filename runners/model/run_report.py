@@ -12,6 +12,7 @@ from origins.errors import WherryError
 from origins.json_shape import check_shape
 from origins.protection import Protection
 from runners.model.batch_timing import PHASES, add_times
+from runners.model.causes import Causes
 from runners.model.counts import StageCountBody
 from runners.model.error_kinds import is_disk_full
 from runners.model.errors import tell_full_disk, wrap_file_error
@@ -22,6 +23,8 @@ from stages.expect.expectation import Expectation
 from stages.expect.expectation_results import make_validation_result
 
 MOST_NOTICES = 100
+MOST_REPORTED = 20
+"""So many causes of refused rows a report has, for the ledger keeps it."""
 
 
 class LaneReport(TypedDict):
@@ -65,6 +68,8 @@ class RunError:
     """The lane of the batch, if it was one."""
     later: tuple[str, ...] = ()
     """What else went wrong while the run ended because of this error, a line each."""
+    causes: Causes = Causes()
+    """Why rows of the batch were refused, if they stopped the run and were too many to show."""
 
     @staticmethod
     def of(
@@ -92,6 +97,7 @@ class RunError:
             stage=getattr(error, "stage", None),
             lane=batch.lane if batch else None,
             later=tuple(protection.mask_error(each, summarise_error(each)) for each in later),
+            causes=getattr(error, "causes", Causes()).keep_first(MOST_REPORTED),
         ).mask(secrets or {})
 
     def __str__(self) -> str:
@@ -126,6 +132,8 @@ class Report:
     """The rows that were refused."""
     discarded: int = 0
     """The refused rows that were thrown away on purpose."""
+    causes: Causes = Causes()
+    """Why rows were refused that this run put into the DLQ."""
     changed: int = 0
     """Rows that stages added. The number is negative if stages took rows away without filtering them."""
     balanced: bool | str = True
@@ -187,6 +195,7 @@ class Report:
             "filtered": self.filtered,
             "nacked": self.nacked,
             "discarded": self.discarded,
+            "causes": self.causes.json(),
             "changed": self.changed,
             "balanced": self.balanced,
             "delivered": dict(self.delivered),
@@ -209,6 +218,7 @@ class Report:
                 "stage": error.stage,
                 "lane": error.lane,
                 "later": list(error.later),
+                "causes": error.causes.json(),
             },
             "snapshot": self.snapshot,
         }

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from destinations.destination import Identity, Written
 from origins.batch import Batch, Json
+from runners.model.causes import Causes
 from runners.model.counts import Counts
 from runners.model.planned_batch import DecidedBatch, PlannedBatch
 
@@ -183,6 +184,8 @@ class Explained:
     """Refused rows, the decisive row first, as `dlq show` would show them."""
 
     nacks: Sequence[Mapping[str, Json]]
+    causes: Causes = Causes()
+    """Why the rows of the batch were refused, where there are more than these."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import getpass
-import json
 import socket
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from destinations.dead_letters import format_moment, query_dlq, read_dead_letters
+from destinations.dead_letters import format_moment, read_dead_letters
 from destinations.destination import Destination
 from destinations.dlq import Dlq
 from origins.batch import JSON, Batch, Span
+from origins.protection import Protection
+from runners.model.causes import CauseCounter
 from runners.model.clock import Clock
 from runners.model.entry import Entry
 from runners.model.errors import Owned, Refusal
@@ -23,7 +24,8 @@ from runners.model.pipeline_state import REPLAY, PipelineState, is_replay
 from runners.model.planned_batch import PlannedBatch
 from runners.model.spec import PipelineSpec
 from runners.model.text import format_count
-from runners.running.replay import MOST, Choice, Letter
+from runners.running.choice import Choice, Letter, mask_examples, read_examples
+from runners.running.replay import MOST
 from runners.state.journal import DISCARDS, DecidedLetters, Journal, list_decided
 from runners.state.ledger import Conflict
 from runners.state.location import StateLocation, check_pipeline, find_dlq
@@ -33,27 +35,23 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-_CAUSES = "SELECT id, code, stage, destination, nacked_at FROM {table} ORDER BY nacked_at, lane, number, position"
-_EXAMPLES = "SELECT id, message, `row` FROM {{table}} WHERE id IN ({ids})"
-
-
 def list_dead_letters(
-    pipeline: PipelineSpec, limit: int | None = None, *, reveal: bool = False
+    pipeline: PipelineSpec, limit: int | None = None, *, choice: Choice = Choice(), reveal: bool = False
 ) -> list[dict[str, JSON]]:
-    """The last `limit` refused rows (default: all), the newest last; with `reveal` protected columns as they are.
+    """The last `limit` of the chosen refused rows (default: all), the newest last; with `reveal` protected columns as
+    they are.
 
-    Raises `DestinationError` for a DLQ that cannot be read again.
+    Raises `DestinationError` for a DLQ that cannot be read again, and `Refusal` for a choice that cannot be made.
     """
     dlq, spark, known = _open_dlq(pipeline)
-    rows = read_dead_letters(dlq, spark, limit=limit, replayed=known.replayed, discarded=known.discarded)
+    ids = None if choice.chooses_all else {letter.id for letter in choice.list_letters(dlq, spark)[-(limit or 0) :]}
+    rows = read_dead_letters(dlq, spark, limit=limit, ids=ids, replayed=known.replayed, discarded=known.discarded)
     return rows if reveal else [pipeline.protection.mask_nack(row) for row in rows]
 
 
-def summarize(pipeline: PipelineSpec) -> list[dict[str, JSON]]:
-    """The causes as `summarise_causes` gives them; the values of protected columns are masked in the examples."""
-    mask = pipeline.protection.mask_nack
-    causes = summarise_causes(*_open_dlq(pipeline))
-    return [{**cause, "example": mask({**cause["example"], "stage": cause["stage"]})} for cause in causes]
+def summarize(pipeline: PipelineSpec, choice: Choice = Choice()) -> list[dict[str, JSON]]:
+    """The causes of the chosen rows as `summarise_causes` gives them; the values of protected columns are masked."""
+    return summarise_causes(*_open_dlq(pipeline), choice, pipeline.protection)
 
 
 def _open_dlq(pipeline: PipelineSpec) -> tuple[Destination, Callable[[], SparkSession], DecidedLetters]:
@@ -62,34 +60,43 @@ def _open_dlq(pipeline: PipelineSpec) -> tuple[Destination, Callable[[], SparkSe
 
 
 def summarise_causes(
-    dlq: Destination, spark: Callable[[], SparkSession], known: DecidedLetters
+    dlq: Destination,
+    spark: Callable[[], SparkSession],
+    known: DecidedLetters,
+    choice: Choice = Choice(),
+    protection: Protection = Protection(),
 ) -> list[dict[str, JSON]]:
     """The causes, the most frequent first; `waiting` are the rows without a decision, and the example is
-    the newest of them, or the newest of all."""
+    the newest of them, or the newest of all. `forms` groups the rows of a cause by column and form of the value.
+    """
     causes: dict[tuple[JSON, ...], dict[str, JSON]] = {}
-    for row in query_dlq(dlq, spark, _CAUSES):
-        cause = causes.setdefault(
-            (row["code"], row["stage"], row["destination"]),
-            {**{key: row[key] for key in ("code", "stage", "destination")}, "rows": 0, "waiting": 0, "first": None},
-        )
-        waits = row["id"] not in known
+    counters: dict[tuple[JSON, ...], CauseCounter] = {}
+    for letter in choice.list_letters(dlq, spark):
+        where = {"code": letter.code, "stage": letter.stage, "destination": letter.destination}
+        key = tuple(where.values())
+        cause = causes.setdefault(key, {**where, "rows": 0, "waiting": 0, "first": None})
+        waits = letter.id not in known
         cause.update(
             rows=cause["rows"] + 1,
             waiting=cause["waiting"] + waits,
-            first=cause["first"] or format_moment(row["nacked_at"]),
-            last=format_moment(row["nacked_at"]),
+            first=cause["first"] or format_moment(letter.nacked_at),
+            last=format_moment(letter.nacked_at),
         )
         if waits or not cause["waiting"]:
-            cause["example"] = row["id"]
-    examples = _read_examples(dlq, spark, [cause["example"] for cause in causes.values()])
-    found = [{**cause, "example": examples[cause["example"]]} for cause in causes.values()]
+            cause["example"] = letter.id
+        message = protection.mask_message(letter.message)
+        counter = counters.setdefault(key, CauseCounter())
+        counter.add({**where, "message": message}, files=[letter.part], sample=letter.id)
+    examples = read_examples(dlq, spark, [cause["example"] for cause in causes.values()], protection)
+    found = [
+        {
+            **cause,
+            "example": {name: examples[cause["example"]][name] for name in ("id", "message", "row", "stage")},
+            "forms": mask_examples(dlq, spark, counters[key].count(), protection).json(),
+        }
+        for key, cause in causes.items()
+    ]
     return sorted(found, key=lambda cause: (-cause["waiting"], -cause["rows"], cause["code"]))
-
-
-def _read_examples(dlq: Destination, spark: Callable[[], SparkSession], ids: Iterable[str]) -> Mapping[str, JSON]:
-    listed = ", ".join(f"'{each}'" for each in ids)
-    rows = query_dlq(dlq, spark, _EXAMPLES.format(ids=listed)) if listed else []
-    return {row["id"]: {**row, "row": json.loads(row["row"])} for row in rows}
 
 
 def discard(pipeline: PipelineSpec, choice: Choice, *, reason: str, expected: int | None = None) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from origins.batch import JSON
+from runners.model.causes import Causes
 from runners.model.counts import StageCount
 from runners.model.text import escape_html, escape_line, format_count, render_html_table, shorten_paths
 
@@ -63,11 +64,13 @@ class StagePreview:
     rows: tuple[SeenRow, ...]
     failure: StageFailure | None = None
     """How the batch fails as a whole, where it does."""
+    causes: Causes = Causes()
+    """Why rows are refused."""
 
     def json(self) -> dict[str, Any]:
         """As `--json` prints it."""
-        failure = self.failure and self.failure.json()
-        return {**self.counts.json(), "failure": failure, "rows": [row.json() for row in self.rows]}
+        failure, rows = self.failure and self.failure.json(), [row.json() for row in self.rows]
+        return {**self.counts.json(), "failure": failure, "rows": rows, "causes": self.causes.json()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +128,8 @@ def _format_batch(batch: BatchPreview) -> Iterator[str]:
         f"Batch {batch.number} of lane {batch.lane}{label}, preview of {format_count(batch.read)}. Nothing is written."
     )
     for stage in batch.stages:
-        yield "\n".join([_format_counts(stage), *_format_failure(stage), *map(_format_row, stage.rows)])
+        why = [f"  {line}" for line in stage.causes.describe(placed=False)]
+        yield "\n".join([_format_counts(stage), *_format_failure(stage), *why, *map(_format_row, stage.rows)])
     if batch.stops:
         yield "No row of it would be delivered: the run would stop. If that batch were only reported,"
     yield "\n".join(f"{name} would get {format_count(rows)}." for name, rows in batch.destinations.items())
@@ -169,6 +173,9 @@ def _render_batch(batch: BatchPreview) -> Iterator[str]:
         if stage.failure is not None:
             why = "".join(f"<li>{escape_html(line)}</li>" for line in stage.failure.why)
             yield f"<p>The batch fails, {stage.failure.outcome}:</p><ul>{why}</ul>"
+        if stage.causes.found:
+            causes = "".join(f"<li>{escape_html(line)}</li>" for line in stage.causes.describe(placed=False))
+            yield f"<ul>{causes}</ul>"
         yield _render_rows(stage)
     if batch.stops:
         yield "<p>No row of it would be delivered: the run would stop. If that batch were only reported:</p>"

@@ -28,6 +28,7 @@ from runners.definitions.definition import Definition
 from runners.definitions.problems import suggest_nearest
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.model.batch_timing import BatchSizing
+from runners.model.causes import CauseCounter
 from runners.model.counts import StageCount
 from runners.model.entry import EndedBody, ErrorBody
 from runners.model.error_kinds import classify
@@ -53,6 +54,7 @@ from runners.state.prepared_store import MemoryStore
 from runners.ways.batch_source import list_columns, list_demands_now, strip_lane_prefix
 from runners.ways.bisect_rows import RowErrorIsolator, split_runs
 from runners.ways.deciding import make_filter_column, make_struct, pass_branches
+from runners.ways.refused_causes import group_refusals
 from runners.ways.row_outcomes import count_by_spark
 from runners.ways.stage_chain import PlacedStage, StageChain, apply_chain, make_labels, name_destinations
 from stages.expect.expect import Expect
@@ -246,6 +248,8 @@ class TrialSection:
     """By destination the column that says which of its own steps filtered a row."""
     found: Sequence[Mapping[str, JSON]] = ()
     """Rows to be seen, each with what became of it and of how many others."""
+    refused: Sequence[Mapping[str, JSON]] = ()
+    """Groups of refused rows: one of each, how many there are, and their files."""
 
     @property
     def rows(self) -> int:
@@ -354,6 +358,23 @@ class BatchTrial:
             F.array(*self._arrival_order()).alias("arrival"),
         )
         section.found = sorted((row.asDict() for row in found.collect()), key=lambda row: row["arrival"])
+        section.refused = self._group_refused(needed, section)
+
+    def _group_refused(self, frame: DataFrame, section: TrialSection) -> Sequence[Mapping[str, JSON]]:
+        """The refused rows in groups. Spark is asked only where there are more of them than are seen."""
+        refused = [row for row in section.found if row["state"] < 0]
+        if all(row["alike"] <= self.most for row in refused):
+            return [{**row, "alike": 1, "files": self._list_files(row["arrival"][0])} for row in refused]
+        first, filters = section.notes[0], list(section.filters.values())
+        why = [F.col(VERDICT)[name].alias(name) for name in ("code", "message", "row")]
+        read = encode_struct(first.column, first.schema).alias(first.column)
+        part = F.col(PLACE)["part"].alias("part")
+        rows = frame.where(F.col(STATE) < 0).select(F.col(STATE).alias("state"), *filters, *why, read, part)
+        return group_refusals(rows, ["state", "code", *filters], ["message", "row", first.column])
+
+    def _list_files(self, number: int) -> list[str]:
+        """The part of the batch with this number, from 1."""
+        return [self.order[number - 1]] if 1 <= number <= len(self.order) else []
 
     def _arrival_order(self) -> list[Column]:
         """By what rows stand in the order in which they were read."""
@@ -392,7 +413,21 @@ class BatchTrial:
             filtered=totals["filtered"],
             nacked=totals["refused"],
         )
-        return StagePreview(counts=counts, rows=tuple(seen), failure=self._find_failure(note.step))
+        groups = [*section.refused, *(row for row in (before.refused if before else ()) if -row["state"] == number)]
+        causes = self._count_causes(
+            [row for row in groups if _find_outcome(row, note, number) == "refused"], note, first
+        )
+        return StagePreview(
+            counts=counts, rows=tuple(seen), failure=self._find_failure(note.step), causes=causes.count()
+        )
+
+    def _count_causes(self, groups: Sequence[Mapping[str, JSON]], note: StepNote, first: str) -> CauseCounter:
+        counter = CauseCounter()
+        for group in groups:
+            seen = self._describe_refused(group, first)
+            stage = note.step.name if note.step else "origin"
+            counter.add({"code": seen.code, "stage": stage, "message": seen.message}, group["alike"], group["files"])
+        return counter
 
     def _find_failure(self, step: PlacedStage | None) -> StageFailure | None:
         """How the batch fails at a step as a whole, if it was judged there and does."""

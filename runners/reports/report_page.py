@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from origins.batch import JSON
+from runners.model.causes import Causes
 from runners.model.run_report import Report
 from runners.model.text import escape_controls, format_batches, format_percent
 
@@ -104,6 +105,7 @@ def _render_sections(
         yield "<p>No batch was processed.</p>"
         yield from _balance(report) if report["balanced"] is not True else ()
     yield from render_quality(report, trends)
+    yield from _render_refused_causes(report)
     yield from _render_samples(samples)
     yield from _render_stages(report)
     yield from _render_lanes(report)
@@ -149,6 +151,12 @@ def _render_destinations(report: Mapping[str, JSON]) -> Iterator[str]:
     yield render_table(
         ["to", "read", "filtered", "refused", "delivered", "batches owed"], rows, called="Rows by destination"
     )
+
+
+def _render_refused_causes(report: Mapping[str, JSON]) -> Iterator[str]:
+    lines = Causes.of(report.get("causes", ())).describe()
+    if lines:
+        yield f"<h2>Causes of refused rows</h2><ul>{''.join(f'<li>{escape_text(line)}</li>' for line in lines)}</ul>"
 
 
 def _render_samples(samples: Sequence[Mapping[str, JSON]]) -> Iterator[str]:

@@ -1,17 +1,15 @@
-"""Which rows of the DLQ are carried again: those that somebody chose and nobody decided on, grouped into batches."""
+"""How chosen rows of the DLQ are carried again: which of them can be, grouped into batches."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from destinations.dead_letters import SCHEMA, query_dlq
 from destinations.destination import Destination
 from origins.batch import JSON, Limits, Span
-from origins.errors import has_condition, list_spark_errors
 from origins.nack import RAW
 from origins.origin import Backlog
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
@@ -19,7 +17,8 @@ from runners.model.errors import Refusal
 from runners.model.pipeline_state import REPLAY
 from runners.model.run_report import Report
 from runners.model.spec import PipelineSpec
-from runners.model.text import format_count, summarise_error
+from runners.model.text import format_count
+from runners.running.choice import Choice, Letter
 from runners.running.opening import make_chain
 from runners.state.journal import Journal, list_decided
 from runners.state.location import StateLocation, check_pipeline, find_dlq
@@ -32,79 +31,6 @@ MOST = 10_000
 """How many rows of the DLQ a batch has at most: the ledger keeps the id of each."""
 
 UNREAD = hashlib.md5(RAW.encode(), usedforsecurity=False).hexdigest()
-_LETTERS = (
-    "SELECT id, origin, stage, destination, code, delivered_to, md5(original_schema) AS kind FROM {table}{where} "
-    "ORDER BY nacked_at, lane, number, position, id"
-)
-_COLUMNS = ", ".join(column.split(" ")[0] for column in SCHEMA.split(", "))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Choice:
-    """A choice of rows in the DLQ: those that meet all conditions, by default every row."""
-
-    ids: tuple[str, ...] = ()
-    code: str = ""
-    stage: str = ""
-    """The stage that refused them, or the destination."""
-    where: str = ""
-    """A condition in Spark's SQL over the columns of the DLQ."""
-
-    def select_letters(
-        self, dlq: Destination, spark: Callable[[], SparkSession], decided: Container[str]
-    ) -> list[Letter]:
-        """The chosen rows of the DLQ without a decision, the oldest first.
-
-        Without Spark where there is no `where` and the DLQ lies on this machine. Raises `Refusal` for an id that is
-        not there, and for a `where` that Spark does not understand.
-        """
-        try:
-            where = f" WHERE (\n{self.where}\n)" if self.where else ""
-            query = _LETTERS.replace("{where}", where.replace("{", "{{").replace("}", "}}"))
-            rows = query_dlq(dlq, spark, query, in_sparks_words=bool(self.where))
-        except list_spark_errors() as error:
-            if not self.where or has_condition(error, "DELTA_MISSING"):
-                raise
-            raise Refusal(
-                f"--where is not valid for the DLQ: {summarise_error(error)}",
-                hint=f"Write a condition in Spark's SQL over the columns of the DLQ: {_COLUMNS}.",
-            ) from error
-        letters = [Letter.of(row) for row in rows]
-        unknown = set(self.ids) - {letter.id for letter in letters}
-        if unknown:
-            more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
-            raise Refusal(
-                f"The DLQ has no row {', '.join(sorted(unknown)[:3])}{more}"
-                f"{' that meets --where' if self.where else ''}.",
-                hint="See the ids:  wherry dlq show FILE --json",
-            )
-        return [letter for letter in letters if self._is_meant(letter) and letter.id not in decided]
-
-    def _is_meant(self, letter: Letter) -> bool:
-        return (
-            (not self.ids or letter.id in self.ids)
-            and self.code in ("", letter.code)
-            and self.stage in ("", letter.stage, letter.destination)
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Letter:
-    """A row of the DLQ, as far as it must be known to carry it again."""
-
-    id: str
-    origin: str
-    stage: str
-    destination: str | None = None
-    code: str = ""
-    delivered_to: tuple[str, ...] = ()
-    kind: str | None = None
-    """What tells apart rows that were read with different schemas; None where the row as it was read was not kept."""
-
-    @staticmethod
-    def of(row: Mapping[str, JSON]) -> Letter:
-        """From the columns of the DLQ."""
-        return Letter(**{**row, "delivered_to": tuple(row["delivered_to"] or ())})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,7 +141,7 @@ class Replay:
 
     def json(self) -> Mapping[str, JSON]:
         """As the ledger keeps it."""
-        return {**vars(self.choice), "ids": list(self.choice.ids), "reason": self.reason}
+        return {**self.choice.json(), "reason": self.reason}
 
     def make_source(
         self,

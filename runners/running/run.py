@@ -8,7 +8,7 @@ import os
 import tempfile
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from destinations.delta.delta import Delta
@@ -16,7 +16,7 @@ from destinations.destination import Deadline, Destination, OpenDestination
 from destinations.discard import Discard
 from destinations.dlq import DLQ
 from origins.batch import JSON
-from origins.errors import WherryError
+from origins.errors import WherryError, list_spark_errors
 from origins.origin import Origin
 from origins.quantities import parse_seconds
 from runners.engine.batch_machine import DeliveryRules
@@ -27,6 +27,7 @@ from runners.engine.planning import Follower
 from runners.engine.worker_pool import WorkerPool
 from runners.listeners.hook_runner import HookRunner
 from runners.model.batch_timing import BatchSizing
+from runners.model.causes import Causes
 from runners.model.clock import Clock
 from runners.model.entry import Entry, OwnerBody
 from runners.model.error_kinds import classify, is_disk_full
@@ -35,10 +36,12 @@ from runners.model.events import BatchRests, Event, Listener, Noticed, RunEnded,
 from runners.model.hook import make_end_facts, make_start_facts
 from runners.model.masking import hide_in_logs, warn_of_short_secrets
 from runners.model.pipeline_state import REPLAY
-from runners.model.run_report import Report, RunError, RunReportBuilder
+from runners.model.run_report import MOST_REPORTED, Report, RunError, RunReportBuilder
 from runners.model.spec import PipelineSpec, make_policy
+from runners.model.text import summarise_error
 from runners.running.aggregates import OF_A_BACKFILL, OF_A_REPLAY
 from runners.running.backfill import Backfill
+from runners.running.choice import count_causes_of_run
 from runners.running.compatibility import OperatorOverrides, Recognises, check_layout, resolve_names, start_over, waive
 from runners.running.dead_letter_rows import DeadLetterRows, tidy
 from runners.running.opening import RunOpening, list_suites, list_unchanged, make_chain
@@ -179,6 +182,7 @@ class PipelineRun:
                 snapshot=self.snapshot,
                 timeline=self.timeline.json(),
             ).mask(self.pipeline.secrets)
+            report = replace(report, causes=self._count_causes(report, spark))
             if self.replay is not None and not errors:
                 kept = parse_seconds(self.pipeline.dlq.retain)
                 tidy(spark, self.dlq, list_decided(journal), retain=kept, now=self.clock.now())
@@ -202,6 +206,19 @@ class PipelineRun:
         if is_disk_full(errors[0]):
             places |= {f"Spark's temporary files in {folder}": folder for folder in list_local_folders(spark)}
         return RunError.of(errors[0], self.pipeline.secrets, self.pipeline.protection, errors[1:], places)
+
+    def _count_causes(self, report: Report, spark: SparkSession) -> Causes:
+        """Why the run refused rows. A DLQ that cannot be read says nothing, and does not fail the run."""
+        if report.nacked <= report.discarded or not isinstance(self.dlq, Delta):
+            return Causes()
+        if report.error is not None and self.dlq.folder is None:
+            return Causes()  # Spark may be what failed
+        try:
+            causes = count_causes_of_run(self.dlq, lambda: spark, self.id, self.pipeline.protection)
+            return causes.keep_first(MOST_REPORTED)
+        except list_spark_errors(WherryError) as error:
+            log.warning("the causes of the refused rows could not be counted: %s", summarise_error(error))
+            return Causes()
 
     def stop(self, reason: str = "asked to stop", *, force: bool = False) -> None:
         """Stop from another thread: what is in flight finishes, or with `force` is left as it is."""

@@ -18,6 +18,7 @@ from origins.batch_rows import BatchRows, FrameRows
 from origins.crash_points import reach
 from origins.errors import OriginError
 from origins.protection import Protection
+from runners.model.causes import CauseCounter, Causes
 from runners.model.masking import without
 from runners.model.nack_window import NackWindow
 from runners.model.pipeline_state import is_replay
@@ -38,10 +39,11 @@ from runners.model.tasks import (
 from runners.spark.session_pool import SessionPool
 from runners.state.prepared_store import PreparedStore, RefusedRows, select_rows_for
 from runners.ways.batch_source import BatchReader, would_refuse
+from runners.ways.refused_causes import group_refusals
 from runners.ways.stage_chain import make_labels
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,7 +201,20 @@ class Inquiry:
         nacks = [self.protection.mask_nack(_parse(row["nack"].asDict())) for row in rows]
         said = ("message", "row", "original")
         shown = [{**nack, **without(self.secrets, {name: nack.get(name) for name in said})} for nack in nacks]
-        return Explained(nacks=shown)
+        few = task.stages or task.decision.counts.nacked <= len(shown)
+        return Explained(
+            nacks=shown, causes=Causes() if few else self._count_causes(refused, task.decision.counts.nacked)
+        )
+
+    def _count_causes(self, refused: DataFrame, rows: int) -> Causes:
+        """Why these rows were refused, with values masked as in `explain`."""
+        counter = CauseCounter()
+        shown = ["code", "stage", "destination", "message", "row", "original"]
+        for group in group_refusals(refused.select("nack.*", "part"), shown[:3], shown):
+            known = self.protection.mask_nack(_parse(group))
+            message = without(self.secrets, known["message"])
+            counter.add({**known, "message": message}, group["alike"], group["files"])
+        return counter.count(of=rows)
 
     def check(self, spark: SparkSession, task: CheckRefusals) -> Checked:
         """See whether a destination would refuse rows that were decided for it."""

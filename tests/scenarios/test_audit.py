@@ -201,7 +201,7 @@ def test_refused_rows_that_were_deleted_come_back(place: Place) -> None:
     place.land("3.json", [order(1, amount="x"), order(2, amount="y"), order(3, amount="z")])
     place.load(ORDERS).run()
     before = place.refused()
-    from runners.running.replay import Choice
+    from runners.running.choice import Choice
 
     place.load().discard_dead_letters(Choice(ids=(before[2]["id"],)), reason="known")
     place.spark.sql(f"DELETE FROM delta.`{place.folder}/.wherry/orders/dlq` WHERE position > 1").collect()

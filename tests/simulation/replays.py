@@ -11,7 +11,8 @@ from destinations.memory import Memory
 from origins.batch import Batch
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.model.pipeline_state import is_replay
-from runners.running.replay import Letter, ReplayBacklog, sort
+from runners.running.choice import Letter
+from runners.running.replay import ReplayBacklog, sort
 from runners.state.journal import Journal, list_decided
 from runners.ways.stage_chain import StageChain
 from tests.simulation.world import Process, World

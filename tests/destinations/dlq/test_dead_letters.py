@@ -154,6 +154,7 @@ def test_what_is_read_again_is_what_a_person_needs(spark: SparkSession, dlq: Ope
         "message": "'sieben' is not a decimal",
         "row": ROW,
         "original": {"raw": [1, None]},
+        "part": "orders.json",
         "replays": None,
         "replayed": False,
         "discarded": False,

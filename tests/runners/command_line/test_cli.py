@@ -36,6 +36,7 @@ from runners.operations.offsets import LaneMove, OffsetMove
 from runners.operations.redo import RedoPreview
 from runners.pipeline import Pipeline
 from runners.running.backfill import Backfill
+from runners.running.choice import Choice
 from runners.running.compatibility import OperatorOverrides
 from tests.runners.command_line.test_progress_bar import everything, settled
 from tests.runners.engine.toys import TOYS
@@ -625,7 +626,8 @@ def test_refused_rows_are_shown_twenty_to_a_person_and_all_to_a_program(
     asked: list[int | None] = []
     revealed: list[bool] = []
 
-    def dead_letters(_: Pipeline, limit: int | None, *, reveal: bool) -> list[Any]:
+    def dead_letters(_: Pipeline, limit: int | None, *, choice: Choice, reveal: bool) -> list[Any]:
+        assert choice.chooses_all
         asked.append(limit)
         revealed.append(reveal)
         return []

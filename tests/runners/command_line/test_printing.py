@@ -12,6 +12,7 @@ import pytest
 from origins.batch import Json
 from origins.errors import WherryError
 from runners.command_line import printing, printing_state
+from runners.model.causes import CauseCounter
 from runners.model.counts import StageCount
 from runners.model.errors import WindowTripped
 from runners.model.run_report import DestinationReport, Report, RunError
@@ -292,6 +293,8 @@ def test_a_plan_of_a_directory_is_a_table_with_what_comes_first_at_its_top() -> 
 def test_a_refused_row_stands_beneath_its_reason() -> None:
     """When, where, why, and the row itself."""
     row = {
+        "id": "p/7",
+        "part": "landing/a.csv",
         "nacked_at": "2026-01-01T00:00:00.123+00:00",
         "lane": "0",
         "number": 3,
@@ -304,10 +307,11 @@ def test_a_refused_row_stands_beneath_its_reason() -> None:
     }
     assert printing.format_dead_letters([row]).splitlines() == [
         "2026-01-01 00:00:00  lane 0, batch 3, cast: column amount: 'sieben' is no number",
+        "  id p/7  file a.csv",
         '  {"name": "Jürgen"}',
     ]
     again, away = printing.format_dead_letters([{**row, "replayed": True}, {**row, "discarded": True}]).splitlines()[
-        ::2
+        ::3
     ]
     assert "cast, replayed: column" in again
     assert "cast, discarded: column" in away
@@ -350,8 +354,21 @@ LETTER = {
     "message": HOSTILE,
     "row": {HOSTILE: HOSTILE},
     "code": HOSTILE,
+    "id": HOSTILE,
+    "part": HOSTILE,
 }
-CAUSE = {**LETTER, "rows": 1, "waiting": 1, "first": "2026", "last": "2026", "example": LETTER}
+_COUNTER = CauseCounter()
+_COUNTER.add(LETTER, files=[HOSTILE])
+_COUNTER.add({**LETTER, "message": f"column {HOSTILE}: '{HOSTILE}' is not an int"}, files=[HOSTILE])
+CAUSE = {
+    **LETTER,
+    "rows": 1,
+    "waiting": 1,
+    "first": "2026",
+    "last": "2026",
+    "example": LETTER,
+    "forms": _COUNTER.count().json(),
+}
 RUN = {
     "run": "r" * 9,
     "status": "failed",
@@ -389,6 +406,7 @@ def failed() -> str:
         pytest.param(lambda: printing.format_run(RUN), id="runs show"),
         pytest.param(lambda: table(["a", "b"], [[HOSTILE, HOSTILE]]), id="a table"),
         pytest.param(lambda: printing.format_report(carried(notices=(HOSTILE,)), "x.yaml"), id="a notice"),
+        pytest.param(lambda: "\n".join(_COUNTER.count().describe()), id="causes"),
         pytest.param(failed, id="a failure"),
         pytest.param(previewed, id="preview"),
     ],

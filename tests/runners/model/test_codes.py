@@ -24,6 +24,7 @@ from origins.batch import Json
 from origins.errors import WherryError
 from runners.command_line import cli
 from runners.command_line.commands import wherry
+from runners.model.causes import CauseCounter
 from runners.model.codes import ADVICE, find_advice, read_codes
 from runners.model.errors import LimitTripped, RefusedLate, StageStopped, WindowTripped
 from runners.model.nack_window import NackWindow
@@ -187,6 +188,21 @@ def test_the_commands_that_an_error_names_can_be_typed(error: WherryError) -> No
     for each in typed:
         parse(each)
         assert each != "wherry run FILE"
+
+
+def test_an_error_about_many_rows_says_their_causes() -> None:
+    """Below the rows that it shows whole."""
+    counter = CauseCounter()
+    counter.add({"code": "CAST", "stage": "cast", "message": "column a: '1,5' is not an int"}, 700, ["x/a.csv"])
+    causes = counter.count()
+    for error in (
+        WindowTripped(**TRIPPED, place=1, window=1, threshold=1, causes=causes),
+        LimitTripped(**TRIPPED, of="CAST", limit="5%", rows=700, read=900, causes=causes),
+    ):
+        assert error.message.splitlines()[-2:] == [
+            "  all refused rows of the batch:",
+            "    CAST, cast: a is not an int: 700 rows like '1,5' in a.csv",
+        ]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from runners.command_line import cli
+from runners.model.causes import CauseCounter
 from runners.reports.report_page import render_page
 from runners.state.run_history import RunHistory, Timeline
 from tests.manual_clock import ManualClock
@@ -171,6 +172,15 @@ def test_it_shows_some_refused_rows() -> None:
     row = '{"id": 7, "email": "a***", "amount": "sieben"}'
     assert ["cast", "column amount: 'sieben' is not a decimal(10,2)", row, "lane 0, batch 3"] in seen.rows
     assert "and 1 more" in Seen(render_page({**RUN, "report": REPORT}, None, SAMPLES * 21)).text
+
+
+def test_it_shows_the_causes_of_refused_rows() -> None:
+    """In the words of the command line; a report of an older version has none."""
+    counter = CauseCounter()
+    counter.add({"code": "CAST", "stage": "cast", "message": "column amount: '1,5' is not an int"}, 3, ["a.csv"])
+    line = "CAST, cast: amount is not an int: 3 rows like '1,5' in a.csv"
+    assert line in of({"causes": counter.count().json()}).text
+    assert "Causes of refused rows" not in of().text
 
 
 def test_it_shows_what_a_failed_run_was_doing() -> None:

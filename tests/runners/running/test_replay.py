@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -12,12 +13,14 @@ from destinations.delta import Delta
 from destinations.memory import Memory
 from origins.batch import Limits
 from origins.nack import RAW
+from origins.protection import Protection
 from runners.model.errors import Refusal
-from runners.running.replay import MOST, Choice, Letter, ReplayBacklog, sort
+from runners.running.choice import Choice, Letter, count_causes_of_run
+from runners.running.replay import MOST, ReplayBacklog, sort
 from runners.ways.stage_chain import StageChain
 from stages.filter import Filter
 from stages.sql import Sql
-from tests.runners.running.letterbox import READ, letters, post
+from tests.runners.running.letterbox import NOON, READ, letters, post
 
 LINES = {"origin": StageChain.of([Filter("id > 1")], {"a": Memory(name="a"), "b": Memory(name="b")})}
 
@@ -51,11 +54,58 @@ def places(found: Sequence[Letter]) -> list[int]:
         (Choice(stage="b"), [4]),
         (Choice(stage="require", ids=("p/5", "p/1")), [5]),
         (Choice(code="PARSE"), []),
+        (Choice(since=NOON + timedelta(minutes=2), until=NOON + timedelta(minutes=4)), [2, 3]),
+        (Choice(since=datetime(2026, 1, 1, 12, 5)), [5]),
     ],
 )
-def test_rows_are_chosen_by_id_code_and_stage(dlq: Delta, choice: Choice, found: list[int]) -> None:
+def test_rows_are_chosen_by_id_code_stage_and_time(dlq: Delta, choice: Choice, found: list[int]) -> None:
     """All that is said must hold; the oldest come first, and nothing is started."""
     assert places(choice.select_letters(dlq, no_spark, ())) == found
+
+
+@pytest.mark.parametrize(
+    ("choice", "found"),
+    [
+        (Choice(column="fare"), [1, 2]),
+        (Choice(column="FARE"), [1, 2]),
+        (Choice(column="tip"), [2]),
+        (Choice(column="far"), []),
+        (Choice(file="a.csv"), [1]),
+        (Choice(file="landing/a.csv"), [1]),
+        (Choice(file="file:///landing/a.csv"), [1]),
+        (Choice(file="*.csv"), [1, 2]),
+        (Choice(file="b c.csv"), [2]),
+        (Choice(file="csv"), []),
+        (Choice(file="*.csv", column="tip"), [2]),
+    ],
+)
+def test_rows_are_chosen_by_column_and_file(tmp_path: Path, choice: Choice, found: list[int]) -> None:
+    """A column that the message names; a file by its name, its path, or a pattern."""
+    fare, both = "column fare: '1,5' is not an int", "column fare: 'x' is not an int; column tip: 'y' is not an int"
+    post(tmp_path / "dlq", letters(1, message=fare, part="file:///landing/a.csv"))
+    post(tmp_path / "dlq", letters(2, message=both, part="file:///landing/b%20c.csv"))
+    post(tmp_path / "dlq", letters(3, message="no"))
+    queue = Delta(path=str(tmp_path / "dlq"), name="dlq")
+    assert places(choice.list_letters(queue, no_spark)) == found
+
+
+def test_a_run_knows_the_causes_of_its_own_refusals(tmp_path: Path) -> None:
+    """With the values of protected columns masked, also where another column repeats them."""
+    post(tmp_path / "dlq", letters(1, 2, message="column id: '77777' is not an int", run="r", part="a.csv"))
+    post(
+        tmp_path / "dlq",
+        letters(3, message="column other: 'secret' is not an int", run="r", original='{"id": "secret"}'),
+    )
+    post(tmp_path / "dlq", letters(4, message="no", run="another"))
+    queue = Delta(path=str(tmp_path / "dlq"), name="dlq")
+    assert count_causes_of_run(queue, no_spark, "r").describe() == [
+        "CAST, cast: id is not an int: 2 rows like '77777' in a.csv",
+        "CAST, cast: other is not an int: 1 row like 'secret'",
+    ]
+    assert count_causes_of_run(queue, no_spark, "r", Protection(("id",))).describe() == [
+        "CAST, cast: id is not an int: 2 rows like *** in a.csv",
+        "CAST, cast: other is not an int: 1 row like 's***'",
+    ]
 
 
 @pytest.mark.promise("CD-30")

@@ -22,7 +22,8 @@ from runners.model.nack_window import NackWindow
 from runners.model.pipeline_state import LaneState
 from runners.model.tasks import Prepared
 from runners.pipeline import Pipeline
-from runners.running.replay import Choice, Replay, plan_replay
+from runners.running.choice import Choice
+from runners.running.replay import Replay, plan_replay
 from runners.state.journal import Journal, list_decided
 from runners.ways.stage_chain import StageChain
 from runners.ways.task_executor import TaskExecutor

@@ -15,7 +15,7 @@ from runners.model.entry import Entry
 from runners.model.errors import Owned, Refusal
 from runners.model.pipeline_state import PipelineState
 from runners.pipeline import Pipeline
-from runners.running.replay import Choice
+from runners.running.choice import Choice
 from runners.state.journal import Journal, list_decided
 from runners.state.location import StateLocation
 from runners.state.process_locks import StateLock, identify_host
@@ -109,6 +109,42 @@ def test_the_causes_are_counted_with_the_first_the_last_and_an_example(pipeline:
     assert (cast["first"], cast["last"]) == ("2026-01-01T12:01:00.000+00:00", "2026-01-01T12:02:00.000+00:00")
     assert (parse["code"], parse["rows"], parse["waiting"], parse["example"]["id"]) == ("PARSE", 2, 1, "p/3")
     assert parse["example"]["row"] == {"id": 7}
+
+
+def test_the_rows_of_a_cause_are_told_apart_by_column_and_form(pipeline: Pipeline, tmp_path: Path) -> None:
+    """Also among chosen rows only; and rows are shown by the same choice."""
+    queue = tmp_path / "state" / "dlq"
+    post(queue, letters(5, 6, 7, message="column fare: '1,5' is not an int", part="landing/a.csv"))
+    post(queue, letters(8, message="column fare: 'n/a' is not an int", part="landing/b.csv"))
+    chosen = Choice(column="fare")
+    (cause,) = pipeline.dead_letter_causes(chosen)
+    assert [(each["form"], each["rows"], each["files"]) for each in cause["forms"]] == [("9,9", 3, 1), ("a/a", 1, 1)]
+    assert cause["rows"] == 4
+    assert "id is" not in str(cause["forms"])
+    rows = pipeline.dead_letters(choice=chosen)
+    assert [(row["id"], row["part"]) for row in rows][2:] == [("p/7", "landing/a.csv"), ("p/8", "landing/b.csv")]
+    assert [row["id"] for row in pipeline.dead_letters(1, choice=Choice(file="a.csv"))] == ["p/7"]
+    assert pipeline.dead_letters(choice=Choice(column="none")) == []
+    assert pipeline.dead_letter_causes(Choice(column="none")) == []
+
+
+def test_the_same_options_choose_rows_for_each_command(
+    pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`show` prints id and file, and `summary` the forms; a time that is none is refused."""
+    monkeypatch.chdir(tmp_path)
+    Path("orders.yaml").write_text(DEFINITION)
+    post(tmp_path / "state" / "dlq", letters(9, message="column fare: '1,5' is not an int", part="landing/a.csv"))
+    every = ["--code", "CAST", "--stage", "cast", "--column", "fare", "--file", "*.csv", "--id", "p/9"]
+    every += ["--since", "2026-01-01T12:09", "--until", "2026-01-01T12:10"]
+    assert cli.execute(["dlq", "show", "orders.yaml", *every]) == 0
+    assert "id p/9  file a.csv" in capsys.readouterr().out
+    assert cli.execute(["dlq", "summary", "orders.yaml", *every]) == 0
+    assert "  fare is not an int: 1 row like '1,5' in a.csv" in capsys.readouterr().out
+    assert cli.execute(["dlq", "discard", "orders.yaml", *every, "--reason", "a test", "--yes"]) == 0
+    assert "Discarded: 1 row." in capsys.readouterr().out
+    assert cli.execute(["dlq", "show", "orders.yaml", "--since", "soon"]) == 2
+    assert "expected a time such as 2026-01-31T06:00, got 'soon'" in capsys.readouterr().err
 
 
 DEFINITION = """

@@ -1,0 +1,270 @@
+"""Why rows are refused: by code, stage, column and form of the value, with counts and examples."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import groupby
+from typing import TypedDict
+
+from origins.protection import MASK
+from origins.secret import cut_text
+from runners.model.text import escape_line, format_count
+
+MOST_CAUSES = 1_000
+"""So many causes have counts of their own. Rows with other causes are only counted."""
+MOST_FILES = 1_000
+"""So many files of a cause are counted."""
+_OTHER = "other"
+_NAMED, _VALUE_SHOWN, _MESSAGE_SHOWN, _FORM = 3, 40, 200, 60
+_LINES, _FORMS_IN_LINE = 5, 3
+
+_COLUMN = re.compile(r"\bcolumn ([^:;]+): (NULL\b|'.*?'(?= is not |; |, |$)|[^';, ]*\*\*\*)", re.DOTALL)
+"""A column and its value, as stages and origins write it into the message of a refusal."""
+_KEY = re.compile(r"(?:(?<= has no row with )|(?<=, ))([^=,]+) = (.*?)(?=, [^=,]+ = |$)", re.DOTALL)
+"""The same, as `lookup` writes it."""
+_LETTERS, _DIGITS = re.compile(r"[^\W\d_]+"), re.compile(r"\d+")
+_MIXED = re.compile(r"(?:a9a|9a9)[a9]*")
+_REPEATED = re.compile(r"(.{2,4}?)\1{2,}", re.DOTALL)
+_SAME = re.compile(r"([^\w\s])\1+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParsedMessage:
+    """The message of a refusal, taken apart."""
+
+    columns: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
+    """What stood in each column: in quotes, or NULL."""
+    problem: str
+    """The message without the values. Of a message that names no column, its form."""
+
+    @property
+    def form(self) -> str:
+        """The forms of the values."""
+        return ", ".join(map(_find_form_shown, self.values))
+
+
+def _find_form_shown(value: str) -> str:
+    """The form of a value as a message shows it: in quotes, NULL, a key of `lookup`, or masked."""
+    if value.endswith(MASK):
+        return MASK
+    quoted = len(value) > 1 and value[0] == value[-1] == "'"
+    return find_form(value[1:-1]) if quoted else value if value == "NULL" else find_form(value)
+
+
+@lru_cache(maxsize=10_000)
+def parse_message(message: str) -> ParsedMessage:
+    """The columns, the values, and what is wrong with them."""
+    pattern = _KEY if " has no row with " in message else _COLUMN
+    found = pattern.findall(message)
+    if not found:
+        return ParsedMessage(problem=_DIGITS.sub("9", message))
+    columns, values = zip(*found, strict=True)
+    problem = pattern.sub(lambda match: match[1], message)
+    return ParsedMessage(columns=tuple(columns), values=tuple(values), problem=problem)
+
+
+def find_form(value: str) -> str:
+    """The form of a value: values of one form are probably wrong for the same reason.
+
+    Each run of digits is a 9, and each run of letters an a. What mixes them more than once is an x.
+    """
+    form = _DIGITS.sub("9", _LETTERS.sub("a", value))
+    form = _SAME.sub(r"\1", re.sub(r"\s+", " ", _MIXED.sub("x", form)))
+    form = _REPEATED.sub(r"\1\1", form)
+    return form if len(form) <= _FORM else form[:_FORM] + "…"
+
+
+class CauseBody(TypedDict):
+    """A cause as `--json` prints it, and as the ledger keeps it."""
+
+    code: str
+    stage: str
+    destination: str | None
+    column: str
+    problem: str
+    form: str
+    rows: int
+    files: int
+    first_files: Sequence[str]
+    example: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cause:
+    """Rows that were refused for the same reason."""
+
+    code: str
+    stage: str
+    destination: str | None = None
+    column: str = ""
+    """The column, or several with commas; empty where the message names none."""
+    problem: str = ""
+    """What is wrong, without the value."""
+    form: str = ""
+    """The form of the value."""
+    rows: int = 0
+    files: int = 0
+    """How many files have such rows, up to `MOST_FILES`."""
+    first_files: Sequence[str] = ()
+    """Some of these files."""
+    example: str = ""
+    """A value of such a row, as its message quotes it; the whole message where that names no column."""
+    sample: str = ""
+    """The id of the row with this example, where it is known."""
+
+    def put_example(self, message: str) -> Cause:
+        """The same cause with the example from this message."""
+        parsed = parse_message(message)
+        shown = ", ".join(map(_cut_value, parsed.values)) if parsed.values else cut_text(message, _MESSAGE_SHOWN)
+        return replace(self, example=escape_line(shown))
+
+    def json(self) -> CauseBody:
+        """As `--json` prints it."""
+        return {
+            "code": self.code,
+            "stage": self.stage,
+            "destination": self.destination,
+            "column": self.column,
+            "problem": self.problem,
+            "form": self.form,
+            "rows": self.rows,
+            "files": self.files,
+            "first_files": list(self.first_files),
+            "example": self.example,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Causes:
+    """The causes of some refused rows, the most frequent first."""
+
+    found: tuple[Cause, ...] = ()
+    others: int = 0
+    """How many rows have other causes, beyond the limit."""
+
+    def json(self) -> list[CauseBody]:
+        """As `--json` prints them; the rows of other causes are an entry with the code `other`."""
+        rest = [Cause(code=_OTHER, stage="", rows=self.others)] if self.others else []
+        return [cause.json() for cause in (*self.found, *rest)]
+
+    @staticmethod
+    def of(printed: Iterable[CauseBody]) -> Causes:
+        """From what `json` gives."""
+        causes = [replace(Cause(**each), first_files=tuple(each["first_files"])) for each in printed]
+        found = tuple(cause for cause in causes if cause.code != _OTHER)
+        return Causes(found=found, others=sum(cause.rows for cause in causes if cause.code == _OTHER))
+
+    def keep_first(self, most: int) -> Causes:
+        """The same with so many causes at most. The rows of the others are only counted."""
+        return Causes(found=self.found[:most], others=self.others + sum(cause.rows for cause in self.found[most:]))
+
+    def describe(self, *, placed: bool = True) -> list[str]:
+        """A line for each problem, for a person. With `placed` its code and its stage stand in front."""
+        problems = [*self._list_problems()]
+        lines = [f"{where}: {line}" if placed else line for where, line, _ in problems[:_LINES]]
+        left = sum(rows for *_, rows in problems[_LINES:]) + self.others
+        return [*lines, *([f"other causes: {format_count(left)}"] if left else [])]
+
+    def _list_problems(self) -> Iterator[tuple[str, str, int]]:
+        def by(cause: Cause) -> tuple[str, str, str, str]:
+            return cause.code, cause.stage, cause.destination or "", cause.problem
+
+        alike = [list(causes) for _, causes in groupby(sorted(self.found, key=by), by)]
+        for causes in sorted(alike, key=lambda causes: -sum(cause.rows for cause in causes)):
+            first, rows = causes[0], sum(cause.rows for cause in causes)
+            where = f"{first.code}, {first.stage}" + (f" for {first.destination}" if first.destination else "")
+            yield escape_line(where), _describe_alike(sorted(causes, key=lambda cause: -cause.rows)), rows
+
+
+def _describe_alike(causes: Sequence[Cause]) -> str:
+    """One problem with the forms of values that have it."""
+    first = causes[0]
+    if not first.column:
+        return f"{first.example}: {format_count(first.rows)}{_name_files(first)}"
+    forms = [
+        f"{format_count(cause.rows) if at == 0 else f'{cause.rows:,}'} like {cause.example}{_name_files(cause)}"
+        for at, cause in enumerate(causes[:_FORMS_IN_LINE])
+    ]
+    left = sum(cause.rows for cause in causes[_FORMS_IN_LINE:])
+    problem = escape_line(cut_text(first.problem, _MESSAGE_SHOWN))
+    return f"{problem}: {'; '.join([*forms, *([format_count(left, 'other', 'others')] if left else [])])}"
+
+
+def _name_files(cause: Cause) -> str:
+    if cause.files == 1:
+        return f" in {escape_line(find_file_name(cause.first_files[0]))}"
+    more = " or more" if cause.files == MOST_FILES else ""
+    return f" in {cause.files:,}{more} files" if cause.files else ""
+
+
+def find_file_name(part: str) -> str:
+    """The last piece of a file's path."""
+    return part.rstrip("/").rpartition("/")[2]
+
+
+def _cut_value(value: str) -> str:
+    return (
+        value if len(value) <= _VALUE_SHOWN else f"{value[:_VALUE_SHOWN]}…{value[-1] if value[0] == value[-1] else ''}"
+    )
+
+
+@dataclass
+class CauseCounter:
+    """Counts refused rows by cause, in bounded memory."""
+
+    most: int = MOST_CAUSES
+    others: int = 0
+    _found: dict[tuple[str, str, str | None, str, str], _Group] = field(default_factory=dict)
+
+    def add(
+        self,
+        refusal: Mapping[str, object],
+        rows: int = 1,
+        files: Iterable[str | None] = (),
+        sample: str = "",
+    ) -> None:
+        """Count rows with this code, stage, destination and message, whose values are masked already."""
+        message = str(refusal["message"])
+        parsed = parse_message(message)
+        code, stage, destination = str(refusal["code"]), str(refusal["stage"]), refusal.get("destination")
+        assert destination is None or isinstance(destination, str)
+        key = code, stage, destination, parsed.problem, parsed.form
+        group = self._found.get(key)
+        if group is None and len(self._found) >= self.most:
+            self.others += rows
+            return
+        if group is None:
+            cause = Cause(
+                code=code,
+                stage=stage,
+                destination=destination,
+                column=", ".join(parsed.columns),
+                problem=parsed.problem,
+                form=parsed.form,
+                sample=sample,
+            )
+            group = self._found[key] = _Group(cause.put_example(message))
+        group.rows += rows
+        for each in files:
+            if each and len(group.files) < MOST_FILES:
+                group.files.setdefault(each)
+
+    def count(self, *, of: int = 0) -> Causes:
+        """What was counted so far. With `of`, the number of all rows, what was not counted has other causes."""
+        made = [
+            replace(each.cause, rows=each.rows, files=len(each.files), first_files=tuple(each.files)[:_NAMED])
+            for each in self._found.values()
+        ]
+        others = max(self.others, of - sum(cause.rows for cause in made))
+        return Causes(found=tuple(sorted(made, key=lambda cause: -cause.rows)), others=others)
+
+
+@dataclass
+class _Group:
+    cause: Cause
+    rows: int = 0
+    files: dict[str, None] = field(default_factory=dict)

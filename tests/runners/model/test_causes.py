@@ -1,0 +1,143 @@
+"""Causes of refusals told apart by the form of the value; with numbers alone."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runners.model.causes import MOST_FILES, CauseCounter, Causes, find_form, parse_message
+
+
+@pytest.mark.parametrize(
+    ("value", "form"),
+    [
+        ("", ""),
+        (" ", " "),
+        ("7", "9"),
+        ("12345", "9"),
+        ("-3", "-9"),
+        ("26,58", "9,9"),
+        ("7,10", "9,9"),
+        ("1.5", "9.9"),
+        ("1,234.50", "9,9.9"),
+        ("1.234,50", "9.9,9"),
+        ("1e-3", "9a-9"),
+        ("12 345", "9 9"),
+        ("12   345", "9 9"),
+        (" 5", " 9"),
+        ("€5", "€9"),
+        ("5 EUR", "9 a"),
+        ("50%", "9%"),
+        ("n/a", "a/a"),
+        ("N/A", "a/a"),
+        ("none", "a"),
+        ("Größe", "a"),
+        ("Größe 5", "a 9"),
+        ("---", "-"),
+        ("2026-01-31", "9-9-9"),
+        ("31.01.2026", "9.9.9"),
+        ("31/1/26", "9/9/9"),
+        ("06:00", "9:9"),
+        ("anna@x.com", "a@a.a"),
+        ("A12", "a9"),
+        ("3rd", "9a"),
+        ("550e8400", "x"),
+        ("a1b2c3", "x"),
+        ("[1,2,3,4]", "[9,9,9]"),
+        ("[1,2,3,4,5,6]", "[9,9,9]"),
+        ("a b c d e f g", "a a a"),
+        ("?!" * 100, "?!?!"),
+    ],
+)
+def test_values_of_one_form_look_alike(value: str, form: str) -> None:
+    """How long numbers and words are does not matter."""
+    assert find_form(value) == form
+
+
+@given(st.text())
+def test_a_form_has_a_bounded_length_and_is_its_own_form_of_digits_and_letters(value: str) -> None:
+    """So Spark may shorten runs of digits and letters before."""
+    import re
+
+    form = find_form(value)
+    assert len(form) <= 61
+    shortened = re.sub("[0-9]+", "9", re.sub(r"[^\W\d_]+", "a", value))
+    assert find_form(shortened) == form
+
+
+@pytest.mark.parametrize(
+    ("message", "columns", "form", "problem"),
+    [
+        ("column fare: '26,58' is not a decimal(10,2)", ("fare",), "9,9", "fare is not a decimal(10,2)"),
+        ("column fare: NULL is not an int", ("fare",), "NULL", "fare is not an int"),
+        ("column fare: 2*** is not an int", ("fare",), "***", "fare is not an int"),
+        ("column a: 'it's 5; no' is not an int", ("a",), "a'a 9; a", "a is not an int"),
+        ("column a: 'x' is not an int; column b2: '1' is not a date", ("a", "b2"), "a, 9", None),
+        ("expect_in_set: column a: 'x', expected a, b", ("a",), "a", "expect_in_set: a, expected a, b"),
+        ("zones has no row with k = 17, b = x y", ("k", "b"), "9, a a", "zones has no row with k, b"),
+        ("positive: amount > 0 is false", (), "", "positive: amount > 9 is false"),
+        ("order 1234 is closed", (), "", "order 9 is closed"),
+    ],
+)
+def test_a_message_is_taken_apart(message: str, columns: tuple[str, ...], form: str, problem: str | None) -> None:
+    """Into columns, values and what is wrong, as stages and origins write it."""
+    parsed = parse_message(message)
+    assert parsed.columns == columns
+    assert parsed.form == form
+    assert problem in (None, parsed.problem)
+
+
+def refuse(value: str, **more: str) -> dict[str, str]:
+    """A refusal of `cast`."""
+    return {"code": "CAST", "stage": "types", "message": f"column fare: '{value}' is not a decimal(10,2)", **more}
+
+
+def test_causes_are_told_in_words() -> None:
+    """The forms of one problem share a line, the most frequent first, each with its files."""
+    counter = CauseCounter()
+    for number in range(5):
+        counter.add(refuse("n/a"), rows=80, files=[f"file:///landing/{number}.csv"])
+    counter.add(refuse("26,58"), rows=40_000, files=["file:///landing/yellow_2026-03.csv"])
+    counter.add(refuse("7,10"), rows=33, files=["file:///landing/yellow_2026-03.csv"])
+    counter.add({"code": "pos", "stage": "rules", "message": "pos: a > 0 is false"}, files=[None, ""])
+    causes = counter.count()
+    line = "fare is not a decimal(10,2): 40,033 rows like '26,58' in yellow_2026-03.csv; 400 like 'n/a' in 5 files"
+    assert causes.describe() == [f"CAST, types: {line}", "pos, rules: pos: a > 0 is false: 1 row"]
+    assert causes.describe(placed=False)[0] == line
+    assert causes.json()[1] == {
+        "code": "CAST",
+        "stage": "types",
+        "destination": None,
+        "column": "fare",
+        "problem": "fare is not a decimal(10,2)",
+        "form": "a/a",
+        "rows": 400,
+        "files": 5,
+        "first_files": [f"file:///landing/{number}.csv" for number in range(3)],
+        "example": "'n/a'",
+    }
+
+
+def test_memory_is_bounded_and_no_row_is_lost() -> None:
+    """Causes beyond the limit are counted together, and so are those that a person does not see."""
+    counter = CauseCounter(most=10)
+    for number in range(50):
+        counter.add({"code": f"C{number}", "stage": "s", "message": "no"}, rows=2)
+    counter.add({"code": "C1", "stage": "s", "message": "no"}, files=map(str, range(MOST_FILES + 5)))
+    causes = counter.count()
+    assert (len(causes.found), causes.others) == (10, 80)
+    assert causes.describe()[0] == "C1, s: no: 3 rows in 1,000 or more files"
+    assert causes.describe()[5:] == ["other causes: 90 rows"]
+    assert causes.keep_first(1).others == 98
+    assert Causes.of(causes.json()) == causes
+    assert counter.count(of=200).others == 179
+
+
+def test_an_example_is_cut_and_has_no_control_characters() -> None:
+    """A line cannot be forged by a value."""
+    counter = CauseCounter()
+    counter.add(refuse("\x1b[31m" + "y" * 80))
+    (line,) = counter.count().describe()
+    assert "\x1b" not in line
+    assert len(line) < 130

@@ -1,0 +1,67 @@
+"""Why rows are refused, told apart: in a preview, when the window stops a run, in its report, and in the DLQ."""
+
+from __future__ import annotations
+
+import pytest
+
+from runners.model.errors import Refusal
+from runners.running.choice import Choice
+from tests.scenarios.conftest import ORDERS, Place, order
+
+pytestmark = [pytest.mark.spark, pytest.mark.connect]
+
+MANY = ORDERS.replace("files: 1", "files: 10")
+IN_WORDS = "amount is not a decimal(10,2): 12 rows like '26,58' in 1.json; 6 like 'n/a' in 3 files"
+
+
+@pytest.fixture
+def amounts(place: Place) -> Place:
+    """Twelve amounts with a comma in the first of three files, and two that are `n/a` in each."""
+    commas = [order(100 + at, amount=f"{26 + at},58") for at in range(12)]
+    for number in (1, 2, 3):
+        rows = [order(number * 10 + at, amount="n/a") for at in range(2)]
+        place.land(f"{number}.json", [order(number), *(commas if number == 1 else []), *rows])
+    return place
+
+
+def test_a_preview_groups_all_refused_rows_of_a_stage(amounts: Place) -> None:
+    """Not only those that it shows; a preview that shows them all asks Spark no more, and says the same."""
+    (batch,) = amounts.load(MANY).preview().batches
+    cast = next(stage for stage in batch.stages if stage.counts.stage == "cast")
+    assert [(cause.form, cause.rows, cause.files) for cause in cast.causes.found] == [("9,9", 12, 1), ("a/a", 6, 3)]
+    assert cast.causes.describe(placed=False)[0] == IN_WORDS
+    assert [each["rows"] for each in cast.json()["causes"]] == [12, 6]
+    (batch,) = amounts.load().preview(shown=50).batches
+    shown = next(stage for stage in batch.stages if stage.counts.stage == "cast")
+    assert shown.causes.json() == cast.causes.json()
+
+
+def test_the_window_says_why_all_rows_of_the_batch_were_refused(amounts: Place) -> None:
+    """Beside the rows that are shown whole, and in the report's error."""
+    error = amounts.carry(MANY.replace("window: 1000, threshold: 500", "window: 100, threshold: 5")).error
+    assert error is not None
+    assert error.code == "WINDOW"
+    assert f"    CAST, cast: {IN_WORDS}" in error.message.splitlines()
+    assert [cause.rows for cause in error.causes.found] == [12, 6]
+
+
+def test_the_report_and_the_summary_group_what_went_to_the_dlq(amounts: Place) -> None:
+    """The report what this run refused, the summary everything."""
+    report = amounts.carry(MANY)
+    assert report.causes.describe() == [f"CAST, cast: {IN_WORDS}"]
+    assert [each["rows"] for each in report.json()["causes"]] == [12, 6]
+    amounts.land("4.json", [order(50, amount="n/a")])
+    assert [cause.rows for cause in amounts.carry().causes.found] == [1]
+    (cause,) = amounts.load().dead_letter_causes()
+    assert [(each["form"], each["rows"], each["files"]) for each in cause["forms"]] == [("9,9", 12, 1), ("a/a", 7, 4)]
+
+
+def test_rows_are_shown_by_a_condition_in_sql(amounts: Place) -> None:
+    """NULL counts as false; a condition that cannot be is refused."""
+    amounts.carry(MANY)
+    pipeline = amounts.load()
+    where = "get_json_object(original, '$.amount') = 'n/a' AND part LIKE '%2.json'"
+    assert [row["original"]["id"] for row in pipeline.dead_letters(choice=Choice(where=where))] == [20, 21]
+    assert pipeline.dead_letters(choice=Choice(where="replays = 'p'")) == []
+    with pytest.raises(Refusal, match="--where is not valid for the DLQ"):
+        pipeline.dead_letters(choice=Choice(where="amount = 1"))
