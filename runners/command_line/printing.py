@@ -11,6 +11,8 @@ from origins.batch import JSON
 from runners.command_line.options import VERSION
 from runners.model.codes import read_codes
 from runners.model.text import (
+    describe_thread,
+    describe_work,
     escape_controls,
     escape_line,
     format_batches,
@@ -178,6 +180,7 @@ def format_status(facts: Mapping[str, JSON], file: str = "FILE") -> str:
         ),
         ("heard", [show_moment(owner["heard"])] if owner and owner.get("heard") and "owners" not in facts else []),
         ("stops", [f"{facts['stopping']}; open batches are finished first"] if facts["stopping"] else []),
+        ("doing", [line for each in facts.get("activity", ()) for line in _format_activity(each)]),
         ("last run", [_format_last_run(last)] if last else []),
         ("error", _format_error(last["error"], file) if last and last["error"] else []),
         ("was processing", _format_snapshot(last.get("snapshot")) if last else []),
@@ -188,6 +191,13 @@ def format_status(facts: Mapping[str, JSON], file: str = "FILE") -> str:
         ("next", [facts["next"]]),
     ]
     return f"{facts['pipeline']}: {facts['state'].replace('_', ' ')}\n\n{format_sections(named)}"
+
+
+def _format_activity(activity: Mapping[str, JSON]) -> list[str]:
+    """What a run was doing when it last said so."""
+    lines = [describe_thread(thread) for thread in activity["threads"]] or ["no batch is in flight"]
+    spark = [describe_work(activity["spark"])] if activity["spark"] else []
+    return [*lines, *spark, f"as of {activity['age']:,.0f} s ago"]
 
 
 def _format_refused(dlq: Mapping[str, JSON]) -> list[str]:

@@ -35,6 +35,7 @@ from runners.model.masking import hide_in_logs, warn_of_short_secrets
 from runners.model.pipeline_state import REPLAY
 from runners.model.run_report import Report, RunError, RunReportBuilder
 from runners.model.spec import PipelineSpec, make_policy
+from runners.running.activity import RunActivity
 from runners.running.aggregates import OF_A_BACKFILL, OF_A_REPLAY
 from runners.running.backfill import Backfill
 from runners.running.compatibility import OperatorOverrides, Recognises, check_layout, resolve_names, start_over, waive
@@ -44,6 +45,7 @@ from runners.running.replay import Replay
 from runners.running.stop import force_in_time, stop_on_signals
 from runners.spark.session import (
     check_alive,
+    count_active_work,
     find_jvm_process,
     is_connect,
     is_given,
@@ -249,7 +251,15 @@ class PipelineRun:
         lanes = [lane for origin in self.pipeline.every_origin for lane in self.pipeline.lanes_of(origin)]
         self.opened = {name: each.open() for name, each in {**self.destinations, DLQ: self.dlq}.items()}
         runner = self._make_executor(spark, journal.tenure)
-        crew = WorkerPool(options.runners or min(len(lanes), os.cpu_count() or 1), runner.process)
+        activity = RunActivity(
+            pipeline=self.pipeline.name,
+            run=self.id,
+            folder=self.place.activity,
+            count_work=lambda: count_active_work(spark, runner.group),
+            list_runs=lambda: [str(owner.get("run")) for owner in journal.state.owners],
+            clock=self.clock,
+        )
+        crew = WorkerPool(options.runners or min(len(lanes), os.cpu_count() or 1), activity.watch(runner.process))
         dispatcher = self.dispatcher = Dispatcher(
             journal=journal,
             crew=crew,
@@ -277,7 +287,10 @@ class PipelineRun:
         ledger, every = self.place.open_ledger(spark), FORCED_AT_ONCE if self.place.directory else FORCED_SOON
         drain = parse_seconds(options.drain)
         to_the_end.enter_context(stop_on_signals(dispatcher))
-        with force_in_time(ledger, dispatcher, runner.cancel, every=every, drain=drain):
+        with (
+            activity,
+            force_in_time(ledger, dispatcher, runner.cancel, every=every, drain=drain, beside=activity.store),
+        ):
             try:
                 self._carry_all(journal, dispatcher, runner, spark)
             except Exception as error:  # noqa: BLE001 -- the edge of the run: its report says what ended it
