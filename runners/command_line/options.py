@@ -15,6 +15,8 @@ import click
 from runners.command_line.help_sections import EXPERTS, SELECTION, VALUES, F, is_file, option
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from runners.definitions.definition import Definition
     from runners.pipeline import Pipeline
 
@@ -176,6 +178,18 @@ def with_log_format(command: F) -> F:
     choice = click.Choice(["text", "json"])
     text = "Choose the format of standard error."
     return option("--log-format", section=EXPERTS, type=choice, default="text", metavar="text|json", help=text)(command)
+
+
+def parse_since(text: str | None) -> datetime | None:
+    """The time that `--since` gives, in UTC."""
+    from datetime import datetime, timezone
+
+    try:
+        moment = datetime.fromisoformat(text) if text else None
+    except ValueError as error:
+        message = f"expected a time such as 2026-01-31T06:00, got {text!r}"
+        raise click.BadParameter(message, param_hint="--since") from error
+    return moment.replace(tzinfo=moment.tzinfo or timezone.utc).astimezone(timezone.utc) if moment else None
 
 
 VERSION = 1

@@ -15,6 +15,7 @@ from runners.command_line.options import (
     list_secrets_to_mask,
     load_for_reading,
     merge_variables,
+    parse_since,
     split_words,
     with_definition,
     with_definition_and,
@@ -59,16 +60,9 @@ def list_runs(status: str | None, since: str | None, limit: int, archived: bool,
 
     For example:  wherry runs list orders.yaml --status failed
     """
-    from datetime import datetime, timezone
-
     from runners.command_line import printing
 
-    try:
-        moment = datetime.fromisoformat(since) if since else None
-    except ValueError as error:
-        message = f"expected a time such as 2026-01-31T06:00, got {since!r}"
-        raise click.BadParameter(message, param_hint="--since") from error
-    began = moment.replace(tzinfo=moment.tzinfo or timezone.utc).astimezone(timezone.utc) if moment else None
+    began = parse_since(since)
     found = load_for_reading(**given).runs(status=status or "", since=began, limit=limit, archived=archived)
     click.echo(printing.as_json({"runs": found}) if json else printing.format_runs(found))
 
