@@ -6,6 +6,7 @@ written.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 from collections import Counter
@@ -24,7 +25,7 @@ from destinations.delta.delta import Delta
 from destinations.delta.table import TargetTable
 from destinations.destination import Destination, DestinationError
 from origins.batch import Batch, Span
-from origins.errors import WherryError, list_spark_errors
+from origins.errors import OriginError, WherryError, list_spark_errors
 from origins.nack import RAW, restore
 from origins.names import HIDDEN, quote_text
 from origins.origin import Origin
@@ -146,11 +147,12 @@ class _RowSearch:
         return {origin.name or "origin": origin for origin in self.definition.pipeline.every_origin}
 
     def _find_schema(self, origin: Origin) -> str | None:
-        recorded = find_recorded_schema(origin, self.trial.journal)
-        if recorded is None:
+        """As the next run would read it; where the place of the origin is gone, as the last run did."""
+        schema = recorded = find_recorded_schema(origin, self.trial.journal)
+        with contextlib.suppress(OriginError):
             backlog = survey_origin(self.definition.pipeline, origin, self.trial.journal, self.spark)
-            recorded = find_schema(origin, None, self.spark, backlog)
-        return origin.complete_schema(recorded) if recorded else None
+            schema = find_schema(origin, recorded, self.spark, backlog)
+        return origin.complete_schema(schema) if schema else None
 
     def _check_where(self, schemas: Mapping[str, str]) -> Sequence[str]:
         """The origins whose rows have the columns of the condition. Raises `Refusal` where none has."""
@@ -177,7 +179,8 @@ class _RowSearch:
     def _list_candidates(self, schemas: Mapping[str, str]) -> tuple[list[_Candidate], list[UnreadBatch]]:
         """The batches to read again, the newest first, and those whose files changed."""
         pipeline, state = self.definition.pipeline, self.trial.journal.state
-        settled = [each for each in self.trial.journal.list_settled() if not is_aside(each.lane) and self._is_meant(each)]
+        ever = self.trial.journal.list_settled()
+        settled = [each for each in ever if not is_aside(each.lane) and self._is_meant(each)]
         found: list[_Candidate] = []
         for name, schema in schemas.items():
             origin = self._origins[name]
@@ -355,7 +358,11 @@ class _RowSearch:
         return list_decided(self.trial.journal)
 
     def _mask(self, error: BaseException) -> str:
-        said = self.definition.pipeline.protection.mask_error(error, summarise_error(error))
+        """What is shown of an error: ours is about files, and a foreign one may quote values."""
+        if isinstance(error, WherryError) and error.__cause__ is None:
+            said = error.message
+        else:
+            said = self.definition.pipeline.protection.mask_error(error, summarise_error(error))
         return str(without(self.definition.pipeline.secrets, said))
 
 

@@ -140,9 +140,9 @@ class RunActivity:
     def _write(self, moments: Sequence[float]) -> None:
         """First without Spark, which may be what the run waits for."""
         assert self.folder is not None
-        if not self._stored:
+        first, self._stored = not self._stored, True
+        if first:
             sweep_activities(self.folder, self.list_runs())
-        self._stored = True
         facts = self.describe()
         self._put(facts)
         work = self.count_work()
