@@ -208,9 +208,9 @@ class Pipeline(PipelineSpec):
         return preview(self._definition(), rows=rows, shown=shown, lane=lane, from_beginning=from_beginning)
 
     def find(self, *, where: str, since: datetime | None = None) -> FoundRows:
-        """Where the rows are for which this condition on the rows as read is true: read, filtered, refused, in which
-        table and in the DLQ. With `since` only batches settled since then are read again. Writes nothing.
+        """What became of the rows as read for which this condition is true, and where they are now.
 
+        With `since` only batches settled since then are read again. Tables are searched whole. Writes nothing.
         The stages and destinations are those of today. Raises `Refusal` for a condition on columns that no row has.
         """
         from runners.operations.find_rows import find_rows

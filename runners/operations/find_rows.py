@@ -70,7 +70,7 @@ _LETTER = ("id", "lane", "number", "stage", "destination", "code", "message", "n
 def find_rows(
     definition: Definition, *, where: str, since: datetime | None = None, say: Callable[[str], None] = lambda _: None
 ) -> FoundRows:
-    """Where the rows are for which `where` is true, as `Pipeline.find` says. What it is doing it says to `say`."""
+    """Where the rows are for which `where` is true, as `Pipeline.find` says. `say` gets word of progress."""
     pipeline = definition.pipeline
     place = StateLocation.of(pipeline)
     spark = make_own_session(obtain(pipeline.spark.conf, pipeline.spark.packages), pipeline.run_options.time_zone)

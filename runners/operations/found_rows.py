@@ -203,7 +203,8 @@ def _describe_outcome(row: TracedRow) -> str:
         return f"goes into {row.stage}, which makes other rows"
     if row.outcome == "rejected":
         return f"rejected by {row.stage}"
-    filtered = ", ".join(dict.fromkeys([row.stage, *row.filtered_for.values()] if row.stage else row.filtered_for.values()))
+    stages = [row.stage, *row.filtered_for.values()]
+    filtered = ", ".join(dict.fromkeys(stage for stage in stages if stage))
     parts = [f"wanted by {', '.join(row.destinations)}"] if row.destinations else []
     return "; ".join([*parts, *([f"filtered by {filtered}"] if filtered else [])])
 
@@ -231,8 +232,8 @@ def _format_unread(unread: Sequence[UnreadBatch]) -> Iterator[str]:
     if not unread:
         return
     yield (
-        f"{format_batches(len(unread))}, whose files are gone or changed. Rows of them that were filtered, and rows "
-        "that never existed, can no longer be told apart."
+        f"{format_batches(len(unread))}, whose files are gone or changed. Wherry can no longer distinguish filtered "
+        "rows of them from rows that never existed."
     )
     for each in unread[:3]:
         yield f"batch {each.number} of lane {each.lane}: {each.why}"

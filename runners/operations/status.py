@@ -42,8 +42,8 @@ def read_status(pipeline: PipelineSpec, file: str = "FILE", *, definition: str =
     """`{"pipeline", "state", "owner", "lanes", "open", "dlq", "last_run", "first", "next"}`; `next` is what to type,
     and `first` what has to be changed before. Where several runs share the lanes, `owners` has each of them, with its
     `lanes` and whether it `is_run`. `differs` says that one goes by another definition than the one of which this is
-    the hash, and `stopping` why somebody asked the run under way to stop. `activity` is what each run that takes long is
-    doing, as of `age` seconds ago."""
+    the hash, and `stopping` why somebody asked the run under way to stop. `activity` is what each long
+    run is doing, as of `age` seconds ago."""
     place = StateLocation.of(pipeline)
     journal = place.open_journal(pipeline)
     state = journal.state

@@ -110,8 +110,8 @@ class RunActivity:
         return process_and_note
 
     def describe(self) -> dict[str, JSON]:
-        """`{"pipeline", "run", "process", "at", "threads", "spark"}`, the slowest thread first; `spark` is not asked."""
-        now, frames = self.clock.elapsed(), sys._current_frames()
+        """`{"pipeline", "run", "process", "at", "threads", "spark"}`, the slowest thread first; Spark is not asked."""
+        now, frames = self.clock.elapsed(), _list_frames()
         tasks = sorted(dict(self._tasks).items(), key=lambda item: item[1][1])
         return {
             "pipeline": self.pipeline,
@@ -165,6 +165,11 @@ def _describe_task(task: Task) -> dict[str, JSON]:
     }
 
 
+def _list_frames() -> Mapping[int, FrameType]:
+    """Where each thread is."""
+    return sys._current_frames()  # noqa: SLF001 -- there is no other way to see another thread
+
+
 def find_place(frame: FrameType | None) -> str:
     """Where in our code this frame is, or the nearest one that called it; empty where that is nowhere."""
     while frame is not None:
@@ -209,7 +214,7 @@ def tell_on_signal() -> Iterator[None]:
 def _log_activities() -> None:
     """A line for each thread at work; then, since it may block, one for Spark."""
     live = list(_LIVE)
-    main = find_place(sys._current_frames().get(threading.main_thread().ident or 0))
+    main = find_place(_list_frames().get(threading.main_thread().ident or 0))
     if not live:
         _log("no run is open", main)
     for activity in live:

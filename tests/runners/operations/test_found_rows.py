@@ -130,7 +130,8 @@ def test_the_same_is_there_for_a_program() -> None:
 
 def test_rows_of_a_table_belong_to_the_version_that_added_their_file() -> None:
     """The newest version first; a file that nothing labels stands at the end, and a path may be encoded."""
-    brought = [make_brought(1, 1, "day=1/a.parquet"), make_brought(2, 2, "b%20c.parquet"), make_brought(3, 2, "b c.parquet")]
+    first, second = make_brought(1, 1, "day=1/a.parquet"), make_brought(2, 2, "b%20c.parquet")
+    brought = [first, second, make_brought(3, 2, "b c.parquet")]
     writes = group_writes({"a.parquet": 3, "b c.parquet": 1, "x.parquet": 2}, brought)
     assert writes == [
         Write(rows=1, version=2, batches=(("0", 2), ("0", 3))),

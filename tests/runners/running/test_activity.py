@@ -6,6 +6,7 @@ import json
 import logging
 import queue
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from origins.batch import Batch, Span
+from runners.engine.worker_pool import WorkerPool
 from runners.model.tasks import EmptyBatchShown, Outcome, ShowEmptyBatch, Task
 from runners.model.text import describe_thread, describe_work
 from runners.running.activity import EVERY, RunActivity, find_place, tell_on_signal
@@ -159,12 +161,8 @@ def test_a_place_is_the_nearest_line_of_our_code() -> None:
     seen: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def look(task: Task) -> Outcome:
-        import sys
-
         seen.put(find_place(sys._getframe()))
         return EmptyBatchShown()
-
-    from runners.engine.worker_pool import WorkerPool
 
     pool = WorkerPool(1, look)
     pool.start("0", TASK)
@@ -222,7 +220,7 @@ def test_only_the_main_thread_listens() -> None:
     assert seen == [before]
 
 
-def test_facts_are_json(tmp_path: Path) -> None:
+def test_facts_are_json() -> None:
     """As another process reads them."""
     activity = make_activity()
     with HeldTask(activity):
