@@ -229,7 +229,7 @@ class _RowSearch:
         try:
             frames = [self._select_matching(each).select(F.lit(at).alias(_AT)) for at, each in enumerate(candidates)]
             counted = functools.reduce(lambda one, other: one.union(other), frames).groupBy(_AT).count().collect()
-        except (WherryError, *list_spark_errors()) as error:
+        except list_spark_errors(WherryError) as error:
             kind = classify(error)
             if kind.is_session_lost:
                 raise

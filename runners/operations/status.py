@@ -125,7 +125,7 @@ def _read_activity(state: PipelineState, place: StateLocation) -> list[JSON]:
     found = read_activities(place.activity, runs) if place.activity is not None else {}
     now = Clock().now()
     return [
-        {**facts, "age": round((now - datetime.fromisoformat(facts["at"])).total_seconds(), 1)}
+        {**facts, "age": round((now - datetime.fromisoformat(str(facts["at"]))).total_seconds(), 1)}
         for facts in found.values()
     ]
 

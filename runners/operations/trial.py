@@ -358,9 +358,7 @@ class BatchTrial:
             if state < 0:
                 seen = self._describe_refused(row, first)
                 stage = "origin" if state == REFUSED_BY_ORIGIN else names[-state]
-                yield TracedRow(
-                    row=seen.row, outcome="rejected", stage=stage, code=seen.code, message=seen.message
-                )
+                yield TracedRow(row=seen.row, outcome="rejected", stage=stage, code=seen.code, message=seen.message)
             elif state > 0:
                 yield TracedRow(row=as_read, outcome="filtered", stage=names[state])
             elif changing:

@@ -191,15 +191,15 @@ def tell_on_signal() -> Iterator[None]:
     if number is None or threading.current_thread() is not threading.main_thread():
         yield
         return
-    asked: queue.SimpleQueue[bool] = queue.SimpleQueue()
+    asked: queue.SimpleQueue[int | None] = queue.SimpleQueue()
 
     def answer() -> None:
-        while asked.get():
+        while asked.get() is not None:
             with contextlib.suppress(Exception):
                 _log_activities()
 
     def ask(number: int, frame: FrameType | None) -> None:
-        asked.put(True)
+        asked.put(number)
 
     thread = threading.Thread(target=answer, name="wherry-activity", daemon=True)
     thread.start()
@@ -208,7 +208,7 @@ def tell_on_signal() -> Iterator[None]:
         yield
     finally:
         signal.signal(number, before)
-        asked.put(False)
+        asked.put(None)
 
 
 def _log_activities() -> None:

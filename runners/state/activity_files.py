@@ -7,10 +7,10 @@ import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from origins.batch import JSON
+from origins.batch import Json
 
 
-def write_activity(folder: Path, run: str, facts: Mapping[str, JSON]) -> None:
+def write_activity(folder: Path, run: str, facts: Mapping[str, Json]) -> None:
     """Put the facts in the place of the run's earlier ones, all at once."""
     folder.mkdir(exist_ok=True, mode=0o700)
     new = folder / f".{run}"
@@ -18,7 +18,7 @@ def write_activity(folder: Path, run: str, facts: Mapping[str, JSON]) -> None:
     os.replace(new, _get_file(folder, run))
 
 
-def read_activities(folder: Path, runs: Collection[str]) -> Mapping[str, Mapping[str, JSON]]:
+def read_activities(folder: Path, runs: Collection[str]) -> Mapping[str, Mapping[str, Json]]:
     """The facts of these runs, as far as they wrote some that can be read."""
     found = {}
     for run in runs:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from origins.batch import Json
 from runners.model.events import BatchPlanned, Event
 from runners.state.activity_files import write_activity
 from tests.scenarios.conftest import ORDERS, Place, order
@@ -76,7 +77,8 @@ def test_status_shows_what_a_run_under_way_stored(place: Place) -> None:
 
     def listen(event: Event) -> None:
         if isinstance(event, BatchPlanned):
-            facts = {"run": event.batch.run, "at": datetime.now(timezone.utc).isoformat(), "threads": [], "spark": None}
+            now = datetime.now(timezone.utc).isoformat()
+            facts: dict[str, Json] = {"run": event.batch.run, "at": now, "threads": [], "spark": None}
             write_activity(place.folder / ".wherry/orders/activity", event.batch.run, facts)
             seen.append((event.batch.run, place.load().status()["activity"]))
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.spark
 TWO = ORDERS.replace(
     "  - delta: {path: tables/orders}\n",
     "  - delta: {path: tables/orders}\n"
-    '  - delta: {path: tables/large, stages: [{filter: {where: "amount > 5", name: large_only}}]}\n',
+    '  - delta: {path: tables/large}\n    stages: [{filter: {where: "amount > 5", name: large_only}}]\n',
 )
 MENDED = TWO.replace(
     '  - cast: {amount: "decimal(10,2)"}\n',
@@ -82,7 +82,7 @@ def test_a_row_that_another_row_ousts_is_filtered_by_that_stage(place: Place) ->
 def test_a_row_of_which_a_stage_makes_others_is_followed_to_that_stage(place: Place) -> None:
     """What the stage makes of the matching rows is counted behind it."""
     place.land("1.json", [order(1), order(2)])
-    pipeline = place.load(ORDERS.replace("  - with_columns:", '  - sql: "SELECT * FROM batch"\n  - with_columns:'))
+    pipeline = place.load(ORDERS.replace("  - with_columns:", '  - sql: "select * from rows"\n  - with_columns:'))
     pipeline.run()
     found = pipeline.find(where="id = 2")
     (row,) = found.batches[0].rows

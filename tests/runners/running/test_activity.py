@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,6 +57,10 @@ class HeldTask:
         self._begun.set()
         self._end.wait(60)
         return EmptyBatchShown()
+
+
+def read_stored(folder: Path) -> Any:
+    return read_activities(folder, ["r1"])["r1"]
 
 
 def make_activity(folder: Path | None = None, clock: ManualClock | None = None) -> RunActivity:
@@ -109,15 +114,15 @@ def test_a_long_run_stores_what_it_is_doing_until_it_ends(tmp_path: Path) -> Non
             clock.move(EVERY)
             activity.store()
             activity.flush()
-            before = read_activities(folder, ["r1"])["r1"]
+            before = read_stored(folder)
             clock.move(EVERY - 0.1)
             activity.store()
             activity.flush()
-            assert read_activities(folder, ["r1"])["r1"] == before
+            assert read_stored(folder) == before
         clock.move(EVERY)
         activity.store()
         activity.flush()
-        assert read_activities(folder, ["r1"])["r1"]["threads"] == []
+        assert read_stored(folder)["threads"] == []
     assert (before["run"], before["threads"][0]["seconds"], before["spark"]) == ("r1", 5.0, None)
     assert read_activities(folder, ["r1"]) == {}
 
@@ -131,7 +136,7 @@ def test_what_spark_has_to_do_is_stored_where_it_is_known(tmp_path: Path) -> Non
         clock.move(EVERY)
         activity.store()
         activity.flush()
-        stored = read_activities(tmp_path / "activity", ["r1"])["r1"]
+        stored = read_stored(tmp_path / "activity")
     assert describe_work(stored["spark"]) == "Spark has 1 job and 2 tasks active; 3 tasks are done, 4 wait"
 
 
