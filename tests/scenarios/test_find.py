@@ -18,7 +18,7 @@ pytestmark = pytest.mark.spark
 TWO = ORDERS.replace(
     "  - delta: {path: tables/orders}\n",
     "  - delta: {path: tables/orders}\n"
-    '  - delta: {path: tables/large}\n    stages: [{filter: {where: "amount > 5", name: large_only}}]\n',
+    '  - delta: {path: tables/large}\n    stages: [{filter: "amount > 5", name: large_only}]\n',
 )
 MENDED = TWO.replace(
     '  - cast: {amount: "decimal(10,2)"}\n',
