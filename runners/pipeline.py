@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from runners.model.events import Listener
     from runners.model.run_report import Report
     from runners.operations.audit_finding import Audit
+    from runners.operations.found_rows import FoundRows
     from runners.operations.preview import Preview
     from runners.operations.repair import RepairResult
     from runners.operations.status import Lanes
@@ -224,6 +225,16 @@ class Pipeline(PipelineSpec):
         from runners.operations.trial import preview
 
         return preview(self._definition(), rows=rows, shown=shown, lane=lane, from_beginning=from_beginning)
+
+    def find(self, *, where: str, since: datetime | None = None) -> FoundRows:
+        """What became of the rows as read for which this condition is true, and where they are now.
+
+        With `since` only batches settled since then are read again. Tables are searched whole. Writes nothing.
+        The stages and destinations are those of today. Raises `Refusal` for a condition on columns that no row has.
+        """
+        from runners.operations.find_rows import find_rows
+
+        return find_rows(self._definition(), where=where, since=since)
 
     def stop(self, reason: str = "asked to stop", *, force: bool = False, within: str = "") -> bool:
         """Ask a run of this pipeline, in any process, to stop after its open batches.

@@ -80,6 +80,7 @@ def carry_with_progress(
     from runners.listeners.log_lines import complain
     from runners.model.errors import Owned
     from runners.model.masking import hide_in_errors
+    from runners.running.activity import tell_on_signal
 
     heard: list[int] = []
     shown = set() if shown is None else shown
@@ -88,6 +89,7 @@ def carry_with_progress(
         with (
             hide_in_errors(pipeline.secrets),
             interrupt_on_signals(heard),
+            tell_on_signal(),
             contextlib.nullcontext()
             if carrying.quiet
             else choose_listeners(pipeline, carrying.log_format, shown) as listener,

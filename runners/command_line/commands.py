@@ -32,7 +32,7 @@ from runners.command_line.options import (
     with_folder,
     with_move_options,
 )
-from runners.command_line.preview_commands import expect, preview, quality
+from runners.command_line.preview_commands import expect, find, preview, quality
 from runners.command_line.run_commands import report, runs
 from runners.command_line.schedule_command import schedule
 from runners.command_line.state_commands import audit, confirm, dlq, move_offsets, offsets, repair
@@ -441,6 +441,6 @@ def doctor(state: Path, json: bool) -> int:
 
 wherry.add_section("Start", demo, init, validate, preview)
 wherry.add_section("Run", run, stop, backfill, redo, schedule)
-wherry.add_section("Look", list_folder, status, runs, report, quality)
+wherry.add_section("Look", list_folder, status, find, runs, report, quality)
 wherry.add_section("Check and repair", audit, repair, dlq, offsets)
 wherry.add_section("Learn", expect, kinds, explain, doctor)

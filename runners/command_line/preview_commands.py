@@ -1,5 +1,5 @@
-"""The commands that look at rows: `wherry preview` at those that wait, `expect` at some for a suite, `quality` at
-the past."""
+"""The commands that look at rows: `wherry preview` at those that wait, `find` at chosen ones, `expect` at some for a
+suite, `quality` at the past."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from runners.command_line.help_sections import SELECTION, command, group, option
-from runners.command_line.options import as_json, load_definition, load_for_reading, with_definition
+from runners.command_line.options import as_json, load_definition, load_for_reading, parse_moment, with_definition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -46,6 +46,38 @@ def preview(rows: int | None, shown: int, lane: str | None, from_beginning: bool
     with hide_in_errors(definition.pipeline.secrets), waiting:
         said = preview(definition, rows=rows, shown=shown, lane=lane, from_beginning=from_beginning)
     click.echo(printing.as_json(said.json()) if json else str(said))
+
+
+@command()
+@with_definition
+@option("--where", section=SELECTION, required=True, metavar="SQL", help="Find rows as read for which this is true.")
+@option("--since", section=SELECTION, metavar="TIME", help="Read batches since 2026-01-31T06:00 (UTC).")
+@as_json
+def find(where: str, since: str | None, json: bool, **given: Any) -> None:
+    """Find rows: in files, tables and the DLQ.
+
+    For example:  wherry find orders.yaml --where "customer_id = 42"
+
+    Reads settled batches again, and says which stage filtered or rejected a row, which destinations want it, and which
+    have it. Tables are searched whole. Writes nothing.
+    """
+    from rich.console import Console
+
+    from runners.command_line import printing
+    from runners.model.masking import hide_in_errors
+    from runners.operations.find_rows import find_rows
+
+    began = parse_moment(since, "--since")
+    definition = load_definition(**given)
+    waiting = Console(stderr=True).status(f"{definition.pipeline.name}: reading the ledger")
+    with hide_in_errors(definition.pipeline.secrets), waiting:
+        found = find_rows(
+            definition,
+            where=where,
+            since=began,
+            say=lambda doing: waiting.update(f"{definition.pipeline.name}: {doing}"),
+        )
+    click.echo(printing.as_json(found.json()) if json else str(found))
 
 
 @group(default="suggest")

@@ -12,6 +12,8 @@ from runners.command_line.options import VERSION
 from runners.model.causes import find_file_name
 from runners.model.codes import read_codes
 from runners.model.text import (
+    describe_thread,
+    describe_work,
     escape_controls,
     escape_line,
     format_batches,
@@ -181,6 +183,7 @@ def format_status(facts: Mapping[str, JSON], file: str = "FILE") -> str:
         ),
         ("heard", [show_moment(owner["heard"])] if owner and owner.get("heard") and "owners" not in facts else []),
         ("stops", [f"{facts['stopping']}; open batches are finished first"] if facts["stopping"] else []),
+        ("doing", [line for each in facts.get("activity", ()) for line in _format_activity(each)]),
         ("last run", [_format_last_run(last)] if last else []),
         ("error", _format_error(last["error"], file) if last and last["error"] else []),
         ("was processing", _format_snapshot(last.get("snapshot")) if last else []),
@@ -198,6 +201,13 @@ def describe_state(facts: Mapping[str, JSON]) -> str:
     last = facts["last_run"]
     killed = facts["state"] == "failed" and last is not None and last["status"] == "killed"
     return "killed" if killed else str(facts["state"]).replace("_", " ")
+
+
+def _format_activity(activity: Mapping[str, JSON]) -> list[str]:
+    """What a run was doing when it last said so."""
+    lines = [describe_thread(thread) for thread in activity["threads"]] or ["no batch is in flight"]
+    spark = [describe_work(activity["spark"])] if activity["spark"] else []
+    return [*lines, *spark, f"as of {activity['age']:,.0f} s ago"]
 
 
 def _format_refused(dlq: Mapping[str, JSON]) -> list[str]:

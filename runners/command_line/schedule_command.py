@@ -151,6 +151,7 @@ def _run(
     from runners.definitions.parameters import read_variables
     from runners.listeners.log_lines import LogLines, complain, configure_logs
     from runners.model.clock import Clock
+    from runners.running.activity import tell_on_signal
     from runners.schedules.schedule_screen import ScheduleLog, ScheduleScreen
     from runners.schedules.scheduling import scheduler_of
 
@@ -171,7 +172,7 @@ def _run(
     )
     screen = ScheduleScreen(scheduler.find_next, clock=Clock(), console=Console(stderr=True, quiet=as_json))
     scheduler.listeners = [metrics, ScheduleLog() if as_json else screen]
-    with _stop_on_signals(scheduler) as signals, contextlib.nullcontext() if as_json else screen:
+    with _stop_on_signals(scheduler) as signals, tell_on_signal(), contextlib.nullcontext() if as_json else screen:
         metrics.ready = True
         scheduler.run()
     if scheduler.error:

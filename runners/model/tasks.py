@@ -107,6 +107,13 @@ Task: TypeAlias = (
 )
 
 
+def list_batches(task: Task) -> Sequence[Batch]:
+    """The batches that a task is about."""
+    if isinstance(task, ShowEmptyBatch):
+        return [task.batch]
+    return [each.plan.batch for each in (task.carries if isinstance(task, WriteGroup) else [task])]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Landed:
     """Writes that are known to have landed, by destination; of a straight batch, with its counts."""

@@ -62,6 +62,21 @@ def show_open_batch(plan: Mapping[str, JSON], *, under_way: bool = False) -> str
     return f"batch {plan['number']} of lane {plan['lane']}{label} {how}"
 
 
+def describe_thread(thread: Mapping[str, JSON]) -> str:
+    """What a thread of a run is doing, as its activity has it."""
+    batches = ", ".join(f"batch {each['number']} of lane {each['lane']}" for each in thread["batches"][:3])
+    more = f" and {len(thread['batches']) - 3} more" if len(thread["batches"]) > 3 else ""
+    rows = f", {format_count(thread['rows'])}" if thread["rows"] is not None else ""
+    place = f"; at {thread['place']}" if thread["place"] else ""
+    return f"{thread['doing']} for {thread['seconds']:,.0f} s: {batches}{more}{rows}{place}"
+
+
+def describe_work(work: Mapping[str, JSON]) -> str:
+    """What Spark has to do for a run."""
+    jobs, tasks = format_count(work["jobs"], "job", "jobs"), format_count(work["tasks"], "task", "tasks")
+    return f"Spark has {jobs} and {tasks} active; {work['done']:,} tasks are done, {work['left']:,} wait"
+
+
 def shorten(text: str) -> str:
     """What was given, as it is quoted in a message: on one line, and not for ever."""
     return repr(text if len(text) <= 60 else text[:59] + "…")

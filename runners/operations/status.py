@@ -28,6 +28,7 @@ from runners.model.text import (
 )
 from runners.operations.offsets import open_plan, show
 from runners.spark.session import make_own_session, obtain
+from runners.state.activity_files import read_activities
 from runners.state.journal import Journal, list_decided
 from runners.state.location import StateLocation, check_pipeline, find_dlq
 from runners.state.run_history import KILLED, MOST_BEGUN, WantedRuns
@@ -41,7 +42,8 @@ def read_status(pipeline: PipelineSpec, file: str = "FILE", *, definition: str =
     """`{"pipeline", "state", "owner", "lanes", "open", "dlq", "last_run", "first", "next"}`; `next` is what to type,
     and `first` what has to be changed before. Where several runs share the lanes, `owners` has each of them, with its
     `lanes` and whether it `is_run`. `differs` says that one goes by another definition than the one of which this is
-    the hash, and `stopping` why somebody asked the run under way to stop."""
+    the hash, and `stopping` why somebody asked the run under way to stop. `activity` is what each long
+    run is doing, as of `age` seconds ago."""
     place = StateLocation.of(pipeline)
     journal = place.open_journal(pipeline)
     state = journal.state
@@ -60,6 +62,7 @@ def read_status(pipeline: PipelineSpec, file: str = "FILE", *, definition: str =
         "differs": how == "running" and _has_other_definition(state, definition),
         "stopping": state.stopping if how == "running" else "",
         **({"owners": _describe_owners(state, place)} if shared else {}),
+        **({"activity": activity} if (activity := _read_activity(state, place)) and how == "running" else {}),
         "lanes": {
             name: {"offset": lane.offset, "number": lane.committed, "behind": None}
             for name, lane in state.lanes.items()
@@ -113,6 +116,17 @@ def _describe_owners(state: PipelineState, place: StateLocation) -> list[JSON]:
             "lives": is_owner_alive(owner, place, Clock()),
         }
         for owner in state.owners
+    ]
+
+
+def _read_activity(state: PipelineState, place: StateLocation) -> list[JSON]:
+    """What the runs under way stored of what they are doing, with its age in seconds."""
+    runs = [str(owner.get("run")) for owner in state.owners]
+    found = read_activities(place.activity, runs) if place.activity is not None else {}
+    now = Clock().now()
+    return [
+        {**facts, "age": round((now - datetime.fromisoformat(str(facts["at"]))).total_seconds(), 1)}
+        for facts in found.values()
     ]
 
 

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
@@ -77,7 +77,7 @@ def preview(definition: Definition, *, rows: int | None, shown: int, lane: str |
     spark = make_own_session(obtain(pipeline.spark.conf, pipeline.spark.packages), pipeline.run_options.time_zone)
     journal = Journal(place.open_ledger(spark if place.needs_spark else None))
     check_pipeline(pipeline, place, journal.state)
-    look = _PreviewRun(definition=definition, journal=journal, spark=spark, from_beginning=from_beginning)
+    look = TrialRun(definition=definition, journal=journal, spark=spark, from_beginning=from_beginning)
     tried = []
     for origin in pipeline.every_origin:
         found = look.find_waiting(origin, [lane] if lane else known)
@@ -95,7 +95,7 @@ def read_next_rows(definition: Definition, without: type[Stage]) -> DataFrame | 
     spark = make_own_session(obtain(pipeline.spark.conf, pipeline.spark.packages), pipeline.run_options.time_zone)
     journal = Journal(place.open_ledger(spark if place.needs_spark else None))
     check_pipeline(pipeline, place, journal.state)
-    look = _PreviewRun(definition=definition, journal=journal, spark=spark, from_beginning=False)
+    look = TrialRun(definition=definition, journal=journal, spark=spark, from_beginning=False)
     for origin in pipeline.every_origin:
         found = look.find_waiting(origin, [*pipeline.lanes_of(origin)])
         if found is not None:
@@ -116,7 +116,7 @@ def _select_live(rows: MarkedRows) -> DataFrame:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _PreviewRun:
+class TrialRun:
     """A look at what waits, which leaves everything as it is."""
 
     definition: Definition
@@ -136,7 +136,7 @@ class _PreviewRun:
         if schema is None:
             return None
         schema = origin.complete_schema(schema)
-        line = self._make_chain(origin, schema)
+        line = self.make_chain(origin, schema)
         source = BatchPlanner(
             pipeline=pipeline.name,
             run="",
@@ -163,15 +163,29 @@ class _PreviewRun:
         return None
 
     def try_batch(
-        self, origin: Origin, line: StageChain, plan: PlannedBatch, *, rows: int | None, shown: int
+        self, origin: Origin, line: StageChain, plan: PlannedBatch, *, rows: int | None = None, shown: int
     ) -> BatchPreview:
         """What becomes of the batch's rows."""
+        return self.trace_batch(origin, line, plan, rows=rows, shown=shown)[0]
+
+    def trace_batch(
+        self,
+        origin: Origin,
+        line: StageChain,
+        plan: PlannedBatch,
+        *,
+        rows: int | None = None,
+        shown: int,
+        wanted: str = "",
+    ) -> tuple[BatchPreview, Sequence[TracedRow]]:
+        """What becomes of the batch's rows, or of those for which the condition `wanted` is true, and of some of them
+        one by one."""
         from runners.ways.deciding import BatchDecision
 
         batch, pipeline = plan.batch, self.definition.pipeline
         order = origin.parts(strip_lane_prefix(batch))
 
-        def tried(sieve: RowErrorIsolator | None = None) -> BatchPreview:
+        def tried(sieve: RowErrorIsolator | None = None) -> tuple[BatchPreview, Sequence[TracedRow]]:
             trial = BatchTrial(
                 line=line,
                 pins=plan.pins,
@@ -180,11 +194,12 @@ class _PreviewRun:
                 secrets=pipeline.secrets,
                 protection=pipeline.protection,
                 sieve=sieve,
+                wanted=wanted,
             )
             frame = origin.fetch(self.spark, [strip_lane_prefix(batch)], places=True).frame()
-            return trial.of(batch, frame, list_columns(batch), rows=rows)
+            return trial.of(batch, frame, list_columns(batch), rows=rows), tuple(trial.trace_rows())
 
-        def sifted() -> BatchPreview:
+        def sifted() -> tuple[BatchPreview, Sequence[TracedRow]]:
             preparation = BatchDecision(
                 spark=self.spark, store=MemoryStore(), name="preview", line=line, pins=plan.pins, order=order
             )
@@ -205,7 +220,8 @@ class _PreviewRun:
             failed = CarryFailed(f"{where} cannot be previewed: {protection.mask_error(error, summarise_error(error))}")
             raise (find_schema_stop(error, protection) or failed) from error
 
-    def _make_chain(self, origin: Origin, schema: str) -> StageChain:
+    def make_chain(self, origin: Origin, schema: str) -> StageChain:
+        """The stages that the origin's rows pass, with what the destinations demand. Raises `StageError`."""
         pipeline, destinations = self.definition.pipeline, name_destinations(self.definition.pipeline.every_destination)
         line = make_chain(pipeline, origin, destinations)
         arriving = analyse_chain(self.spark, schema, line)
@@ -225,6 +241,31 @@ class _PreviewRun:
 
 SEEN = HIDDEN + "seen"
 FILTERED = HIDDEN + "filtered"
+WANTED = HIDDEN + "wanted"
+"""Whether a row is one of those that are looked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TracedRow:
+    """A row as it was read, and what became of it."""
+
+    row: JSON
+    """As it was read, or where it is refused as it stood then; masked."""
+    outcome: Literal["wanted", "filtered", "rejected", "changed"]
+    """`changed` is a row of which a stage makes other rows."""
+    stage: str = ""
+    """The stage that filtered, refused or changed it."""
+    code: str | None = None
+    message: str | None = None
+    """Why it is refused."""
+    destinations: Sequence[str] = ()
+    """Which destinations want it."""
+    filtered_for: Mapping[str, str] = field(default_factory=dict)
+    """Which stage filtered it on the way to one destination."""
+
+    def json(self) -> dict[str, JSON]:
+        """As `--json` prints it."""
+        return {**vars(self), "destinations": list(self.destinations), "filtered_for": dict(self.filtered_for)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,6 +319,9 @@ class BatchTrial:
     """What masks the rows that are seen."""
     sieve: RowErrorIsolator | None = None
     """What finds the rows at which stages raise; None while none is known to."""
+    wanted: str = ""
+    """A condition on the rows as read: only rows for which it is true are counted and seen. The other rows pass the
+    stages too, since a stage may compare rows; but not where a stage changes rows, behind which none is known again."""
     sections: list[TrialSection] = field(default_factory=list)
     findings: dict[str, Sequence[Mapping[str, JSON]]] = field(default_factory=dict)
     """What stages found out about the batch, by their names."""
@@ -290,7 +334,7 @@ class BatchTrial:
         protected = tuple(self.protection.columns)
         begun = replace(begun, parts=self.order, hold=_count_notes, tell=self.findings.__setitem__, protected=protected)
         self.sections.append(TrialSection())
-        rows_now = self._note_rows(begun, None, "")
+        rows_now = self._note_rows(self._mark_wanted(begun), None, "")
         for run in split_runs(self.line.common):
             rows_now = self._apply_steps(self.sieve.isolate(rows_now, run) if self.sieve else rows_now, run)
         self._close(self._apply_branches(self.sieve.isolate_for_branches(rows_now) if self.sieve else rows_now))
@@ -307,6 +351,39 @@ class BatchTrial:
                 for name in self.line.branches
             },
         )
+
+    def trace_rows(self) -> Iterator[TracedRow]:
+        """What became of the seen rows as they were read, one by one."""
+        section, names = self.sections[0], {step.number: step.name for step in self.line.steps}
+        first = section.notes[0].column
+        changing = next((step.name for step in self.line.common if step.stage.changes_rows), "")
+        for row in section.found:
+            state, as_read = row["state"], self._mask_row(row[first], row[first])
+            if state < 0:
+                seen = self._describe_refused(row, first)
+                stage = "origin" if state == REFUSED_BY_ORIGIN else names[-state]
+                yield TracedRow(row=seen.row, outcome="rejected", stage=stage, code=seen.code, message=seen.message)
+            elif state > 0:
+                yield TracedRow(row=as_read, outcome="filtered", stage=names[state])
+            elif changing:
+                yield TracedRow(row=as_read, outcome="changed", stage=changing)
+            else:
+                filtered = {name: names[at] for name, column in section.filters.items() if (at := row[column])}
+                wanted = [name for name in self.line.branches if name not in filtered]
+                yield TracedRow(
+                    row=as_read,
+                    outcome="wanted" if wanted else "filtered",
+                    destinations=wanted,
+                    filtered_for=filtered,
+                )
+
+    def _mark_wanted(self, rows: MarkedRows) -> MarkedRows:
+        if not self.wanted:
+            return rows
+        is_wanted = F.coalesce(F.expr(self.wanted), F.lit(False))
+        if any(step.stage.changes_rows for step in self.line.steps):
+            return replace(rows, frame=rows.frame.where(is_wanted))
+        return replace(rows, frame=rows.frame.withColumn(WANTED, is_wanted), kept=(*rows.kept, WANTED))
 
     def _apply_steps(self, rows: MarkedRows, steps: Sequence[PlacedStage], filters: str = "") -> MarkedRows:
         for step in steps:
@@ -343,6 +420,7 @@ class BatchTrial:
     def _close(self, frame: DataFrame) -> None:
         """Ask what became of the rows of the last section: for each outcome how many there are, and the first ones."""
         section = self.sections[-1]
+        frame = frame.where(F.col(WANTED)) if WANTED in frame.columns else frame
         filters = list(section.filters.values())
         needed = frame.select(PLACE, STATE, VERDICT, *filters, *[note.column for note in section.notes])
         alike = Window.partitionBy(STATE, F.col(VERDICT)["code"], *filters)

@@ -39,6 +39,7 @@ from runners.model.pipeline_state import REPLAY
 from runners.model.run_report import MOST_REPORTED, Report, RunError, RunReportBuilder
 from runners.model.spec import PipelineSpec, make_policy
 from runners.model.text import summarise_error
+from runners.running.activity import RunActivity
 from runners.running.aggregates import OF_A_BACKFILL, OF_A_REPLAY
 from runners.running.backfill import Backfill
 from runners.running.choice import count_causes_of_run
@@ -50,6 +51,7 @@ from runners.running.replay import Replay
 from runners.running.stop import force_in_time, stop_on_signals
 from runners.spark.session import (
     check_alive,
+    count_active_work,
     find_jvm_process,
     is_connect,
     is_given,
@@ -288,7 +290,15 @@ class PipelineRun:
         lanes = [lane for origin in self.pipeline.every_origin for lane in self.pipeline.lanes_of(origin)]
         self.opened = {name: each.open() for name, each in {**self.destinations, DLQ: self.dlq}.items()}
         runner = self._make_executor(spark, journal.tenure)
-        crew = WorkerPool(options.runners or min(len(lanes), os.cpu_count() or 1), runner.process)
+        activity = RunActivity(
+            pipeline=self.pipeline.name,
+            run=self.id,
+            folder=self.place.activity,
+            count_work=lambda: count_active_work(spark, runner.group),
+            list_runs=lambda: [str(owner.get("run")) for owner in journal.state.owners],
+            clock=self.clock,
+        )
+        crew = WorkerPool(options.runners or min(len(lanes), os.cpu_count() or 1), activity.watch(runner.process))
         dispatcher = self.dispatcher = Dispatcher(
             journal=journal,
             crew=crew,
@@ -316,7 +326,10 @@ class PipelineRun:
         ledger, every = self.place.open_ledger(spark), FORCED_AT_ONCE if self.place.directory else FORCED_SOON
         drain = parse_seconds(options.drain)
         to_the_end.enter_context(stop_on_signals(dispatcher))
-        with force_in_time(ledger, dispatcher, runner.cancel, every=every, drain=drain):
+        with (
+            activity,
+            force_in_time(ledger, dispatcher, runner.cancel, every=every, drain=drain, beside=activity.store),
+        ):
             try:
                 self._carry_all(journal, dispatcher, runner, spark)
             except Exception as error:  # noqa: BLE001 -- the edge of the run: its report says what ended it

@@ -74,13 +74,20 @@ def stop_on_signals(dispatcher: Stoppable) -> Iterator[None]:
 
 @contextlib.contextmanager
 def force_in_time(
-    ledger: Ledger, dispatcher: Stoppable, cancel_work: Callable[[], None], *, every: float, drain: float = 0.0
+    ledger: Ledger,
+    dispatcher: Stoppable,
+    cancel_work: Callable[[], None],
+    *,
+    every: float,
+    drain: float = 0.0,
+    beside: Callable[[], None] = lambda: None,
 ) -> Iterator[None]:
     """While in here what is in flight is cancelled as soon as a stop is forced: by a second signal, by another thread,
     through the ledger, or because draining took longer than `drain` seconds, if that is not 0.
 
     The ledger is looked into every so many seconds, beside the dispatcher, which hears only between two batches. A look
-    that fails is no harm. What is cancelled may begin something else, so it is cancelled until this is left.
+    that fails is no harm. What is cancelled may begin something else, so it is cancelled until this is left. `beside`
+    is called each time, and must be quick.
     """
     over = threading.Event()
     watch = _StopWatch(ledger, dispatcher, every=every, drain=drain)
@@ -88,6 +95,7 @@ def force_in_time(
     def watch_ledger() -> None:
         while not over.wait(min(every, TICK)):
             watch.check()
+            beside()
             if dispatcher.forced:
                 with contextlib.suppress(Exception):  # a Spark that is gone has nothing left to cancel
                     cancel_work()

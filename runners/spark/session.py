@@ -257,6 +257,25 @@ def check_alive(spark: SparkSession) -> None:
             spark.conf.get("spark.sql.ansi.enabled")
 
 
+def count_active_work(spark: SparkSession, group: str) -> Mapping[str, int] | None:
+    """How many `jobs` and `tasks` of this group are active, and how many tasks are `done` and `left` in their active
+    stages. None for Spark Connect, and for a Spark that is gone."""
+    if is_connect(spark):
+        return None
+    try:
+        tracker = spark.sparkContext.statusTracker()
+        jobs = set(tracker.getActiveJobsIds()) & set(tracker.getJobIdsForGroup(group))
+        infos = [tracker.getJobInfo(job) for job in jobs]
+        numbers = {stage for info in infos if info for stage in info.stageIds} & set(tracker.getActiveStageIds())
+        stages = [stage for number in numbers if (stage := tracker.getStageInfo(number))]
+    except _list_gone_errors():
+        return None
+    done = sum(stage.numCompletedTasks for stage in stages)
+    active = sum(stage.numActiveTasks for stage in stages)
+    left = sum(stage.numTasks for stage in stages) - done - active
+    return {"jobs": len(jobs), "tasks": active, "done": done, "left": left}
+
+
 def _list_gone_errors(*also: type[Exception]) -> tuple[type[Exception], ...]:
     """What a Spark that is gone raises; pyspark itself stumbles over a context that was stopped."""
     return list_spark_errors(AssertionError, AttributeError, *also)

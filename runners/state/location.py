@@ -80,6 +80,11 @@ class StateLocation:
         return self.directory / "lock" if self.directory else lock_path(str(self))
 
     @property
+    def activity(self) -> Path | None:
+        """The folder where runs say what they are doing; None where the state is tables of a catalog."""
+        return self.directory / "activity" if self.directory else None
+
+    @property
     def needs_spark(self) -> bool:
         """Whether the ledger can be read only through Spark."""
         return self.directory is None

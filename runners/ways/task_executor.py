@@ -43,6 +43,7 @@ from runners.model.tasks import (
     Task,
     WriteGroup,
     WriteStraight,
+    list_batches,
 )
 from runners.model.text import escape_line, summarise_error
 from runners.spark.session import is_here, measure_clock_offset, reconnect
@@ -197,7 +198,7 @@ class TaskExecutor:
             with self._sessions.use_session() as spark:
                 outcome = doing[type(task)](spark, task)
         except Exception as error:  # noqa: BLE001 -- the edge of the thread: an error is an outcome
-            return Failed(error=with_batch_context(_list_batches(task), self._handle_error(error), self.protection))
+            return Failed(error=with_batch_context(list_batches(task), self._handle_error(error), self.protection))
         self._upkeep.note_outcome(outcome)
         return outcome
 
@@ -357,12 +358,6 @@ class TaskExecutor:
         except Exception as other:  # noqa: BLE001 -- it takes the place of the first error
             return other
         return error
-
-
-def _list_batches(task: Task) -> Sequence[Batch]:
-    if isinstance(task, ShowEmptyBatch):
-        return [task.batch]
-    return [each.plan.batch for each in (task.carries if isinstance(task, WriteGroup) else [task])]
 
 
 class Maintenance:

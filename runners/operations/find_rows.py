@@ -1,0 +1,417 @@
+"""Finding rows: what became of those for which a condition is true, by batches, destinations and the DLQ.
+
+The batches that the ledger names are read again, and their matching rows pass the stages as in a preview. Nothing is
+written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import unquote
+
+from pyspark.sql import functions as F
+
+from destinations.account import BroughtBatch
+from destinations.dead_letters import format_moment, query_dlq
+from destinations.delta.delta import Delta
+from destinations.delta.table import TargetTable
+from destinations.destination import Destination, DestinationError
+from origins.batch import Batch, Span
+from origins.errors import OriginError, WherryError, list_spark_errors
+from origins.nack import RAW, restore
+from origins.names import HIDDEN, quote_text
+from origins.origin import Origin
+from runners.definitions.definition import Definition
+from runners.model.entry import Settled
+from runners.model.error_kinds import classify
+from runners.model.errors import CarryFailed, Refusal
+from runners.model.masking import without
+from runners.model.pipeline_state import is_aside
+from runners.model.planned_batch import PlannedBatch
+from runners.model.text import format_count, summarise_error
+from runners.operations.found_rows import (
+    SHOWN,
+    BatchMatches,
+    DestinationMatches,
+    DlqMatches,
+    FoundRows,
+    LetterMatch,
+    UnreadBatch,
+    Write,
+)
+from runners.operations.preview import READ, BatchPreview
+from runners.operations.trial import TracedRow, TrialRun
+from runners.running.opening import find_recorded_schema, find_schema, survey_origin
+from runners.spark.session import make_own_session, obtain
+from runners.state.journal import DecidedLetters, Journal, list_decided
+from runners.state.location import StateLocation, check_pipeline, find_dlq
+from runners.ways.batch_source import strip_lane_prefix
+from runners.ways.stage_chain import StageChain, name_destinations
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_TOGETHER = 20
+"""How many batches one query looks through."""
+_MOST_TRACED = 50
+"""How many matching batches pass the stages, at most."""
+_AT, _FILE, _ROW = HIDDEN + "at", HIDDEN + "file", HIDDEN + "row"
+_LETTER = ("id", "lane", "number", "stage", "destination", "code", "message", "nacked_at")
+
+
+def find_rows(
+    definition: Definition, *, where: str, since: datetime | None = None, say: Callable[[str], None] = lambda _: None
+) -> FoundRows:
+    """Where the rows are for which `where` is true, as `Pipeline.find` says. `say` gets word of progress."""
+    pipeline = definition.pipeline
+    place = StateLocation.of(pipeline)
+    spark = make_own_session(obtain(pipeline.spark.conf, pipeline.spark.packages), pipeline.run_options.time_zone)
+    journal = Journal(place.open_ledger(spark if place.needs_spark else None))
+    check_pipeline(pipeline, place, journal.state)
+    trial = TrialRun(definition=definition, journal=journal, spark=spark, from_beginning=False)
+    return _RowSearch(definition=definition, trial=trial, spark=spark, where=where, since=since, say=say).search()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Candidate:
+    """A batch that may have matching rows."""
+
+    origin: Origin
+    batch: Batch
+    at: str = ""
+    """When it was settled."""
+
+    def leave_out(self, why: str) -> UnreadBatch:
+        batch = self.batch
+        return UnreadBatch(lane=batch.lane, number=batch.number, label=batch.span.label, why=why)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _RowSearch:
+    """One search, which leaves everything as it is."""
+
+    definition: Definition
+    trial: TrialRun
+    spark: SparkSession
+    where: str
+    since: datetime | None
+    say: Callable[[str], None]
+
+    def search(self) -> FoundRows:
+        """Batches first, then destinations and the DLQ."""
+        pipeline = self.definition.pipeline
+        schemas = {name: schema for name, origin in self._origins.items() if (schema := self._find_schema(origin))}
+        searched = self._check_where(schemas)
+        candidates, unread = self._list_candidates({name: schemas[name] for name in searched})
+        matching: list[tuple[_Candidate, int]] = []
+        searched_batches = len(candidates)
+        for first in range(0, len(candidates), _TOGETHER):
+            self.say(f"reading batches: {first:,} of {len(candidates):,}")
+            counted, lost = self._count_matching(candidates[first : first + _TOGETHER])
+            matching += counted
+            unread += lost
+            searched_batches -= len(lost)
+        lines = {name: self.trial.make_chain(self._origins[name], schemas[name]) for name in searched}
+        batches = []
+        for at, (each, _) in enumerate(matching[:_MOST_TRACED], 1):
+            self.say(f"passing the stages: batch {at:,} of {min(len(matching), _MOST_TRACED):,}")
+            batches.append(self._trace(each, lines[each.batch.origin]))
+        self.say("searching the destinations and the DLQ")
+        return FoundRows(
+            pipeline=pipeline.name,
+            where=self.where,
+            since=self.since.isoformat() if self.since else "",
+            searched=searched_batches,
+            read=sum(rows for _, rows in matching),
+            matching=len(matching),
+            batches=_limit_rows(batches),
+            unread=unread,
+            destinations={
+                name: self._search_destination(each)
+                for name, each in name_destinations(pipeline.every_destination).items()
+            },
+            dlq=self._search_dlq(),
+            notices=tuple(self._list_notices(schemas, searched, matching)),
+        )
+
+    @functools.cached_property
+    def _origins(self) -> Mapping[str, Origin]:
+        return {origin.name or "origin": origin for origin in self.definition.pipeline.every_origin}
+
+    def _find_schema(self, origin: Origin) -> str | None:
+        """As the next run would read it; where the place of the origin is gone, as the last run did."""
+        schema = recorded = find_recorded_schema(origin, self.trial.journal)
+        with contextlib.suppress(OriginError):
+            backlog = survey_origin(self.definition.pipeline, origin, self.trial.journal, self.spark)
+            schema = find_schema(origin, recorded, self.spark, backlog)
+        return origin.complete_schema(schema) if schema else None
+
+    def _check_where(self, schemas: Mapping[str, str]) -> Sequence[str]:
+        """The origins whose rows have the columns of the condition. Raises `Refusal` where none has."""
+        from pyspark.sql.types import StructType
+
+        found: list[str] = []
+        columns: list[str] = []
+        said = ""
+        for name, schema in schemas.items():
+            kind = StructType.fromJson(json.loads(schema))
+            try:
+                self.spark.createDataFrame([], kind).where(F.expr(self.where)).isLocal()  # analyses, also on Connect
+                found.append(name)
+            except list_spark_errors() as error:
+                said = said or self._mask(error)
+                columns += [f"{', '.join(kind.names)}" + (f" (of {name})" if len(schemas) > 1 else "")]
+        if schemas and not found:
+            raise Refusal(
+                f"--where is not valid for the rows as read: {said}",
+                hint=f"Write a condition in Spark's SQL over the columns: {'; '.join(columns)}.",
+            )
+        return found
+
+    def _list_candidates(self, schemas: Mapping[str, str]) -> tuple[list[_Candidate], list[UnreadBatch]]:
+        """The batches to read again, the newest first, and those whose files changed."""
+        pipeline, state = self.definition.pipeline, self.trial.journal.state
+        ever = self.trial.journal.list_settled()
+        settled = [each for each in ever if not is_aside(each.lane) and self._is_meant(each)]
+        found: list[_Candidate] = []
+        for name, schema in schemas.items():
+            origin = self._origins[name]
+            own = [each for each in settled if pipeline.owns(origin, each.lane)]
+            found += [_Candidate(origin=origin, batch=self._make_batch(each, name, schema), at=each.at) for each in own]
+            found += [
+                _Candidate(origin=origin, batch=plan.batch)
+                for plan in state.open_plans
+                if plan.batch.origin == name and not is_aside(plan.batch.lane) and not plan.published
+            ]
+        found.sort(key=lambda each: each.at or "9", reverse=True)
+        there, unread = [], []
+        for each in found:
+            try:
+                if not each.origin.repeatable:
+                    raise CarryFailed("the origin cannot be read twice")
+                each.origin.check(self.spark, strip_lane_prefix(each.batch))
+                there.append(each)
+            except (WherryError, OSError) as error:
+                unread.append(each.leave_out(self._mask(error)))
+        return there, unread
+
+    def _is_meant(self, settled: Settled) -> bool:
+        return self.since is None or datetime.fromisoformat(settled.at) >= self.since
+
+    def _make_batch(self, settled: Settled, origin: str, schema: str) -> Batch:
+        span = settled.span
+        return Batch(
+            pipeline=self.definition.pipeline.name,
+            run=settled.run,
+            origin=origin,
+            lane=settled.lane,
+            number=settled.number,
+            plan=settled.plan,
+            span=Span(start=span["start"], end=span["end"], parts=tuple(span["parts"]), label=span["label"]),
+            schema=schema,
+            time=datetime.fromisoformat(settled.at),
+            definition=self.definition.hash,
+        )
+
+    def _count_matching(
+        self, candidates: Sequence[_Candidate]
+    ) -> tuple[list[tuple[_Candidate, int]], list[UnreadBatch]]:
+        """The batches that have matching rows, with how many, in one query; and those that cannot be read. Raises
+        `Refusal` where the condition fails at a row."""
+        try:
+            frames = [self._select_matching(each).select(F.lit(at).alias(_AT)) for at, each in enumerate(candidates)]
+            counted = functools.reduce(lambda one, other: one.union(other), frames).groupBy(_AT).count().collect()
+        except list_spark_errors(WherryError) as error:
+            kind = classify(error)
+            if kind.is_session_lost:
+                raise
+            if kind.is_row:
+                raise Refusal(
+                    f"--where fails at a row: {self._mask(error)}",
+                    hint="Write a condition that every row can answer, for example with try_cast.",
+                ) from error
+            if len(candidates) == 1:
+                return [], [candidates[0].leave_out(self._mask(error))]
+            parts = [self._count_matching([each]) for each in candidates]
+            return [each for found, _ in parts for each in found], [each for _, lost in parts for each in lost]
+        rows = {row[_AT]: row["count"] for row in counted}
+        return [(each, rows[at]) for at, each in enumerate(candidates) if at in rows], []
+
+    def _select_matching(self, each: _Candidate) -> DataFrame:
+        rows = each.origin.fetch(self.spark, [strip_lane_prefix(each.batch)])
+        return rows.frame().where(F.expr(self.where))
+
+    def _trace(self, each: _Candidate, line: StageChain) -> BatchMatches:
+        plan = PlannedBatch(
+            batch=each.batch, destinations=tuple(line.branches), straight=False, pins=line.pins(self.spark)
+        )
+        tried, rows = self.trial.trace_batch(each.origin, line, plan, shown=SHOWN, wanted=self.where)
+        return _summarise_batch(tried, rows, at=each.at)
+
+    def _search_destination(self, destination: Destination) -> DestinationMatches:
+        """How many matching rows a table has, and which versions brought them."""
+        if not isinstance(destination, Delta):
+            return DestinationMatches(rows=None, why="only tables of the kind `delta` can be searched")
+        if TargetTable.find(self.spark, destination.sql_name, destination.folder) is None:
+            return DestinationMatches(rows=0)
+        table = self.spark.sql(f"SELECT *, _metadata.file_path AS {_FILE} FROM {destination.sql_name}")
+        try:
+            files = table.where(F.expr(self.where)).groupBy(_FILE).count().collect()
+        except list_spark_errors() as error:
+            return DestinationMatches(rows=None, why=self._mask(error))
+        if not files:
+            return DestinationMatches(rows=0)
+        account = destination.account(lambda: self.spark, self.definition.pipeline.name)
+        rows = {_get_name(each[_FILE]): each["count"] for each in files}
+        return DestinationMatches(
+            rows=sum(rows.values()),
+            writes=group_writes(rows, account.brought if account else ())[:SHOWN],
+            merges=bool(account and account.silent),
+        )
+
+    def _search_dlq(self) -> DlqMatches:
+        """The matching rows of the DLQ, as they were read, or where that is not kept as they were refused."""
+        dlq, spark = find_dlq(self.definition.pipeline)
+        pipeline = quote_text(self.definition.pipeline.name)
+        kind = "coalesce(original_schema, row_schema)"
+        query = f"SELECT {kind} AS kind, count(*) AS n FROM {{table}} WHERE pipeline = {pipeline} GROUP BY 1"
+        try:
+            kinds = query_dlq(dlq, spark, query)
+        except DestinationError as error:
+            return DlqMatches(why=error.message)
+        assert isinstance(dlq, Delta)
+        states, rows, unsearched = Counter({"open": 0, "replayed": 0, "discarded": 0}), list[LetterMatch](), 0
+        for each in kinds:
+            try:
+                letters = None if each["kind"] in (None, RAW) else self._read_letters(dlq, each["kind"])
+            except list_spark_errors() as error:
+                if classify(error).is_session_lost:
+                    raise
+                letters = None
+            if not letters:
+                unsearched += each["n"] if letters is None else 0
+                continue
+            states.update(_find_state(letter["id"], self._decided) for letter in letters)
+            newest = sorted(letters, key=lambda letter: letter["nacked_at"], reverse=True)[:SHOWN]
+            rows += map(self._describe_letter, newest)
+        newest_rows = sorted(rows, key=lambda row: row.at, reverse=True)[:SHOWN]
+        why = f"{format_count(unsearched)} of the DLQ cannot be searched, without the columns of --where"
+        return DlqMatches(states=states, rows=newest_rows, why=why if unsearched else "")
+
+    def _read_letters(self, dlq: Delta, schema: str) -> list[dict[str, Any]]:
+        """The matching rows of the DLQ that were read with this schema."""
+        from pyspark.sql.types import StructType
+
+        kind, text = StructType.fromJson(json.loads(schema)), F.coalesce("original", "row")
+        is_same = F.coalesce("original_schema", "row_schema") == F.lit(schema)
+        since = F.lit(True) if self.since is None else F.col("nacked_at") >= F.lit(self.since)
+        mine = F.col("pipeline") == F.lit(self.definition.pipeline.name)
+        letter = F.struct(*_LETTER, F.col("row").alias("shown"), text.alias("text")).alias(_AT)
+        frame = self.spark.sql(f"SELECT * FROM {dlq.sql_name}").where(is_same & since & mine)
+        frame = frame.select(letter, restore(F.when(is_same, text), kind).alias(_ROW)).select(_AT, f"{_ROW}.*")
+        letters = [row[_AT].asDict() for row in frame.where(F.expr(self.where)).select(_AT).collect()]
+        return [{**letter, "nacked_at": format_moment(letter["nacked_at"])} for letter in letters]
+
+    def _describe_letter(self, letter: Mapping[str, Any]) -> LetterMatch:
+        rows = {"row": json.loads(letter["shown"]), "original": json.loads(letter["text"])}
+        nack = self.definition.pipeline.protection.mask_nack({**letter, **rows})
+        shown = without(self.definition.pipeline.secrets, {"message": nack["message"], "row": nack["row"]})
+        return LetterMatch(
+            id=letter["id"],
+            lane=letter["lane"],
+            number=letter["number"],
+            stage=letter["stage"] or letter["destination"],
+            state=_find_state(letter["id"], self._decided),
+            at=letter["nacked_at"],
+            code=letter["code"],
+            message=str(shown["message"]),
+            row=shown["row"],
+        )
+
+    def _list_notices(
+        self, schemas: Mapping[str, str], searched: Sequence[str], matching: Sequence[object]
+    ) -> Iterator[str]:
+        """What a person should know of how far the search went."""
+        left = [name for name in self._origins if name not in searched]
+        if left:
+            why = "their rows lack the columns of --where" if schemas else "no batch of them was processed"
+            yield f"These origins were not searched: {', '.join(left)}; {why}."
+        if len(matching) > _MOST_TRACED:
+            yield (
+                f"Only the newest {_MOST_TRACED} of {len(matching):,} matching batches passed the stages. Narrow the "
+                "search with --where or --since."
+            )
+        opened = self.trial.journal.state.opened.get("hash")
+        if opened and opened != self.definition.hash:
+            yield "The definition changed since the last run. Stages and destinations are those of today."
+
+    @functools.cached_property
+    def _decided(self) -> DecidedLetters:
+        return list_decided(self.trial.journal)
+
+    def _mask(self, error: BaseException) -> str:
+        """What is shown of an error: ours is about files, and a foreign one may quote values."""
+        if isinstance(error, WherryError) and error.__cause__ is None:
+            said = error.message
+        else:
+            said = self.definition.pipeline.protection.mask_error(error, summarise_error(error))
+        return str(without(self.definition.pipeline.secrets, said))
+
+
+def _find_state(letter: str, decided: DecidedLetters) -> Literal["open", "replayed", "discarded"]:
+    if letter in decided.replayed:
+        return "replayed"
+    return "discarded" if letter in decided.discarded else "open"
+
+
+def _summarise_batch(tried: BatchPreview, rows: Sequence[TracedRow], *, at: str) -> BatchMatches:
+    counts = {"origin" if each.counts.stage == READ else each.counts.stage: each.counts for each in tried.stages}
+    return BatchMatches(
+        lane=tried.lane,
+        number=tried.number,
+        label=tried.label,
+        at=at,
+        read=tried.read,
+        filtered={name: each.filtered for name, each in counts.items() if each.filtered},
+        rejected={name: each.nacked for name, each in counts.items() if each.nacked},
+        wanted=tried.destinations,
+        rows=rows,
+    )
+
+
+def _limit_rows(batches: Sequence[BatchMatches]) -> Sequence[BatchMatches]:
+    """The batches, of which the newest keep so many rows as are shown in all."""
+    found, left = [], SHOWN
+    for batch in batches:
+        found.append(replace(batch, rows=batch.rows[:left]))
+        left -= len(found[-1].rows)
+    return found
+
+
+def group_writes(rows: Mapping[str, int], brought: Sequence[BroughtBatch]) -> Sequence[Write]:
+    """The matching rows by the version that added their files, the newest first. `rows` are counts by file name."""
+    batches: dict[str, list[BroughtBatch]] = {}
+    for each in brought:
+        for file in each.files:
+            batches.setdefault(_get_name(file), []).append(each)
+    writes: dict[int | None, Write] = {}
+    for file, number in rows.items():
+        found = batches.get(file, [])
+        version = max((each.version for each in found if each.version is not None), default=None)
+        labels = [(each.label["lane"], each.label["number"]) for each in found if each.version == version]
+        before = writes.get(version, Write(rows=0, version=version, batches=tuple(dict.fromkeys(labels))))
+        writes[version] = replace(before, rows=before.rows + number)
+    return sorted(writes.values(), key=lambda each: -1 if each.version is None else each.version, reverse=True)
+
+
+def _get_name(file: str) -> str:
+    """The last part of a path, which no other file of a table has."""
+    return PurePosixPath(unquote(file)).name

@@ -1,0 +1,246 @@
+"""Where some rows are: in batches, filtered, in the DLQ, in destinations; and how a person reads that."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from origins.batch import JSON
+from runners.model.text import escape_line, format_batches, format_count, format_sections, shorten_paths, show_moment
+from runners.operations.trial import TracedRow
+
+SHOWN = 20
+"""How many rows, batches and writes are shown of each kind, at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchMatches:
+    """The matching rows of one batch, and what becomes of them."""
+
+    lane: str
+    number: int
+    label: str
+    at: str
+    """When the batch was settled; empty for an open batch."""
+    read: int
+    filtered: Mapping[str, int]
+    """By stage."""
+    rejected: Mapping[str, int]
+    """By stage."""
+    wanted: Mapping[str, int]
+    """How many rows each destination wants."""
+    rows: Sequence[TracedRow] = ()
+
+    def json(self) -> dict[str, JSON]:
+        """As `--json` prints it."""
+        counts = {name: dict(getattr(self, name)) for name in ("filtered", "rejected", "wanted")}
+        return {**vars(self), **counts, "at": self.at or None, "rows": [row.json() for row in self.rows]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnreadBatch:
+    """A batch whose rows cannot be read again."""
+
+    lane: str
+    number: int
+    label: str
+    why: str
+
+    def json(self) -> dict[str, JSON]:
+        """As `--json` prints it."""
+        return vars(self).copy()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Write:
+    """One version of a table, and how many matching rows its files have."""
+
+    rows: int
+    version: int | None
+    """None where the history of the table does not tell."""
+    batches: Sequence[tuple[str, int]] = ()
+    """The lane and number of each batch that the version brought; none where nothing labels it."""
+
+    def json(self) -> dict[str, JSON]:
+        """As `--json` prints it."""
+        batches = [{"lane": lane, "number": number} for lane, number in self.batches]
+        return {"rows": self.rows, "version": self.version, "batches": batches}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DestinationMatches:
+    """What a destination has of the rows now."""
+
+    rows: int | None
+    """None where the destination cannot be searched."""
+    why: str = ""
+    """Why it cannot."""
+    writes: Sequence[Write] = ()
+    merges: bool = False
+    """Whether a later merge may have copied a row into the file in which it is found."""
+
+    def json(self) -> dict[str, JSON]:
+        """As `--json` prints it."""
+        return {**vars(self), "writes": [each.json() for each in self.writes]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LetterMatch:
+    """A matching row of the DLQ; masked."""
+
+    id: str
+    lane: str
+    number: int
+    stage: str
+    state: Literal["open", "replayed", "discarded"]
+    at: str
+    code: str
+    message: str
+    row: JSON
+
+    def json(self) -> dict[str, JSON]:
+        """As `--json` prints it."""
+        return vars(self).copy()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DlqMatches:
+    """What the DLQ has of the rows."""
+
+    states: Mapping[str, int] = field(default_factory=dict)
+    """How many rows are `open`, `replayed` and `discarded`."""
+    rows: Sequence[LetterMatch] = ()
+    why: str = ""
+    """Why some of its rows, or all, cannot be searched."""
+
+    def json(self) -> dict[str, JSON]:
+        """As `--json` prints it."""
+        return {"states": dict(self.states), "rows": [row.json() for row in self.rows], "why": self.why}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundRows:
+    """Where the rows are for which a condition is true."""
+
+    pipeline: str
+    where: str
+    since: str
+    searched: int
+    """How many batches were read again."""
+    read: int
+    """How many rows of them match."""
+    matching: int
+    """How many batches have matching rows; `batches` has the newest of them."""
+    batches: Sequence[BatchMatches]
+    unread: Sequence[UnreadBatch]
+    destinations: Mapping[str, DestinationMatches]
+    dlq: DlqMatches
+    notices: Sequence[str] = ()
+
+    def count(self, name: Literal["filtered", "rejected", "wanted"]) -> Mapping[str, int]:
+        """How many matching rows each stage filtered or rejects, or each destination wants, in all `batches`."""
+        found: Counter[str] = Counter()
+        for batch in self.batches:
+            found.update(getattr(batch, name))
+        return dict(found)
+
+    def json(self) -> dict[str, JSON]:
+        """As `wherry find --json` prints it."""
+        names: tuple[Literal["filtered", "rejected", "wanted"], ...] = ("filtered", "rejected", "wanted")
+        return {
+            **vars(self),
+            "since": self.since or None,
+            **{name: self.count(name) for name in names},
+            "batches": [each.json() for each in self.batches],
+            "unread": [each.json() for each in self.unread],
+            "destinations": {name: each.json() for name, each in self.destinations.items()},
+            "dlq": self.dlq.json(),
+            "notices": list(self.notices),
+        }
+
+    def __str__(self) -> str:
+        return "\n\n".join(self._format_parts())
+
+    def _format_parts(self) -> Iterator[str]:
+        read = f"{format_count(self.read)} in {format_batches(self.matching)}; searched {format_batches(self.searched)}"
+        named: list[tuple[str, Sequence[str]]] = [
+            ("read", [read]),
+            ("wanted", [f"{format_count(n)} by {name}" for name, n in self.count("wanted").items()]),
+            ("filtered", [f"{format_count(n)} by {name}" for name, n in self.count("filtered").items()]),
+            ("rejected", [f"{format_count(n)} by {name}" for name, n in self.count("rejected").items()]),
+            *((name, list(_format_destination(each))) for name, each in self.destinations.items()),
+            ("DLQ", list(_format_dlq(self.dlq))),
+            ("not read", list(_format_unread(self.unread))),
+            ("note", self.notices),
+        ]
+        since = f", since {show_moment(self.since)}" if self.since else ""
+        yield escape_line(f"{self.pipeline}: rows with {self.where}{since}")
+        yield format_sections(named)
+        left = SHOWN
+        for batch in self.batches:
+            if left > 0 and batch.rows:
+                yield "\n".join(_format_batch(batch, left))
+                left -= len(batch.rows)
+        if self.dlq.rows:
+            yield "\n".join(["In the DLQ", *map(_format_letter, self.dlq.rows)])
+
+
+def _format_batch(batch: BatchMatches, most: int) -> Iterator[str]:
+    label = f" ({shorten_paths(batch.label)})" if batch.label else ""
+    when = f"settled {show_moment(batch.at)}" if batch.at else "open"
+    yield escape_line(f"Batch {batch.number} of lane {batch.lane}{label}, {when}: {format_count(batch.read)}")
+    for row in batch.rows[:most]:
+        yield escape_line(f"  {_describe_outcome(row)}: {json.dumps(row.row, ensure_ascii=False)}")
+        if row.message:
+            yield escape_line(f"    {row.message}")
+
+
+def _describe_outcome(row: TracedRow) -> str:
+    if row.outcome == "changed":
+        return f"goes into {row.stage}, which makes other rows"
+    if row.outcome == "rejected":
+        return f"rejected by {row.stage}"
+    stages = [row.stage, *row.filtered_for.values()]
+    filtered = ", ".join(dict.fromkeys(stage for stage in stages if stage))
+    parts = [f"wanted by {', '.join(row.destinations)}"] if row.destinations else []
+    return "; ".join([*parts, *([f"filtered by {filtered}"] if filtered else [])])
+
+
+def _format_destination(found: DestinationMatches) -> Iterator[str]:
+    if found.rows is None:
+        yield f"cannot be searched: {found.why}"
+        return
+    yield f"has {format_count(found.rows)}"
+    for write in found.writes:
+        brought = " and ".join(f"batch {number} of lane {lane}" for lane, number in write.batches)
+        how = "last written by" if found.merges else "from"
+        version = f" (version {write.version})" if write.version is not None else ""
+        yield f"{format_count(write.rows)} {how} {brought or 'a version without a batch label'}{version}"
+
+
+def _format_dlq(found: DlqMatches) -> Iterator[str]:
+    if found.states:
+        yield ", ".join(f"{number:,} {state}" for state, number in found.states.items())
+    if found.why:
+        yield found.why
+
+
+def _format_unread(unread: Sequence[UnreadBatch]) -> Iterator[str]:
+    if not unread:
+        return
+    yield (
+        f"{format_batches(len(unread))}, whose files are gone or changed. Wherry can no longer distinguish filtered "
+        "rows of them from rows that never existed."
+    )
+    for each in unread[:3]:
+        yield f"batch {each.number} of lane {each.lane}: {each.why}"
+    if len(unread) > 3:
+        yield f"and {format_batches(len(unread) - 3)} more"
+
+
+def _format_letter(row: LetterMatch) -> str:
+    said = f"  {row.state}, lane {row.lane}, batch {row.number}, {row.stage}: {row.message}"
+    return f"{escape_line(said)}\n{escape_line(f'    {json.dumps(row.row, ensure_ascii=False)}')}"

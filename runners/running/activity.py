@@ -1,0 +1,233 @@
+"""What a run is doing now: the task of each thread, since when, where in the code, and what Spark has to do.
+
+A run pays for it with one entry in a dictionary for each task. Everything else is done when somebody asks, and for a
+run that takes long, in a thread beside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import queue
+import signal
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType, TracebackType
+
+from origins.batch import JSON
+from runners.model.clock import Clock
+from runners.model.tasks import (
+    AskDestinations,
+    CheckRefusals,
+    CountSpan,
+    Deliver,
+    Explain,
+    Outcome,
+    Prepare,
+    ShowEmptyBatch,
+    Task,
+    WriteGroup,
+    WriteStraight,
+    list_batches,
+)
+from runners.model.text import describe_thread, describe_work
+from runners.state.activity_files import remove_activity, sweep_activities, write_activity
+from runners.state.background_writer import BackgroundWriter
+
+EVERY = 5.0
+"""After how many seconds of a run, and how often then, its activity is stored."""
+_PATIENCE = 1.0
+"""How many seconds a run that ends waits for a file that is still being written."""
+_ROOT = Path(__file__).resolve().parents[2]
+_CODE = tuple(f"{_ROOT / folder}{os.sep}" for folder in ("origins", "stages", "destinations", "runners"))
+_DOING: Mapping[type, str] = {
+    WriteStraight: "writing a batch straight to its destination",
+    WriteGroup: "writing batches of several lanes together",
+    Prepare: "passing a batch through the stages",
+    AskDestinations: "asking the destinations for a batch",
+    CountSpan: "counting the rows of a batch",
+    Explain: "fetching refused rows of a batch",
+    CheckRefusals: "checking a batch against the destinations",
+    ShowEmptyBatch: "showing an empty batch",
+}
+_LIVE: weakref.WeakSet[RunActivity] = weakref.WeakSet()
+"""The runs of this process."""
+log = logging.getLogger("wherry")
+
+
+@dataclass(eq=False)
+class RunActivity:
+    """The tasks that the threads of one run are doing, while it is entered."""
+
+    pipeline: str
+    run: str
+    folder: Path | None = None
+    """Where it is stored; None where the state has no folder."""
+    count_work: Callable[[], Mapping[str, int] | None] = lambda: None
+    """How many `jobs` and `tasks` Spark has to do for the run; None where that is not known. May block."""
+    list_runs: Callable[[], Collection[str]] = tuple
+    """The runs that have the pipeline."""
+    clock: Clock = field(default_factory=Clock)
+    _tasks: dict[int, tuple[Task, float]] = field(default_factory=dict)
+    """By thread, with the moment at which the task began."""
+
+    def __post_init__(self) -> None:
+        self._looked = self.clock.elapsed()
+        self._stored = False
+        self._ended = False
+        self._writer: BackgroundWriter[float] = BackgroundWriter(self._write, room=1)
+
+    def __enter__(self) -> RunActivity:
+        _LIVE.add(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _LIVE.discard(self)
+        self._ended = True
+        if self._stored and self.folder is not None:
+            self._writer.flush(_PATIENCE)
+            with contextlib.suppress(OSError):
+                remove_activity(self.folder, self.run)
+
+    def watch(self, process: Callable[[Task], Outcome]) -> Callable[[Task], Outcome]:
+        """The same work, which is seen here while it is done."""
+
+        def process_and_note(task: Task) -> Outcome:
+            thread = threading.get_ident()
+            self._tasks[thread] = (task, self.clock.elapsed())
+            try:
+                return process(task)
+            finally:
+                del self._tasks[thread]
+
+        return process_and_note
+
+    def describe(self) -> dict[str, JSON]:
+        """`{"pipeline", "run", "process", "at", "threads", "spark"}`, the slowest thread first; Spark is not asked."""
+        now, frames = self.clock.elapsed(), _list_frames()
+        tasks = sorted(dict(self._tasks).items(), key=lambda item: item[1][1])
+        return {
+            "pipeline": self.pipeline,
+            "run": self.run,
+            "process": os.getpid(),
+            "at": self.clock.now().isoformat(timespec="milliseconds"),
+            "threads": [
+                {**_describe_task(task), "seconds": round(now - began, 1), "place": find_place(frames.get(thread))}
+                for thread, (task, began) in tasks
+            ],
+            "spark": None,
+        }
+
+    def store(self) -> None:
+        """Have it stored, unless that was done a moment ago; returns at once. For a thread that looks around anyway."""
+        now = self.clock.elapsed()
+        if self.folder is None or now - self._looked < EVERY or not (self._tasks or self._stored):
+            return
+        self._looked = now
+        self._writer.put(now)
+
+    def flush(self) -> None:
+        """Wait until what was to be stored is stored."""
+        self._writer.flush(_PATIENCE)
+
+    def _write(self, moments: Sequence[float]) -> None:
+        """First without Spark, which may be what the run waits for."""
+        assert self.folder is not None
+        first, self._stored = not self._stored, True
+        if first:
+            sweep_activities(self.folder, self.list_runs())
+        facts = self.describe()
+        self._put(facts)
+        work = self.count_work()
+        if work is not None:
+            self._put({**facts, "spark": dict(work)})
+
+    def _put(self, facts: Mapping[str, JSON]) -> None:
+        if self.folder is not None and not self._ended:
+            write_activity(self.folder, self.run, facts)
+
+
+def _describe_task(task: Task) -> dict[str, JSON]:
+    batches = list_batches(task)
+    doing = f"delivering a batch to {', '.join(task.names)}" if isinstance(task, Deliver) else _DOING[type(task)]
+    decision = getattr(task, "decision", None)
+    return {
+        "doing": doing,
+        "batches": [{"lane": each.lane, "number": each.number, "label": each.span.label} for each in batches],
+        "rows": decision.counts.read if decision is not None else None,
+    }
+
+
+def _list_frames() -> Mapping[int, FrameType]:
+    """Where each thread is."""
+    return sys._current_frames()  # noqa: SLF001 -- there is no other way to see another thread
+
+
+def find_place(frame: FrameType | None) -> str:
+    """Where in our code this frame is, or the nearest one that called it; empty where that is nowhere."""
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name.startswith(_CODE) and name != __file__:
+            return f"{os.path.relpath(name, _ROOT)}:{frame.f_lineno} in {frame.f_code.co_name}"
+        frame = frame.f_back
+    return ""
+
+
+@contextlib.contextmanager
+def tell_on_signal() -> Iterator[None]:
+    """While in here SIGUSR1 logs what the runs of this process are doing, and changes nothing.
+
+    Only the main thread can listen, and only where the system has this signal. The handler asks a thread that waits,
+    since a handler may interrupt any call.
+    """
+    number = getattr(signal, "SIGUSR1", None)
+    if number is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    asked: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+
+    def answer() -> None:
+        while asked.get() is not None:
+            with contextlib.suppress(Exception):
+                _log_activities()
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        asked.put(number)
+
+    thread = threading.Thread(target=answer, name="wherry-activity", daemon=True)
+    thread.start()
+    before = signal.signal(number, ask)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+        asked.put(None)
+
+
+def _log_activities() -> None:
+    """A line for each thread at work; then, since it may block, one for Spark."""
+    live = list(_LIVE)
+    main = find_place(_list_frames().get(threading.main_thread().ident or 0))
+    if not live:
+        _log("no run is open", main)
+    for activity in live:
+        facts = activity.describe()
+        for thread in facts["threads"]:
+            _log(f"{activity.pipeline}: {describe_thread(thread)}", pipeline=activity.pipeline, **thread)
+        if not facts["threads"]:
+            _log(f"{activity.pipeline}: no batch is in flight", main, pipeline=activity.pipeline)
+        work = activity.count_work()
+        if work is not None:
+            _log(f"{activity.pipeline}: {describe_work(work)}", pipeline=activity.pipeline, spark=dict(work))
+
+
+def _log(message: str, main: str = "", **facts: JSON) -> None:
+    where = f"; the main thread is at {main}" if main else ""
+    log.info("%s%s", message, where, extra={"facts": {"event": "activity", **facts}})

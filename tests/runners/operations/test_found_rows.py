@@ -1,0 +1,147 @@
+"""Where rows are, as a person and a program read it."""
+
+from __future__ import annotations
+
+import json
+
+from destinations.account import BatchLabel, BroughtBatch
+from runners.operations.find_rows import group_writes
+from runners.operations.found_rows import (
+    SHOWN,
+    BatchMatches,
+    DestinationMatches,
+    DlqMatches,
+    FoundRows,
+    LetterMatch,
+    UnreadBatch,
+    Write,
+)
+from runners.operations.trial import TracedRow
+
+LETTER = LetterMatch(
+    id="p/1",
+    lane="0",
+    number=3,
+    stage="cast",
+    state="open",
+    at="2026-01-31T06:00:00.000+00:00",
+    code="CAST",
+    message="column amount: 'nine' is not a decimal(10,2)",
+    row={"id": 3},
+)
+ROWS = (
+    TracedRow(row={"id": 1}, outcome="wanted", destinations=["orders"], filtered_for={"large": "large/filter"}),
+    TracedRow(row={"id": 2}, outcome="filtered", stage="only_paid"),
+    TracedRow(row={"id": 3}, outcome="rejected", stage="cast", code="CAST", message="no number"),
+)
+
+
+def make_batch(number: int = 3, rows: tuple[TracedRow, ...] = ROWS) -> BatchMatches:
+    return BatchMatches(
+        lane="0",
+        number=number,
+        label="a.json",
+        at="2026-01-31T06:00:00+00:00",
+        read=3,
+        filtered={"only_paid": 1, "large/filter": 1},
+        rejected={"cast": 1},
+        wanted={"orders": 1, "large": 0},
+        rows=rows,
+    )
+
+
+def make_found(**other: object) -> FoundRows:
+    facts: dict[str, object] = {
+        "pipeline": "orders",
+        "where": "id < 4",
+        "since": "",
+        "searched": 12,
+        "read": 3,
+        "matching": 1,
+        "batches": (make_batch(),),
+        "unread": (),
+        "destinations": {},
+        "dlq": DlqMatches(),
+    }
+    return FoundRows(**{**facts, **other})  # type: ignore[arg-type]
+
+
+def make_brought(number: int, version: int, *files: str) -> BroughtBatch:
+    label = BatchLabel(pipeline="orders", lane="0", number=number, plan="p", destination="orders", key=f"p{number}")
+    return BroughtBatch(label=label, rows=1, version=version, files=files)
+
+
+def test_what_was_found_reads_from_the_counts_to_the_rows() -> None:
+    """Each count in a line, and each row with what became of it."""
+    writes = (Write(rows=1, version=4, batches=(("0", 3),)), Write(rows=1, version=None))
+    destinations = {
+        "orders": DestinationMatches(rows=2, writes=writes),
+        "large": DestinationMatches(rows=None, why="only tables of the kind `delta` can be searched"),
+    }
+    dlq = DlqMatches(states={"open": 1, "replayed": 0, "discarded": 0}, rows=(LETTER,))
+    assert str(make_found(destinations=destinations, dlq=dlq)).splitlines() == [
+        "orders: rows with id < 4",
+        "",
+        "read      3 rows in 1 batch; searched 12 batches",
+        "wanted    1 row by orders",
+        "          0 rows by large",
+        "filtered  1 row by only_paid",
+        "          1 row by large/filter",
+        "rejected  1 row by cast",
+        "orders    has 2 rows",
+        "          1 row from batch 3 of lane 0 (version 4)",
+        "          1 row from a version without a batch label",
+        "large     cannot be searched: only tables of the kind `delta` can be searched",
+        "DLQ       1 open, 0 replayed, 0 discarded",
+        "",
+        "Batch 3 of lane 0 (a.json), settled 2026-01-31 06:00:00: 3 rows",
+        '  wanted by orders; filtered by large/filter: {"id": 1}',
+        '  filtered by only_paid: {"id": 2}',
+        '  rejected by cast: {"id": 3}',
+        "    no number",
+        "",
+        "In the DLQ",
+        "  open, lane 0, batch 3, cast: column amount: 'nine' is not a decimal(10,2)",
+        '    {"id": 3}',
+    ]
+
+
+def test_batches_that_cannot_be_read_again_are_counted_and_a_few_named() -> None:
+    """With what can no longer be known of them."""
+    unread = [UnreadBatch(lane="0", number=number, label="", why="a.json is gone") for number in range(1, 6)]
+    said = " ".join(str(make_found(batches=(), unread=unread)).split())
+    assert "5 batches, whose files are gone or changed." in said
+    assert "batch 3 of lane 0: a.json is gone and 2 batches more" in said
+    assert "batch 4" not in said
+
+
+def test_no_escape_sequence_of_a_row_or_a_condition_reaches_the_terminal() -> None:
+    """They are shown as text."""
+    row = TracedRow(row={"id": "\x1b[2J"}, outcome="filtered", stage="only_paid")
+    assert "\x1b" not in str(make_found(where="id = '\x1b[2J'", batches=(make_batch(rows=(row,)),)))
+
+
+def test_the_same_is_there_for_a_program() -> None:
+    """Sums over all batches, and every batch."""
+    found = json.loads(json.dumps(make_found(batches=(make_batch(4), make_batch(3))).json()))
+    assert (found["read"], found["rejected"], found["wanted"]) == (3, {"cast": 2}, {"orders": 2, "large": 0})
+    assert found["batches"][0]["rows"][0]["filtered_for"] == {"large": "large/filter"}
+
+
+def test_rows_of_a_table_belong_to_the_version_that_added_their_file() -> None:
+    """The newest version first; a file that nothing labels stands at the end, and a path may be encoded."""
+    first, second = make_brought(1, 1, "day=1/a.parquet"), make_brought(2, 2, "b%20c.parquet")
+    brought = [first, second, make_brought(3, 2, "b c.parquet")]
+    writes = group_writes({"a.parquet": 3, "b c.parquet": 1, "x.parquet": 2}, brought)
+    assert writes == [
+        Write(rows=1, version=2, batches=(("0", 2), ("0", 3))),
+        Write(rows=3, version=1, batches=(("0", 1),)),
+        Write(rows=2, version=None),
+    ]
+
+
+def test_only_so_many_rows_are_printed() -> None:
+    """Of all batches together."""
+    row = TracedRow(row={"id": 1}, outcome="filtered", stage="only_paid")
+    batches = [make_batch(number, rows=(row,) * 15) for number in (2, 1)]
+    assert str(make_found(batches=batches)).count("  filtered by only_paid: ") == SHOWN

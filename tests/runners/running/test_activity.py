@@ -1,0 +1,232 @@
+"""What a run is doing, while it does it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from origins.batch import Batch, Span
+from runners.engine.worker_pool import WorkerPool
+from runners.model.tasks import EmptyBatchShown, Outcome, ShowEmptyBatch, Task
+from runners.model.text import describe_thread, describe_work
+from runners.running.activity import EVERY, RunActivity, find_place, tell_on_signal
+from runners.state.activity_files import read_activities, sweep_activities, write_activity
+from tests.manual_clock import ManualClock
+
+BATCH = Batch(
+    pipeline="orders",
+    run="r1",
+    origin="files",
+    lane="0",
+    number=7,
+    plan="p",
+    span=Span(start=None, end=1, label="a.json"),
+    schema="{}",
+    time=datetime(2026, 1, 1, tzinfo=timezone.utc),
+)
+TASK = ShowEmptyBatch(batch=BATCH)
+
+
+class HeldTask:
+    """A task that a thread does until it is let go."""
+
+    def __init__(self, activity: RunActivity) -> None:
+        self._begun, self._end = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=activity.watch(self._process), args=[TASK], daemon=True)
+
+    def __enter__(self) -> HeldTask:
+        self._thread.start()
+        assert self._begun.wait(60)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _process(self, task: Task) -> Outcome:
+        self._begun.set()
+        self._end.wait(60)
+        return EmptyBatchShown()
+
+
+def read_stored(folder: Path) -> Any:
+    return read_activities(folder, ["r1"])["r1"]
+
+
+def make_activity(folder: Path | None = None, clock: ManualClock | None = None) -> RunActivity:
+    return RunActivity(pipeline="orders", run="r1", folder=folder, clock=clock or ManualClock())
+
+
+def test_a_task_is_seen_from_its_beginning_to_its_end() -> None:
+    """With the batch, and how long it takes; behind its end there is none."""
+    clock = ManualClock()
+    activity = make_activity(clock=clock)
+    with HeldTask(activity):
+        clock.move(90)
+        (thread,) = activity.describe()["threads"]
+    assert (thread["doing"], thread["seconds"], thread["rows"]) == ("showing an empty batch", 90.0, None)
+    assert thread["batches"] == [{"lane": "0", "number": 7, "label": "a.json"}]
+    assert activity.describe()["threads"] == []
+
+
+def test_a_task_that_fails_is_over_as_well() -> None:
+    """The error is the caller's."""
+    activity = make_activity()
+
+    def fail(task: Task) -> Outcome:
+        raise OSError("gone")
+
+    with pytest.raises(OSError, match="gone"):
+        activity.watch(fail)(TASK)
+    assert activity.describe()["threads"] == []
+
+
+def test_a_short_run_writes_no_file(tmp_path: Path) -> None:
+    """Nor does a long one without a batch."""
+    clock = ManualClock()
+    activity = make_activity(tmp_path / "activity", clock)
+    with activity:
+        with HeldTask(activity):
+            clock.move(EVERY - 0.1)
+            activity.store()
+        clock.move(100)
+        activity.store()
+        activity.flush()
+    assert not (tmp_path / "activity").exists()
+
+
+def test_a_long_run_stores_what_it_is_doing_until_it_ends(tmp_path: Path) -> None:
+    """Not more often than every five seconds; at first without Spark, which may block."""
+    clock, folder = ManualClock(), tmp_path / "activity"
+    activity = make_activity(folder, clock)
+    with activity:
+        with HeldTask(activity):
+            clock.move(EVERY)
+            activity.store()
+            activity.flush()
+            before = read_stored(folder)
+            clock.move(EVERY - 0.1)
+            activity.store()
+            activity.flush()
+            assert read_stored(folder) == before
+        clock.move(EVERY)
+        activity.store()
+        activity.flush()
+        assert read_stored(folder)["threads"] == []
+    assert (before["run"], before["threads"][0]["seconds"], before["spark"]) == ("r1", 5.0, None)
+    assert read_activities(folder, ["r1"]) == {}
+
+
+def test_what_spark_has_to_do_is_stored_where_it_is_known(tmp_path: Path) -> None:
+    """Beside the threads."""
+    clock = ManualClock()
+    activity = make_activity(tmp_path / "activity", clock)
+    activity.count_work = lambda: {"jobs": 1, "tasks": 2, "done": 3, "left": 4}
+    with activity, HeldTask(activity):
+        clock.move(EVERY)
+        activity.store()
+        activity.flush()
+        stored = read_stored(tmp_path / "activity")
+    assert describe_work(stored["spark"]) == "Spark has 1 job and 2 tasks active; 3 tasks are done, 4 wait"
+
+
+def test_files_of_killed_runs_are_swept_and_broken_ones_left_out(tmp_path: Path) -> None:
+    """Only the runs that have the pipeline are read."""
+    folder = tmp_path / "activity"
+    write_activity(folder, "dead", {"run": "dead"})
+    write_activity(folder, "r1", {"run": "r1"})
+    sweep_activities(folder, ["r1", "r2"])
+    (folder / "r2.json").write_text("{", encoding="utf-8")
+    assert [file.name for file in sorted(folder.iterdir())] == ["r1.json", "r2.json"]
+    assert dict(read_activities(folder, ["dead", "r1", "r2"])) == {"r1": {"run": "r1"}}
+
+
+def test_a_thread_is_described_in_one_sentence() -> None:
+    """With the rows where they are known, and the place in the code."""
+    batches = [{"lane": "0", "number": number, "label": ""} for number in range(1, 6)]
+    thread = {"doing": "writing", "seconds": 61.4, "batches": batches[:1], "rows": 1_000, "place": "stages/cast.py:3"}
+    assert describe_thread(thread) == "writing for 61 s: batch 1 of lane 0, 1,000 rows; at stages/cast.py:3"
+    many = describe_thread({**thread, "batches": batches, "rows": None, "place": ""})
+    assert many.endswith("batch 3 of lane 0 and 2 more")
+
+
+def test_a_place_is_the_nearest_line_of_our_code() -> None:
+    """Of a frame that only others called, there is none."""
+    assert find_place(None) == ""
+    seen: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def look(task: Task) -> Outcome:
+        seen.put(find_place(sys._getframe()))
+        return EmptyBatchShown()
+
+    pool = WorkerPool(1, look)
+    pool.start("0", TASK)
+    pool.wait(60)
+    pool.close()
+    assert seen.get().startswith("runners/engine/worker_pool.py:")
+
+
+@pytest.fixture
+def said() -> Iterator[Callable[[], str]]:
+    """Waits for the next line of the log."""
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    class Heard(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.put(record.getMessage())
+
+    handler, logger = Heard(), logging.getLogger("wherry")
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield lambda: lines.get(timeout=60)
+    logger.removeHandler(handler)
+    logger.setLevel(before)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="the system has no such signal")
+def test_sigusr1_logs_what_the_runs_are_doing(said: Callable[[], str]) -> None:
+    """Twice if it comes twice; a run without a batch says so, and afterwards nothing listens."""
+    activity, before = make_activity(), signal.getsignal(signal.SIGUSR1)
+    with tell_on_signal():
+        signal.raise_signal(signal.SIGUSR1)
+        assert said().startswith("no run is open")
+        with activity:
+            signal.raise_signal(signal.SIGUSR1)
+            assert said().startswith("orders: no batch is in flight")
+            with HeldTask(activity):
+                signal.raise_signal(signal.SIGUSR1)
+                assert said() == "orders: showing an empty batch for 0 s: batch 7 of lane 0"
+    assert signal.getsignal(signal.SIGUSR1) == before
+
+
+def test_only_the_main_thread_listens() -> None:
+    """In another one it does nothing, and breaks nothing."""
+    before = signal.getsignal(signal.SIGUSR1)
+
+    def listen() -> None:
+        with tell_on_signal():
+            seen.append(signal.getsignal(signal.SIGUSR1))
+
+    seen: list[object] = []
+    thread = threading.Thread(target=listen)
+    thread.start()
+    thread.join()
+    assert seen == [before]
+
+
+def test_facts_are_json() -> None:
+    """As another process reads them."""
+    activity = make_activity()
+    with HeldTask(activity):
+        assert json.loads(json.dumps(activity.describe()))["process"] > 0

@@ -1,0 +1,137 @@
+"""`find`: what became of some rows, by batches, tables and the DLQ."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from runners.command_line.commands import wherry
+from runners.model.errors import Refusal
+from runners.running.replay import Choice, Replay
+from tests.scenarios.conftest import ORDERS, Place, order
+
+pytestmark = pytest.mark.spark
+
+TWO = ORDERS.replace(
+    "  - delta: {path: tables/orders}\n",
+    "  - delta: {path: tables/orders}\n"
+    '  - delta: {path: tables/large}\n    stages: [{filter: "amount > 5", name: large_only}]\n',
+)
+MENDED = TWO.replace(
+    '  - cast: {amount: "decimal(10,2)"}\n',
+    """  - with_columns: {amount: "case amount when 'two' then '2.00' else amount end"}
+  - cast: {amount: "decimal(10,2)"}
+""",
+)
+
+
+def list_files(folder: Path) -> dict[str, bytes]:
+    return {str(file): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+@pytest.mark.connect
+def test_each_matching_row_is_delivered_filtered_rejected_or_replayed(place: Place) -> None:
+    """By batch and table version, by stage and by the state in the DLQ; nothing is written."""
+    place.land("1.json", [order(1), order(2, amount="two"), order(9)])
+    place.load(TWO).run()
+    place.land("2.json", [order(3, email=None), order(4, amount="9.00"), order(5, amount="five")])
+    place.load().run()
+    pipeline = place.load(MENDED)
+    pipeline.replay(Replay(choice=Choice(where="original like '%two%'"), reason="two is a number"))
+    before = list_files(place.folder)
+    found = pipeline.find(where="id between 1 and 5")
+    assert list_files(place.folder) == before
+    assert (found.searched, found.matching, found.read) == (2, 2, 5)
+    assert [(batch.number, batch.read) for batch in found.batches] == [(2, 3), (1, 2)]
+    assert (found.count("filtered"), found.count("rejected")) == ({"filter": 1, "large/large_only": 2}, {"cast": 1})
+    assert found.count("wanted") == {"orders": 3, "large": 1}
+    orders, large = found.destinations["orders"], found.destinations["large"]
+    assert (orders.rows, large.rows) == (3, 1)
+    assert [(write.batches, write.rows) for write in orders.writes] == [
+        ((("dlq/files", 1),), 1),
+        ((("0", 2),), 1),
+        ((("0", 1),), 1),
+    ]
+    assert [write.version for write in large.writes] == [2]
+    assert found.dlq.states == {"open": 1, "replayed": 1, "discarded": 0}
+    assert {(row.row["id"], row.state, row.code) for row in found.dlq.rows} == {
+        (2, "replayed", "CAST"),
+        (5, "open", "CAST"),
+    }
+    traced = {row.row["id"]: (row.outcome, row.stage, tuple(row.destinations)) for row in found.batches[0].rows}
+    assert traced == {
+        3: ("filtered", "filter", ()),
+        4: ("wanted", "", ("orders", "large")),
+        5: ("rejected", "cast", ()),
+    }
+
+
+def test_a_row_that_another_row_ousts_is_filtered_by_that_stage(place: Place) -> None:
+    """The whole batch passes a stage that compares rows, though only one of the rows matches."""
+    place.land("1.json", [order(1, amount="1.00"), order(1, amount="2.00")])
+    deduplicate = '  - deduplicate: {keys: [id], sequence_by: amount}\n  - filter: "email is not null"\n'
+    pipeline = place.load(ORDERS.replace('  - filter: "email is not null"\n', deduplicate))
+    pipeline.run()
+    found = pipeline.find(where="amount = '1.00'")
+    assert (found.read, found.count("filtered"), found.count("wanted")) == (1, {"deduplicate": 1}, {"orders": 0})
+
+
+def test_a_row_of_which_a_stage_makes_others_is_followed_to_that_stage(place: Place) -> None:
+    """What the stage makes of the matching rows is counted behind it."""
+    place.land("1.json", [order(1), order(2)])
+    pipeline = place.load(ORDERS.replace("  - with_columns:", '  - sql: "select * from rows"\n  - with_columns:'))
+    pipeline.run()
+    found = pipeline.find(where="id = 2")
+    (row,) = found.batches[0].rows
+    assert (found.read, found.count("wanted"), row.outcome, row.stage) == (1, {"orders": 1}, "changed", "sql")
+
+
+def test_files_that_are_gone_are_named_and_tables_still_searched(place: Place) -> None:
+    """Filtered rows of them cannot be distinguished from rows that never were, and that is said."""
+    place.land("1.json", [order(1)])
+    pipeline = place.load(ORDERS)
+    pipeline.run()
+    (place.folder / "landing/1.json").unlink()
+    place.land("2.json", [order(2)])
+    found = pipeline.find(where="id = 1")
+    assert (found.searched, found.read, [each.number for each in found.unread]) == (0, 0, [1])
+    assert found.destinations["orders"].rows == 1
+    assert "Wherry can no longer distinguish filtered rows" in " ".join(str(found).split())
+
+
+def test_protected_columns_stay_masked(place: Place) -> None:
+    """In rows as they were read, and in rows of the DLQ."""
+    place.land("1.json", [order(1), order(2, amount="two")])
+    pipeline = place.load(ORDERS + "protect: [email]\n")
+    pipeline.run()
+    said = json.dumps(pipeline.find(where="id < 3").json())
+    assert "@X.COM" not in said
+    assert "***" in said
+
+
+def test_a_condition_on_an_unknown_column_names_the_columns(place: Place) -> None:
+    """One that fails at a row is refused as well."""
+    place.land("1.json", [order(1), order(2, amount="two")])
+    pipeline = place.load(ORDERS)
+    pipeline.run()
+    with pytest.raises(Refusal, match="--where is not valid") as raised:
+        pipeline.find(where="customer = 42")
+    assert "id, email, amount" in str(raised.value)
+    with pytest.raises(Refusal, match="--where fails at a row"):
+        pipeline.find(where="cast(amount as int) = 2")
+
+
+def test_the_command_prints_where_the_rows_are(place: Place) -> None:
+    """For a person, and with `--json` for a program."""
+    place.land("1.json", [order(1)])
+    place.load(ORDERS).run()
+    file = str(place.folder / "pipeline.yaml")
+    said = CliRunner().invoke(wherry, ["find", file, "--where", "id = 1"], catch_exceptions=False).stdout
+    assert "1 row in 1 batch; searched 1 batch" in said
+    assert "1 row from batch 1 of lane 0 (version 1)" in said
+    late = ["find", file, "--where", "id = 1", "--since", "2999-01-01", "--json"]
+    found = json.loads(CliRunner().invoke(wherry, late, catch_exceptions=False).stdout)
+    assert (found["version"], found["searched"], found["destinations"]["orders"]["rows"]) == (1, 0, 1)
