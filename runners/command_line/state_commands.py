@@ -19,6 +19,7 @@ from runners.command_line.options import (
     with_definition_and,
     with_move_options,
     with_reason,
+    with_wide,
 )
 
 if TYPE_CHECKING:
@@ -229,8 +230,9 @@ def with_choice_options(command: F) -> F:
 @with_definition
 @option("--limit", type=click.IntRange(min=1), metavar="N", help="Show the newest N; default: 20, --json all.")
 @option("--reveal", is_flag=True, help="Show the values of protected columns.")
+@with_wide
 @as_json
-def show_dead_letters(limit: int | None, reveal: bool, json: bool, **given: Any) -> None:
+def show_dead_letters(limit: int | None, reveal: bool, wide: bool, json: bool, **given: Any) -> None:
     """Show refused rows: why, where, and the row itself.
 
     For example:  wherry dlq show orders.yaml --limit 5
@@ -238,7 +240,11 @@ def show_dead_letters(limit: int | None, reveal: bool, json: bool, **given: Any)
     from runners.command_line import printing
 
     rows = load_for_reading(**given).dead_letters(limit if limit or json else 20, reveal=reveal)
-    click.echo(printing.as_json({"rows": rows}) if json else printing.format_dead_letters(rows))
+    if json:
+        click.echo(printing.as_json({"rows": rows}))
+    else:
+        whole = printing.format_dead_letters(rows, wide=True)
+        click.echo(whole if wide else printing.suggest_wide(printing.format_dead_letters(rows), whole))
 
 
 @dlq.command("summary")
