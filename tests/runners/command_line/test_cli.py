@@ -726,7 +726,7 @@ def carries_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Pipeline, "run", run)
 
 
-@pytest.mark.parametrize(("words", "lines"), [([], ["orders: run 7f begins"]), (["--quiet"], [])])
+@pytest.mark.parametrize(("words", "lines"), [([], ["orders: starting Spark", "orders: run 7f begins"]), (["--quiet"], [])])
 def test_progress_is_plain_lines_where_nothing_is_drawn(
     file: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -757,6 +757,63 @@ def test_progress_is_drawn_on_a_terminal(
     assert ("lane 0" in written) is drawn
     assert ("1,000 rows" in written) is drawn
     assert bool(written) is drawn
+
+
+def print_on_terminal(monkeypatch: pytest.MonkeyPatch, *words: str, columns: int = 80) -> str:
+    """What a command prints on standard output that is a terminal."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", f"{columns}")
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w") as terminal:
+        monkeypatch.setattr(sys, "stdout", terminal)
+        assert cli.execute(words) == 0
+    return everything(ours).replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize(("wanted", "said"), [("", "\x1b[32msucceeded\x1b[0m"), ("1", "orders succeeded after")])
+def test_a_terminal_has_colours_unless_they_are_unwanted(
+    file: str, monkeypatch: pytest.MonkeyPatch, wanted: str, said: str
+) -> None:
+    """`NO_COLOR` switches them off; JSON never has any."""
+    carries_a_batch(monkeypatch)
+    monkeypatch.setenv("NO_COLOR", wanted)
+    printed = print_on_terminal(monkeypatch, "run", file, "--quiet")
+    assert said in printed
+    assert ("\x1b" in printed) is not bool(wanted)
+    assert "\x1b" not in print_on_terminal(monkeypatch, "run", file, "--quiet", "--json")
+
+
+def test_an_error_on_a_terminal_begins_in_its_colour(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refusal in yellow, a wrong call in red."""
+    fails(monkeypatch, Refusal("Nothing was done: no.", hint="Say yes."))
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        cli.execute(["validate", file])
+        cli.execute(["validate", file, "--no-such-option"])
+        flush()
+    printed = everything(ours)
+    assert "\x1b[33mNothing was done\x1b[0m: no." in printed
+    assert "\x1b[31mError:\x1b[0m No such option" in printed
+
+
+@pytest.mark.parametrize(("columns", "words", "whole"), [(80, [], False), (200, [], True), (80, ["--wide"], True)])
+def test_refused_rows_fit_the_terminal_unless_they_are_wanted_whole(
+    file: str, monkeypatch: pytest.MonkeyPatch, columns: int, words: list[str], whole: bool
+) -> None:
+    """What is left out is said to be there."""
+    row = {f"c{number}": f"{number}" * 12 for number in range(9)}
+    where = {"nacked_at": "2026-01-01", "lane": "0", "number": 3, "stage": "cast", "destination": None}
+    letter = {**where, "message": "no", "row": row, "replayed": False, "discarded": False}
+    monkeypatch.setattr(Pipeline, "dead_letters", lambda *_, **__: [letter])
+    monkeypatch.setenv("NO_COLOR", "1")
+    lines = print_on_terminal(monkeypatch, "dlq", "show", file, *words, columns=columns).splitlines()
+    assert (max(map(len, lines)) <= columns) is not (whole and columns == 80)
+    assert ("888888888888" in lines[2]) is whole
+    assert (lines[-1] == "Show all columns and whole values:  --wide") is not whole
+    assert "columns" in lines[1] or whole
 
 
 def test_what_a_terminal_cannot_show_is_escaped(tmp_path: Path) -> None:
