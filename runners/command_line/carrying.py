@@ -134,7 +134,9 @@ def show_progress(
     from runners.listeners.log_lines import LogLines, log
     from runners.listeners.run_progress import RunProgress, call_every
     from runners.model.masking import without
+    from runners.spark.session import is_started
 
+    doing = doing or ("starting" if is_started() else "starting Spark")
     name, secrets = (pipeline, {}) if isinstance(pipeline, str) else (pipeline.name, pipeline.secrets)
     progress = RunProgress(name, doing=doing, batches=batches)
     bar = ProgressBar(progress)
@@ -150,7 +152,7 @@ def show_progress(
             progress(event)
             lines(event)
 
-        log.info("%s: %s", name, doing or "starting Spark")
+        log.info("%s: %s", name, doing)
         with call_every(SELDOM, lambda: log.info("%s", without(secrets, progress.describe()))):
             yield hear
 

@@ -13,7 +13,7 @@ import click
 
 from origins.batch import JSON
 from runners.listeners.run_progress import describe_stop
-from runners.listeners.standard_error import begin_json_stream, end_json_stream
+from runners.listeners.standard_error import begin_json_stream, end_json_stream, flush
 from runners.model.colors import paint_error
 from runners.model.events import BatchSettled, Event, Noticed, RunEnded, RunStarted, RunStopping
 from runners.model.masking import without
@@ -45,6 +45,7 @@ def complain(message: str, **facts: JSON) -> None:
     if any(isinstance(handler.formatter, JsonLines) for handler in log.handlers):
         log.error(message, extra={"facts": facts})
     else:
+        flush()
         refusal = facts.get("code", "REFUSED") in ("REFUSED", "OWNED")
         click.echo(paint_error(escape_controls(message), refusal=refusal), err=True)
 

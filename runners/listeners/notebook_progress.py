@@ -11,18 +11,20 @@ from typing import Any
 from runners.listeners.run_progress import RunProgress, call_every
 from runners.model.events import Listener
 from runners.model.text import escape_line
+from runners.spark.session import is_started
 
 OFTEN = 1.0
 """The seconds between two looks at a run."""
 
 
 @contextlib.contextmanager
-def show_in_notebook(name: str, *, doing: str = "") -> Iterator[list[Listener]]:
+def show_in_notebook(name: str) -> Iterator[list[Listener]]:
     """Below the cell, a line that goes on changing while the run works. Outside of a notebook there is no listener.
 
     A notebook that cannot show it changes nothing for the run.
     """
-    handle = _open_display(f"{name}: {doing or 'starting Spark'}")
+    doing = "starting" if is_started() else "starting Spark"
+    handle = _open_display(f"{name}: {doing}")
     if handle is None:
         yield []
         return

@@ -57,12 +57,14 @@ class LaneProgress:
 class RunProgress:
     """A listener that knows how far a run is."""
 
-    def __init__(self, name: str, *, doing: str = "", batches: int | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self, name: str, *, doing: str = "starting Spark", batches: int | None = None, clock: Clock | None = None
+    ) -> None:
         self.clock = clock or Clock()
         self.lanes: dict[str, LaneProgress] = {}
         self.in_flight: Mapping[str, Batch] = {}
         """The batches that are open, by their plans. Another one takes its place whenever one begins or ends."""
-        self._name, self._doing = name, doing or "starting Spark"
+        self._name, self._doing = name, doing
         self._batches = batches
         """How many batches there are in all, where the caller knows."""
         self._waiting: dict[str, int] = {}

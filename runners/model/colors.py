@@ -20,9 +20,9 @@ _colored = [False]
 
 @contextlib.contextmanager
 def choose_colors(words: Sequence[str]) -> Iterator[None]:
-    """Colour what the command of these words prints, if it prints for a person at a terminal who wants colours.
+    """Colour what the command of these words prints on a terminal, unless colours are unwanted.
 
-    A stream that is no terminal gets none: `click.echo` strips them.
+    `NO_COLOR`, a terminal without colours and an option for JSON say that they are. A stream that is no terminal gets none: `click.echo` strips them.
     """
     watched = any(stream is not None and stream.isatty() for stream in (sys.stdout, sys.stderr))
     unwanted = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or {"--json", "json"} & {*words}
@@ -39,8 +39,8 @@ def paint(text: str, look: str) -> str:
 
 
 def paint_word(word: str) -> str:
-    """The word in the colour of what it says; any other word as it is. Blanks around it stay."""
-    return paint(word, _LOOKS.get(word.strip(), ""))
+    """The text in the colour of what its first word says; any other text as it is."""
+    return paint(word, _LOOKS.get(word.partition(" ")[0], ""))
 
 
 def paint_hint(line: str) -> str:

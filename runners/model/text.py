@@ -126,7 +126,7 @@ def measure_width(text: str) -> int:
 
 
 def fit_text(text: str, width: int) -> str:
-    """The text in so many columns of a terminal; one that is longer ends with `…`."""
+    """The text in so many columns of a terminal; a longer text ends with `…`."""
     if measure_width(text) <= width:
         return text
     kept, taken = "", 1

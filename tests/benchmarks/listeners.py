@@ -19,8 +19,8 @@ from rich.console import Console
 
 from runners.command_line.progress_bar import ProgressBar
 from runners.listeners.log_lines import JsonLines, LogLines
-from runners.listeners.run_progress import RunProgress
 from runners.listeners.metrics import Metrics
+from runners.listeners.run_progress import RunProgress
 from runners.model.clock import Clock
 from runners.model.events import Listener
 from tests.benchmarks.carried import carried, define

@@ -114,6 +114,7 @@ def open_notebook(monkeypatch: pytest.MonkeyPatch, **how: Any) -> Notebook:
     monkeypatch.setitem(sys.modules, "IPython", notebook)
     monkeypatch.setitem(sys.modules, "IPython.display", shown)
     monkeypatch.setattr(notebook_progress, "OFTEN", 0.001)
+    monkeypatch.setattr(notebook_progress, "is_started", lambda: False)
     return notebook
 
 
