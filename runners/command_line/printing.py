@@ -222,21 +222,27 @@ def _format_owner(owner: Mapping[str, JSON]) -> str:
 
 
 def format_dead_letters(rows: Sequence[Mapping[str, JSON]], *, wide: bool = False) -> str:
-    """Refused rows as tables, one for each place and time, with the reason below each row."""
+    """Refused rows as tables, one for each batch, with the stage and the reason below each row."""
     if not rows:
         return "The DLQ has no rows."
     parts = []
-    for place, alike in groupby(rows, _describe_letter):
-        shown = [ShownRow(row=each["row"], note=each["message"]) for each in alike]
-        parts.append("\n".join([paint(escape_line(place), "yellow"), *format_rows(shown, wide=wide)]))
+    for (place, _), alike in groupby(rows, lambda row: (_describe_letter(row), _list_columns(row["row"]))):
+        shown = [
+            ShownRow(row=each["row"], note=f"{each['stage'] or each['destination']}: {each['message']}")
+            for each in alike
+        ]
+        parts.append("\n".join([escape_line(place), *format_rows(shown, wide=wide)]))
     return "\n\n".join(parts)
 
 
 def _describe_letter(row: Mapping[str, JSON]) -> str:
     """When and where a row was refused, and what was done with it since."""
     since = ", replayed" if row["replayed"] else ", discarded" if row["discarded"] else ""
-    where = f"lane {row['lane']}, batch {row['number']}, {row['stage'] or row['destination']}"
-    return f"{show_moment(row['nacked_at'])}  {where}{since}"
+    return f"{show_moment(row['nacked_at'])}  lane {row['lane']}, batch {row['number']}{since}"
+
+
+def _list_columns(row: JSON) -> Sequence[str]:
+    return [*row] if isinstance(row, Mapping) else []
 
 
 def suggest_wide(text: str, whole: str) -> str:

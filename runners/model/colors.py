@@ -22,7 +22,8 @@ _colored = [False]
 def choose_colors(words: Sequence[str]) -> Iterator[None]:
     """Colour what the command of these words prints on a terminal, unless colours are unwanted.
 
-    `NO_COLOR`, a terminal without colours and an option for JSON say that they are. A stream that is no terminal gets none: `click.echo` strips them.
+    `NO_COLOR`, a terminal without colours and an option for JSON say that they are. A stream that is no terminal gets
+    none: `click.echo` strips them.
     """
     watched = any(stream is not None and stream.isatty() for stream in (sys.stdout, sys.stderr))
     unwanted = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or {"--json", "json"} & {*words}

@@ -55,8 +55,8 @@ def format_rows(rows: Sequence[ShownRow], *, wide: bool = False) -> list[str]:
     for lead, line, each in zip(leads[1:], lines, rows, strict=True):
         shown.append((_GAP + (paint_word(lead) + _GAP if lead else "") + line).rstrip())
         note = escape_line(each.note)
-        notes = [note] if wide and note else textwrap.wrap(note, max(room, 30))
-        shown += [indent + part for part in notes]
+        notes = [note] if wide and note else textwrap.wrap(note, max(room - len(_GAP), 30))
+        shown += [indent + _GAP + paint(part, "yellow") for part in notes]
     return shown
 
 

@@ -295,8 +295,9 @@ def test_a_plan_of_a_directory_is_a_table_with_what_comes_first_at_its_top() -> 
     assert printing.schedule_plan({"scheduled": [], "by_hand": {}, "broken": {}}) == "No definition was found here."
 
 
-def test_refused_rows_of_a_place_are_one_table() -> None:
-    """When and where, the rows, and below each row why. A row that was replayed or discarded says so."""
+def test_refused_rows_of_a_batch_are_one_table() -> None:
+    """When and where, the rows, and below each row why. Rows that were replayed or discarded, and rows with other
+    columns, are tables of their own."""
     row = {
         "nacked_at": "2026-01-01T00:00:00.123+00:00",
         "lane": "0",
@@ -309,15 +310,16 @@ def test_refused_rows_of_a_place_are_one_table() -> None:
         "discarded": False,
     }
     assert printing.format_dead_letters([row]).splitlines() == [
-        "2026-01-01 00:00:00  lane 0, batch 3, cast",
+        "2026-01-01 00:00:00  lane 0, batch 3",
         "  name",
         "  Jürgen",
-        "  column amount: 'sieben' is no number",
+        "    cast: column amount: 'sieben' is no number",
     ]
     again, away = printing.format_dead_letters([{**row, "replayed": True}, {**row, "discarded": True}]).split("\n\n")
-    assert again.splitlines()[0].endswith("cast, replayed")
-    assert away.splitlines()[0].endswith("cast, discarded")
-    assert printing.format_dead_letters([row, row]).count("lane 0") == 1
+    assert again.splitlines()[0].endswith("batch 3, replayed")
+    assert away.splitlines()[0].endswith("batch 3, discarded")
+    assert printing.format_dead_letters([row, {**row, "stage": "require"}]).count("lane 0") == 1
+    assert printing.format_dead_letters([row, {**row, "row": "{broken"}]).count("lane 0") == 2
     assert printing.format_dead_letters([]) == "The DLQ has no rows."
 
 

@@ -35,8 +35,8 @@ def test_what_became_of_a_row_stands_before_it_and_why_below() -> None:
         "           id",
         "  kept     1",
         "  refused  2",
-        "           not a number not a number not",
-        "           a number not a number",
+        "             not a number not a number not",
+        "             a number not a number",
     ]
 
 

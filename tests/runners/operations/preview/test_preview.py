@@ -36,7 +36,7 @@ def test_a_preview_reads_from_what_was_read_to_what_arrives() -> None:
         "           id",
         "  kept     1",
         "  refused  x",
-        "           column id: 'x' is not a bigint",
+        "             column id: 'x' is not a bigint",
         "",
         "filter: 1,000 rows, 1 filtered",
         "            id  email",
