@@ -30,10 +30,10 @@ def format_java_frames(throwable: Any) -> str:
     return str(jvm.scala.runtime.ScalaRunTime.stringOf(throwable.getStackTrace())) if jvm is not None else ""
 
 
-def launch_jvm(settings: Mapping[str, str], waiting: AbstractContextManager[None]) -> None:
+def launch_jvm(settings: Mapping[str, str], waiting: AbstractContextManager[None], noise: int) -> None:
     """Start the JVM of this process with these settings, unless it has one. `waiting` is entered for as long.
 
-    No signal for this process's group reaches the JVM.
+    The open file `noise` is the standard error of the JVM. No signal for this process's group reaches the JVM.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
@@ -42,7 +42,7 @@ def launch_jvm(settings: Mapping[str, str], waiting: AbstractContextManager[None
         conf = SparkConf(loadDefaults=False, _jvm=None)
         conf.setAll(list(settings.items()))
         with waiting:
-            gateway = launch_gateway(conf, {"start_new_session": True})  # type: ignore[no-untyped-call]
+            gateway = launch_gateway(conf, {"start_new_session": True, "stderr": noise})  # type: ignore[no-untyped-call]
         SparkContext._ensure_initialized(gateway=gateway)
 
 

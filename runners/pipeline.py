@@ -23,6 +23,7 @@ from runners.model.spec import (
     SchemaState,
     SparkOptions,
 )
+from runners.model.text import format_count, format_repr
 from stages.stage import Stage
 
 if TYPE_CHECKING:
@@ -98,6 +99,12 @@ class Pipeline(PipelineSpec):
             secrets=secrets or {},
         )
 
+    def __repr__(self) -> str:
+        origins = [type(origin).__name__ for origin in self.every_origin]
+        stages = format_count(len(self.stages), "stage", "stages")
+        destinations = [type(destination).__name__ for destination in self.every_destination]
+        return format_repr("Pipeline", self.name, f"{' + '.join(origins)} → {stages} → {' + '.join(destinations)}")
+
     @staticmethod
     def of(spec: PipelineSpec) -> Pipeline:
         """The pipeline that a definition describes."""
@@ -144,13 +151,16 @@ class Pipeline(PipelineSpec):
         )
 
     def _carry(self, check: bool, **how: Any) -> Report:
+        from runners.listeners.notebook_progress import show_in_notebook
         from runners.model.run_report import PipelineFailed
         from runners.reports.write_html import show
         from runners.running.run import PipelineRun
 
         definition = self._definition()
-        run = PipelineRun(pipeline=definition.pipeline, text=definition.text, hash=definition.hash, **how)
-        report = run.carry()
+        with show_in_notebook(self.name) as shown:
+            how["listeners"] = [*how.get("listeners", ()), *shown]
+            run = PipelineRun(pipeline=definition.pipeline, text=definition.text, hash=definition.hash, **how)
+            report = run.carry()
         report = replace(report, html=partial(show, definition))
         if check and report.status == "failed":
             raise PipelineFailed(report)

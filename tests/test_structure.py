@@ -36,6 +36,7 @@ PRIVATE = {
 """What pyspark keeps to itself."""
 PRINTED = {
     "runners/model/hook.py",
+    "runners/model/row_table.py",
     "runners/model/run_report.py",
     "runners/model/text.py",
     "runners/state/run_history.py",

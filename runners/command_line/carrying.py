@@ -15,8 +15,9 @@ from runners.command_line.options import BY_CODE, BY_STATUS, FAILED, CarryOption
 
 if TYPE_CHECKING:
     from origins.batch import JSON
-    from runners.model.events import Listener
+    from runners.model.events import Event, Listener
     from runners.model.run_report import Report
+    from runners.model.spec import PipelineSpec
     from runners.pipeline import Pipeline
 
 
@@ -92,7 +93,7 @@ def carry_with_progress(
             tell_on_signal(),
             contextlib.nullcontext()
             if carrying.quiet
-            else choose_listeners(pipeline, carrying.log_format, shown) as listener,
+            else show_progress(pipeline, log_format=carrying.log_format, shown=shown) as listener,
         ):
             report = carry([listener] if listener else []).mask(pipeline.secrets)
     except KeyboardInterrupt:
@@ -122,17 +123,44 @@ def _say_not_begun(pipeline: Pipeline) -> RunEnding:
 
 
 @contextlib.contextmanager
-def choose_listeners(pipeline: Pipeline, log_format: str, shown: set[str]) -> Iterator[Listener]:
-    """What shows how a run goes on: a bar on a terminal, lines elsewhere."""
+def show_progress(
+    pipeline: PipelineSpec | str,
+    *,
+    doing: str = "",
+    batches: int | None = None,
+    log_format: str = "text",
+    shown: set[str] | None = None,
+) -> Iterator[Listener]:
+    """Show on standard error how a run goes on: a bar on a terminal, elsewhere a line now and every ten seconds."""
     from runners.command_line.progress_bar import ProgressBar
-    from runners.listeners.log_lines import LogLines
+    from runners.listeners.log_lines import LogLines, log
+    from runners.listeners.run_progress import RunProgress, call_every
+    from runners.model.masking import without
+    from runners.spark.session import is_started
 
-    bar = ProgressBar(pipeline.name)
-    if log_format == "json" or not bar.console.is_terminal:
-        yield LogLines(log_format, secrets=pipeline.secrets, pipeline=pipeline.name, shown=shown)
-    else:
+    doing = doing or ("starting" if is_started() else "starting Spark")
+    name, secrets = (pipeline, {}) if isinstance(pipeline, str) else (pipeline.name, pipeline.secrets)
+    progress = RunProgress(name, doing=doing, batches=batches)
+    bar = ProgressBar(progress)
+    lines = LogLines(log_format, secrets=secrets, pipeline=name, shown=shown)
+    if log_format == "json":
+        yield lines
+    elif bar.console.is_terminal:
         with bar:
             yield bar
+    else:
+
+        def hear(event: Event) -> None:
+            progress(event)
+            lines(event)
+
+        log.info("%s: %s", name, doing)
+        with call_every(SELDOM, lambda: log.info("%s", without(secrets, progress.describe()))):
+            yield hear
+
+
+SELDOM = 10.0
+"""The seconds between two lines of progress."""
 
 
 @contextlib.contextmanager

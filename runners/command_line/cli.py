@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import logging
 import os
@@ -16,6 +17,7 @@ import click
 from runners.command_line.commands import wherry
 from runners.command_line.options import BROKEN_PIPE, BY_CODE, FAILED, INTERRUPTED, VERSION, WRONG
 from runners.listeners.standard_error import Lines, end_json_stream, flush
+from runners.model.colors import choose_colors, paint
 
 
 def main() -> None:
@@ -34,7 +36,8 @@ def execute(words: Sequence[str]) -> int:
         logging.getLogger("wherry").setLevel(logging.INFO)
     for handler in logging.getLogger("wherry").handlers:
         handler.setFormatter(None)
-    return _execute(words, {})
+    with choose_colors(words):
+        return _execute(words, {})
 
 
 def _execute(words: Sequence[str], secrets: dict[str, str]) -> int:
@@ -43,7 +46,7 @@ def _execute(words: Sequence[str], secrets: dict[str, str]) -> int:
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except click.ClickException as error:
-        error.show()
+        _print_usage(error)
         _print_document(words, "USAGE", error.format_message())
         return WRONG
     except (click.Abort, KeyboardInterrupt):
@@ -60,6 +63,13 @@ def _execute(words: Sequence[str], secrets: dict[str, str]) -> int:
         return _print_error(error, words, secrets)
     finally:
         flush()
+
+
+def _print_usage(error: click.ClickException) -> None:
+    """Say on standard error what is wrong with what was typed."""
+    text = io.StringIO()
+    error.show(text)
+    click.echo(text.getvalue().replace("Error:", paint("Error:", "red"), 1), err=True, nl=False)
 
 
 def _print_interrupted(words: Sequence[str]) -> int:

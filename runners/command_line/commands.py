@@ -43,9 +43,6 @@ if TYPE_CHECKING:
 _expert, _selects = partial(option, section=EXPERTS), partial(option, section=SELECTION)
 
 
-_expert, _selects = partial(option, section=EXPERTS), partial(option, section=SELECTION)
-
-
 def _print_version(ctx: click.Context, option: click.Parameter, asked: bool) -> None:
     if asked:
         from runners.model.version import find_version
@@ -82,17 +79,18 @@ def demo(directory: Path, json: bool) -> int:
     The demo writes all its files to DIRECTORY, by default wherry-demo.
     """
     from runners.command_line import printing
-    from runners.command_line.progress_bar import ProgressBar
+    from runners.command_line.carrying import show_progress
     from runners.definitions.first_pipeline import make
+    from runners.listeners.log_lines import complain
     from runners.pipeline import Pipeline
 
     file = make(directory)
     pipeline = Pipeline.load(file)
     batches = sum(1 for _ in (directory / "landing" / "orders").iterdir())
-    with ProgressBar(pipeline.name, batches=batches) as bar:
-        report = pipeline.run(check=False, listeners=[bar])
+    with show_progress(pipeline, batches=batches) as listener:
+        report = pipeline.run(check=False, listeners=[listener])
     if report.error is not None:
-        click.echo(printing.format_failure(report, str(file)), err=True)
+        complain(printing.format_failure(report, str(file)), code=report.error.code)
     shown = {**report.json(), "file": str(file)}
     click.echo(printing.as_json(shown) if json else printing.format_demo(report, pipeline, file))
     return BY_STATUS[report.status]
@@ -424,6 +422,7 @@ def doctor(state: Path, json: bool) -> int:
     STATE is the folder for the state of a pipeline, by default .wherry.
     """
     from runners.command_line.doctor import examine
+    from runners.model.colors import paint_word
 
     checks = examine(state)
     if json:
@@ -432,8 +431,7 @@ def doctor(state: Path, json: bool) -> int:
         click.echo(dumps({"version": VERSION, "checks": [check.json() for check in checks]}, indent=2))
     else:
         for check in checks:
-            color = {"problem": "red", "ok": "green"}.get(check.state)
-            click.echo(f"{click.style(f'{check.state:<10}', fg=color)}  {check.name:<8}  {check.found}")
+            click.echo(f"{paint_word(f'{check.state:<10}')}  {check.name:<8}  {check.found}")
             if check.advice:
                 click.echo(f"{'':<22}{check.advice}")
     return FAILED if any(check.state == "problem" for check in checks) else 0

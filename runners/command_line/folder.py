@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -115,7 +116,7 @@ def run_folder(directory: Path, select: Sequence[str], *, carrying: CarryOptions
 
     graph, files = choose_pipelines(directory, select, given)
     definitions = {name: load_definition(file=file, **given) for name, file in files.items()}
-    if not _open_spark(list(definitions.values())):
+    if not _open_spark(list(definitions.values()), carrying):
         complain("Nothing was processed: the run was stopped while Spark started.")
         if carrying.json:
             click.echo(printing.as_json({"status": "stopped", "pipelines": []}))
@@ -140,14 +141,19 @@ def run_folder(directory: Path, select: Sequence[str], *, carrying: CarryOptions
     return code
 
 
-def _open_spark(definitions: Sequence[Definition]) -> bool:
+def _open_spark(definitions: Sequence[Definition], carrying: CarryOptions) -> bool:
     """Start the one Spark for all of them, unless one is there. False where a signal stopped that."""
-    from runners.command_line.progress_bar import ProgressBar
+    from runners.command_line.carrying import show_progress
+    from runners.model.text import format_count
     from runners.schedules.scheduling import open_session
 
     heard: list[int] = []
     try:
-        with interrupt_on_signals(heard), ProgressBar(f"{len(definitions)} pipelines"):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(interrupt_on_signals(heard))
+            if not carrying.quiet:
+                name = format_count(len(definitions), "pipeline", "pipelines")
+                stack.enter_context(show_progress(name, log_format=carrying.log_format))
             open_session(definitions)
     except (KeyboardInterrupt, Exception):  # a Spark that is interrupted in a call ends with errors of its own
         if not heard:

@@ -52,6 +52,7 @@ def list_folder(
 
 def format_folder(facts: Sequence[Mapping[str, JSON]], broken: Mapping[str, str], directory: Path) -> str:
     """Each pipeline in a line, and below it where its rows come from and go."""
+    from runners.model.colors import paint, paint_word
     from runners.model.text import escape_controls, escape_line, shorten_paths
 
     rows = [
@@ -62,8 +63,9 @@ def format_folder(facts: Sequence[Mapping[str, JSON]], broken: Mapping[str, str]
     widths = [max(len(row[at]) for row in [head, *rows]) for at in range(3)]
     lines = []
     for at, row in enumerate([head, *rows] if rows else []):
-        cells = [f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)]
-        lines.append(escape_line("  ".join([*cells, row[3]])))
+        cells = [escape_line(f"{cell:<{width}}") for cell, width in zip(row, widths, strict=False)]
+        line = "  ".join([cells[0], paint_word(cells[1]) if at else cells[1], cells[2], escape_line(row[3])])
+        lines.append(line if at else paint(line, "bold"))
         if at:
             each = facts[at - 1]
             flow = f"{', '.join(each['reads'])} → {', '.join(each['writes'])}"

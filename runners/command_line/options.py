@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import shlex
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -237,6 +238,16 @@ VERSION = 1
 def as_json(command: F) -> F:
     """A command that prints for a program as well: one object, whose `version` says which form it has."""
     return option("--json", "json", is_flag=True, help="Print JSON for a program.")(command)
+
+
+def with_wide(command: F) -> F:
+    """A command that shows rows as tables: whether they are whole. Without a terminal, which has a width, they are."""
+
+    @functools.wraps(command)
+    def showing(*, wide: bool, **given: Any) -> Any:
+        return command(wide=wide or not sys.stdout.isatty(), **given)
+
+    return option("--wide", is_flag=True, help="Show all columns and whole values.")(cast(F, showing))
 
 
 @dataclass(frozen=True, kw_only=True)

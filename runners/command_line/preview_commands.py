@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from runners.command_line.help_sections import SELECTION, command, group, option
-from runners.command_line.options import as_json, load_definition, load_for_reading, parse_moment, with_definition
+from runners.command_line.options import (
+    as_json,
+    load_definition,
+    load_for_reading,
+    parse_moment,
+    with_definition,
+    with_wide,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,8 +33,11 @@ if TYPE_CHECKING:
 @option("--lane", section=SELECTION, metavar="LANE", help="Take this lane; default: the one that failed.")
 @option("--from-beginning", section=SELECTION, is_flag=True, help="Take the first batch, not the next.")
 @option("--shown", type=click.IntRange(min=1), default=3, metavar="N", help="Show N rows of each kind; default: 3.")
+@with_wide
 @as_json
-def preview(rows: int | None, shown: int, lane: str | None, from_beginning: bool, json: bool, **given: Any) -> None:
+def preview(
+    rows: int | None, shown: int, lane: str | None, from_beginning: bool, wide: bool, json: bool, **given: Any
+) -> None:
     """Show what the stages do with the next batch.
 
     For example:  wherry preview orders.yaml --set dlq.window=0
@@ -35,17 +45,21 @@ def preview(rows: int | None, shown: int, lane: str | None, from_beginning: bool
     Shows rows as they leave each stage, and filtered or refused rows as they reached it. Writes nothing, and moves no
     offset.
     """
-    from rich.console import Console
-
     from runners.command_line import printing
+    from runners.command_line.carrying import show_progress
     from runners.model.masking import hide_in_errors
+    from runners.operations.preview import format_preview
     from runners.operations.trial import preview
 
     definition = load_definition(**given)
-    waiting = Console(stderr=True).status(f"{definition.pipeline.name}: trying the waiting rows")
+    waiting = show_progress(definition.pipeline, doing="trying the waiting rows")
     with hide_in_errors(definition.pipeline.secrets), waiting:
         said = preview(definition, rows=rows, shown=shown, lane=lane, from_beginning=from_beginning)
-    click.echo(printing.as_json(said.json()) if json else str(said))
+    if json:
+        click.echo(printing.as_json(said.json()))
+    else:
+        whole = format_preview(said, wide=True)
+        click.echo(whole if wide else printing.suggest_wide(format_preview(said), whole))
 
 
 @command()

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from origins.batch import JSON
 from runners.command_line.options import VERSION
 from runners.model.causes import find_file_name
 from runners.model.codes import read_codes
+from runners.model.colors import paint, paint_hint, paint_word
+from runners.model.row_table import ShownRow, format_rows
 from runners.model.text import (
     describe_thread,
     describe_work,
@@ -91,23 +94,20 @@ def format_report(report: Report, file: str, *, shown: Collection[str] = ()) -> 
         began = "No batch was processed." if report.batches == 0 else f"{batches} before the error:"
     else:
         nothing = "no batch was processed" if report.status == "stopped" else "no new rows"
-        began = f"{_format_ending(report)}: {batches if report.batches else nothing}."
+        began = f"{_format_ending(report, paint_word(report.status))}: {batches if report.batches else nothing}."
     new = [notice for notice in report.notices if not {notice, notice.partition(": ")[2]} & {*shown}]
-    notices = [f"note: {escape_line(notice)}" for notice in new[:5]]
+    note = paint("note:", "yellow")
+    notices = [f"{note} {escape_line(notice)}" for notice in new[:5]]
     if len(new) > 5:
-        notices.append(f"note: {len(new) - 5} more; --json shows them all")
+        notices.append(f"{note} {len(new) - 5} more; --json shows them all")
     if report.status == "stopped":
-        notices.append(f"The next run finishes open batches first, then continues:  wherry run {file}")
+        notices.append(paint_hint(f"The next run finishes open batches first, then continues:  wherry run {file}"))
     if report.batches == 0:
         return "\n".join([began, *notices])
-    rows = [
-        [name, *(f"{count:,}" for count in (each.read, each.delivered, each.filtered, each.nacked))]
-        for name, each in report.destinations.items()
-        if _was_involved(report, each)
-    ]
-    parts = [began, table(["to", "read", "delivered", "filtered", "refused"], rows)]
+    parts = [began, _format_destinations(report)]
     if report.balanced is not True:
-        parts.append("The counts do not balance." if report.balanced is False else "Some rows could not be counted.")
+        unknown = report.balanced is not False
+        parts.append(paint("Some rows could not be counted." if unknown else "The counts do not balance.", "red"))
     if any(report.spent.values()):
         parts.append(_format_time_spent(report.spent))
     if report.ways:
@@ -115,8 +115,22 @@ def format_report(report: Report, file: str, *, shown: Collection[str] = ()) -> 
     if report.causes.found:
         parts += ["Refused rows by cause:", *(f"  {line}" for line in report.causes.describe())]
     if report.nacked > report.discarded:
-        parts.append(f"See the refused rows:  wherry dlq show {file}")
+        parts.append(paint_hint(f"See the refused rows:  wherry dlq show {file}"))
     return "\n".join([*parts, *notices])
+
+
+def _format_destinations(report: Report) -> str:
+    """The equation of each destination: read + changed = delivered + filtered + refused."""
+    shown = {name: each for name, each in report.destinations.items() if _was_involved(report, each)}
+    changed = any(each.changed for each in shown.values())
+    rows = [
+        [
+            *(name, f"{each.read:,}", *([f"{each.changed:+,}"] if changed else [])),
+            *(f"{count:,}" for count in (each.delivered, each.filtered, each.nacked)),
+        ]
+        for name, each in shown.items()
+    ]
+    return table(["to", "read", *(["changed"] if changed else []), "delivered", "filtered", "refused"], rows)
 
 
 def _was_involved(report: Report, each: DestinationReport) -> bool:
@@ -158,7 +172,9 @@ def format_failure(report: Report, file: str = "FILE") -> str:
     hint = [with_file(error.hint, file)] if error.hint else []
     later = [f"later        {escape_line(each)}" for each in error.later]
     return escape_controls(
-        "\n".join([f"{_format_ending(report)}: {error.message}", *hint, *suggest_explain(error.code), *later])
+        "\n".join(
+            [f"{_format_ending(report, report.status)}: {error.message}", *hint, *suggest_explain(error.code), *later]
+        )
     )
 
 
@@ -193,7 +209,7 @@ def format_status(facts: Mapping[str, JSON], file: str = "FILE") -> str:
         ("first", [facts["first"]] if facts.get("first") else []),
         ("next", [facts["next"]]),
     ]
-    return f"{facts['pipeline']}: {describe_state(facts)}\n\n{format_sections(named)}"
+    return f"{facts['pipeline']}: {paint_word(describe_state(facts))}\n\n{format_sections(named)}"
 
 
 def describe_state(facts: Mapping[str, JSON]) -> str:
@@ -225,19 +241,37 @@ def _format_owner(owner: Mapping[str, JSON]) -> str:
     return f"{message}: {'lanes ' + ', '.join(owner['lanes']) if owner['lanes'] else 'no lanes yet'}{gone}"
 
 
-def format_dead_letters(rows: Sequence[Mapping[str, JSON]]) -> str:
-    """Refused rows, each with the reason above it."""
+def format_dead_letters(rows: Sequence[Mapping[str, JSON]], *, wide: bool = False) -> str:
+    """Refused rows as tables, one for each batch, with the stage and the reason below each row."""
     if not rows:
         return "The DLQ has no rows."
-    lines = []
-    for row in rows:
-        where = f"lane {row['lane']}, batch {row['number']}, {row['stage'] or row['destination']}"
-        since = ", replayed" if row["replayed"] else ", discarded" if row["discarded"] else ""
-        lines.append(escape_line(f"{show_moment(row['nacked_at'])}  {where}{since}: {row['message']}"))
-        file = f"  file {find_file_name(row['part'])}" if row.get("part") else ""
-        lines.append(escape_line(f"  id {row['id']}{file}"))
-        lines.append(escape_line(f"  {json.dumps(row['row'], ensure_ascii=False)}"))
-    return "\n".join(lines)
+    parts = []
+    for (place, _), alike in groupby(rows, lambda row: (_describe_letter(row), _list_columns(row["row"]))):
+        shown = [
+            ShownRow(
+                row=each["row"],
+                note=f"{each['stage'] or each['destination']}: {each['message']}",
+                source=f"id {each['id']}" + (f"  file {find_file_name(each['part'])}" if each.get("part") else ""),
+            )
+            for each in alike
+        ]
+        parts.append("\n".join([escape_line(place), *format_rows(shown, wide=wide)]))
+    return "\n\n".join(parts)
+
+
+def _describe_letter(row: Mapping[str, JSON]) -> str:
+    """When and where a row was refused, and what was done with it since."""
+    since = ", replayed" if row["replayed"] else ", discarded" if row["discarded"] else ""
+    return f"{show_moment(row['nacked_at'])}  lane {row['lane']}, batch {row['number']}{since}"
+
+
+def _list_columns(row: JSON) -> Sequence[str]:
+    return [*row] if isinstance(row, Mapping) else []
+
+
+def suggest_wide(text: str, whole: str) -> str:
+    """The text of a table; where it leaves something out, a last line says how to see the whole."""
+    return text if text == whole else f"{text}\n\n{paint_hint('Show all columns and whole values:  --wide')}"
 
 
 def move(offset_move: OffsetMove) -> str:
@@ -352,9 +386,9 @@ def _ways(said: Mapping[str, str]) -> Sequence[str]:
     ]
 
 
-def _format_ending(report: Report) -> str:
+def _format_ending(report: Report, status: str) -> str:
     seconds = f"{report.seconds:,.0f} s" if report.seconds >= 10 else f"{report.seconds:.1f} s"
-    return f"{report.pipeline} {report.status} after {seconds}"
+    return f"{report.pipeline} {status} after {seconds}"
 
 
 def _format_last_run(run: Mapping[str, JSON]) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from origins.batch import JSON
 from runners.model.causes import Causes
+from runners.model.colors import paint
 from runners.model.text import (
     escape_controls,
     escape_line,
@@ -34,7 +35,8 @@ def audit(said: Audit, file: str) -> str:
     if not batches and said.balanced:
         return f"{said.pipeline} has processed nothing yet."
     count = format_count(len(said.problems), "problem", "problems")
-    adds_up = "balances: every row is where it should be." if said.balanced else f"does not balance: {count}."
+    verdict = paint("balances", "green") if said.balanced else paint("does not balance", "red")
+    adds_up = f"{verdict}: {'every row is where it should be' if said.balanced else count}."
     named: list[tuple[str, Sequence[str]]] = [
         ("read", [f"{format_count(said.read)} in {format_batches(batches)}; {said.nacked:,} refused"]),
         *((name, list(_format_destination(each))) for name, each in said.destinations.items()),
@@ -52,11 +54,11 @@ def format_problem(finding: Finding, file: str = "FILE") -> str:
     """One finding: what, where, and what to do."""
     repair = with_file(finding.repair, file).replace("--accept ID", f"--accept {finding.id}")
     lines = [
-        f"{finding.code}  {_format_where(finding)}",
+        f"  {_format_where(finding)}",
         f"  {finding.message}",
         *(f"  {line}" for line in repair.split("\n")),
     ]
-    return escape_controls("\n".join(lines))
+    return paint(finding.code, "red") + escape_controls("\n".join(lines))
 
 
 def format_repairs(found: Sequence[Finding], accept: Sequence[str] = ()) -> str:

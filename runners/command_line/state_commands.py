@@ -19,6 +19,7 @@ from runners.command_line.options import (
     with_definition_and,
     with_move_options,
     with_reason,
+    with_wide,
 )
 
 if TYPE_CHECKING:
@@ -218,8 +219,9 @@ def dlq() -> None:
 @option("--limit", type=click.IntRange(min=1), metavar="N", help="Show the newest N; default: 20, --json all.")
 @option("--reveal", is_flag=True, help="Show the values of protected columns.")
 @with_choice_options
+@with_wide
 @as_json
-def show_dead_letters(choice: Choice, limit: int | None, reveal: bool, json: bool, **given: Any) -> None:
+def show_dead_letters(choice: Choice, limit: int | None, reveal: bool, wide: bool, json: bool, **given: Any) -> None:
     """Show refused rows: why, where, and the row itself.
 
     For example:  wherry dlq show orders.yaml --code CAST --limit 5
@@ -227,7 +229,11 @@ def show_dead_letters(choice: Choice, limit: int | None, reveal: bool, json: boo
     from runners.command_line import printing
 
     rows = load_for_reading(**given).dead_letters(limit if limit or json else 20, choice=choice, reveal=reveal)
-    click.echo(printing.as_json({"rows": rows}) if json else printing.format_dead_letters(rows))
+    if json:
+        click.echo(printing.as_json({"rows": rows}))
+    else:
+        whole = printing.format_dead_letters(rows, wide=True)
+        click.echo(whole if wide else printing.suggest_wide(printing.format_dead_letters(rows), whole))
 
 
 @dlq.command("summary")

@@ -59,7 +59,7 @@ PICTURES = {
             "M475 120 V150 H620 V174",
             "M690 220 H800 V126",
         ),
-        rule="for every destination: read = delivered + filtered + refused",
+        rule="for every destination: read + changed = delivered + filtered + refused",
         says="A batch is planned in the ledger, passes the stages, and reaches the destinations. Refused rows go to "
         "the DLQ. Then the counts are compared, and the offset moves on.",
     ),

@@ -12,15 +12,14 @@ from datetime import datetime, timezone
 import click
 
 from origins.batch import JSON
-from runners.listeners.standard_error import begin_json_stream, end_json_stream
-from runners.model.clock import Clock
+from runners.listeners.run_progress import describe_stop
+from runners.listeners.standard_error import begin_json_stream, end_json_stream, flush
+from runners.model.colors import paint_error
 from runners.model.events import BatchSettled, Event, Noticed, RunEnded, RunStarted, RunStopping
 from runners.model.masking import without
 from runners.model.text import escape_controls
 
 log = logging.getLogger("wherry")
-SELDOM = 10.0
-"""The least seconds between two lines of progress."""
 
 
 class JsonLines(logging.Formatter):
@@ -46,7 +45,9 @@ def complain(message: str, **facts: JSON) -> None:
     if any(isinstance(handler.formatter, JsonLines) for handler in log.handlers):
         log.error(message, extra={"facts": facts})
     else:
-        click.echo(escape_controls(message), err=True)
+        flush()
+        refusal = facts.get("code", "REFUSED") in ("REFUSED", "OWNED")
+        click.echo(paint_error(escape_controls(message), refusal=refusal), err=True)
 
 
 class LogLines:
@@ -57,25 +58,17 @@ class LogLines:
         log_format: str,
         *,
         secrets: Mapping[str, str] | None = None,
-        clock: Clock | None = None,
         pipeline: str = "",
         shown: set[str] | None = None,
     ) -> None:
         self.json = log_format == "json"
         self.secrets = secrets or {}
-        self.clock = clock or Clock()
         self.pipeline, self.run = pipeline, ""
         """What stands in every line, as soon as it is known."""
         self.shown = set() if shown is None else shown
         """The notices that a person has already seen. Text lines show each once, and add it here."""
-        self.batches = self.rows = self.nacked = 0
-        self._said = self.clock.elapsed()
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, BatchSettled) and not event.owed:
-            self.batches += 1
-            self.rows += event.counts["read"]
-            self.nacked += event.counts["nacked"]
         if isinstance(event, RunStarted):
             self.pipeline, self.run = event.pipeline, event.run
         event = _mask_event(event, self.secrets)
@@ -92,13 +85,7 @@ class LogLines:
             return self._format_notice(event)
         if isinstance(event, RunStopping):
             return f"stopping: {describe_stop(event)}"
-        if self.json:
-            return _name_event(event)
-        if isinstance(event, BatchSettled) and self.clock.elapsed() - self._said >= SELDOM:
-            self._said = self.clock.elapsed()
-            batches = "1 batch" if self.batches == 1 else f"{self.batches:,} batches"
-            return f"{batches}, {self.rows:,} {'row' if self.rows == 1 else 'rows'}, {self.nacked:,} refused so far"
-        return ""
+        return _name_event(event) if self.json else ""
 
     def _format_notice(self, event: Noticed) -> str:
         line = f"{event.origin}: {event.message}"
@@ -117,11 +104,6 @@ def _mask_event(event: Event, secrets: Mapping[str, str]) -> Event:
     if isinstance(event, RunStopping | RunEnded):
         return replace(event, reason=without(secrets, event.reason))
     return event
-
-
-def describe_stop(stopping: RunStopping) -> str:
-    """Why a run stops; where that is a signal, also what a second one does."""
-    return stopping.reason + ("; a second signal cancels open batches" if stopping.reason.startswith("signal ") else "")
 
 
 def _make_facts(event: Event) -> Mapping[str, JSON]:

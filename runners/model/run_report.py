@@ -18,7 +18,7 @@ from runners.model.error_kinds import is_disk_full
 from runners.model.errors import tell_full_disk, wrap_file_error
 from runners.model.events import BatchRests, BatchSettled, Event, Noticed, describe_rest
 from runners.model.masking import without
-from runners.model.text import summarise_error
+from runners.model.text import format_batches, format_count, format_repr, summarise_error
 from stages.expect.expectation import Expectation
 from stages.expect.expectation_results import make_validation_result
 
@@ -48,6 +48,9 @@ class DestinationReport:
     """The rows of these batches that were refused."""
     owed: int = 0
     """How many batches the destination has not confirmed yet."""
+    changed: int = 0
+    """The rows that stages added on the way to it. The number is negative if stages took rows away without filtering
+    them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,6 +226,14 @@ class Report:
             "snapshot": self.snapshot,
         }
 
+    def __repr__(self) -> str:
+        told = [self.status, format_batches(self.batches), f"{format_count(self.read)} read"]
+        told += [f"{rows:,} delivered to {name}" for name, rows in [*self.delivered.items()][:3]]
+        told += [
+            f"{count:,} {word}" for word, count in (("filtered", self.filtered), ("refused", self.nacked)) if count
+        ]
+        return format_repr("Report", self.pipeline, *told, *([self.error.code] if self.error else []))
+
     def _repr_html_(self) -> str | None:
         return self.html(self) if self.html else None
 
@@ -237,7 +248,7 @@ class PipelineFailed(WherryError):
         self.report = report
 
 
-_NOTHING = {"read": 0, "delivered": 0, "filtered": 0, "nacked": 0}
+_NOTHING = {"read": 0, "delivered": 0, "filtered": 0, "nacked": 0, "changed": 0}
 
 
 class RunReportBuilder:
@@ -304,6 +315,7 @@ class RunReportBuilder:
                 totals = self._branch_totals(name)
                 totals["delivered"] += rows or 0
                 totals["filtered"] += counts["branches"][name]["filtered"]
+                totals["changed"] += counts["branches"][name]["changed"]
         for name in before.owed if before else ():
             self.owed[self.resolved.get(name, name)] -= 1
         for name in event.owed:

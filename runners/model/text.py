@@ -10,8 +10,11 @@ import re
 import shlex
 import shutil
 import textwrap
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
+
+from runners.model.colors import paint, paint_word
 
 if TYPE_CHECKING:
     from origins.batch import JSON, Json
@@ -77,6 +80,11 @@ def describe_work(work: Mapping[str, JSON]) -> str:
     return f"Spark has {jobs} and {tasks} active; {work['done']:,} tasks are done, {work['left']:,} wait"
 
 
+def format_repr(kind: str, name: str, *facts: str) -> str:
+    """What Python shows of a value with many facts: one line, such as `<Report orders: succeeded, 3 batches>`."""
+    return escape_line(f"<{kind} {name}: {', '.join(facts)}>")
+
+
 def shorten(text: str) -> str:
     """What was given, as it is quoted in a message: on one line, and not for ever."""
     return repr(text if len(text) <= 60 else text[:59] + "…")
@@ -99,18 +107,56 @@ def format_sections(named: Iterable[tuple[str, Sequence[str]]]) -> str:
         (heading if at == 0 else "", sentence) for heading, sentences in named for at, sentence in enumerate(sentences)
     ]
     width = max((len(heading) for heading, _ in rows), default=0) + 2
-    return "\n".join(_wrap_text(sentence, f"{heading:<{width}}", " " * width) for heading, sentence in rows)
+    return "\n".join(
+        _wrap_text(sentence, paint(heading, "bold") + " " * (width - len(heading)), " " * width)
+        for heading, sentence in rows
+    )
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table with a heading; the last column may be long."""
     rows = [[escape_line(cell) for cell in row] for row in rows]
-    widths = [max(len(row[at]) for row in [head, *rows]) for at in range(len(head))]
+    columns = [pad_column(column) for column in zip(*([head, *rows]), strict=True)]
+    indent = " " * sum(measure_width(column[0]) + 2 for column in columns[:-1])
     lines = []
-    for row in [head, *rows]:
-        first = "".join(f"{cell:<{width}}  " for cell, width in zip(row[:-1], widths, strict=False))
-        lines.append(_wrap_text(row[-1], first, " " * len(first)).rstrip())
+    for at, row in enumerate([head, *rows]):
+        cells = [column[at] for column in columns[:-1]]
+        first = "".join(f"{paint_word(cell) if at else cell}  " for cell in cells)
+        line = _wrap_text(row[-1], first, indent).rstrip()
+        lines.append(line if at else paint(line, "bold"))
     return "\n".join(lines)
+
+
+def pad_column(cells: Sequence[str]) -> list[str]:
+    """The cells with blanks behind them, all equally wide."""
+    widths = [measure_width(cell) for cell in cells]
+    return [cell + " " * (max(widths) - width) for cell, width in zip(cells, widths, strict=True)]
+
+
+def measure_width(text: str) -> int:
+    """How many columns of a terminal the text takes: two for a wide letter, none for a mark on the one before."""
+    if text.isascii():
+        return len(text)
+    return sum(map(_measure_letter, text))
+
+
+def fit_text(text: str, width: int) -> str:
+    """The text in so many columns of a terminal; a longer text ends with `…`."""
+    if measure_width(text) <= width:
+        return text
+    kept, taken = "", 1
+    for letter in text:
+        taken += _measure_letter(letter)
+        if taken > width:
+            break
+        kept += letter
+    return f"{kept}…"
+
+
+def _measure_letter(letter: str) -> int:
+    if unicodedata.combining(letter) or unicodedata.category(letter) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
 
 
 def _wrap_text(text: str, first: str, indent: str) -> str:

@@ -10,7 +10,7 @@ from destinations.account import BroughtBatch, Loss
 from origins.batch import JSON
 from runners.model.entry import Settled
 from runners.model.pipeline_state import is_aside
-from runners.model.text import format_count
+from runners.model.text import format_count, format_repr
 
 FOUND = frozenset({
     "NOT_DELIVERED", "NOT_COMMITTED", "NOT_SETTLED", "NOT_PROVED", "OWED", "TWICE", "MISCOUNT", "ROWS_GONE",
@@ -125,6 +125,10 @@ class Audit:
     def balanced(self) -> bool:
         """Whether nothing was found."""
         return not self.problems
+
+    def __repr__(self) -> str:
+        verdict = "balances" if self.balanced else format_count(len(self.problems), "problem", "problems")
+        return format_repr("Audit", self.pipeline, verdict, f"{format_count(self.read)} read")
 
     def json(self) -> dict[str, JSON]:
         """As `wherry audit --json` prints it."""

@@ -9,8 +9,10 @@ from typing import Any, Literal
 
 from origins.batch import JSON
 from runners.model.causes import Causes
+from runners.model.colors import paint
 from runners.model.counts import StageCount
-from runners.model.text import escape_html, escape_line, format_count, render_html_table, shorten_paths
+from runners.model.row_table import ShownRow, format_rows
+from runners.model.text import escape_html, escape_line, format_count, format_repr, render_html_table, shorten_paths
 
 READ = "as read"
 """What stands in the place of a stage's name where no stage has seen the rows yet."""
@@ -109,35 +111,41 @@ class Preview:
         return {"pipeline": self.pipeline, "batches": [batch.json() for batch in self.batches]}
 
     def __str__(self) -> str:
-        return _as_text(self)
+        return format_preview(self)
+
+    def __repr__(self) -> str:
+        batches = [f"batch {batch.number} of lane {batch.lane}, {format_count(batch.read)}" for batch in self.batches]
+        return format_repr("Preview", self.pipeline, *(batches or ["no rows wait"]))
 
     def _repr_html_(self) -> str:
         return _as_html(self)
 
 
-def _as_text(said: Preview) -> str:
-    """Every stage with what it does to the batch, and some of the rows."""
-    if not said.batches:
-        return f"No rows wait for {said.pipeline}. To preview old rows:  --from-beginning"
-    return "\n\n".join(line for batch in said.batches for line in _format_batch(batch))
+def format_preview(preview: Preview, *, wide: bool = False) -> str:
+    """Every stage with what it does to the batch, and a table of some rows; with `wide` the rows are whole."""
+    if not preview.batches:
+        return f"No rows wait for {preview.pipeline}. To preview old rows:  --from-beginning"
+    return "\n\n".join(line for batch in preview.batches for line in _format_batch(batch, wide=wide))
 
 
-def _format_batch(batch: BatchPreview) -> Iterator[str]:
+def _format_batch(batch: BatchPreview, *, wide: bool) -> Iterator[str]:
     label = f" ({escape_line(shorten_paths(batch.label))})" if batch.label else ""
     yield (
         f"Batch {batch.number} of lane {batch.lane}{label}, preview of {format_count(batch.read)}. Nothing is written."
     )
     for stage in batch.stages:
+        rows = [ShownRow(row=seen.row, lead=seen.outcome, note=seen.message or "") for seen in stage.rows]
         why = [f"  {line}" for line in stage.causes.describe(placed=False)]
-        yield "\n".join([_format_counts(stage), *_format_failure(stage), *why, *map(_format_row, stage.rows)])
+        yield "\n".join([_format_counts(stage), *_format_failure(stage), *why, *format_rows(rows, wide=wide)])
     if batch.stops:
-        yield "No row of it would be delivered: the run would stop. If that batch were only reported,"
+        warning = paint("No row of it would be delivered: the run would stop.", "red")
+        yield f"{warning} If that batch were only reported,"
     yield "\n".join(f"{name} would get {format_count(rows)}." for name, rows in batch.destinations.items())
 
 
 def _format_failure(stage: StagePreview) -> Iterator[str]:
     if stage.failure is not None:
-        yield f"  the batch fails, {stage.failure.outcome}:"
+        yield f"  {paint('the batch fails', 'red')}, {stage.failure.outcome}:"
         yield from (escape_line(f"    {line}") for line in stage.failure.why)
 
 
@@ -146,13 +154,8 @@ def _format_counts(stage: StagePreview) -> str:
     into = counts.left + counts.filtered + counts.nacked
     changed = f" in, {counts.left:,} out" if into != counts.entered else ""
     lost = [f"{counts.filtered:,} filtered"] if counts.filtered else []
-    lost += [f"{counts.nacked:,} refused"] if counts.nacked else []
-    return f"{counts.stage}: {format_count(counts.entered)}{changed}{', '.join(['', *lost])}"
-
-
-def _format_row(seen: SeenRow) -> str:
-    row = escape_line(json.dumps(seen.row, ensure_ascii=False))
-    return f"  {seen.outcome:<9} {row}" + (f"\n{'':<12}{escape_line(seen.message)}" if seen.message else "")
+    lost += [paint(f"{counts.nacked:,} refused", "yellow")] if counts.nacked else []
+    return f"{paint(counts.stage, 'bold')}: {format_count(counts.entered)}{changed}{', '.join(['', *lost])}"
 
 
 def _as_html(said: Preview) -> str:

@@ -27,6 +27,7 @@ from runners.model.clock import Clock
 from runners.model.entry import Entry
 from runners.model.errors import Owned, Refusal
 from runners.model.spec import PipelineSpec
+from runners.model.text import format_repr
 from runners.operations.audit import audit, list_decided_ids
 from runners.operations.audit_finding import Audit, Finding
 from runners.running.run import PipelineRun
@@ -50,6 +51,10 @@ class RepairResult:
     failed: Sequence[str] = ()
     audit: Audit
     accepted: Sequence[str] = field(default=())
+
+    def __repr__(self) -> str:
+        facts = [f"{len(self.done)} done", f"{len(self.failed)} not done", f"{len(self.accepted)} accepted"]
+        return format_repr("RepairResult", self.audit.pipeline, *facts, repr(self.audit))
 
     def json(self) -> dict[str, JSON]:
         """As `wherry repair --json` prints it."""

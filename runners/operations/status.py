@@ -20,6 +20,9 @@ from runners.model.spec import PipelineSpec
 from runners.model.text import (
     escape_html,
     escape_line,
+    format_batches,
+    format_count,
+    format_repr,
     render_html_table,
     show_moment,
     show_offset,
@@ -173,6 +176,10 @@ class Lanes:
     def json(self) -> dict[str, JSON]:
         """As `--json` prints it."""
         return {"lanes": dict(self.lanes), "open": list(self.open)}
+
+    def __repr__(self) -> str:
+        lanes, batches = format_count(len(self.lanes), "lane", "lanes"), format_batches(len(self.open))
+        return format_repr("Lanes", self.pipeline, lanes, f"{batches} open")
 
     def __str__(self) -> str:
         rows = [

@@ -144,13 +144,17 @@ def _balance(report: Mapping[str, JSON]) -> Iterator[str]:
 
 
 def _render_destinations(report: Mapping[str, JSON]) -> Iterator[str]:
+    found = report["destinations"]
+    changed = ["changed"] if any(to.get("changed") for to in found.values()) else []
     rows = [
-        [name, to.get("read", report["read"]), to["filtered"], to["nacked"], to["delivered"], to["owed"]]
-        for name, to in report["destinations"].items()
+        [
+            *(name, to.get("read", report["read"]), *(to.get(key, 0) for key in changed)),
+            *(to["filtered"], to["nacked"], to["delivered"], to["owed"]),
+        ]
+        for name, to in found.items()
     ]
-    yield render_table(
-        ["to", "read", "filtered", "refused", "delivered", "batches owed"], rows, called="Rows by destination"
-    )
+    head = ["to", "read", *changed, "filtered", "refused", "delivered", "batches owed"]
+    yield render_table(head, rows, called="Rows by destination")
 
 
 def _render_refused_causes(report: Mapping[str, JSON]) -> Iterator[str]:

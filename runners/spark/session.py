@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import sys
 import threading
 import time
 import warnings
@@ -108,6 +109,11 @@ def is_given() -> bool:
         return False
     named = os.environ.get("SPARK_REMOTE") or "PYSPARK_GATEWAY_PORT" in os.environ
     return bool(named) or SparkSession.getActiveSession() is not None
+
+
+def is_started() -> bool:
+    """Whether this process uses Spark already, so that none is started. Imports nothing."""
+    return "pyspark.sql" in sys.modules and is_given()
 
 
 def list_forgotten_tables(spark: SparkSession, tables: Sequence[str]) -> list[str]:

@@ -103,13 +103,19 @@ def start(conf: Mapping[str, str], packages: Sequence[str] = (), *, connect: boo
     builder = builder.appName("wherry")
     for key, value in settings.items():
         builder = builder.config(key, value)
-    with fetch_one_at_a_time(settings), _divert_noise() as log, _use_our_python(), warnings.catch_warnings():
+    with (
+        fetch_one_at_a_time(settings),
+        _divert_noise(connect=connect) as (log, noise),
+        _use_our_python(),
+        warnings.catch_warnings(),
+    ):
         # The Connect client asks its own server again for what the server was started with, and is told no.
         warnings.filterwarnings("ignore", "Failed to set .* due to \\[CANNOT_MODIFY", UserWarning)
         try:
             if not connect:
                 # What a JVM is started with stands in everybody's list of processes, where no secret belongs.
-                launch_jvm({key: settings[key] for key in settings if key.startswith(_AT_LAUNCH)}, _delay_interrupt())
+                at_launch = {key: settings[key] for key in settings if key.startswith(_AT_LAUNCH)}
+                launch_jvm(at_launch, _delay_interrupt(), noise)
             return builder.getOrCreate()
         except list_spark_errors(RuntimeError) as error:
             raise SparkMissing(
@@ -218,16 +224,18 @@ def _use_our_python() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _divert_noise() -> Iterator[Path]:
-    """The JVM inherits our standard error; while it starts, that is a file. It stays where Spark did not start, and
-    where the JVM ended before this process; else it is removed at the end."""
+def _divert_noise(*, connect: bool) -> Iterator[tuple[Path, int]]:
+    """A file for what the JVM prints, and its open handle. It stays where Spark did not start, and where the JVM ended
+    before this process; else it is removed at the end. A Connect server inherits our standard error, which is that file
+    while the server starts."""
     _remove_old_noise()
     handle, name = tempfile.mkstemp(prefix=_NOISE, suffix=".log")
     sys.stderr.flush()
     kept = os.dup(2)
-    os.dup2(handle, 2)
+    if connect:
+        os.dup2(handle, 2)
     try:
-        yield Path(name)
+        yield Path(name), handle
         atexit.register(_remove_noise, Path(name), os.getpid())
     finally:
         os.dup2(kept, 2)

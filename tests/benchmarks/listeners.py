@@ -20,6 +20,7 @@ from rich.console import Console
 from runners.command_line.progress_bar import ProgressBar
 from runners.listeners.log_lines import JsonLines, LogLines
 from runners.listeners.metrics import Metrics
+from runners.listeners.run_progress import RunProgress
 from runners.model.clock import Clock
 from runners.model.events import Listener
 from tests.benchmarks.carried import carried, define
@@ -80,7 +81,8 @@ def _everybody() -> Iterator[Sequence[Listener]]:
         log.addHandler(lines)
         log.setLevel(logging.INFO)
         stack.callback(log.removeHandler, lines)
-        bar = ProgressBar("orders", console=Console(file=nowhere, force_terminal=True, width=100))
+        console = Console(file=nowhere, force_terminal=True, width=100)
+        bar = ProgressBar(RunProgress("orders"), console=console)
         yield [stack.enter_context(bar), LogLines("json"), Metrics(Clock()).of("orders")]
 
 

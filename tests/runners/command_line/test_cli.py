@@ -280,7 +280,7 @@ def test_the_exit_code_says_how_a_run_ended(
     """The report is on stdout, as JSON too; the reason of a failure is on stderr."""
     error = RunError(cls="X", code="X", message="no room", hint="Make some.") if err else None
     carries(monkeypatch, status=status, error=error)
-    assert cli.execute(["run", file, "--json"]) == code
+    assert cli.execute(["run", file, "--json", "--quiet"]) == code
     out, said = capsys.readouterr()
     assert json.loads(out)["status"] == status
     assert said == err
@@ -341,7 +341,7 @@ def test_a_run_that_is_stopped_before_it_carries_is_3(
     monkeypatch.setattr(Pipeline, "run", run)
     before = signal.getsignal(signal.SIGTERM)
     assert cli.execute(["run", file]) == 3
-    assert capsys.readouterr().err == "orders was stopped before processing anything.\n"
+    assert capsys.readouterr().err.splitlines()[1:] == ["orders was stopped before processing anything."]
     assert signal.getsignal(signal.SIGTERM) is before
 
 
@@ -352,11 +352,11 @@ def test_a_signal_behind_the_end_of_a_run_changes_nothing(
     """All was carried, and that is what is said."""
 
     @contextlib.contextmanager
-    def told(*_: object) -> Iterator[Listener]:
+    def told(*_: object, **__: object) -> Iterator[Listener]:
         yield lambda _: None
         signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr("runners.command_line.carrying.choose_listeners", told)
+    monkeypatch.setattr("runners.command_line.carrying.show_progress", told)
     carries(monkeypatch, status="succeeded", batches=3)
     assert cli.execute(["run", file, "--json"]) == 0
     out, err = capsys.readouterr()
@@ -375,7 +375,7 @@ standard input."""
 
 @pytest.mark.promise("CD-32")
 def test_a_run_that_is_terminated_with_its_group_while_spark_starts_is_3(tmp_path: Path) -> None:
-    """It says that it was stopped and nothing else; the JVM is not in the group."""
+    """It says that Spark was starting and that it was stopped; the JVM is not in the group."""
     java = tmp_path / "java" / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(JAVA)
@@ -389,7 +389,8 @@ def test_a_run_that_is_terminated_with_its_group_while_spark_starts_is_3(tmp_pat
         program, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
     )
     out, err = run.communicate(timeout=120)
-    assert (run.returncode, out, err) == (3, b"", b"orders was stopped before processing anything.\n")
+    said = b"orders: starting Spark\norders was stopped before processing anything.\n"
+    assert (run.returncode, out, err) == (3, b"", said)
     assert (tmp_path / f"{run.pid}.ended").exists()
 
 
@@ -406,7 +407,7 @@ def test_an_error_of_a_spark_that_was_interrupted_is_the_stop(
 
     monkeypatch.setattr(Pipeline, "run", run)
     assert cli.execute(["run", file]) == 3
-    assert capsys.readouterr().err == "orders was stopped before processing anything.\n"
+    assert capsys.readouterr().err.splitlines()[1:] == ["orders was stopped before processing anything."]
     refused = ConnectionRefusedError("nobody listens")
     refused.__context__ = KeyboardInterrupt()
     fails(monkeypatch, refused)
@@ -430,7 +431,7 @@ def test_a_run_that_another_one_has_is_4_or_passed_over(
     capsys.readouterr()
     assert cli.execute(["run", file, "--if-running", "skip", "--json"]) == 0
     out, err = capsys.readouterr()
-    assert err == "orders is running already on this host. This run is skipped.\n"
+    assert err.splitlines()[1:] == ["orders is running already on this host. This run is skipped."]
     assert json.loads(out)["status"] == "skipped"
 
 
@@ -762,7 +763,9 @@ def carries_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Pipeline, "run", run)
 
 
-@pytest.mark.parametrize(("words", "lines"), [([], ["orders: run 7f begins"]), (["--quiet"], [])])
+@pytest.mark.parametrize(
+    ("words", "lines"), [([], ["orders: starting Spark", "orders: run 7f begins"]), (["--quiet"], [])]
+)
 def test_progress_is_plain_lines_where_nothing_is_drawn(
     file: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -772,6 +775,7 @@ def test_progress_is_plain_lines_where_nothing_is_drawn(
 ) -> None:
     """And nothing where nobody wants it."""
     carries_a_batch(monkeypatch)
+    monkeypatch.setattr("runners.spark.session.is_started", lambda: False)
     assert cli.execute(["run", file, *words]) == 0
     said = capsys.readouterr()
     assert said.err.splitlines() == lines
@@ -793,6 +797,63 @@ def test_progress_is_drawn_on_a_terminal(
     assert ("lane 0" in written) is drawn
     assert ("1,000 rows" in written) is drawn
     assert bool(written) is drawn
+
+
+def print_on_terminal(monkeypatch: pytest.MonkeyPatch, *words: str, columns: int = 80) -> str:
+    """What a command prints on standard output that is a terminal."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", f"{columns}")
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w") as terminal:
+        monkeypatch.setattr(sys, "stdout", terminal)
+        assert cli.execute(words) == 0
+    return everything(ours).replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize(("wanted", "said"), [("", "\x1b[32msucceeded\x1b[0m"), ("1", "orders succeeded after")])
+def test_a_terminal_has_colours_unless_they_are_unwanted(
+    file: str, monkeypatch: pytest.MonkeyPatch, wanted: str, said: str
+) -> None:
+    """`NO_COLOR` switches them off; JSON never has any."""
+    carries_a_batch(monkeypatch)
+    monkeypatch.setenv("NO_COLOR", wanted)
+    printed = print_on_terminal(monkeypatch, "run", file, "--quiet")
+    assert said in printed
+    assert ("\x1b" in printed) is not bool(wanted)
+    assert "\x1b" not in print_on_terminal(monkeypatch, "run", file, "--quiet", "--json")
+
+
+def test_an_error_on_a_terminal_begins_in_its_colour(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refusal in yellow, a wrong call in red."""
+    fails(monkeypatch, Refusal("Nothing was done: no.", hint="Say yes."))
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        cli.execute(["validate", file])
+        cli.execute(["validate", file, "--no-such-option"])
+        flush()
+    printed = everything(ours)
+    assert "\x1b[33mNothing was done\x1b[0m: no." in printed
+    assert "\x1b[31mError:\x1b[0m No such option" in printed
+
+
+@pytest.mark.parametrize(("columns", "words", "whole"), [(80, [], False), (200, [], True), (80, ["--wide"], True)])
+def test_refused_rows_fit_the_terminal_unless_they_are_wanted_whole(
+    file: str, monkeypatch: pytest.MonkeyPatch, columns: int, words: list[str], whole: bool
+) -> None:
+    """What is left out is said to be there."""
+    row = {f"c{number}": f"{number}" * 12 for number in range(9)}
+    where = {"nacked_at": "2026-01-01", "lane": "0", "number": 3, "stage": "cast", "destination": None}
+    letter = {**where, "message": "no", "row": row, "replayed": False, "discarded": False}
+    monkeypatch.setattr(Pipeline, "dead_letters", lambda *_, **__: [letter])
+    monkeypatch.setenv("NO_COLOR", "1")
+    lines = print_on_terminal(monkeypatch, "dlq", "show", file, *words, columns=columns).splitlines()
+    assert (max(map(len, lines)) <= columns) is not (whole and columns == 80)
+    assert ("888888888888" in lines[2]) is whole
+    assert (lines[-1] == "Show all columns and whole values:  --wide") is not whole
+    assert "columns" in lines[1] or whole
 
 
 def test_what_a_terminal_cannot_show_is_escaped(tmp_path: Path) -> None:

@@ -56,6 +56,20 @@ def test_a_run_is_told_with_its_equation() -> None:
     ]
 
 
+def test_rows_that_stages_added_or_merged_stand_in_the_equation() -> None:
+    """In a column that is there only if some destination has such rows."""
+    doubled = DestinationReport(read=3, changed=2, delivered=4, nacked=1)
+    merged = DestinationReport(read=3, changed=-1, delivered=1, nacked=1)
+    report = carried(destinations={"a": doubled, "b": merged, "c": DestinationReport(read=3, delivered=3)})
+    assert printing.format_report(report, "orders.yaml").splitlines()[1:5] == [
+        "to  read  changed  delivered  filtered  refused",
+        "a   3     +2       4          0         1",
+        "b   3     -1       1          0         1",
+        "c   3     +0       3          0         0",
+    ]
+    assert report.json()["destinations"]["b"]["changed"] == -1
+
+
 @pytest.mark.parametrize(("lane", "shown"), [("0", ["orders", "latest"]), ("backfill-6c17/0", ["latest"])])
 def test_a_destination_that_a_backfill_passes_over_is_not_told(lane: str, shown: list[str]) -> None:
     """Its equation would not hold; one that gets nothing of what waits is told, with its zeros."""
@@ -290,8 +304,9 @@ def test_a_plan_of_a_directory_is_a_table_with_what_comes_first_at_its_top() -> 
     assert printing.schedule_plan({"scheduled": [], "by_hand": {}, "broken": {}}) == "No definition was found here."
 
 
-def test_a_refused_row_stands_beneath_its_reason() -> None:
-    """When, where, why, and the row itself."""
+def test_refused_rows_of_a_batch_are_one_table() -> None:
+    """When and where, the rows, and below each row why. Rows that were replayed or discarded, and rows with other
+    columns, are tables of their own."""
     row = {
         "id": "p/7",
         "part": "landing/a.csv",
@@ -306,16 +321,27 @@ def test_a_refused_row_stands_beneath_its_reason() -> None:
         "discarded": False,
     }
     assert printing.format_dead_letters([row]).splitlines() == [
-        "2026-01-01 00:00:00  lane 0, batch 3, cast: column amount: 'sieben' is no number",
-        "  id p/7  file a.csv",
-        '  {"name": "Jürgen"}',
+        "2026-01-01 00:00:00  lane 0, batch 3",
+        "  name",
+        "  Jürgen",
+        "    cast: column amount: 'sieben' is no number",
+        "    id p/7  file a.csv",
     ]
-    again, away = printing.format_dead_letters([{**row, "replayed": True}, {**row, "discarded": True}]).splitlines()[
-        ::3
-    ]
-    assert "cast, replayed: column" in again
-    assert "cast, discarded: column" in away
+    again, away = printing.format_dead_letters([{**row, "replayed": True}, {**row, "discarded": True}]).split("\n\n")
+    assert again.splitlines()[0].endswith("batch 3, replayed")
+    assert away.splitlines()[0].endswith("batch 3, discarded")
+    assert printing.format_dead_letters([row, {**row, "stage": "require"}]).count("lane 0") == 1
+    assert printing.format_dead_letters([row, {**row, "row": "{broken"}]).count("lane 0") == 2
     assert printing.format_dead_letters([]) == "The DLQ has no rows."
+
+
+def test_a_table_that_leaves_something_out_says_how_to_see_the_whole() -> None:
+    """By the option of the command; a table that is whole says nothing."""
+    letter = {**LETTER, "row": {"note": "x" * 90}}
+    cut, whole = printing.format_dead_letters([letter]), printing.format_dead_letters([letter], wide=True)
+    assert ("x" * 90 in cut, "x" * 90 in whole) == (False, True)
+    assert printing.suggest_wide(cut, whole).splitlines()[-1] == "Show all columns and whole values:  --wide"
+    assert printing.suggest_wide(whole, whole) == whole
 
 
 def test_a_command_stays_in_one_line() -> None:

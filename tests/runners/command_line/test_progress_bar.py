@@ -15,6 +15,7 @@ from rich.text import Text
 
 from origins.batch import Batch, Span
 from runners.command_line.progress_bar import MOST_LANES, ProgressBar
+from runners.listeners.run_progress import RunProgress
 from runners.model.events import BatchPlanned, BatchRests, BatchSettled, Event, RunEnded, RunStarted, RunStopping
 from tests.manual_clock import ManualClock
 
@@ -26,7 +27,7 @@ class Terminal:
         self.written = StringIO()
         self.clock = ManualClock()
         console = Console(file=self.written, force_terminal=is_one, width=120)
-        self.bar = ProgressBar("orders", batches=batches, console=console, clock=self.clock)
+        self.bar = ProgressBar(RunProgress("orders", batches=batches, clock=self.clock), console=console)
 
     def drawn(self, events: Sequence[Event | float]) -> list[str]:
         """The lines drawn last, without the spinner; a number among the events lets so many seconds pass."""
@@ -66,21 +67,22 @@ def started(**waiting: int) -> RunStarted:
 @pytest.mark.parametrize(
     ("events", "line"),
     [
-        ([], "orders: starting Spark 0/4 batches 0:00:00"),
+        ([], "orders: starting Spark … 0 s"),
+        ([12.5], "orders: starting Spark … 12 s"),
         ([started()], "orders 0/4 batches 0:00:00"),
         ([started(), settled(read=1_000)], "orders 1/4 batches 1,000 rows 0:00:00"),
         (
             [started(), settled(read=1_000), 65.0, settled(read=1_000, nacked=3, lane="1")],
             "orders 2/4 batches 2,000 rows, 3 refused 0:01:05",
         ),
-        ([settled(read=9, owed=("copy",))], "orders: starting Spark 0/4 batches 0:00:00"),
+        ([settled(read=9, owed=("copy",))], "orders: starting Spark … 0 s"),
         ([started(), settled(read=9, owed=("copy",)), settled(read=9)], "orders 1/4 batches 9 rows 0:00:00"),
-        ([RunStopping(reason="Ctrl-C")], "orders: stopping (Ctrl-C) 0/4 batches 0:00:00"),
+        ([RunStopping(reason="Ctrl-C")], "orders: stopping (Ctrl-C) … 0 s"),
         (
             [RunStopping(reason="signal SIGINT")],
-            "orders: stopping (signal SIGINT; a second signal cancels open batches) 0/4 batches 0:00:00",
+            "orders: stopping (signal SIGINT; a second signal cancels open batches) … 0 s",
         ),
-        ([RunEnded(status="succeeded", reason="")], "orders: succeeded 0/4 batches 0:00:00"),
+        ([RunEnded(status="succeeded", reason="")], "orders: succeeded … 0 s"),
     ],
 )  # fmt: skip
 def test_the_first_line_says_how_far_the_run_is(events: list[Event | float], line: str) -> None:
@@ -160,7 +162,8 @@ def test_a_real_terminal_is_left_as_it_was() -> None:
     """What was drawn is gone in the end, and the cursor is there again."""
     ours, theirs = pty.openpty()
     with os.fdopen(theirs, "w") as terminal:
-        bar = ProgressBar("orders", console=Console(file=terminal, force_terminal=True, width=80), clock=ManualClock())
+        console = Console(file=terminal, force_terminal=True, width=80)
+        bar = ProgressBar(RunProgress("orders", clock=ManualClock()), console=console)
         with bar:
             bar(settled(read=1_000))
     written = everything(ours)

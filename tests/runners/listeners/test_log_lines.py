@@ -26,7 +26,6 @@ from runners.model.events import (
     RunStarted,
     RunStopping,
 )
-from tests.manual_clock import ManualClock
 
 
 @pytest.fixture(autouse=True)
@@ -52,21 +51,16 @@ def settled(number: int, **more: object) -> BatchSettled:
     return BatchSettled(batch=batch(number), counts=counts, **more)  # type: ignore[arg-type]
 
 
-def test_a_person_reads_a_line_every_ten_seconds_and_what_changes(capsys: pytest.CaptureFixture[str]) -> None:
-    """A batch that is settled but for a destination counts when it has it."""
-    clock = ManualClock()
-    listener = LogLines("text", clock=clock)
+def test_a_person_reads_what_changes(capsys: pytest.CaptureFixture[str]) -> None:
+    """Batches have no lines of their own."""
+    listener = LogLines("text")
     events: list[Event] = [RunStarted(pipeline="orders", run="7f"), BatchPlanned(batch=batch(1)), settled(1)]
-    for event in [*events, settled(2, owed=("late",))]:
-        listener(event)
-    clock.move(10)
-    for event in (settled(2), settled(3), Noticed(origin="files", message="two are empty")):
+    for event in [*events, Noticed(origin="files", message="two are empty")]:
         listener(event)
     listener(RunStopping(reason="signal SIGTERM"))
     flush()
     assert capsys.readouterr().err.splitlines() == [
         "orders: run 7f begins",
-        "2 batches, 2,000 rows, 2 refused so far",
         "files: two are empty",
         "stopping: signal SIGTERM; a second signal cancels open batches",
     ]
@@ -86,16 +80,6 @@ def test_a_notice_that_a_person_has_seen_is_not_written_again(capsys: pytest.Cap
         program(notice)
     flush()
     assert len(capsys.readouterr().err.splitlines()) == 2
-
-
-def test_one_batch_of_one_row_is_said_to_be_one(capsys: pytest.CaptureFixture[str]) -> None:
-    """As a person would say it."""
-    clock = ManualClock()
-    listener = LogLines("text", clock=clock)
-    clock.move(10)
-    listener(BatchSettled(batch=batch(1), counts={"read": 1, "nacked": 0, "delivered": {"orders": 1}}))
-    flush()
-    assert capsys.readouterr().err == "1 batch, 1 row, 0 refused so far\n"
 
 
 def test_a_batch_that_is_taken_up_before_the_run_begins_names_its_pipeline(capsys: pytest.CaptureFixture[str]) -> None:

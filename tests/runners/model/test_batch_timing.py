@@ -124,26 +124,26 @@ def test_a_report_counts_which_ways_batches_took() -> None:
 
 
 def test_a_report_counts_for_each_destination_what_was_for_it() -> None:
-    """Where batches part for their lanes: read is delivered, filtered and nacked, for each and in all."""
+    """Where batches part for their lanes: read + changed = delivered + filtered + nacked, for each and in all."""
     bench = Bench(rows=1)
     bench.turn()
     (planned,) = [event for event in bench.events if isinstance(event, BatchPlanned)]
     books = RunReportBuilder(("orders", "items"))
-    figures = {"orders": (10, 0, 0), "items": (10, 5, 2)}
-    for name, (read, filtered, nacked) in figures.items():
+    figures = {"orders": (10, 0, 0, 3), "items": (10, 5, 2, 0)}
+    for name, (read, filtered, nacked, changed) in figures.items():
         counts: Any = {
             "read": read,
             "nacked": nacked,
             "discarded": 0,
             "balanced": True,
             "stages": [],
-            "delivered": {name: read - filtered - nacked},
-            "branches": {name: {"filtered": filtered, "changed": 0}},
+            "delivered": {name: read + changed - filtered - nacked},
+            "branches": {name: {"filtered": filtered, "changed": changed}},
         }
         books(BatchSettled(batch=replace(planned.batch, plan=name), counts=counts))
     told = books.build_report(pipeline="p", run="r", status="succeeded", reason="", seconds=0.0, error=None)
     assert (told.read, told.filtered, told.nacked) == (20, 5, 2)
     assert told.destinations == {
-        "orders": DestinationReport(read=10, delivered=10),
+        "orders": DestinationReport(read=10, changed=3, delivered=13),
         "items": DestinationReport(read=10, delivered=3, filtered=5, nacked=2),
     }

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from runners.model.counts import StageCount
 from runners.model.run_report import DestinationReport, Report, RunError
+from runners.operations.audit_finding import Audit
 from runners.operations.preview import BatchPreview, Preview, SeenRow, StageFailure, StagePreview
+from runners.operations.repair import RepairResult
 from runners.operations.status import Lanes
 from runners.reports.report_page import render_report_cell
 from tests.runners.engine.test_polling import DEFINITION
@@ -85,6 +90,33 @@ def test_a_report_that_nobody_gave_a_page_is_shown_as_text() -> None:
     report = Report(pipeline="orders", run="r", status="succeeded")
     assert report._repr_html_() is None
     assert "succeeded" in repr(report)
+
+
+def test_python_shows_a_value_with_many_facts_in_one_line() -> None:
+    """A report, a preview, an audit, a repair, lanes, and a pipeline."""
+    counts = DestinationReport(read=120, delivered=118, filtered=1, nacked=1)
+    facts: dict[str, Any] = {"pipeline": "orders", "run": "r", "batches": 3, "read": 120, "filtered": 1, "nacked": 1}
+    report = Report(**facts, status="succeeded", destinations={"table": counts}, notices=("n" * 500,))
+    told = "3 batches, 120 rows read, 118 delivered to table, 1 filtered, 1 refused"
+    assert repr(report) == f"<Report orders: succeeded, {told}>"
+    error = RunError(cls="X", code="WINDOW", message="m" * 500)
+    assert repr(replace(report, status="failed", error=error)) == f"<Report orders: failed, {told}, WINDOW>"
+    batch = BatchPreview(lane="0", number=7, label="a", read=2, stages=(), destinations={})
+    assert repr(Preview(pipeline="orders", batches=(batch,))) == "<Preview orders: batch 7 of lane 0, 2 rows>"
+    assert repr(Preview(pipeline="orders", batches=())) == "<Preview orders: no rows wait>"
+    audit = Audit(pipeline="orders", lanes={}, read=120, filtered=1, nacked=1, destinations={}, problems=[])
+    assert repr(audit) == "<Audit orders: balances, 120 rows read>"
+    done = RepairResult(done=["a"], audit=audit)
+    assert repr(done) == f"<RepairResult orders: 1 done, 0 not done, 0 accepted, {audit!r}>"
+    assert repr(Lanes(pipeline="orders", lanes={"0": {}}, open=[])) == "<Lanes orders: 1 lane, 0 batches open>"
+
+
+def test_python_shows_a_pipeline_in_one_line(tmp_path: Path) -> None:
+    """What it reads, through how many stages, and what it writes."""
+    from runners.pipeline import Pipeline
+
+    (tmp_path / "orders.yaml").write_text(DEFINITION)
+    assert re.fullmatch(r"<Pipeline orders: \w+ → \d stages? → \w+>", repr(Pipeline.load(tmp_path / "orders.yaml")))
 
 
 def test_a_preview_is_a_table_a_stage() -> None:

@@ -12,7 +12,7 @@ from runners.operations.preview import BatchPreview, Preview, SeenRow, StageFail
 
 
 def test_a_preview_reads_from_what_was_read_to_what_arrives() -> None:
-    """Each stage with what it does to the rows, each row in a line, and the reason below a refused one."""
+    """Each stage with what it does to the rows, a table of some, and the reason below a refused one."""
     kept, filtered = SeenRow(outcome="kept", row={"id": 1}), SeenRow(outcome="filtered", row={"id": 2, "email": None})
     refused = SeenRow(outcome="refused", row={"id": "x"}, code="CAST", message="column id: 'x' is not a bigint")
     stages = (
@@ -29,15 +29,18 @@ def test_a_preview_reads_from_what_was_read_to_what_arrives() -> None:
         "Batch 3 of lane 0 (landing/a.csv), preview of 1,001 rows. Nothing is written.",
         "",
         "as read: 1,001 rows",
-        '  kept      {"id": 1}',
+        "        id",
+        "  kept  1",
         "",
         "cast: 1,001 rows, 1 refused",
-        '  kept      {"id": 1}',
-        '  refused   {"id": "x"}',
-        "            column id: 'x' is not a bigint",
+        "           id",
+        "  kept     1",
+        "  refused  x",
+        "             column id: 'x' is not a bigint",
         "",
         "filter: 1,000 rows, 1 filtered",
-        '  filtered  {"id": 2, "email": null}',
+        "            id  email",
+        "  filtered  2   null",
         "",
         "sql: 999 rows in, 1,998 out",
         "",

@@ -1,0 +1,159 @@
+"""How far a run is, in words: for a terminal, for a log and for a notebook."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from origins.batch import Batch
+from runners.model.clock import Clock
+from runners.model.events import (
+    BatchCancelled,
+    BatchPlanned,
+    BatchRests,
+    BatchResumed,
+    BatchSettled,
+    Event,
+    RunEnded,
+    RunStarted,
+    RunStopping,
+)
+from runners.model.text import format_batches, format_count
+
+MOST_NAMED = 3
+"""So many batches in flight are named."""
+
+
+@dataclass
+class LaneProgress:
+    """What is known of a lane."""
+
+    since: float
+    """When its first batch was planned."""
+    waiting: int | None = None
+    """How many batches waited for it when the run began, where that is known."""
+    batches: int = 0
+    rows: int = 0
+    nacked: int = 0
+    label: str = ""
+    """What is being carried."""
+
+    def estimate_left(self, now: float) -> timedelta | None:
+        """How long it takes at the present speed; None if that is unknown."""
+        if self.waiting is None or not self.batches:
+            return None
+        more = max(0, self.waiting - self.batches)
+        return timedelta(seconds=round((now - self.since) / self.batches * more))
+
+    def compute_rate(self, now: float) -> float:
+        """Rows a second."""
+        return self.rows / max(now - self.since, 0.001)
+
+
+class RunProgress:
+    """A listener that knows how far a run is."""
+
+    def __init__(
+        self, name: str, *, doing: str = "starting Spark", batches: int | None = None, clock: Clock | None = None
+    ) -> None:
+        self.clock = clock or Clock()
+        self.lanes: dict[str, LaneProgress] = {}
+        self.in_flight: Mapping[str, Batch] = {}
+        """The batches that are open, by their plans. Another one takes its place whenever one begins or ends."""
+        self._name, self._doing = name, doing
+        self._batches = batches
+        """How many batches there are in all, where the caller knows."""
+        self._waiting: dict[str, int] = {}
+        self._begins = True
+        self._began = self.clock.elapsed()
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, RunStarted):
+            self._doing, self._waiting, self._begins = "", dict(event.waiting), False
+        elif isinstance(event, BatchPlanned | BatchResumed):
+            self._get_lane(event.batch.lane).label = event.batch.span.label
+            self.in_flight = {**self.in_flight, event.batch.plan: event.batch}
+        elif isinstance(event, BatchRests):
+            self._get_lane(event.batch.lane).label = f"waits {event.seconds:.0f} s for its next attempt"
+        elif isinstance(event, BatchSettled) and not event.owed:
+            lane = self._get_lane(event.batch.lane)
+            lane.batches += 1
+            lane.rows += event.counts["read"]
+            lane.nacked += event.counts["nacked"]
+            self._land(event.batch)
+        elif isinstance(event, BatchCancelled):
+            self._land(event.batch)
+        elif isinstance(event, RunStopping):
+            self._doing = f"stopping ({describe_stop(event)})"
+        elif isinstance(event, RunEnded):
+            self._doing = event.status
+
+    def describe(self) -> str:
+        """The run in one line, with the batches in flight."""
+        return ", ".join(self.list_facts()) + self._name_in_flight()
+
+    def list_facts(self) -> Iterator[str]:
+        """What the run does, how many batches and rows it has settled, and for how long it works."""
+        seconds = int(self.clock.elapsed() - self._began)
+        if self._begins and not self.lanes:
+            yield f"{self._name}: {self._doing} … {seconds} s"
+            return
+        yield f"{self._name}: {self._doing}" if self._doing else self._name
+        lanes = [*self.lanes.values()]
+        yield format_progress(sum(lane.batches for lane in lanes), self._batches)
+        rows, nacked = sum(lane.rows for lane in lanes), sum(lane.nacked for lane in lanes)
+        if rows:
+            yield format_count(rows) + (f", {nacked:,} refused" if nacked else "")
+        yield str(timedelta(seconds=seconds))
+
+    def _name_in_flight(self) -> str:
+        batches = [*self.in_flight.values()]
+        if not batches:
+            return ""
+        labels = [f" ({batch.span.label})" if batch.span.label else "" for batch in batches]
+        named = [
+            f"batch {batch.number} of lane {batch.lane}{label}" for batch, label in zip(batches, labels, strict=True)
+        ]
+        more = [f"{len(named) - MOST_NAMED} more"] if len(named) > MOST_NAMED else []
+        return f"; in flight: {', '.join([*named[:MOST_NAMED], *more])}"
+
+    def _land(self, batch: Batch) -> None:
+        self.in_flight = {plan: each for plan, each in self.in_flight.items() if plan != batch.plan}
+
+    def _get_lane(self, name: str) -> LaneProgress:
+        if name not in self.lanes:
+            self.lanes[name] = LaneProgress(since=self.clock.elapsed(), waiting=self._waiting.get(name))
+        return self.lanes[name]
+
+
+def format_progress(batches: int, whole: int | None) -> str:
+    """So many batches, of so many where that is known; there may be more than was thought."""
+    return format_batches(batches) if whole is None else f"{batches:,}/{max(whole, batches):,} batches"
+
+
+def describe_stop(stopping: RunStopping) -> str:
+    """Why a run stops; where that is a signal, also what a second one does."""
+    return stopping.reason + ("; a second signal cancels open batches" if stopping.reason.startswith("signal ") else "")
+
+
+@contextlib.contextmanager
+def call_every(seconds: float, show: Callable[[], None]) -> Iterator[None]:
+    """Call a function again and again in a thread of its own until this is left. An error in it ends the thread."""
+    over = threading.Event()
+
+    def call() -> None:
+        with contextlib.suppress(Exception):
+            while not over.wait(seconds):
+                show()
+
+    thread = threading.Thread(target=contextvars.copy_context().run, args=[call], name="wherry-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

@@ -1,0 +1,149 @@
+"""How far a run is, in a line: for a log and for a notebook."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from datetime import datetime, timezone
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from origins.batch import Batch, Span
+from runners.listeners import notebook_progress
+from runners.listeners.notebook_progress import show_in_notebook
+from runners.listeners.run_progress import RunProgress, call_every
+from runners.model.events import BatchCancelled, BatchPlanned, BatchSettled, Event, RunEnded, RunStarted
+from tests.manual_clock import ManualClock
+
+
+def batch(number: int, label: str = "a.json") -> Batch:
+    """A batch of lane 0."""
+    return Batch(
+        pipeline="orders",
+        run="r",
+        origin="o",
+        lane="0",
+        number=number,
+        plan=f"{number}",
+        span=Span(start=None, end=number, label=label),
+        schema="",
+        time=datetime(2026, 1, 1, tzinfo=timezone.utc),
+    )
+
+
+def settled(number: int, *, owed: tuple[str, ...] = ()) -> BatchSettled:
+    """A batch of 1,000 rows, of which one was refused."""
+    return BatchSettled(batch=batch(number), counts={"read": 1_000, "nacked": 1}, owed=owed)
+
+
+@pytest.mark.parametrize(
+    ("events", "line"),
+    [
+        ([], "orders: starting Spark … 12 s"),
+        ([RunStarted(pipeline="orders", run="r")], "orders, 0 batches, 0:00:12"),
+        ([RunStarted(pipeline="orders", run="r"), BatchPlanned(batch=batch(1))],
+         "orders, 0 batches, 0:00:12; in flight: batch 1 of lane 0 (a.json)"),
+        ([BatchPlanned(batch=batch(1)), RunStarted(pipeline="orders", run="r"), settled(1)],
+         "orders, 1 batch, 1,000 rows, 1 refused, 0:00:12"),
+        ([RunStarted(pipeline="orders", run="r"), BatchPlanned(batch=batch(1)), settled(1, owed=("copy",))],
+         "orders, 0 batches, 0:00:12; in flight: batch 1 of lane 0 (a.json)"),
+        ([RunStarted(pipeline="orders", run="r"), BatchPlanned(batch=batch(1, "")), BatchCancelled(batch=batch(1))],
+         "orders, 0 batches, 0:00:12"),
+        ([RunStarted(pipeline="orders", run="r"), *(BatchPlanned(batch=batch(number, "")) for number in range(1, 6))],
+         "orders, 0 batches, 0:00:12; in flight: batch 1 of lane 0, batch 2 of lane 0, batch 3 of lane 0, 2 more"),
+        ([RunStarted(pipeline="orders", run="r"), settled(1), RunEnded(status="succeeded", reason="")],
+         "orders: succeeded, 1 batch, 1,000 rows, 1 refused, 0:00:12"),
+    ],
+)  # fmt: skip
+def test_a_line_says_how_far_the_run_is_and_what_is_in_flight(events: list[Event], line: str) -> None:
+    """While Spark starts, only for how long."""
+    clock = ManualClock()
+    progress = RunProgress("orders", clock=clock)
+    clock.move(12.3)
+    for event in events:
+        progress(event)
+    assert progress.describe() == line
+
+
+def test_a_function_is_called_again_and_again_until_the_block_ends() -> None:
+    """In a thread of its own, which is over then."""
+    enough, calls = threading.Event(), []
+
+    def call() -> None:
+        calls.append(threading.current_thread())
+        if len(calls) == 3:
+            enough.set()
+
+    with call_every(0.001, call):
+        assert enough.wait(30)
+    assert not calls[0].is_alive()
+    assert calls[0] is not threading.current_thread()
+
+
+class Notebook(ModuleType):
+    """What is used of IPython: a shell with a kernel, and displays that can be changed."""
+
+    def __init__(self, *, kernel: object = True, broken: bool = False) -> None:
+        super().__init__("IPython")
+        self.kernel, self.broken = kernel, broken
+        self.lines: list[str] = []
+        self.updated = threading.Event()
+        self.display = self
+
+    def get_ipython(self) -> SimpleNamespace:
+        return SimpleNamespace(kernel=self.kernel)
+
+    def __call__(self, bundle: dict[str, str], **how: Any) -> Notebook:
+        assert how == {"raw": True, "display_id": True}
+        self.lines.append(bundle["text/plain"])
+        return self
+
+    def update(self, bundle: dict[str, str], *, raw: bool) -> None:
+        self.updated.set()
+        if self.broken:
+            raise ConnectionError
+        self.lines.append(bundle["text/plain"])
+
+
+def open_notebook(monkeypatch: pytest.MonkeyPatch, **how: Any) -> Notebook:
+    notebook = Notebook(**how)
+    shown = ModuleType("IPython.display")
+    shown.display = notebook  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython", notebook)
+    monkeypatch.setitem(sys.modules, "IPython.display", shown)
+    monkeypatch.setattr(notebook_progress, "OFTEN", 0.001)
+    monkeypatch.setattr(notebook_progress, "is_started", lambda: False)
+    return notebook
+
+
+def test_a_notebook_shows_a_line_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the start, while nothing happens yet, and last how the run ended."""
+    notebook = open_notebook(monkeypatch)
+    with show_in_notebook("orders") as listeners:
+        assert notebook.lines[0] == "orders: starting Spark"
+        assert notebook.updated.wait(30)
+        for event in (RunStarted(pipeline="orders", run="r"), settled(1), RunEnded(status="succeeded", reason="")):
+            for listener in listeners:
+                listener(event)
+    assert notebook.lines[1] == "orders: starting Spark … 0 s"
+    assert notebook.lines[-1] == "orders: succeeded, 1 batch, 1,000 rows, 1 refused, 0:00:00"
+
+
+@pytest.mark.parametrize("kernel", [None, True])
+def test_a_notebook_that_cannot_show_it_changes_nothing(monkeypatch: pytest.MonkeyPatch, kernel: object) -> None:
+    """A console of IPython has no kernel, and shows nothing; a display may be broken."""
+    notebook = open_notebook(monkeypatch, kernel=kernel, broken=True)
+    with show_in_notebook("orders") as listeners:
+        assert len(listeners) == bool(kernel)
+    assert len(notebook.lines) == bool(kernel)
+
+
+def test_a_script_shows_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """IPython may be installed: what a script has not imported is not imported for it."""
+    monkeypatch.delitem(sys.modules, "IPython", raising=False)
+    with show_in_notebook("orders") as listeners:
+        assert listeners == []
+    assert "IPython" not in sys.modules
+    assert capsys.readouterr() == ("", "")
