@@ -12,9 +12,9 @@ from origins.batch import JSON, Batch
 from runners.model.errors import Refusal
 from runners.model.spec import PipelineSpec
 from runners.operations.dlq import choose_letters, discard
+from runners.running.choice import Choice
 from runners.running.opening import find_recorded_schema
 from runners.running.redo import FileRedo, plan_redo
-from runners.running.replay import Choice
 from runners.spark.session import make_own_session, obtain
 from runners.state.location import StateLocation, check_pipeline, find_dlq
 from runners.ways.stage_chain import name_destinations

@@ -10,7 +10,8 @@ from click.testing import CliRunner
 
 from runners.command_line.commands import wherry
 from runners.model.errors import Refusal
-from runners.running.replay import Choice, Replay
+from runners.running.choice import Choice
+from runners.running.replay import Replay
 from tests.scenarios.conftest import ORDERS, Place, order
 
 pytestmark = pytest.mark.spark
