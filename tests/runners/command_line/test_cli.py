@@ -845,7 +845,7 @@ def test_refused_rows_fit_the_terminal_unless_they_are_wanted_whole(
 ) -> None:
     """What is left out is said to be there."""
     row = {f"c{number}": f"{number}" * 12 for number in range(9)}
-    where = {"nacked_at": "2026-01-01", "lane": "0", "number": 3, "stage": "cast", "destination": None}
+    where = {"id": "p/1", "nacked_at": "2026-01-01", "lane": "0", "number": 3, "stage": "cast", "destination": None}
     letter = {**where, "message": "no", "row": row, "replayed": False, "discarded": False}
     monkeypatch.setattr(Pipeline, "dead_letters", lambda *_, **__: [letter])
     monkeypatch.setenv("NO_COLOR", "1")
