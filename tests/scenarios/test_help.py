@@ -33,8 +33,16 @@ dlq: {window: 1000, threshold: 100}
 """
 
 
+FILES = """
+name: orders
+origin: {files: {path: "*.json", format: json, schema: "id long", metadata: [file_name]}}
+destinations: [delta: {path: tables/orders}]
+"""
+
 RUN = "3f9a"
 """The run that examples speak of."""
+REDOES_A_FILE = ("redo",)
+"""The command that wants a file that was edited after a run."""
 CHANGES_A_RUN = ("dlq", "config", "set")
 """The command that wants a run that is under way."""
 LOOKS_AT_WHAT_WAITS = ("expect", "suggest")
@@ -114,8 +122,23 @@ def list_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[t
     (tmp_path / "pipelines").mkdir()
     (tmp_path / "pipelines" / "orders.yaml").write_text(f"{DEFINITION}schedule: {{every: 5m}}\n")
     for words in sorted(LEAVES, key=LOOKS_AT_WHAT_WAITS.__ne__):
-        with being_run() if words == CHANGES_A_RUN else nullcontext():
-            yield words
+        if words == REDOES_A_FILE:
+            with monkeypatch.context() as patch:
+                edit_a_file(tmp_path / "files", patch)
+                yield words
+        else:
+            with being_run() if words == CHANGES_A_RUN else nullcontext():
+                yield words
+
+
+def edit_a_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Go to a folder with a pipeline that has carried a file, which was edited since."""
+    folder.mkdir()
+    (folder / "orders.yaml").write_text(FILES)
+    (folder / "monday.json").write_text('{"id": 1}\n')
+    monkeypatch.chdir(folder)
+    invoked(["run", "orders.yaml"])
+    (folder / "monday.json").write_text('{"id": 2}\n{"id": 3}\n')
 
 
 @contextmanager
