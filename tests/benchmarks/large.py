@@ -66,7 +66,7 @@ def long(place: Path, turns: int) -> Taken:
                 held["memory after a tenth" if number < BATCHES else "memory at the end"].append(_memory(spark))
 
         own, began = where / str(turn), time.perf_counter()
-        list(carried(orders(own, place / "rows", files=1), BATCHES, weigh if turn else None))
+        list(carried(orders(own, place / "rows", files=1), BATCHES, weigh if turn == turns else None))
         yield time.perf_counter() - began
         shutil.rmtree(own)
 
