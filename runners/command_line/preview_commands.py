@@ -70,7 +70,7 @@ def preview(
 def find(where: str, since: str | None, json: bool, **given: Any) -> None:
     """Find rows: in files, tables and the DLQ.
 
-    For example:  wherry find orders.yaml --where "customer_id = 42"
+    For example:  wherry find orders.yaml --where "id = 42"
 
     Reads settled batches again, and says which stage filtered or rejected a row, which destinations want it, and which
     have it. Tables are searched whole. Writes nothing.
