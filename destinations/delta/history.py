@@ -314,6 +314,10 @@ _KEEPS_ROWS = ("OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "C
 """The operations after which a table may be restored without a loss."""
 
 
+_ADDS_ROWS = ("WRITE", "STREAMING UPDATE", "COPY INTO")
+"""The operations that take no row away, unless they overwrite."""
+
+
 def add_way_back(loss: Loss, commits: Sequence[LogCommit], table: str, pipeline: str, *, mends: bool) -> Loss:
     """The loss with the statements that take it back. `table` is its name in SQL, and `mends` whether whole batches can
     be put back, so that a restore may take them away."""
@@ -328,7 +332,7 @@ def add_way_back(loss: Loss, commits: Sequence[LogCommit], table: str, pipeline:
         restore=f"RESTORE TABLE {table} TO VERSION AS OF {at - 1}" if later == ours and (mends or not ours) else "",
         takes_later=bool(ours),
         insert=f"INSERT INTO {table} SELECT * FROM {old} EXCEPT ALL SELECT * FROM {table} VERSION AS OF {at}"
-        if before.operation == "DELETE"
+        if before.operation == "DELETE" and all(each.operation in _ADDS_ROWS and not each.overwrites for each in later)
         else "",
     )
 

@@ -28,7 +28,7 @@ from runners.state.journal import DISCARDS, Journal, list_settled_ever
 from runners.ways.stage_chain import name_destinations
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,12 +150,22 @@ def plan_redo(pipeline: PipelineSpec, journal: Journal, spark: SparkSession, fil
         alone=[each.plan for each in old if _list_names(each) == [name]],
         mixed=[each.plan for each in old if len(_list_names(each)) > 1],
     )
+    _check_open_redos(journal, plan.key)
     if plan.span is None:
         return plan
     every = pipeline.every_origin
     names = {(each.name or "origin", file) for each in every for file in _list_files(pipeline, each, settled)}
     tracer = _Tracer(pipeline=pipeline, origin=origin, file=name, brought=brought, settled=settled, names=names)
     return replace(plan, tables=tracer.trace_all(spark))
+
+
+def _check_open_redos(journal: Journal, key: str) -> None:
+    """Raises `Refusal` where a redo of something else is open: what it brings is not in the ledger yet."""
+    begun = journal.state.backfills.get(key)
+    own = begun["name"] if begun else ""
+    for plan in journal.state.open_plans:
+        if plan.batch.instead and plan.batch.lane.partition("/")[0] != own:
+            raise Refusal("A redo that began earlier is not finished.", hint="Finish it first:  wherry run FILE")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,6 +183,7 @@ class _Tracer:
 
     def trace_all(self, spark: SparkSession) -> Mapping[str, OldRows]:
         """By each destination that has the file, how it tells the rows. Raises `Refusal` with all that cannot."""
+        self._check_only_origin()
         destinations = name_destinations(self.pipeline.every_destination)
         today = resolve_names(destinations)
         had = {today[name] for each in self.brought for name in each.counts.get("delivered") or {} if name in today}
@@ -208,16 +219,18 @@ class _Tracer:
         columns = {column.lower() for column in table.schema.names}
         facts = [each for each in ("file_path", "file_name") if each in getattr(self.origin, "metadata", ())]
         fact = next((each for each in facts if each in columns), "")
-        if fact == "file_path":
-            return OldRows(condition=f"{fact} IN ({', '.join(map(quote_text, self.origin.list_paths(self.file)))})")
-        if not fact and not destination.stamp:
+        mark = fact or destination.stamp
+        if not mark:
             raise Refusal(
                 f"'{name}' has no column that says from which file a row came. For files to come, set "
                 "`metadata: [file_name]` at the origin."
             )
         self._check_alone_in(name, destination, spark)
+        self._check_marks(name, spark.table(destination.sql_name), mark)
+        if fact == "file_path":
+            return OldRows(condition=f"{fact} IN ({', '.join(map(quote_text, self.origin.list_paths(self.file)))})")
         if not fact:
-            return self._trace_stamp(name, str(destination.stamp))
+            return self._trace_stamp(name, mark)
         base = os.path.basename(self.file)
         alike = [file for _, file in self.names if os.path.basename(file) == base]
         if len(alike) > 1:
@@ -251,6 +264,39 @@ class _Tracer:
                 f"'{name}' keeps the row that arrives last, so old rows of the file would replace newer rows. "
                 "`sequence_by` would tell which is newer."
             )
+
+    def _check_marks(self, name: str, rows: DataFrame, mark: str) -> None:
+        """Raises `Refusal` where some rows of the table do not say by this column which file they are of."""
+        if rows.where(f"{quote_name(mark)} IS NULL").limit(1).collect():
+            raise Refusal(
+                f"'{name}' has rows with NULL in {mark}, perhaps from before the table had the column. They may belong "
+                "to the file."
+            )
+        if mark != "file_path":
+            return
+        within = " OR ".join(f"startswith(file_path, {quote_text(folder)})" for folder in self._list_folders())
+        strange = rows.where(f"NOT ({within})").select("file_path").limit(1).collect()
+        if strange:
+            raise Refusal(
+                f"'{name}' has rows of {strange[0][0]}, which no origin of the definition reads now. If the folder was "
+                "moved, rows of the file may have its old path."
+            )
+
+    def _list_folders(self) -> Sequence[str]:
+        """Where the files of all origins are, as a column of their rows has it."""
+        by_name = {each.name or "origin": each for each in self.pipeline.every_origin}
+        return sorted(
+            {path.removesuffix(file) for origin, file in self.names for path in by_name[origin].list_paths(file)}
+        )
+
+    def _check_only_origin(self) -> None:
+        """Raises `Refusal` where another origin of the pipeline read the same file."""
+        own = set(self.origin.list_paths(self.file))
+        for each in self.pipeline.every_origin:
+            name = each.name or "origin"
+            files = [file for origin, file in self.names if origin == name]
+            if each != self.origin and any(own.intersection(each.list_paths(file)) for file in files):
+                raise Refusal(f"The origins {self.origin.name} and {name} both read {self.file}.")
 
     def _check_alone_in(self, name: str, destination: Delta, spark: SparkSession) -> None:
         """Raises `Refusal` where another pipeline may have written the same file name, or the same stamp."""

@@ -201,3 +201,68 @@ def test_rows_that_a_replay_brought_leave_with_the_file(place: Place) -> None:
     edit(place, "1.json", [order(1)])
     pipeline.redo("1.json")
     assert (place.ids("tables/orders"), pipeline.audit().problems) == ([1, 4], [])
+
+
+def test_rows_from_before_the_column_are_not_doubled(place: Place) -> None:
+    """They have NULL where the name of their file would be, so nothing is changed."""
+    land_two(place)
+    place.load(BY_NAME.replace("    metadata: [file_name]\n", "")).run()
+    place.spark.sql(f"ALTER TABLE delta.`{place.folder}/tables/orders` ADD COLUMNS (file_name STRING)").collect()
+    edit(place, "1.json", [order(20)])
+    with pytest.raises(Refusal, match="has rows with NULL in file_name"):
+        place.load(BY_NAME).redo("1.json")
+    assert place.ids("tables/orders") == [1, 2, 4]
+
+
+def test_rows_with_the_path_of_another_folder_are_not_doubled(place: Place) -> None:
+    """They may be rows of the same file, from before its folder was moved."""
+    pipeline = begin(place, BY_PATH)
+    table = f"delta.`{place.folder}/tables/orders`"
+    place.spark.sql(f"UPDATE {table} SET file_path = '/elsewhere/landing/1.json' WHERE id = 1").collect()
+    with pytest.raises(Refusal, match=r"has rows of /elsewhere/landing/1\.json"):
+        pipeline.redo("1.json")
+    assert place.ids("tables/orders") == [1, 2, 4]
+
+
+@pytest.mark.parametrize("text", [BY_NAME, BY_PATH])
+def test_rows_of_another_pipeline_do_not_leave(place: Place, text: str) -> None:
+    """It read the same file into the same table."""
+    land_two(place)
+    place.load(text).run()
+    place.load(text.replace("name: orders", "name: others", 1)).run()
+    edit(place, "1.json", [order(20)])
+    with pytest.raises(Refusal, match="has rows of the pipeline others too"):
+        place.load(text).redo("1.json")
+    assert place.ids("tables/orders") == [1, 1, 2, 2, 4, 4]
+
+
+def test_a_file_that_two_origins_read_is_not_redone(place: Place) -> None:
+    """The rows of one origin would leave with those of the other."""
+    land_two(place)
+    origin = '{path: "%s/*.json", format: json, schema: "id long, email string, amount string", metadata: [file_path]}'
+    text = "\n".join(
+        [
+            "name: orders",
+            "origins:",
+            f"  - {{name: one, files: {origin % 'landing'}}}",
+            f"  - {{name: two, files: {origin % '*'}}}",
+            "destinations: [delta: {path: tables/orders}]",
+        ]
+    )
+    place.load(text).run()
+    edit(place, "1.json", [order(20)])
+    with pytest.raises(Refusal, match="both read"):
+        place.load(text).redo("landing/1.json")
+
+
+def test_a_file_that_is_edited_while_its_redo_is_open_is_redone_after_a_run(place: Place) -> None:
+    """What the open redo brings is known only once it is settled."""
+    pipeline = begin(place, BY_STAMP.replace("files: 2", "files: 1"))
+    with watch_points(CrashInjector("after-write", end=None)):
+        assert pipeline.redo("1.json", check=False).status == "failed"
+    edit(place, "1.json", [order(50)])
+    with pytest.raises(Refusal, match="A redo that began earlier is not finished"):
+        pipeline.redo("1.json")
+    pipeline.run()
+    pipeline.redo("1.json")
+    assert (place.ids("tables/orders"), pipeline.audit().problems) == ([4, 50], [])
