@@ -8,7 +8,7 @@ from html import escape
 
 from tests.benchmarks.case import Bar, Case, Result
 
-ROW, LEFT, WIDE = 26, 430, 420
+ROW, LEFT, WIDE = 26, 480, 420
 """Pixels: a line of the plot, where its bars begin, and how long one that is just met is, half of it."""
 
 
