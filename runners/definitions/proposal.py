@@ -294,7 +294,7 @@ class Proposal:
 
     def _write_cast(self) -> Iterator[str]:
         if self.casts:
-            yield "- cast:  # the types that the first rows show; refuses values that do not fit"
+            yield "- cast:  # the types that the first rows show; later values may be refused or rounded"
             yield from (f"    {_quote_name(name)}: {_quote_type(kind)}" for name, kind in self.casts.items())
 
 

@@ -77,7 +77,7 @@ CSV = {
         {"a.csv": 'id,name\n1,"Ada\n2,Bo\n3,Cy\n'},
         {},
         {"extra": "stop", "missing": "stop"},
-        "of the rows do not fit and go to the DLQ.",
+        "of these rows do not fit and would go to the DLQ.",
     ),
     "semicolons": (
         {"a.csv": "id;name;fee\n1;Ada;2,5\n"},
@@ -290,8 +290,8 @@ def test_a_file_that_no_pattern_tells_apart_is_named(tmp_path: Path) -> None:
     files = {"abx.csv": PLAIN, "bay.csv": PLAIN, "aay.csv": PLAIN.replace(",", ";"), "bbx.csv": PLAIN.replace(",", ";")}
     proposal = propose(make_folder(tmp_path, {**files, "c.csv": PLAIN}))
     assert len(get_origins(load_definition(proposal, tmp_path))) == 1
-    said = "aay.csv, bbx.csv would need other options (sep: semicolons). No pattern fits only such files."
-    assert said in list_findings(proposal)
+    line = "aay.csv, bbx.csv would need other options (sep: semicolons). No pattern fits only such files."
+    assert line in list_findings(proposal)
 
 
 LEFT_OUT: Mapping[str, tuple[str | bytes, str]] = {
@@ -381,11 +381,11 @@ def test_the_command_says_what_it_found_on_at_most_twenty_lines(
     assert found[-2] == "29 more: wherry init --json lists all."
     assert len(out.strip().splitlines()) <= 22
     assert cli.execute(["init", "other", "--from", str(folder), "--json"]) == 0
-    said: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert said["version"] == 1
-    assert said["found"]["left_out"] == {"README.txt": "is no CSV, JSON or parquet by its name"}
-    assert len(said["found"]["says"]) == 42
-    assert said["found"]["columns"]["id"] == {"type": "bigint", "not_in": []}
+    printed: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert printed["version"] == 1
+    assert printed["found"]["left_out"] == {"README.txt": "is no CSV, JSON or parquet by its name"}
+    assert len(printed["found"]["says"]) == 42
+    assert printed["found"]["columns"]["id"] == {"type": "bigint", "not_in": []}
 
 
 def test_nested_json_is_looked_at_quickly(tmp_path: Path) -> None:
