@@ -26,7 +26,7 @@ _TYPES = {
 }
 _LONG, _INEXACT = 1 << 63, 10**15
 """What is too large for `bigint`, and the integers that `double` may round."""
-_LOST = {
+_LOSSES = {
     "bigint": re.compile(r"[+-]?\d{19,}"),
     "decimal(18,2)": re.compile(r"[+-]?(\d*\.\d{3,}|(\d+\.?\d*|\.\d+)[eE][+-]?\d+)"),
     "double": re.compile(r"[+-]?\d{16,}(\.\d*)?([eE][+-]?\d+)?"),
@@ -74,8 +74,8 @@ class Guess:
             return False
         if file in self.otherwise and _WRITTEN_OTHERWISE["double"][0].fullmatch(value):
             value = value.replace(".", "").replace(",", ".")
-        lost = self.kind in _LOST and bool(_LOST[self.kind].fullmatch(value))
-        return lost and (self.kind != "bigint" or not _is_long(value))
+        is_lost = self.kind in _LOSSES and bool(_LOSSES[self.kind].fullmatch(value))
+        return is_lost and (self.kind != "bigint" or not _is_long(value))
 
     def put_sql(self, column: str) -> str:
         """SQL for the value as a cast takes it; empty if it does so already."""
@@ -94,7 +94,9 @@ class Guess:
 def guess_type(values: Mapping[str, Sequence[object]], groups: Mapping[str, object]) -> Guess:
     """The type of a column whose values are text, by file. Files of one group are read by one reader.
 
-    Of the types that hold it is the one that refuses fewest values; of several, the first. None changes a value."""
+    Of the types that hold, it is the one that refuses fewest values, and the first of several. A value among the
+    `_LOSSES` of a type keeps the column from that type.
+    """
     if any(value is not None and not isinstance(value, str) for found in values.values() for value in found):
         return Guess()
     texts = {
@@ -104,18 +106,18 @@ def guess_type(values: Mapping[str, Sequence[object]], groups: Mapping[str, obje
     texts = {file: found for file, found in texts.items() if found}
     if not texts or any(_CODE.fullmatch(value) for found in texts.values() for value in found):
         return Guess()
-    held: list[tuple[int, Guess]] = []
+    candidates: list[tuple[int, Guess]] = []
     has_both = False
     for guess in (*(Guess(kind=kind) for kind in _TYPES), *_propose_otherwise(texts, groups)):
         misfits = {file: sum(not guess.fits(value, file) for value in found) for file, found in texts.items()}
         if not _holds(misfits, texts) or any(guess.loses(value, file) for file in texts for value in texts[file]):
             continue
-        parted = any(_PARTED.fullmatch(value) for file in guess.otherwise for value in texts[file])
-        if guess.is_mixed and guess.kind == "double" and parted:
+        has_thousands = any(_PARTED.fullmatch(value) for file in guess.otherwise for value in texts[file])
+        if guess.is_mixed and guess.kind == "double" and has_thousands:
             has_both = True
         else:
-            held.append((sum(misfits.values()), guess))
-    return min(held, key=lambda each: each[0])[1] if held else Guess(has_both=has_both)
+            candidates.append((sum(misfits.values()), guess))
+    return min(candidates, key=lambda each: each[0])[1] if candidates else Guess(has_both=has_both)
 
 
 def _propose_otherwise(texts: Mapping[str, Sequence[str]], groups: Mapping[str, object]) -> Iterator[Guess]:
@@ -128,9 +130,9 @@ def _propose_otherwise(texts: Mapping[str, Sequence[str]], groups: Mapping[str, 
             and (kind == "date" or _has_decimal_commas(found))
         )
         if files:
-            used = {groups[file] for file in files}
-            mixed = any(file not in files and groups[file] in used for file in texts)
-            yield Guess(kind=kind, otherwise=files, is_mixed=mixed)
+            readers = {groups[file] for file in files}
+            is_mixed = any(file not in files and groups[file] in readers for file in texts)
+            yield Guess(kind=kind, otherwise=files, is_mixed=is_mixed)
 
 
 def _is_long(value: str) -> bool:
