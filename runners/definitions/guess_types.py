@@ -15,7 +15,7 @@ share."""
 _ENOUGH, _SOME, _MAINLY_BAD = 50, 8, 0.6
 """So many values of one file show that a type does not hold there; fewer show it if most of them are of another."""
 _CODE = re.compile(r"[+-]?0\d+|[+]\d+")
-"""Digits that begin with 0 or + are a code, as `007` and `+4912345` are; a cast to a number would drop that sign."""
+"""Digits that begin with 0 or + are a code, as `007` and `+4912345` are; a number drops these signs."""
 _TYPES = {
     "boolean": re.compile(r"(?i)true|false"),
     "bigint": re.compile(r"[+-]?\d{1,19}"),

@@ -264,10 +264,11 @@ def test_a_column_of_csv_has_the_widest_type(tmp_path: Path, values: list[str], 
     ],
 )
 def test_a_type_keeps_every_value_whole(tmp_path: Path, values: list[str], kind: str | None, share: float) -> None:
-    """A value that a cast would round or cut keeps the column from the type; of the others the fittest is taken."""
+    """A value that a cast would round or cut keeps the column from the type. Of the others, Wherry takes the one with fewest misfits."""
     folder = make_folder(tmp_path, {"a.csv": "x;y\n" + "".join(f"a;{value}\n" for value in values)})
     proposal = propose(folder)
-    assert (proposal.casts.get("y"), proposal.bad_share) == (kind, pytest.approx(share))
+    assert proposal.casts.get("y") == kind
+    assert proposal.bad_share == pytest.approx(share)
 
 
 @pytest.mark.parametrize(
