@@ -264,7 +264,7 @@ def test_a_column_of_csv_has_the_widest_type(tmp_path: Path, values: list[str], 
     ],
 )
 def test_a_type_keeps_every_value_whole(tmp_path: Path, values: list[str], kind: str | None, share: float) -> None:
-    """A value that a cast would round or cut keeps the column from the type. Of the others, Wherry takes the one with fewest misfits."""
+    """No cast would round or cut a value. Of several such types, Wherry takes the one with fewest misfits."""
     folder = make_folder(tmp_path, {"a.csv": "x;y\n" + "".join(f"a;{value}\n" for value in values)})
     proposal = propose(folder)
     assert proposal.casts.get("y") == kind
