@@ -89,11 +89,6 @@ ODD = {
         ],
         0,
     ),
-    "long integers beside decimals in JSON": (
-        {"a.json": b'{"id": 1000000000000000001}\n{"id": 2.5}\n'},
-        [("1000000000000000001",), ("2.5",)],
-        0,
-    ),
     "keys twice": ({"a.json": b'{"id": 1, "id": 2}\n' + b'{"id": 3}\n' * 12}, [(3,)] * 12, 1),
     "keys in other letters": ({"a.json": b'{"id": 1}\n{"ID": 2}\n'}, [(1, "None"), ("None", '{"ID":2}')], 0),
     "an array of objects": (
