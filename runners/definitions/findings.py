@@ -133,13 +133,17 @@ def _describe_values(proposal: Proposal) -> Iterator[str]:
         yield f"{list_some(unclear)} may be 1234 or 1.234, by the file, and stays text. Read such files apart."
     if proposal.bad_share:
         limit = f"A run stops when {proposal.threshold} of the last {WINDOW:,} rows were refused"
-        yield f"About {format_share(proposal.bad_share)} of the rows do not fit and go to the DLQ. {limit}."
+        yield f"About {format_share(proposal.bad_share)} of these rows do not look like the others. {limit}."
+        yield "The DLQ gets those that Wherry cannot read or cast."
     if SPARE * proposal.bad_share * WINDOW > MOST_REFUSED:
         yield "That is much. Look at the reasons with wherry preview before the first run."
 
 
 def _describe_rest(proposal: Proposal) -> Iterator[str]:
     look = proposal.look
+    if look.format != "parquet" and not proposal.columns:
+        yield "Wherry found no column with a value, so the definition has no schema."
+        yield "Add a file with rows, delete the definition, and type the command again. Or add a `schema` to it."
     if look.empty:
         yield f"Empty: {list_some(look.empty)}."
     if look.broken:

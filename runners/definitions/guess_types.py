@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,16 +14,25 @@ _MOST_BAD, _FEW_BAD, _NEVER_BAD = 0.1, 2, 0.25
 share."""
 _ENOUGH, _SOME, _MAINLY_BAD = 50, 8, 0.6
 """So many values of one file show that a type does not hold there; fewer show it if most of them are of another."""
-_CODE = re.compile(r"[+-]?0\d+")
-"""A number that begins with 0 is a code, as `007` is; no number has them."""
+_CODE = re.compile(r"[+-]?0\d+|[+]\d+")
+"""Digits that begin with 0 or + are a code, as `007` and `+4912345` are; a number drops these signs."""
 _TYPES = {
     "boolean": re.compile(r"(?i)true|false"),
-    "bigint": re.compile(r"[+-]?\d{1,18}"),
+    "bigint": re.compile(r"[+-]?\d{1,19}"),
     "decimal(18,2)": re.compile(r"[+-]?\d{1,16}(\.\d{1,2})?"),
-    "double": re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"),
+    "double": re.compile(r"[+-]?(\d{1,15}(\.\d*)?|\.\d+)([eE][+-]?\d+)?"),
     "date": re.compile(r"\d{4}-\d\d-\d\d"),
-    "timestamp": re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?"),
+    "timestamp": re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?"),
 }
+_LONG, _INEXACT = 1 << 63, 10**15
+"""What is too large for `bigint`, and the integers that `double` may round."""
+_LOSSES = {
+    "bigint": re.compile(r"[+-]?\d{19,}"),
+    "decimal(18,2)": re.compile(r"[+-]?(\d*\.\d{3,}|(\d+\.?\d*|\.\d+)[eE][+-]?\d+)"),
+    "double": re.compile(r"[+-]?\d{16,}(\.\d*)?([eE][+-]?\d+)?"),
+    "date": re.compile(r"\d{4}-\d\d?-\d\d?[T ].*"),
+}
+"""Values that keep a column from the type: a cast to it rounds them or drops the time. Of `bigint`, longer integers."""
 _COMMA = "replace(regexp_replace({}, '[.](?=[0-9]{{3}}(?![0-9]))', ''), ',', '.')"
 _SOME_COMMAS = "if({0} like '%,%', replace(replace({0}, '.', ''), ',', '.'), {0})"
 _POINTS = "regexp_replace({}, '^([0-9]{{2}})[.]([0-9]{{2}})[.]([0-9]{{4}})$', '$3-$2-$1')"
@@ -53,9 +62,20 @@ class Guess:
 
     def fits(self, value: str, file: str) -> bool:
         """Whether a text can have the type in this file."""
-        looks = _WRITTEN_OTHERWISE[self.kind][0] if file in self.otherwise else _TYPES[self.kind]
-        is_unclear = self.is_mixed and self.kind == "decimal(18,2)" and _THOUSAND.fullmatch(value)
-        return bool(looks.fullmatch(value)) and not is_unclear
+        if self.is_mixed and self.kind == "decimal(18,2)" and _THOUSAND.fullmatch(value):
+            return False
+        if file in self.otherwise:
+            return bool(_WRITTEN_OTHERWISE[self.kind][0].fullmatch(value))
+        return bool(_TYPES[self.kind].fullmatch(value)) and (self.kind != "bigint" or _is_long(value))
+
+    def loses(self, value: str, file: str) -> bool:
+        """Whether the type would not keep a value whole that is of its sort."""
+        if self.is_mixed and _THOUSAND.fullmatch(value):
+            return False
+        if file in self.otherwise and _WRITTEN_OTHERWISE["double"][0].fullmatch(value):
+            value = value.replace(".", "").replace(",", ".")
+        is_lost = self.kind in _LOSSES and bool(_LOSSES[self.kind].fullmatch(value))
+        return is_lost and (self.kind != "bigint" or not _is_long(value))
 
     def put_sql(self, column: str) -> str:
         """SQL for the value as a cast takes it; empty if it does so already."""
@@ -72,7 +92,11 @@ class Guess:
 
 
 def guess_type(values: Mapping[str, Sequence[object]], groups: Mapping[str, object]) -> Guess:
-    """The type of a column whose values are text, by file. Files of one group are read by one reader."""
+    """The type of a column whose values are text, by file. Files of one group are read by one reader.
+
+    Of the types that hold, it is the one that refuses fewest values, and the first of several. A value among the
+    `_LOSSES` of a type keeps the column from that type.
+    """
     if any(value is not None and not isinstance(value, str) for found in values.values() for value in found):
         return Guess()
     texts = {
@@ -82,25 +106,38 @@ def guess_type(values: Mapping[str, Sequence[object]], groups: Mapping[str, obje
     texts = {file: found for file, found in texts.items() if found}
     if not texts or any(_CODE.fullmatch(value) for found in texts.values() for value in found):
         return Guess()
-    for kind, looks in _TYPES.items():
-        if _holds({file: _count_misfits(looks, found) for file, found in texts.items()}, texts):
-            return Guess(kind=kind)
+    candidates: list[tuple[int, Guess]] = []
+    has_both = False
+    for guess in (*(Guess(kind=kind) for kind in _TYPES), *_propose_otherwise(texts, groups)):
+        misfits = {file: sum(not guess.fits(value, file) for value in found) for file, found in texts.items()}
+        if not _holds(misfits, texts) or any(guess.loses(value, file) for file in texts for value in texts[file]):
+            continue
+        has_thousands = any(_PARTED.fullmatch(value) for file in guess.otherwise for value in texts[file])
+        if guess.is_mixed and guess.kind == "double" and has_thousands:
+            has_both = True
+        else:
+            candidates.append((sum(misfits.values()), guess))
+    return min(candidates, key=lambda each: each[0])[1] if candidates else Guess(has_both=has_both)
+
+
+def _propose_otherwise(texts: Mapping[str, Sequence[str]], groups: Mapping[str, object]) -> Iterator[Guess]:
+    """The types that some of the files have in values such as `1.234,56` or `31.01.2026`."""
     for kind, (looks, _) in _WRITTEN_OTHERWISE.items():
-        plain = {file: _count_misfits(_TYPES[kind], found) for file, found in texts.items()}
-        other = {file: _count_misfits(looks, found) for file, found in texts.items()}
         files = frozenset(
             file
             for file, found in texts.items()
-            if other[file] < plain[file] and (kind == "date" or _has_decimal_commas(found))
+            if _count_misfits(looks, found) < _count_misfits(_TYPES[kind], found)
+            and (kind == "date" or _has_decimal_commas(found))
         )
-        if files and _holds({file: (other if file in files else plain)[file] for file in texts}, texts):
-            used = {groups[file] for file in files}
-            mixed = any(file not in files and groups[file] in used for file in texts)
-            parted = any(_PARTED.fullmatch(value) for file in files for value in texts[file])
-            if mixed and kind == "double" and parted:
-                return Guess(has_both=True)
-            return Guess(kind=kind, otherwise=files, is_mixed=mixed)
-    return Guess()
+        if files:
+            readers = {groups[file] for file in files}
+            is_mixed = any(file not in files and groups[file] in readers for file in texts)
+            yield Guess(kind=kind, otherwise=files, is_mixed=is_mixed)
+
+
+def _is_long(value: str) -> bool:
+    """Whether `bigint` has room for these digits."""
+    return len(value) < 19 or (len(value) <= 20 and -_LONG <= int(value) < _LONG)
 
 
 def _count_misfits(looks: re.Pattern[str], values: Iterable[str]) -> int:
@@ -133,7 +170,7 @@ def infer_json_type(values: Iterable[Any]) -> str:
     given = [value for value in values if value is not None]
     kinds = {_JSON.get(type(value), "string") for value in given}
     if kinds == {"bigint", "double"}:
-        kinds = {"double"}
+        kinds = {"string" if any(type(value) is int and abs(value) >= _INEXACT for value in given) else "double"}
     if len(kinds) > 1:
         return _find_most(given)
     (kind,) = kinds or {""}
@@ -145,7 +182,7 @@ def infer_json_type(values: Iterable[Any]) -> str:
     if kind == "array":
         inner = infer_json_type(one for each in given for one in each)
         return f"array<{inner}>" if inner else ""
-    if kind == "bigint" and any(not -(1 << 63) <= value < 1 << 63 for value in given):
+    if kind == "bigint" and any(not -_LONG <= value < _LONG for value in given):
         return "decimal(38,0)"
     return kind
 

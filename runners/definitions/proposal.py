@@ -77,7 +77,7 @@ class Proposal:
 
     @cached_property
     def bad_share(self) -> float:
-        """The share of rows that the definition refuses, in the file with most of them."""
+        """The share of rows that the definition may refuse, in the file with most of them."""
         lines, bad, worst = 0, 0.0, 0.0
         for name, head in self.heads.items():
             misfits = sum(self._is_bad(row, head, name) for row in head.rows)
@@ -133,7 +133,7 @@ class Proposal:
         lines += ["stages:", *(f"  {line}" for line in stages)] if stages else []
         lines += ["destinations:", f"  - delta: {{path: tables/{name}}}"]
         limit = f"stops when {self.threshold} of the last {WINDOW} rows were refused"
-        seen = f"; about {format_share(self.bad_share)} do not fit" if self.bad_share else ""
+        seen = f"; about {format_share(self.bad_share)} of these look otherwise" if self.bad_share else ""
         lines.append(f"dlq: {{window: {WINDOW}, threshold: {self.threshold}}}  # {limit}{seen}")
         return "\n".join(lines) + "\n"
 
@@ -294,7 +294,7 @@ class Proposal:
 
     def _write_cast(self) -> Iterator[str]:
         if self.casts:
-            yield "- cast:  # the types that the first rows show; refuses values that do not fit"
+            yield "- cast:  # from the first rows; refuses what is of another kind, but rounds and cuts finer values"
             yield from (f"    {_quote_name(name)}: {_quote_type(kind)}" for name, kind in self.casts.items())
 
 

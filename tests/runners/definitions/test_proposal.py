@@ -77,7 +77,7 @@ CSV = {
         {"a.csv": 'id,name\n1,"Ada\n2,Bo\n3,Cy\n'},
         {},
         {"extra": "stop", "missing": "stop"},
-        "of the rows do not fit and go to the DLQ.",
+        "of these rows do not look like the others.",
     ),
     "semicolons": (
         {"a.csv": "id;name;fee\n1;Ada;2,5\n"},
@@ -204,6 +204,7 @@ def test_json(
     ("values", "kind"),
     [
         ([1, 2.5], "double"),
+        ([10**15, 2.5], "string"),
         ([1, "a"], "string"),
         ([*range(30), "a"], "bigint"),
         ([None, None], None),
@@ -240,6 +241,49 @@ def test_a_column_of_csv_has_the_widest_type(tmp_path: Path, values: list[str], 
     """Codes that begin with 0 stay text, and so do commas that may stand before thousands."""
     folder = make_folder(tmp_path, {"a.csv": "x;y\n" + "".join(f"a;{value}\n" for value in values * 5)})
     assert propose(folder).casts.get("y") == kind
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "share"),
+    [
+        ([str(10**18 + at) for at in range(60)], "bigint", 0),
+        ([str(2**63 - 1), str(-(2**63))] * 9, "bigint", 0),
+        ([str(10**18)] * 60 + [str(2**63)] * 3, None, 0),
+        (["1.5e3"] * 60 + ["1000000000000001"] * 3, None, 0),
+        (["1"] * 95 + ["12.50"] * 5, "decimal(18,2)", 0),
+        (["1"] * 95 + ["12,50"] * 5, "decimal(18,2)", 0),
+        (["1.25"] * 60 + ["3.14159"] * 3, "double", 0),
+        (["1,25"] * 60 + ["3,14159"] * 3, "double", 0),
+        (["1.25"] * 60 + ["x"] * 3, "decimal(18,2)", 3 / 63),
+        (["2026-01-31"] * 60 + ["2026-01-31 10:00:00"] * 3, "timestamp", 0),
+        (["2026-01-31 10:00:00"] * 60 + ["2026-01-31"] * 3, "timestamp", 0),
+        (["31.01.2026"] * 60 + ["2026-01-31 10:00:00"] * 3, None, 0),
+        (["2026-01-31"] * 60 + ["x"] * 3, "date", 3 / 63),
+        (["+4912345"] * 60, None, 0),
+        (["+1.5", "-2"] * 30, "decimal(18,2)", 0),
+    ],
+)
+def test_a_type_keeps_every_value_whole(tmp_path: Path, values: list[str], kind: str | None, share: float) -> None:
+    """No cast would round or cut a value. Of several such types, Wherry takes the one with fewest misfits."""
+    folder = make_folder(tmp_path, {"a.csv": "x;y\n" + "".join(f"a;{value}\n" for value in values)})
+    proposal = propose(folder)
+    assert proposal.casts.get("y") == kind
+    assert proposal.bad_share == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [{"a.csv": "\n\n"}, {"a.json": "[]"}, {"a.json": "\n\n"}, {"a.csv": ""}, {"a.json": '{"id": null}'}],
+    ids=str,
+)
+def test_a_definition_without_a_schema_says_so(tmp_path: Path, files: Mapping[str, str]) -> None:
+    """The findings name what is missing, and what to do."""
+    proposal = propose(make_folder(tmp_path, files))
+    (origin,) = get_origins(load_definition(proposal, tmp_path))
+    assert origin.schema is None
+    found = list_findings(proposal)
+    assert "Wherry found no column with a value, so the definition has no schema." in found
+    assert [line for line in found if "add a `schema`" in line] != []
 
 
 def test_a_type_holds_in_every_file(tmp_path: Path) -> None:
@@ -290,8 +334,8 @@ def test_a_file_that_no_pattern_tells_apart_is_named(tmp_path: Path) -> None:
     files = {"abx.csv": PLAIN, "bay.csv": PLAIN, "aay.csv": PLAIN.replace(",", ";"), "bbx.csv": PLAIN.replace(",", ";")}
     proposal = propose(make_folder(tmp_path, {**files, "c.csv": PLAIN}))
     assert len(get_origins(load_definition(proposal, tmp_path))) == 1
-    said = "aay.csv, bbx.csv would need other options (sep: semicolons). No pattern fits only such files."
-    assert said in list_findings(proposal)
+    line = "aay.csv, bbx.csv would need other options (sep: semicolons). No pattern fits only such files."
+    assert line in list_findings(proposal)
 
 
 LEFT_OUT: Mapping[str, tuple[str | bytes, str]] = {
@@ -381,11 +425,11 @@ def test_the_command_says_what_it_found_on_at_most_twenty_lines(
     assert found[-2] == "29 more: wherry init --json lists all."
     assert len(out.strip().splitlines()) <= 22
     assert cli.execute(["init", "other", "--from", str(folder), "--json"]) == 0
-    said: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert said["version"] == 1
-    assert said["found"]["left_out"] == {"README.txt": "is no CSV, JSON or parquet by its name"}
-    assert len(said["found"]["says"]) == 42
-    assert said["found"]["columns"]["id"] == {"type": "bigint", "not_in": []}
+    printed: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert printed["version"] == 1
+    assert printed["found"]["left_out"] == {"README.txt": "is no CSV, JSON or parquet by its name"}
+    assert len(printed["found"]["says"]) == 42
+    assert printed["found"]["columns"]["id"] == {"type": "bigint", "not_in": []}
 
 
 def test_nested_json_is_looked_at_quickly(tmp_path: Path) -> None:
