@@ -148,7 +148,8 @@ def test_all_rows_of_the_dlq_are_counted_and_the_newest_fetched(place: Place, mo
     place.land("1.json", [order(number, amount="two") for number in range(3)])
     pipeline = place.load(ORDERS)
     pipeline.run()
-    fetched, kind = [], type(obtain({}, ()).range(0))
+    fetched: list[Row] = []
+    kind = type(obtain({}, ()).range(0))
     collect = kind.collect
 
     def watch(frame: DataFrame) -> list[Row]:

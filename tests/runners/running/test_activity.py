@@ -40,7 +40,13 @@ BATCH = Batch(
 )
 TASK = ShowEmptyBatch(batch=BATCH)
 FACTS: Mapping[str, Any] = {"run": "r1", "at": "2026-01-01T00:00:00+00:00", "threads": [], "spark": None}
-THREAD = {"doing": "writing", "seconds": 61.4, "batches": [{"lane": "0", "number": 1}], "rows": 1_000, "place": ""}
+THREAD: dict[str, Any] = {
+    "doing": "writing",
+    "seconds": 61.4,
+    "batches": [{"lane": "0", "number": 1}],
+    "rows": 1_000,
+    "place": "",
+}
 
 
 class HeldTask:
