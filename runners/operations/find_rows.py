@@ -121,7 +121,7 @@ class _RowSearch:
             unread += lost
             searched_batches -= len(lost)
         lines = {name: self.trial.make_chain(self._origins[name], schemas[name]) for name in searched}
-        pins = {name: line.pins(self.spark) for name, line in lines.items()}
+        pins = {name: lines[name].pins(self.spark) for name in {each.batch.origin: None for each, _ in matching}}
         batches = []
         for at, (each, _) in enumerate(matching[:_MOST_TRACED], 1):
             self.say(f"passing the stages: batch {at:,} of {min(len(matching), _MOST_TRACED):,}")

@@ -7,8 +7,9 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
-from origins.batch import JSON, Json
+from origins.batch import Json
 
 
 def write_activity(folder: Path, run: str, facts: Mapping[str, Json]) -> None:
@@ -33,7 +34,7 @@ def read_activities(folder: Path, runs: Collection[str]) -> Mapping[str, Mapping
     return found
 
 
-def _list_parts(facts: JSON) -> Iterator[tuple[JSON, set[str]]]:
+def _list_parts(facts: Any) -> Iterator[tuple[Any, set[str]]]:
     """What is shown of the facts, each with the keys that it needs."""
     for thread in facts["threads"]:
         yield thread, {"doing", "batches", "rows", "seconds", "place"}
