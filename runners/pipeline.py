@@ -239,7 +239,8 @@ class Pipeline(PipelineSpec):
     def find(self, *, where: str, since: datetime | None = None) -> FoundRows:
         """What became of the rows as read for which this condition is true, and where they are now.
 
-        With `since` only batches settled since then are read again. Tables are searched whole. Writes nothing.
+        With `since` only batches settled since then are read again; a time without a zone is in UTC. Tables are
+        searched whole. Writes nothing.
         The stages and destinations are those of today. Raises `Refusal` for a condition on columns that no row has.
         """
         from runners.operations.find_rows import find_rows

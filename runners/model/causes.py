@@ -116,11 +116,12 @@ class Cause:
     sample: str = ""
     """The id of the row with this example, where it is known."""
 
-    def put_example(self, message: str) -> Cause:
-        """The same cause with the example from this message."""
+    def put_message(self, message: str) -> Cause:
+        """The same cause with the column, the problem and the example from this message."""
         parsed = parse_message(message)
         shown = ", ".join(map(_cut_value, parsed.values)) if parsed.values else cut_text(message, _MESSAGE_SHOWN)
-        return replace(self, example=escape_line(shown))
+        column = ", ".join(parsed.columns)
+        return replace(self, column=column, problem=parsed.problem, example=escape_line(shown))
 
     def json(self) -> CauseBody:
         """As `--json` prints it."""
@@ -238,20 +239,20 @@ class CauseCounter:
             self.others += rows
             return
         if group is None:
-            cause = Cause(
-                code=code,
-                stage=stage,
-                destination=destination,
-                column=", ".join(parsed.columns),
-                problem=parsed.problem,
-                form=parsed.form,
-                sample=sample,
-            )
-            group = self._found[key] = _Group(cause.put_example(message))
-        group.rows += rows
-        for each in files:
-            if each and len(group.files) < MOST_FILES:
-                group.files.setdefault(each)
+            cause = Cause(code=code, stage=stage, destination=destination, form=parsed.form, sample=sample)
+            group = self._found[key] = _Group(cause.put_message(message))
+        group.add(rows, files)
+
+    def put_messages(self, messages: Mapping[str, str]) -> None:
+        """Show these messages, by the ids of the samples, in the place of those that were counted.
+
+        A cause whose sample has none here shows no message. Causes that are alike then become one.
+        """
+        groups, self._found = [*self._found.values()], {}
+        for group in groups:
+            cause = group.cause.put_message(messages.get(group.cause.sample, MASK))
+            key = cause.code, cause.stage, cause.destination, cause.problem, cause.form
+            self._found.setdefault(key, _Group(cause)).add(group.rows, group.files)
 
     def count(self, *, of: int = 0) -> Causes:
         """What was counted so far. With `of`, the number of all rows, what was not counted has other causes."""
@@ -268,3 +269,9 @@ class _Group:
     cause: Cause
     rows: int = 0
     files: dict[str, None] = field(default_factory=dict)
+
+    def add(self, rows: int, files: Iterable[str | None]) -> None:
+        self.rows += rows
+        for each in files:
+            if each and len(self.files) < MOST_FILES:
+                self.files.setdefault(each)

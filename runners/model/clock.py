@@ -9,6 +9,11 @@ _COUNTS_SLEEP = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Continues while a laptop is closed, if the system has such a clock."""
 
 
+def convert_to_utc(moment: datetime) -> datetime:
+    """The moment in UTC. A time without a zone counts as UTC."""
+    return moment.astimezone(timezone.utc) if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+
+
 class Clock:
     """The time of this machine."""
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 _CODES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33}
 _LOOKS = {
@@ -26,12 +27,16 @@ def choose_colors(words: Sequence[str]) -> Iterator[None]:
     none: `click.echo` strips them.
     """
     watched = any(stream is not None and stream.isatty() for stream in (sys.stdout, sys.stderr))
-    unwanted = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or {"--json", "json"} & {*words}
+    unwanted = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or _asks_for_json(words)
     _colored[0] = watched and not unwanted
     try:
         yield
     finally:
         _colored[0] = False
+
+
+def _asks_for_json(words: Sequence[str]) -> bool:
+    return not {"--json", "--log-format=json"}.isdisjoint(words) or ("--log-format", "json") in pairwise(words)
 
 
 def paint(text: str, look: str) -> str:

@@ -227,12 +227,12 @@ class Report:
         }
 
     def __repr__(self) -> str:
-        told = [self.status, format_batches(self.batches), f"{format_count(self.read)} read"]
-        told += [f"{rows:,} delivered to {name}" for name, rows in [*self.delivered.items()][:3]]
-        told += [
+        facts = [self.status, format_batches(self.batches), f"{format_count(self.read)} read"]
+        facts += [f"{rows:,} delivered to {name}" for name, rows in [*self.delivered.items()][:3]]
+        facts += [
             f"{count:,} {word}" for word, count in (("filtered", self.filtered), ("refused", self.nacked)) if count
         ]
-        return format_repr("Report", self.pipeline, *told, *([self.error.code] if self.error else []))
+        return format_repr("Report", self.pipeline, *facts, *([self.error.code] if self.error else []))
 
     def _repr_html_(self) -> str | None:
         return self.html(self) if self.html else None

@@ -24,7 +24,7 @@ from runners.model.pipeline_state import REPLAY, PipelineState, is_replay
 from runners.model.planned_batch import PlannedBatch
 from runners.model.spec import PipelineSpec
 from runners.model.text import format_count
-from runners.running.choice import Choice, Letter, mask_examples, read_examples
+from runners.running.choice import Choice, Letter, mask_causes, read_examples
 from runners.running.replay import MOST
 from runners.state.journal import DISCARDS, DecidedLetters, Journal, list_decided
 from runners.state.ledger import Conflict
@@ -87,12 +87,14 @@ def summarise_causes(
         message = protection.mask_message(letter.message)
         counter = counters.setdefault(key, CauseCounter())
         counter.add({**where, "message": message}, files=[letter.part], sample=letter.id)
+    for counter in counters.values():
+        mask_causes(dlq, spark, counter, protection)
     examples = read_examples(dlq, spark, [cause["example"] for cause in causes.values()], protection)
     found = [
         {
             **cause,
             "example": {name: examples[cause["example"]][name] for name in ("id", "message", "row", "stage")},
-            "forms": mask_examples(dlq, spark, counters[key].count(), protection).json(),
+            "forms": counters[key].count().json(),
         }
         for key, cause in causes.items()
     ]

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote
 
@@ -24,12 +23,14 @@ from destinations.dead_letters import format_moment, query_dlq
 from destinations.delta.delta import Delta
 from destinations.delta.table import TargetTable
 from destinations.destination import Destination, DestinationError
-from origins.batch import Batch, Span
+from origins.batch import JSON, Batch, Span
 from origins.errors import OriginError, WherryError, list_spark_errors
-from origins.nack import RAW, restore
+from origins.nack import RAW, REFUSED, restore
 from origins.names import HIDDEN, quote_text
 from origins.origin import Origin
 from runners.definitions.definition import Definition
+from runners.model.causes import find_file_name
+from runners.model.clock import convert_to_utc
 from runners.model.entry import Settled
 from runners.model.error_kinds import classify
 from runners.model.errors import CarryFailed, Refusal
@@ -71,7 +72,7 @@ def find_rows(
     definition: Definition, *, where: str, since: datetime | None = None, say: Callable[[str], None] = lambda _: None
 ) -> FoundRows:
     """Where the rows are for which `where` is true, as `Pipeline.find` says. `say` gets word of progress."""
-    pipeline = definition.pipeline
+    pipeline, since = definition.pipeline, since and convert_to_utc(since)
     place = StateLocation.of(pipeline)
     spark = make_own_session(obtain(pipeline.spark.conf, pipeline.spark.packages), pipeline.run_options.time_zone)
     journal = Journal(place.open_ledger(spark if place.needs_spark else None))
@@ -120,10 +121,11 @@ class _RowSearch:
             unread += lost
             searched_batches -= len(lost)
         lines = {name: self.trial.make_chain(self._origins[name], schemas[name]) for name in searched}
+        pins = {name: lines[name].pins(self.spark) for name in {each.batch.origin: None for each, _ in matching}}
         batches = []
         for at, (each, _) in enumerate(matching[:_MOST_TRACED], 1):
             self.say(f"passing the stages: batch {at:,} of {min(len(matching), _MOST_TRACED):,}")
-            batches.append(self._trace(each, lines[each.batch.origin]))
+            batches.append(self._trace(each, lines[each.batch.origin], pins[each.batch.origin]))
         self.say("searching the destinations and the DLQ")
         return FoundRows(
             pipeline=pipeline.name,
@@ -139,7 +141,10 @@ class _RowSearch:
                 for name, each in name_destinations(pipeline.every_destination).items()
             },
             dlq=self._search_dlq(),
-            notices=tuple(self._list_notices(schemas, searched, matching)),
+            notices=(
+                *self._list_notices(schemas, searched, matching),
+                *list_pin_notices([stage for each in pins.values() for stage in each]),
+            ),
         )
 
     @functools.cached_property
@@ -160,18 +165,18 @@ class _RowSearch:
 
         found: list[str] = []
         columns: list[str] = []
-        said = ""
+        problem = ""
         for name, schema in schemas.items():
             kind = StructType.fromJson(json.loads(schema))
             try:
                 self.spark.createDataFrame([], kind).where(F.expr(self.where)).isLocal()  # analyses, also on Connect
                 found.append(name)
             except list_spark_errors() as error:
-                said = said or self._mask(error)
+                problem = problem or self._mask(error)
                 columns += [f"{', '.join(kind.names)}" + (f" (of {name})" if len(schemas) > 1 else "")]
         if schemas and not found:
             raise Refusal(
-                f"--where is not valid for the rows as read: {said}",
+                f"--where is not valid for the rows as read: {problem}",
                 hint=f"Write a condition in Spark's SQL over the columns: {'; '.join(columns)}.",
             )
         return found
@@ -246,13 +251,11 @@ class _RowSearch:
         return [(each, rows[at]) for at, each in enumerate(candidates) if at in rows], []
 
     def _select_matching(self, each: _Candidate) -> DataFrame:
-        rows = each.origin.fetch(self.spark, [strip_lane_prefix(each.batch)])
-        return rows.frame().where(F.expr(self.where))
+        rows = each.origin.fetch(self.spark, [strip_lane_prefix(each.batch)]).frame()
+        return (rows.where(F.col(REFUSED).isNull()) if REFUSED in rows.columns else rows).where(F.expr(self.where))
 
-    def _trace(self, each: _Candidate, line: StageChain) -> BatchMatches:
-        plan = PlannedBatch(
-            batch=each.batch, destinations=tuple(line.branches), straight=False, pins=line.pins(self.spark)
-        )
+    def _trace(self, each: _Candidate, line: StageChain, pins: Mapping[str, JSON]) -> BatchMatches:
+        plan = PlannedBatch(batch=each.batch, destinations=tuple(line.branches), straight=False, pins=pins)
         tried, rows = self.trial.trace_batch(each.origin, line, plan, shown=SHOWN, wanted=self.where)
         return _summarise_batch(tried, rows, at=each.at)
 
@@ -270,7 +273,7 @@ class _RowSearch:
         if not files:
             return DestinationMatches(rows=0)
         account = destination.account(lambda: self.spark, self.definition.pipeline.name)
-        rows = {_get_name(each[_FILE]): each["count"] for each in files}
+        rows = {find_file_name(unquote(each[_FILE])): each["count"] for each in files}
         return DestinationMatches(
             rows=sum(rows.values()),
             writes=group_writes(rows, account.brought if account else ())[:SHOWN],
@@ -291,23 +294,23 @@ class _RowSearch:
         states, rows, unsearched = Counter({"open": 0, "replayed": 0, "discarded": 0}), list[LetterMatch](), 0
         for each in kinds:
             try:
-                letters = None if each["kind"] in (None, RAW) else self._read_letters(dlq, each["kind"])
+                letters = None if each["kind"] in (None, RAW) else self._find_letters(dlq, each["kind"])
             except list_spark_errors() as error:
                 if classify(error).is_session_lost:
                     raise
                 letters = None
-            if not letters:
-                unsearched += each["n"] if letters is None else 0
+            if letters is None:
+                unsearched += each["n"]
                 continue
-            states.update(_find_state(letter["id"], self._decided) for letter in letters)
-            newest = sorted(letters, key=lambda letter: letter["nacked_at"], reverse=True)[:SHOWN]
+            ids, newest = letters
+            states.update(_find_state(letter, self._decided) for letter in ids)
             rows += map(self._describe_letter, newest)
         newest_rows = sorted(rows, key=lambda row: row.at, reverse=True)[:SHOWN]
         why = f"{format_count(unsearched)} of the DLQ cannot be searched, without the columns of --where"
         return DlqMatches(states=states, rows=newest_rows, why=why if unsearched else "")
 
-    def _read_letters(self, dlq: Delta, schema: str) -> list[dict[str, Any]]:
-        """The matching rows of the DLQ that were read with this schema."""
+    def _find_letters(self, dlq: Delta, schema: str) -> tuple[list[str], list[dict[str, Any]]]:
+        """The ids of the matching rows of the DLQ that were read with this schema, and the newest of these rows."""
         from pyspark.sql.types import StructType
 
         kind, text = StructType.fromJson(json.loads(schema)), F.coalesce("original", "row")
@@ -317,8 +320,10 @@ class _RowSearch:
         letter = F.struct(*_LETTER, F.col("row").alias("shown"), text.alias("text")).alias(_AT)
         frame = self.spark.sql(f"SELECT * FROM {dlq.sql_name}").where(is_same & since & mine)
         frame = frame.select(letter, restore(F.when(is_same, text), kind).alias(_ROW)).select(_AT, f"{_ROW}.*")
-        letters = [row[_AT].asDict() for row in frame.where(F.expr(self.where)).select(_AT).collect()]
-        return [{**letter, "nacked_at": format_moment(letter["nacked_at"])} for letter in letters]
+        found = frame.where(F.expr(self.where)).select(f"{_AT}.*")
+        ids = [row["id"] for row in found.select("id").collect()]
+        newest = found.orderBy(F.desc("nacked_at"), "id").limit(SHOWN).collect() if ids else []
+        return ids, [{**row.asDict(), "nacked_at": format_moment(row["nacked_at"])} for row in newest]
 
     def _describe_letter(self, letter: Mapping[str, Any]) -> LetterMatch:
         rows = {"row": json.loads(letter["shown"]), "original": json.loads(letter["text"])}
@@ -360,10 +365,10 @@ class _RowSearch:
     def _mask(self, error: BaseException) -> str:
         """What is shown of an error: ours is about files, and a foreign one may quote values."""
         if isinstance(error, WherryError) and error.__cause__ is None:
-            said = error.message
+            message = error.message
         else:
-            said = self.definition.pipeline.protection.mask_error(error, summarise_error(error))
-        return str(without(self.definition.pipeline.secrets, said))
+            message = self.definition.pipeline.protection.mask_error(error, summarise_error(error))
+        return str(without(self.definition.pipeline.secrets, message))
 
 
 def _find_state(letter: str, decided: DecidedLetters) -> Literal["open", "replayed", "discarded"]:
@@ -396,12 +401,21 @@ def _limit_rows(batches: Sequence[BatchMatches]) -> Sequence[BatchMatches]:
     return found
 
 
+def list_pin_notices(stages: Sequence[str]) -> Iterator[str]:
+    """What a person should know of stages that compare rows with a table, where there are any."""
+    if stages:
+        yield (
+            f"These stages read tables as they are now: {', '.join(dict.fromkeys(stages))}. They may count a delivered "
+            "row as filtered or rejected. The destinations show what was delivered."
+        )
+
+
 def group_writes(rows: Mapping[str, int], brought: Sequence[BroughtBatch]) -> Sequence[Write]:
     """The matching rows by the version that added their files, the newest first. `rows` are counts by file name."""
     batches: dict[str, list[BroughtBatch]] = {}
     for each in brought:
         for file in each.files:
-            batches.setdefault(_get_name(file), []).append(each)
+            batches.setdefault(find_file_name(unquote(file)), []).append(each)
     writes: dict[int | None, Write] = {}
     for file, number in rows.items():
         found = batches.get(file, [])
@@ -410,8 +424,3 @@ def group_writes(rows: Mapping[str, int], brought: Sequence[BroughtBatch]) -> Se
         before = writes.get(version, Write(rows=0, version=version, batches=tuple(dict.fromkeys(labels))))
         writes[version] = replace(before, rows=before.rows + number)
     return sorted(writes.values(), key=lambda each: -1 if each.version is None else each.version, reverse=True)
-
-
-def _get_name(file: str) -> str:
-    """The last part of a path, which no other file of a table has."""
-    return PurePosixPath(unquote(file)).name

@@ -242,5 +242,5 @@ def _format_unread(unread: Sequence[UnreadBatch]) -> Iterator[str]:
 
 
 def _format_letter(row: LetterMatch) -> str:
-    said = f"  {row.state}, lane {row.lane}, batch {row.number}, {row.stage}: {row.message}"
-    return f"{escape_line(said)}\n{escape_line(f'    {json.dumps(row.row, ensure_ascii=False)}')}"
+    line = f"  {row.state}, lane {row.lane}, batch {row.number}, {row.stage}: {row.message}"
+    return f"{escape_line(line)}\n{escape_line(f'    {json.dumps(row.row, ensure_ascii=False)}')}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from destinations.dead_letters import count_dead_letters, query_dlq
 from destinations.destination import Destination
 from origins.batch import JSON
-from runners.model.clock import Clock
+from runners.model.clock import Clock, convert_to_utc
 from runners.model.codes import Advice, find_advice
 from runners.model.errors import Refusal
 from runners.model.pipeline_state import PipelineState, is_aside
@@ -127,10 +127,8 @@ def _read_activity(state: PipelineState, place: StateLocation) -> list[JSON]:
     runs = [str(owner.get("run")) for owner in state.owners]
     found = read_activities(place.activity, runs) if place.activity is not None else {}
     now = Clock().now()
-    return [
-        {**facts, "age": round((now - datetime.fromisoformat(str(facts["at"]))).total_seconds(), 1)}
-        for facts in found.values()
-    ]
+    ages = {run: now - convert_to_utc(datetime.fromisoformat(str(facts["at"]))) for run, facts in found.items()}
+    return [{**facts, "age": max(0.0, round(ages[run].total_seconds(), 1))} for run, facts in found.items()]
 
 
 def find_last_run(state: PipelineState, how: str) -> Mapping[str, JSON] | None:

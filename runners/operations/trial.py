@@ -178,8 +178,10 @@ class TrialRun:
         shown: int,
         wanted: str = "",
     ) -> tuple[BatchPreview, Sequence[TracedRow]]:
-        """What becomes of the batch's rows, or of those for which the condition `wanted` is true, and of some of them
-        one by one."""
+        """What becomes of the batch's rows, and of some of them one by one.
+
+        With `wanted` only rows count for which this condition is true; a line that could not be read is no such row.
+        """
         from runners.ways.deciding import BatchDecision
 
         batch, pipeline = plan.batch, self.definition.pipeline
@@ -380,7 +382,7 @@ class BatchTrial:
     def _mark_wanted(self, rows: MarkedRows) -> MarkedRows:
         if not self.wanted:
             return rows
-        is_wanted = F.coalesce(F.expr(self.wanted), F.lit(False))
+        is_wanted = (F.col(STATE) != REFUSED_BY_ORIGIN) & F.coalesce(F.expr(self.wanted), F.lit(False))
         if any(step.stage.changes_rows for step in self.line.steps):
             return replace(rows, frame=rows.frame.where(is_wanted))
         return replace(rows, frame=rows.frame.withColumn(WANTED, is_wanted), kept=(*rows.kept, WANTED))

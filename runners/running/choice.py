@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime, timezone
+from dataclasses import dataclass
+from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -17,6 +17,7 @@ from origins.errors import has_condition, list_spark_errors
 from origins.names import quote_text
 from origins.protection import Protection
 from runners.model.causes import CauseCounter, Causes, find_file_name, parse_message
+from runners.model.clock import convert_to_utc
 from runners.model.errors import Refusal
 from runners.model.text import summarise_error
 
@@ -56,7 +57,9 @@ class Choice:
 
     def json(self) -> dict[str, JSON]:
         """As the ledger keeps it."""
-        moments = {name: at and _in_utc(at).isoformat() for name, at in (("since", self.since), ("until", self.until))}
+        moments = {
+            name: at and convert_to_utc(at).isoformat() for name, at in (("since", self.since), ("until", self.until))
+        }
         return {**vars(self), "ids": list(self.ids), **moments}
 
     def select_letters(
@@ -98,15 +101,11 @@ class Choice:
             (not self.ids or letter.id in self.ids)
             and self.code in ("", letter.code)
             and self.stage in ("", letter.stage, letter.destination)
-            and (not self.since or _in_utc(letter.nacked_at) >= _in_utc(self.since))
-            and (not self.until or _in_utc(letter.nacked_at) < _in_utc(self.until))
+            and (not self.since or convert_to_utc(letter.nacked_at) >= convert_to_utc(self.since))
+            and (not self.until or convert_to_utc(letter.nacked_at) < convert_to_utc(self.until))
             and (not self.file or _is_file(letter.part, self.file))
             and (not self.column or self.column.lower() in map(str.lower, parse_message(letter.message).columns))
         )
-
-
-def _in_utc(moment: datetime) -> datetime:
-    return moment.astimezone(timezone.utc) if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
 
 
 def _is_file(part: str, wanted: str) -> bool:
@@ -159,18 +158,17 @@ def count_causes_of_run(
     for row in rows:
         message = protection.mask_message(row["message"] or "")
         counter.add({**row, "message": message}, row["alike"], [row["part"]], row["id"])
-    return mask_examples(dlq, spark, counter.count(of=every), protection)
+    mask_causes(dlq, spark, counter, protection)
+    return counter.count(of=every)
 
 
-def mask_examples(
-    dlq: Destination, spark: Callable[[], SparkSession], causes: Causes, protection: Protection
-) -> Causes:
-    """The same causes, with examples in which no value of a protected column stands, also not under another name."""
-    if not protection:
-        return causes
-    known = read_examples(dlq, spark, [cause.sample for cause in causes.found], protection)
-    masked = [cause.put_example(known[cause.sample]["message"]) for cause in causes.found]
-    return replace(causes, found=tuple(masked))
+def mask_causes(
+    dlq: Destination, spark: Callable[[], SparkSession], counter: CauseCounter, protection: Protection
+) -> None:
+    """Mask the counted causes, so that no value of a protected column stands in them, also not under another name."""
+    if protection:
+        known = read_examples(dlq, spark, [cause.sample for cause in counter.count().found], protection)
+        counter.put_messages({sample: row["message"] for sample, row in known.items()})
 
 
 def read_examples(

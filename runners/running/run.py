@@ -16,7 +16,7 @@ from destinations.destination import Deadline, Destination, OpenDestination
 from destinations.discard import Discard
 from destinations.dlq import DLQ
 from origins.batch import JSON
-from origins.errors import WherryError, list_spark_errors
+from origins.errors import WherryError
 from origins.origin import Origin
 from origins.quantities import parse_seconds
 from runners.engine.batch_machine import DeliveryRules
@@ -210,7 +210,7 @@ class PipelineRun:
         return RunError.of(errors[0], self.pipeline.secrets, self.pipeline.protection, errors[1:], places)
 
     def _count_causes(self, report: Report, spark: SparkSession) -> Causes:
-        """Why the run refused rows. A DLQ that cannot be read says nothing, and does not fail the run."""
+        """Why the run refused rows. Where the DLQ cannot tell, a warning says so; the run does not fail."""
         if report.nacked <= report.discarded or not isinstance(self.dlq, Delta):
             return Causes()
         if report.error is not None and self.dlq.folder is None:
@@ -218,8 +218,9 @@ class PipelineRun:
         try:
             causes = count_causes_of_run(self.dlq, lambda: spark, self.id, self.pipeline.protection)
             return causes.keep_first(MOST_REPORTED)
-        except list_spark_errors(WherryError) as error:
-            log.warning("the causes of the refused rows could not be counted: %s", summarise_error(error))
+        except Exception as error:  # noqa: BLE001 -- the run is done, and its report is not written yet
+            message = self.pipeline.protection.mask_error(error, summarise_error(error))
+            log.warning("the causes of the refused rows could not be counted: %s", message)
             return Causes()
 
     def stop(self, reason: str = "asked to stop", *, force: bool = False) -> None:

@@ -95,7 +95,8 @@ def force_in_time(
     def watch_ledger() -> None:
         while not over.wait(min(every, TICK)):
             watch.check()
-            beside()
+            with contextlib.suppress(Exception):  # whatever it is, a stop must still be heard
+                beside()
             if dispatcher.forced:
                 with contextlib.suppress(Exception):  # a Spark that is gone has nothing left to cancel
                     cancel_work()

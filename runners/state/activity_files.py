@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from origins.batch import Json
 
@@ -19,16 +21,26 @@ def write_activity(folder: Path, run: str, facts: Mapping[str, Json]) -> None:
 
 
 def read_activities(folder: Path, runs: Collection[str]) -> Mapping[str, Mapping[str, Json]]:
-    """The facts of these runs, as far as they wrote some that can be read."""
+    """The facts of these runs, as far as they wrote some that this version can read."""
     found = {}
     for run in runs:
         try:
             facts = json.loads(_get_file(folder, run).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            datetime.fromisoformat(facts["at"])
+            if all(each.keys() >= keys for each, keys in _list_parts(facts)):
+                found[run] = facts
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
             continue
-        if isinstance(facts, dict):
-            found[run] = facts
     return found
+
+
+def _list_parts(facts: Any) -> Iterator[tuple[Any, set[str]]]:
+    """What is shown of the facts, each with the keys that it needs."""
+    for thread in facts["threads"]:
+        yield thread, {"doing", "batches", "rows", "seconds", "place"}
+        yield from ((batch, {"lane", "number"}) for batch in thread["batches"])
+    if facts["spark"] is not None:
+        yield facts["spark"], {"jobs", "tasks", "done", "left"}
 
 
 def remove_activity(folder: Path, run: str) -> None:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
 
 from runners.command_line.commands import wherry
 from runners.model.errors import Refusal
+from runners.operations import find_rows
 from runners.running.choice import Choice
 from runners.running.replay import Replay
+from runners.spark.session import obtain
 from tests.scenarios.conftest import ORDERS, Place, order
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
 
 pytestmark = pytest.mark.spark
 
@@ -101,6 +108,60 @@ def test_files_that_are_gone_are_named_and_tables_still_searched(place: Place) -
     assert (found.searched, found.read, [each.number for each in found.unread]) == (0, 0, [1])
     assert found.destinations["orders"].rows == 1
     assert "Wherry can no longer distinguish filtered rows" in " ".join(str(found).split())
+
+
+def test_stages_that_read_tables_of_today_are_named(place: Place) -> None:
+    """A delivered row counts as filtered there, and the destination shows it."""
+    place.land("1.json", [order(1)])
+    against = "  - deduplicate: {keys: [id], sequence_by: amount, against: {path: tables/orders}}\n    name: new_only\n"
+    pipeline = place.load(ORDERS.replace('  - filter: "email is not null"\n', against))
+    pipeline.run()
+    found = pipeline.find(where="id = 1")
+    assert (found.count("filtered"), found.destinations["orders"].rows) == ({"new_only": 1}, 1)
+    (notice,) = found.notices
+    assert "as they are now: new_only." in notice
+    assert "as they are now: new_only." in " ".join(str(found).split())
+
+
+def test_a_line_that_cannot_be_read_matches_no_condition(place: Place) -> None:
+    """Neither in a batch nor in the DLQ."""
+    place.land("1.json", [order(1), order(2, email=None), "{"])
+    pipeline = place.load(ORDERS)
+    pipeline.run()
+    found = pipeline.find(where="email is null")
+    assert (found.read, found.count("filtered"), found.count("rejected")) == (1, {"filter": 1}, {})
+    assert sum(found.dlq.states.values()) == 0
+
+
+def test_a_time_without_a_zone_is_in_utc(place: Place) -> None:
+    """As for the rows of the DLQ that are chosen."""
+    place.land("1.json", [order(1), order(2, amount="two")])
+    pipeline = place.load(ORDERS)
+    pipeline.run()
+    found = pipeline.find(where="id < 3", since=datetime(2026, 1, 31))
+    assert (found.since, found.searched) == ("2026-01-31T00:00:00+00:00", 1)
+    assert found.dlq.states["open"] == 1
+
+
+def test_all_rows_of_the_dlq_are_counted_and_the_newest_fetched(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others do not fill the memory."""
+    place.land("1.json", [order(number, amount="two") for number in range(3)])
+    pipeline = place.load(ORDERS)
+    pipeline.run()
+    fetched: list[Row] = []
+    kind = type(obtain({}, ()).range(0))
+    collect = kind.collect
+
+    def watch(frame: DataFrame) -> list[Row]:
+        rows = collect(frame)
+        fetched.extend(row for row in rows if "two" in str(row) and "text" in str(row))
+        return rows
+
+    monkeypatch.setattr(find_rows, "SHOWN", 1)
+    monkeypatch.setattr(kind, "collect", watch)
+    found = pipeline.find(where="amount = 'two'")
+    assert found.dlq.states["open"] == 3
+    assert len(found.dlq.rows) == len(fetched) == 1
 
 
 def test_protected_columns_stay_masked(place: Place) -> None:

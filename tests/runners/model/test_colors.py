@@ -44,6 +44,7 @@ def test_a_command_at_a_terminal_has_colours_until_it_ends() -> None:
         (["status"], "TERM", "dumb"),
         (["status", "--json"], "TERM", "xterm"),
         (["run", "--log-format", "json"], "TERM", "xterm"),
+        (["run", "--log-format=json"], "TERM", "xterm"),
     ],
 )
 def test_there_are_none_for_a_person_or_a_program_that_wants_none(
@@ -53,6 +54,13 @@ def test_there_are_none_for_a_person_or_a_program_that_wants_none(
     monkeypatch.setenv(name, value)
     with choose_colors(words):
         assert paint("failed", "red") == "failed"
+
+
+@pytest.mark.usefixtures("terminal")
+def test_a_folder_may_be_called_json() -> None:
+    """Only an option asks for JSON."""
+    with choose_colors(["run", "json", "--log-format", "text"]):
+        assert paint("failed", "red") != "failed"
 
 
 def test_there_are_none_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

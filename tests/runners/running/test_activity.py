@@ -8,19 +8,23 @@ import queue
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from origins.batch import Batch, Span
 from runners.engine.worker_pool import WorkerPool
+from runners.model.pipeline_state import PipelineState
 from runners.model.tasks import EmptyBatchShown, Outcome, ShowEmptyBatch, Task
 from runners.model.text import describe_thread, describe_work
+from runners.operations.status import _read_activity
 from runners.running.activity import EVERY, RunActivity, find_place, tell_on_signal
 from runners.state.activity_files import read_activities, sweep_activities, write_activity
+from runners.state.location import StateLocation
 from tests.manual_clock import ManualClock
 
 BATCH = Batch(
@@ -35,6 +39,14 @@ BATCH = Batch(
     time=datetime(2026, 1, 1, tzinfo=timezone.utc),
 )
 TASK = ShowEmptyBatch(batch=BATCH)
+FACTS: Mapping[str, Any] = {"run": "r1", "at": "2026-01-01T00:00:00+00:00", "threads": [], "spark": None}
+THREAD: dict[str, Any] = {
+    "doing": "writing",
+    "seconds": 61.4,
+    "batches": [{"lane": "0", "number": 1}],
+    "rows": 1_000,
+    "place": "",
+}
 
 
 class HeldTask:
@@ -143,12 +155,40 @@ def test_what_spark_has_to_do_is_stored_where_it_is_known(tmp_path: Path) -> Non
 def test_files_of_killed_runs_are_swept_and_broken_ones_left_out(tmp_path: Path) -> None:
     """Only the runs that have the pipeline are read."""
     folder = tmp_path / "activity"
-    write_activity(folder, "dead", {"run": "dead"})
-    write_activity(folder, "r1", {"run": "r1"})
+    write_activity(folder, "dead", FACTS)
+    write_activity(folder, "r1", FACTS)
     sweep_activities(folder, ["r1", "r2"])
     (folder / "r2.json").write_text("{", encoding="utf-8")
     assert [file.name for file in sorted(folder.iterdir())] == ["r1.json", "r2.json"]
-    assert dict(read_activities(folder, ["dead", "r1", "r2"])) == {"r1": {"run": "r1"}}
+    assert dict(read_activities(folder, ["dead", "r1", "r2"])) == {"r1": FACTS}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"at": None},
+        {"at": "noon"},
+        {"threads": None},
+        {"threads": [{"doing": "writing"}]},
+        {"threads": [{**THREAD, "batches": [{"lane": "0"}]}]},
+        {"spark": {"jobs": 1}},
+    ],
+)
+def test_what_another_version_wrote_is_left_out(tmp_path: Path, other: dict[str, Any]) -> None:
+    """Where it lacks something that is shown."""
+    write_activity(tmp_path, "r1", {**FACTS, **other})
+    write_activity(tmp_path, "r2", {"run": "r2"})
+    write_activity(tmp_path, "r3", {**FACTS, "threads": [THREAD], "more": 1})
+    assert [*read_activities(tmp_path, ["r1", "r2", "r3"])] == ["r3"]
+
+
+@pytest.mark.parametrize("at", ["2999-01-01T00:00:00+00:00", "2999-01-01T00:00:00"])
+def test_no_age_is_below_zero(tmp_path: Path, at: str) -> None:
+    """Though the clock of the run is ahead."""
+    write_activity(tmp_path, "r1", {**FACTS, "at": at})
+    state, place = SimpleNamespace(owners=[{"run": "r1"}]), SimpleNamespace(activity=tmp_path)
+    (activity,) = _read_activity(cast("PipelineState", state), cast("StateLocation", place))
+    assert activity["age"] == 0.0
 
 
 def test_a_thread_is_described_in_one_sentence() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -14,9 +15,12 @@ from destinations.memory import Memory
 from origins.batch import Limits
 from origins.nack import RAW
 from origins.protection import Protection
+from runners.model.causes import CauseCounter
 from runners.model.errors import Refusal
+from runners.operations.dlq import summarise_causes
 from runners.running.choice import Choice, Letter, count_causes_of_run
 from runners.running.replay import MOST, ReplayBacklog, sort
+from runners.state.journal import DecidedLetters
 from runners.ways.stage_chain import StageChain
 from stages.filter import Filter
 from stages.sql import Sql
@@ -106,6 +110,31 @@ def test_a_run_knows_the_causes_of_its_own_refusals(tmp_path: Path) -> None:
         "CAST, cast: id is not an int: 2 rows like *** in a.csv",
         "CAST, cast: other is not an int: 1 row like 's***'",
     ]
+
+
+def test_a_protected_value_in_a_message_without_a_column_is_in_no_cause(tmp_path: Path) -> None:
+    """Neither for the report nor for the summary; rows that differ in such a value alone have one cause."""
+    for place, mail in ((1, "anna@example.com"), (2, "alan@example.com"), (3, "anna@example.com")):
+        row = json.dumps({"mail": mail})
+        rows = letters(
+            place, message=f"no such mail {mail} in list", part=f"{place}.csv", row=row, original=row, run="r"
+        )
+        post(tmp_path / "dlq", rows)
+    queue, protection = Delta(path=str(tmp_path / "dlq"), name="dlq"), Protection(("mail",))
+    (summary,) = summarise_causes(queue, no_spark, DecidedLetters(), protection=protection)
+    masked = "no such mail a*** in list"
+    for (cause,) in (count_causes_of_run(queue, no_spark, "r", protection).json(), summary["forms"]):
+        assert (cause["problem"], cause["example"], cause["rows"], cause["files"]) == (masked, masked, 3, 3)
+    assert "example.com" not in json.dumps(summary)
+
+
+def test_a_cause_whose_row_is_gone_shows_no_message() -> None:
+    """Nobody knows what in it is protected."""
+    counter = CauseCounter()
+    counter.add({"code": "C", "stage": "s", "message": "no such mail anna@example.com"}, sample="p/1")
+    counter.put_messages({})
+    (cause,) = counter.count().found
+    assert (cause.problem, cause.example, cause.rows) == ("***", "***", 1)
 
 
 @pytest.mark.promise("CD-30")

@@ -6,14 +6,17 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import pytest
 
+from destinations.delta import Delta
+from destinations.dlq import Dlq
 from destinations.memory import Memory as MemoryTable
 from origins.memory import Memory
 from runners.model.entry import Entry
 from runners.model.errors import Owned, Refusal
+from runners.model.run_report import Report
 from runners.pipeline import Pipeline, RunOptions
 from runners.running import run as runs
 from runners.running.backfill import Backfill
@@ -23,6 +26,10 @@ from runners.running.run import PipelineRun
 from runners.state.journal import Journal
 from runners.state.location import StateLocation
 from runners.state.process_locks import StateLock, identify_host
+from tests.runners.running.letterbox import letters, post
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class NoSparkHere(Exception):
@@ -178,3 +185,17 @@ def test_a_short_secret_is_warned_of_before_anything_else(pipeline: Pipeline, ca
     (said,) = [record.getMessage() for record in caplog.records]
     assert "KEY" in said
     assert "abc" not in said
+
+
+@pytest.mark.parametrize("row", ["{", None])
+def test_a_dlq_that_cannot_tell_the_causes_fails_no_run(
+    pipeline: Pipeline, tmp_path: Path, caplog: pytest.LogCaptureFixture, row: str | None
+) -> None:
+    """A warning says so, and the report has none."""
+    post(tmp_path / "dlq", letters(1, run="r", row=row))
+    queue = Delta(path=str(tmp_path / "dlq"), name="dlq")
+    refusing = run(replace(pipeline, protect=["id"], dlq=Dlq(destination=queue)))
+    refusing.id = "r"
+    report = Report(pipeline="orders", run="r", status="succeeded", nacked=1)
+    assert refusing._count_causes(report, cast("SparkSession", None)).found == ()
+    assert "the causes of the refused rows could not be counted" in caplog.text

@@ -59,6 +59,23 @@ def test_a_stop_that_is_not_forced_cancels_nothing() -> None:
     assert not bench.dispatcher.forced
 
 
+def test_a_forced_stop_is_heard_though_what_is_done_beside_fails() -> None:
+    """Each time that it is called."""
+    bench, cancelled = Bench(), threading.Event()
+    bench.turn()
+
+    def fail() -> None:
+        if not failed.is_set():
+            failed.set()
+            raise RuntimeError("can't start new thread")
+
+    failed = threading.Event()
+    with force_in_time(bench.ledger, bench.dispatcher, cancelled.set, every=0.001, beside=fail):
+        assert waits(failed)
+        ask_to_stop(bench.ledger, "fire", force=True)
+        assert waits(cancelled)
+
+
 def test_nobody_is_asked_where_nobody_runs_it() -> None:
     """Nothing is written then."""
     ledger = MemoryLedger()
