@@ -167,6 +167,8 @@ def _crashed(trial: Trial, server: Server) -> list[str]:
         ended, expected = _ended(crash, trial, server, first=first), 0 if cell.how == "raise" and not first else -9
         if ended != expected:
             return [f"the crash ended with {ended}, expected {expected}: {_said(trial)}"]
+    if cell.how == "kill all" and server.spark is not None:
+        server.spark.wait_for_end()
     if cell.how != "raise":
         return []
     return _raised(cell, json.loads((trial.folder / "carried.json").read_text()))

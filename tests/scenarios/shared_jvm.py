@@ -6,10 +6,12 @@ standard input.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import multiprocessing
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -26,6 +28,9 @@ PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(
     ["pyspark.sql", "pyspark.sql.connect.session", "runners.running.run", "runners.ways.deciding"]
 )
+
+LONGEST = 60
+"""So many seconds a killed JVM may take to end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +65,16 @@ class Spark:
     def kill(self) -> None:
         """End the JVM."""
         os.kill(self.pid, signal.SIGKILL)
+
+    def wait_for_end(self) -> None:
+        """Return once the JVM, which was killed, is gone."""
+        with contextlib.suppress(ProcessLookupError):
+            jvm = os.pidfd_open(self.pid)
+            try:
+                ended, _, _ = select.select([jvm], [], [], LONGEST)
+            finally:
+                os.close(jvm)
+            assert ended, f"the JVM {self.pid} lives {LONGEST} s after it was killed"
 
 
 class Server:

@@ -108,6 +108,8 @@ class Load:
             spark.kill()
         process.kill()
         process.join()
+        if not alone:
+            spark.wait_for_end()
         if process.exitcode == 0:
             return None
         who = "Python" if alone else "Python and JVM"
