@@ -368,7 +368,7 @@ class FilteredRows(BatchRows):
         return reduce(lambda above, below: above.unionByName(below), frames)
 
     def table(self) -> pyarrow.Table | None:
-        return None if self.count() > self.most else self._table
+        return self._table if 0 < self.count() <= self.most else None
 
     def count(self) -> int:
         return self.decision.filtered
