@@ -1,4 +1,4 @@
-"""Nacked rows as the DLQ keeps them, and how they are read again."""
+"""Nacked rows as the DLQ keeps them, filtered rows as they are stored, and how they are read again."""
 
 from __future__ import annotations
 
@@ -29,6 +29,12 @@ SCHEMA = (
     "replays string"
 )
 """The columns of a DLQ; the README says what each holds."""
+FILTERED_SCHEMA = (
+    "pipeline string, origin string, lane string, number bigint, plan string, run string, stage string, "
+    "destination string, code string, message string, row string, row_schema string, original string, "
+    "original_schema string, part string, filtered_at timestamp, definition string"
+)
+"""The columns of the table with filtered rows. They mean what they mean in a DLQ."""
 
 _SHOWN = (
     "id, lane, number, run, stage, destination, delivered_to, code, message, `row`, original, part, nacked_at, replays"
@@ -40,6 +46,15 @@ _NEWEST = "nacked_at DESC, lane DESC, number DESC, position DESC"
 
 def dlq_schema() -> StructType:
     """The columns of a DLQ, as Spark's type."""
+    return _parse_columns(SCHEMA)
+
+
+def filtered_schema() -> StructType:
+    """The columns of the table with filtered rows, as Spark's type."""
+    return _parse_columns(FILTERED_SCHEMA)
+
+
+def _parse_columns(schema: str) -> StructType:
     from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType, TimestampType
 
     kinds: dict[str, DataType] = {
@@ -48,16 +63,17 @@ def dlq_schema() -> StructType:
         "timestamp": TimestampType(),
         "array<string>": ArrayType(StringType()),
     }
-    columns = [column.split(" ", 1) for column in SCHEMA.split(", ")]
+    columns = [column.split(" ", 1) for column in schema.split(", ")]
     return StructType([StructField(name, kinds[kind]) for name, kind in columns])
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeadLetters(BatchRows):
-    """The rows of a DLQ for the refused rows of a batch."""
+    """The rows of a DLQ for the refused rows of a batch. With the columns of `filtered_schema`, what is stored of its
+    filtered rows."""
 
     refused: BatchRows
-    """With `nack`, `part`, and `position`, the place in the batch."""
+    """With `nack`, `part`, and in a DLQ `position`, the place in the batch."""
     batch: Batch
     original: bool
     """Whether the row as it was read is kept."""
@@ -65,6 +81,8 @@ class DeadLetters(BatchRows):
     """What no message says: a condition that has one stands there with what this has for it."""
     replayed: Sequence[str] = ()
     """The ids of the entries that the batch carries again, by their places in it."""
+    columns: StructType = field(default_factory=dlq_schema)
+    """What is kept of each row."""
 
     def frame(self) -> DataFrame:
         from pyspark.sql import functions as F
@@ -89,11 +107,12 @@ class DeadLetters(BatchRows):
             "part": F.col("part"),
             "position": F.col("position").cast("bigint"),
             "nacked_at": F.current_timestamp(),
+            "filtered_at": F.current_timestamp(),
             "replays": F.try_element_at(F.split(F.lit(" ".join(self.replayed)), " "), F.col("position").cast("int"))
             if self.replayed
             else nothing,
         }
-        return self.refused.frame().select(*[columns[each.name].alias(each.name) for each in dlq_schema()])
+        return self.refused.frame().select(*[columns[name].alias(name) for name in self.columns.names])
 
     def table(self) -> pyarrow.Table | None:
         return self._table
@@ -109,22 +128,24 @@ class DeadLetters(BatchRows):
         refused = self.refused.table()
         if refused is None:
             return None
-        same = {**_describe_batch(self.batch), "delivered_to": [], "nacked_at": datetime.now(timezone.utc)}
+        now = datetime.now(timezone.utc)
+        same = {**_describe_batch(self.batch), "delivered_to": [], "nacked_at": now, "filtered_at": now}
         mask, replayed = make_mask(self.secrets), self.replayed
         rows = [
             {
                 **row["nack"],
                 **({} if self.original else {"original": None, "original_schema": None}),
                 **same,
-                "id": f"{self.batch.plan}/{row['position']}",
+                "id": f"{self.batch.plan}/{position}",
                 "message": None if row["nack"]["message"] is None else mask(row["nack"]["message"]),
                 "part": row["part"],
-                "position": row["position"],
-                "replays": replayed[row["position"] - 1] if 1 <= row["position"] <= len(replayed) else None,
+                "position": position,
+                "replays": replayed[position - 1] if 1 <= position <= len(replayed) else None,
             }
             for row in refused.to_pylist()
+            for position in [row.get("position", 0)]
         ]
-        return pa.Table.from_pylist(rows, to_arrow_schema(dlq_schema(), timezone="UTC"))
+        return pa.Table.from_pylist(rows, to_arrow_schema(self.columns, timezone="UTC"))
 
 
 def select_lacking(spark: SparkSession, dlq: Delta, rows: DataFrame, batch: Batch) -> DataFrame:

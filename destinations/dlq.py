@@ -10,6 +10,8 @@ from destinations.destination import Destination
 
 DLQ = "dlq"
 """The name under which nacked rows are delivered."""
+FILTERED = "filtered rows"
+"""The name under which rows that stages filtered are stored."""
 MOST_NACKS = 10_000
 """How high a threshold may be."""
 

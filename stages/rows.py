@@ -363,6 +363,8 @@ class MarkedRows(Rows):
     untouched: bool = True
     """Whether all columns that were read still stand there as they were read, so that `ORIGINAL` need not be asked: to
     keep it costs as much as a stage where nobody does."""
+    keeps_filtered: bool = False
+    """Whether a row that a stage filters has `VERDICT` too: how it stood before the stage, mostly without a reason."""
 
     @staticmethod
     def begin(
@@ -435,7 +437,8 @@ class MarkedRows(Rows):
         refused = F.col(STATE) == -self.step
         becomes = {"keep": F.lit(0), "discard": F.lit(self.step)}.get(self.on_error, F.col(STATE))
         state = F.when(F.col(STATE) == RESTING, 0).when(refused, becomes).otherwise(F.col(STATE))
-        verdict = F.col(VERDICT) if self.on_error not in ("keep", "discard") else F.when(~refused, F.col(VERDICT))
+        drops = self.on_error == "keep" or (self.on_error == "discard" and not self.keeps_filtered)
+        verdict = F.when(~refused, F.col(VERDICT)) if drops else F.col(VERDICT)
         rests = F.col(STATE) == RESTING
         rests = rests | refused if self.on_error == "keep" else rests
         rows = replace(self, kept=tuple(name for name in self.kept if name != ASIDE), on_error="nack")
@@ -456,7 +459,7 @@ class MarkedRows(Rows):
         state = F.when(
             _is_live() & _compute_once(), F.when(_require_truth(condition), 0).otherwise(self.step)
         ).otherwise(F.col(STATE))
-        return replace(self, frame=self.frame.select(*self._list_hidden_columns(state=state), *self._data_columns()))
+        return self._keep_filtered(self.frame.select(*self._list_hidden_columns(state=state), *self._data_columns()))
 
     def latest(self, keys: Sequence[str], sequence: Column | None) -> MarkedRows:
         hidden, data = self._list_hidden_columns(), self._data_columns()
@@ -469,7 +472,16 @@ class MarkedRows(Rows):
         frame = frame.select(*hidden, *data, apart, by.alias(SEQUENCE))
         frame = self._number_rows(frame, keys, [F.desc_nulls_last(SEQUENCE), *ties])
         state = F.when(_is_live() & (F.col(KEPT) > 1), self.step).otherwise(F.col(STATE))
-        return replace(self, frame=frame.select(*self._list_hidden_columns(state=state), *data))
+        return self._keep_filtered(frame.select(*self._list_hidden_columns(state=state), *data))
+
+    def _keep_filtered(self, frame: DataFrame) -> MarkedRows:
+        """The rows of this frame, in which the stage has just filtered some."""
+        if self.keeps_filtered:
+            nothing = F.lit(None).cast("string")
+            nack = self._make_nack(F.struct(nothing.alias("code"), nothing.alias("message")))
+            verdict = F.when(F.col(STATE) == self.step, nack).otherwise(F.col(VERDICT))
+            frame = frame.select(*self._list_hidden_columns(verdict=verdict), *self._data_columns())
+        return replace(self, frame=frame)
 
     def _with_arrival(self) -> tuple[DataFrame, Column]:
         """The frame, and what rises over it from each row to the one that was read after it."""
@@ -530,7 +542,14 @@ class MarkedRows(Rows):
         columns = [F.col(quote_name(name)) for name in names]
         frame = changed.select(place.alias(PLACE), *columns)
         begun = MarkedRows.begin(frame, names, self.labels, self.materialise, step=self.step)
-        return replace(begun, stage=self.stage, hold=self.hold, tell=self.tell, protected=self.protected)
+        return replace(
+            begun,
+            stage=self.stage,
+            hold=self.hold,
+            tell=self.tell,
+            protected=self.protected,
+            keeps_filtered=self.keeps_filtered,
+        )
 
     def _list_hidden_columns(self, state: Column | None = None, verdict: Column | None = None) -> list[Column]:
         """What stands beside the columns that stages see."""

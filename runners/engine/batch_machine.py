@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from destinations.destination import Identity, Written
-from destinations.dlq import DLQ, Dlq
+from destinations.dlq import DLQ, FILTERED, Dlq
 from runners.model.counts import BranchCounts, Counts, SettledCounts
 from runners.model.entry import Entry
 from runners.model.error_kinds import classify
@@ -51,6 +51,8 @@ class DeliveryRules:
     """Whether the DLQ throws rows away."""
     replacing: frozenset[str] = frozenset()
     """The destinations of which a run's first batch replaces the rows, and so is written though it has none."""
+    keeps_filtered: bool = False
+    """Whether filtered rows are stored."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +120,8 @@ def resume_flight(
     names = list(plan.destinations)
     if plan.decision and plan.decision.counts.nacked:
         names.insert(0, DLQ)
+    if plan.decision and plan.decision.filtered:
+        names.append(FILTERED)
     task = AskDestinations(plan=plan, names=names, identities=identities)
     return BatchInFlight(plan=plan, lane=lane, task=task, decision=plan.decision, tried=lane.tried, since=since)
 
@@ -171,6 +175,7 @@ def _on_prepared(flight: BatchInFlight, prepared: Prepared, rules: DeliveryRules
         bases=prepared.bases,
         again=flight.again,
         way=prepared.way,
+        keeps_filtered=rules.keeps_filtered,
     )
     if flight.again:  # it has delivered something, so it is settled whole
         tripped = None
@@ -230,7 +235,7 @@ def _on_answers_decided(
         flight = replace(flight, refusing="", failed={})
     if flight.refusing and having:
         return _refuse_late(flight, flight.refusing, having)
-    if flight.refusing or not (flight.begun or having):
+    if flight.refusing or not (flight.begun or having or FILTERED in flight.landed):
         return Transition(flight=replace(flight, task=CheckRefusals(plan=flight.plan, decision=decision)))
     return _next_deliveries(flight, rules)
 
@@ -264,7 +269,9 @@ def _on_checked(flight: BatchInFlight, checked: Checked, rules: DeliveryRules) -
     if not flight.begun:
         return _cancel(flight)
     task = Prepare(plan=flight.plan)
-    return Transition(flight=replace(flight, task=task, decision=None, landed={}, failed={}, refusing="", again=again))
+    landed = {name: each for name, each in flight.landed.items() if name == FILTERED}
+    flight = replace(flight, task=task, decision=None, landed=landed, failed={}, refusing="", again=again)
+    return Transition(flight=flight)
 
 
 def _on_delivered(flight: BatchInFlight, landed: Landed, rules: DeliveryRules) -> Transition:
@@ -275,7 +282,7 @@ def _on_delivered(flight: BatchInFlight, landed: Landed, rules: DeliveryRules) -
             return _refuse_late(flight, refusing, _list_landed(flight))
         task = _make_ask(flight, list(flight.failed.values()), list(flight.failed))
         return Transition(flight=replace(flight, task=task, refusing=refusing))
-    if landed.failed and (DLQ in landed.failed or rules.delivery == "after_all"):
+    if landed.failed and (not {DLQ, FILTERED}.isdisjoint(landed.failed) or rules.delivery == "after_all"):
         final = DLQ in landed.failed and not classify(landed.failed[DLQ]).is_conflict
         again = None if final else _make_ask(flight, list(landed.failed.values()), list(landed.failed))
         return Transition(flight=replace(flight, task=None), error=next(iter(landed.failed.values())), again=again)
@@ -286,7 +293,8 @@ def _next_deliveries(flight: BatchInFlight, rules: DeliveryRules) -> Transition:
     """The next deliveries of a decided batch, or its end.
 
     All destinations get it side by side, and the DLQ what was refused; after any, one after the other, so that the
-    first one moves the offset, and the DLQ beside the first.
+    first one moves the offset, and the DLQ beside the first. Filtered rows are stored last before the offset moves:
+    until then the batch may be decided again.
     """
     decision = flight.decision
     assert decision is not None
@@ -306,6 +314,9 @@ def _next_deliveries(flight: BatchInFlight, rules: DeliveryRules) -> Transition:
     owed = tuple(name for name in flight.plan.destinations if name not in flight.landed)
     confirmed = not nacks_wait and len(owed) < len(flight.plan.destinations)
     publish = rules.delivery == "after_any" and confirmed and bool(owed) and not flight.plan.published
+    filtered_wait = decision.filtered > 0 and FILTERED not in flight.landed
+    if filtered_wait and (publish or not (names or owed)):
+        return Transition(flight=replace(flight, task=Deliver(plan=flight.plan, decision=decision, names=[FILTERED])))
     if names:
         flight = replace(flight, task=Deliver(plan=flight.plan, decision=decision, names=names))
         return _publish(flight, counts, decision, owed) if publish else Transition(flight=flight)
@@ -353,7 +364,9 @@ def _settle(
     plan, batch = flight.plan, flight.plan.batch
     delivered = {name: flight.landed[name].rows for name in plan.destinations if name in flight.landed}
     counted = {name: rows for name, rows in delivered.items() if rows is not None}
-    balanced: bool | str = counts.is_balanced(counted)
+    stored = flight.landed[FILTERED].rows if FILTERED in flight.landed else None
+    is_stored = stored is None or flight.decision is None or stored == flight.decision.filtered
+    balanced: bool | str = counts.is_balanced(counted) and is_stored
     if balanced and (not known or len(counted) < len(delivered)):
         balanced = "unknown"
     clean = 0 if counts.nacked else min(CLEAN, flight.lane.clean + 1)
@@ -386,7 +399,8 @@ def _settle(
     if balanced is False:
         error = Unbalanced(
             f"the counts of batch {batch.number} of lane {batch.lane} do not add up: read {counts.read}, "
-            f"refused {counts.nacked}, filtered {counts.filtered}, delivered {delivered}.",
+            f"refused {counts.nacked}, filtered {counts.filtered}"
+            f"{'' if stored is None else f' (stored {stored})'}, delivered {delivered}.",
             hint="Wherry settled the batch as it is. Compare the destination with the origin before the next run.",
         )
     return Transition(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from destinations.destination import Identity
-from destinations.dlq import DLQ
+from destinations.dlq import DLQ, FILTERED
 from origins.batch import Batch
 from origins.crash_points import reach
 from runners.engine.backoff import BackOff
@@ -198,7 +198,7 @@ class Dispatcher:
             self._emit(BatchResumed(batch=lane.open.batch))
 
     def _list_identities(self) -> Mapping[str, Identity]:
-        return {DLQ: Identity(place=""), **self.journal.state.identities}
+        return {DLQ: Identity(place=""), FILTERED: Identity(place=""), **self.journal.state.identities}
 
     def _stop(self, reason: str, *, asked: bool = True) -> None:
         now = self.clock.elapsed()

@@ -26,6 +26,7 @@ class DecisionBody(_Decision, total=False):
 
     again: bool
     way: str
+    keeps_filtered: bool
 
 
 class _Plan(TypedDict):
@@ -82,6 +83,13 @@ class DecidedBatch:
     """Whether it was decided before, so that the DLQ may have some of its refused rows already."""
     way: str = ""
     """Which way decided it; nothing where the version that did so kept no way."""
+    keeps_filtered: bool = False
+    """Whether its path has the filtered rows as well."""
+
+    @property
+    def filtered(self) -> int:
+        """How many filtered rows are to be stored: one that several destinations filtered counts for each."""
+        return sum(stage.filtered for stage in self.counts.stages) if self.keeps_filtered else 0
 
     def json(self) -> DecisionBody:
         """As the ledger keeps it."""
@@ -96,6 +104,8 @@ class DecidedBatch:
             body["again"] = True
         if self.way:
             body["way"] = self.way
+        if self.keeps_filtered:
+            body["keeps_filtered"] = True
         return body
 
     @staticmethod
@@ -109,6 +119,7 @@ class DecidedBatch:
             bases=value["bases"],
             again=value.get("again", False),
             way=value.get("way", ""),
+            keeps_filtered=value.get("keeps_filtered", False),
         )
 
 

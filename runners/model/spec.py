@@ -147,6 +147,8 @@ class PipelineSpec:
     """Whether a batch is settled when all destinations have it, or when the first one has it."""
     dlq: Dlq = Dlq()
     """Where refused rows go, and how many of them stop the run."""
+    keep_filtered: str = field(default="0s", metadata={"like": "30d"})
+    """How long Wherry stores the rows that stages filter, so that `wherry find` shows them. 0s stores none."""
     protect: Sequence[str] = ()
     """Columns whose values are never shown. Wherry masks them in errors, logs, previews and reports."""
     state: str | SchemaState | None = field(default=None, metadata={"path": True})
@@ -166,6 +168,11 @@ class PipelineSpec:
     def protection(self) -> Protection:
         """What masks the protected columns of a row that is shown."""
         return Protection(tuple(self.protect))
+
+    @property
+    def keeps_filtered(self) -> bool:
+        """Whether the rows that stages filter are stored."""
+        return parse_seconds(self.keep_filtered) > 0
 
     @property
     def given_origins(self) -> Sequence[Origin]:

@@ -1,4 +1,4 @@
-"""Finding rows: what became of those for which a condition is true, by batches, destinations and the DLQ.
+"""Finding rows: what became of those for which a condition is true, by batches, destinations, the DLQ and stored rows.
 
 The batches that the ledger names are read again, and their matching rows pass the stages as in a preview. Nothing is
 written.
@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import unquote
 
 from pyspark.sql import functions as F
@@ -44,6 +44,8 @@ from runners.operations.found_rows import (
     DestinationMatches,
     DlqMatches,
     FoundRows,
+    KeptMatch,
+    KeptMatches,
     LetterMatch,
     UnreadBatch,
     Write,
@@ -65,7 +67,10 @@ _TOGETHER = 20
 _MOST_TRACED = 50
 """How many matching batches pass the stages, at most."""
 _AT, _FILE, _ROW = HIDDEN + "at", HIDDEN + "file", HIDDEN + "row"
-_LETTER = ("id", "lane", "number", "stage", "destination", "code", "message", "nacked_at")
+_OF_A_ROW = ("lane", "number", "stage", "destination", "code", "message")
+
+T = TypeVar("T")
+K = TypeVar("K", KeptMatch, LetterMatch)
 
 
 def find_rows(
@@ -141,6 +146,7 @@ class _RowSearch:
                 for name, each in name_destinations(pipeline.every_destination).items()
             },
             dlq=self._search_dlq(),
+            kept=self._search_filtered(),
             notices=(
                 *self._list_notices(schemas, searched, matching),
                 *list_pin_notices([stage for each in pins.values() for stage in each]),
@@ -282,63 +288,99 @@ class _RowSearch:
 
     def _search_dlq(self) -> DlqMatches:
         """The matching rows of the DLQ, as they were read, or where that is not kept as they were refused."""
-        dlq, spark = find_dlq(self.definition.pipeline)
+        dlq, _ = find_dlq(self.definition.pipeline)
+
+        def take(found: DataFrame) -> tuple[list[str], list[Mapping[str, Any]]]:
+            ids = [row["id"] for row in found.select("id").collect()]
+            return ids, _collect_newest(found, "nacked_at", "id") if ids else []
+
+        try:
+            taken, unsearched = self._match_kept(dlq, ("id", "nacked_at"), take)
+        except DestinationError as error:
+            return DlqMatches(why=error.message)
+        states = Counter({"open": 0, "replayed": 0, "discarded": 0})
+        states.update(_find_state(letter, self._decided) for ids, _ in taken for letter in ids)
+        rows = [self._describe_letter(row) for _, newest in taken for row in newest]
+        return DlqMatches(states=states, rows=_limit_newest(rows), why=_tell_unsearched(unsearched, "the DLQ"))
+
+    def _search_filtered(self) -> KeptMatches | None:
+        """The matching rows that stages filtered and the state keeps; None where it never kept any."""
+
+        def take(found: DataFrame) -> tuple[Mapping[str, int], list[Mapping[str, Any]]]:
+            stages = {row["stage"]: row["count"] for row in found.groupBy("stage").count().collect()}
+            return stages, _collect_newest(found, "filtered_at", "lane", "number") if stages else []
+
+        pipeline = self.definition.pipeline
+        try:
+            taken, unsearched = self._match_kept(StateLocation.of(pipeline).make_filtered(), ("filtered_at",), take)
+        except DestinationError as error:
+            return KeptMatches(why=error.message)
+        if not (taken or unsearched or pipeline.keeps_filtered):
+            return None
+        rows = [self._describe_kept(row) for _, newest in taken for row in newest]
+        stages = sum((Counter(each) for each, _ in taken), Counter[str]())
+        return KeptMatches(
+            stages=stages, rows=_limit_newest(rows), why=_tell_unsearched(unsearched, "the filtered rows")
+        )
+
+    def _match_kept(
+        self, table: Destination, more: Sequence[str], take: Callable[[DataFrame], T]
+    ) -> tuple[list[T], int]:
+        """What `take` gives of the matching rows of a table that keeps rows as text, for each schema of them: as they
+        were read, or where that is not kept as they stood. And how many rows lack the columns of --where. The last of
+        the table's columns that are given beside `_OF_A_ROW` has their time."""
         pipeline = quote_text(self.definition.pipeline.name)
         kind = "coalesce(original_schema, row_schema)"
         query = f"SELECT {kind} AS kind, count(*) AS n FROM {{table}} WHERE pipeline = {pipeline} GROUP BY 1"
-        try:
-            kinds = query_dlq(dlq, spark, query)
-        except DestinationError as error:
-            return DlqMatches(why=error.message)
-        assert isinstance(dlq, Delta)
-        states, rows, unsearched = Counter({"open": 0, "replayed": 0, "discarded": 0}), list[LetterMatch](), 0
-        for each in kinds:
+        taken, unsearched = list[T](), 0
+        for each in query_dlq(table, lambda: self.spark, query):
+            assert isinstance(table, Delta)
             try:
-                letters = None if each["kind"] in (None, RAW) else self._find_letters(dlq, each["kind"])
+                if each["kind"] not in (None, RAW):
+                    taken.append(take(self._select_kept(table, each["kind"], more)))
+                    continue
             except list_spark_errors() as error:
                 if classify(error).is_session_lost:
                     raise
-                letters = None
-            if letters is None:
-                unsearched += each["n"]
-                continue
-            ids, newest = letters
-            states.update(_find_state(letter, self._decided) for letter in ids)
-            rows += map(self._describe_letter, newest)
-        newest_rows = sorted(rows, key=lambda row: row.at, reverse=True)[:SHOWN]
-        why = f"{format_count(unsearched)} of the DLQ cannot be searched, without the columns of --where"
-        return DlqMatches(states=states, rows=newest_rows, why=why if unsearched else "")
+            unsearched += each["n"]
+        return taken, unsearched
 
-    def _find_letters(self, dlq: Delta, schema: str) -> tuple[list[str], list[dict[str, Any]]]:
-        """The ids of the matching rows of the DLQ that were read with this schema, and the newest of these rows."""
+    def _select_kept(self, table: Delta, schema: str, more: Sequence[str]) -> DataFrame:
+        """The matching rows that have this schema."""
         from pyspark.sql.types import StructType
 
         kind, text = StructType.fromJson(json.loads(schema)), F.coalesce("original", "row")
         is_same = F.coalesce("original_schema", "row_schema") == F.lit(schema)
-        since = F.lit(True) if self.since is None else F.col("nacked_at") >= F.lit(self.since)
+        since = F.lit(True) if self.since is None else F.col(more[-1]) >= F.lit(self.since)
         mine = F.col("pipeline") == F.lit(self.definition.pipeline.name)
-        letter = F.struct(*_LETTER, F.col("row").alias("shown"), text.alias("text")).alias(_AT)
-        frame = self.spark.sql(f"SELECT * FROM {dlq.sql_name}").where(is_same & since & mine)
-        frame = frame.select(letter, restore(F.when(is_same, text), kind).alias(_ROW)).select(_AT, f"{_ROW}.*")
-        found = frame.where(F.expr(self.where)).select(f"{_AT}.*")
-        ids = [row["id"] for row in found.select("id").collect()]
-        newest = found.orderBy(F.desc("nacked_at"), "id").limit(SHOWN).collect() if ids else []
-        return ids, [{**row.asDict(), "nacked_at": format_moment(row["nacked_at"])} for row in newest]
+        about = F.struct(*_OF_A_ROW, *more, F.col("row").alias("shown"), text.alias("text")).alias(_AT)
+        frame = self.spark.sql(f"SELECT * FROM {table.sql_name}").where(is_same & since & mine)
+        frame = frame.select(about, restore(F.when(is_same, text), kind).alias(_ROW)).select(_AT, f"{_ROW}.*")
+        return frame.where(F.expr(self.where)).select(f"{_AT}.*")
+
+    def _mask_kept(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The `message` and the `row` of such a row, as a person may see them."""
+        rows = {"row": json.loads(row["shown"]), "original": json.loads(row["text"])}
+        nack = self.definition.pipeline.protection.mask_nack({**row, "message": row["message"] or "", **rows})
+        shown: Mapping[str, Any] = without(
+            self.definition.pipeline.secrets, {"message": str(nack["message"]), "row": nack["row"]}
+        )
+        return shown
+
+    def _describe_kept(self, row: Mapping[str, Any]) -> KeptMatch:
+        names = ("lane", "number", "stage", "destination")
+        return KeptMatch(**{name: row[name] for name in names}, at=row["at"], **self._mask_kept(row))
 
     def _describe_letter(self, letter: Mapping[str, Any]) -> LetterMatch:
-        rows = {"row": json.loads(letter["shown"]), "original": json.loads(letter["text"])}
-        nack = self.definition.pipeline.protection.mask_nack({**letter, **rows})
-        shown = without(self.definition.pipeline.secrets, {"message": nack["message"], "row": nack["row"]})
         return LetterMatch(
             id=letter["id"],
             lane=letter["lane"],
             number=letter["number"],
             stage=letter["stage"] or letter["destination"],
             state=_find_state(letter["id"], self._decided),
-            at=letter["nacked_at"],
+            at=letter["at"],
             code=letter["code"],
-            message=str(shown["message"]),
-            row=shown["row"],
+            **self._mask_kept(letter),
         )
 
     def _list_notices(
@@ -369,6 +411,20 @@ class _RowSearch:
         else:
             message = self.definition.pipeline.protection.mask_error(error, summarise_error(error))
         return str(without(self.definition.pipeline.secrets, message))
+
+
+def _collect_newest(found: DataFrame, at: str, *ties: str) -> list[Mapping[str, Any]]:
+    """The newest rows by the column with their time, with that as `at`."""
+    rows = found.orderBy(F.desc(at), *ties).limit(SHOWN).collect()
+    return [{**row.asDict(), "at": format_moment(row[at])} for row in rows]
+
+
+def _limit_newest(rows: Sequence[K]) -> Sequence[K]:
+    return sorted(rows, key=lambda row: row.at, reverse=True)[:SHOWN]
+
+
+def _tell_unsearched(rows: int, where: str) -> str:
+    return f"{format_count(rows)} of {where} cannot be searched, without the columns of --where" if rows else ""
 
 
 def _find_state(letter: str, decided: DecidedLetters) -> Literal["open", "replayed", "discarded"]:

@@ -122,6 +122,40 @@ class DlqMatches:
 
 
 @dataclass(frozen=True, kw_only=True)
+class KeptMatch:
+    """A matching row that a stage filtered, as it stood before that stage; masked."""
+
+    lane: str
+    number: int
+    stage: str
+    destination: str | None
+    """The destination for which it was filtered; None if for all of them."""
+    at: str
+    message: str
+    """Why the stage would have refused the row, if that is why it discarded it."""
+    row: JSON
+
+    def json(self) -> dict[str, JSON]:
+        """As `--json` prints it."""
+        return vars(self).copy()
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptMatches:
+    """What the state keeps of the rows that stages filtered."""
+
+    stages: Mapping[str, int] = field(default_factory=dict)
+    """How many rows each stage filtered."""
+    rows: Sequence[KeptMatch] = ()
+    why: str = ""
+    """Why some of its rows, or all, cannot be searched."""
+
+    def json(self) -> dict[str, JSON]:
+        """As `--json` prints it."""
+        return {"stages": dict(self.stages), "rows": [row.json() for row in self.rows], "why": self.why}
+
+
+@dataclass(frozen=True, kw_only=True)
 class FoundRows:
     """Where the rows are for which a condition is true."""
 
@@ -138,6 +172,8 @@ class FoundRows:
     unread: Sequence[UnreadBatch]
     destinations: Mapping[str, DestinationMatches]
     dlq: DlqMatches
+    kept: KeptMatches | None = None
+    """None where the state keeps no filtered rows."""
     notices: Sequence[str] = ()
 
     def count(self, name: Literal["filtered", "rejected", "wanted"]) -> Mapping[str, int]:
@@ -158,6 +194,7 @@ class FoundRows:
             "unread": [each.json() for each in self.unread],
             "destinations": {name: each.json() for name, each in self.destinations.items()},
             "dlq": self.dlq.json(),
+            "kept": self.kept.json() if self.kept else None,
             "notices": list(self.notices),
         }
 
@@ -173,7 +210,8 @@ class FoundRows:
             ("rejected", [f"{format_count(n)} by {name}" for name, n in self.count("rejected").items()]),
             *((name, list(_format_destination(each))) for name, each in self.destinations.items()),
             ("DLQ", list(_format_dlq(self.dlq))),
-            ("not read", list(_format_unread(self.unread))),
+            ("kept", list(_format_kept(self.kept))),
+            ("not read", list(_format_unread(self.unread, keeps=self.kept is not None))),
             ("note", self.notices),
         ]
         since = f", since {show_moment(self.since)}" if self.since else ""
@@ -186,6 +224,8 @@ class FoundRows:
                 left -= len(batch.rows)
         if self.dlq.rows:
             yield "\n".join(["In the DLQ", *map(_format_letter, self.dlq.rows)])
+        if self.kept and self.kept.rows:
+            yield "\n".join(["Kept filtered rows", *map(_format_kept_row, self.kept.rows)])
 
 
 def _format_batch(batch: BatchMatches, most: int) -> Iterator[str]:
@@ -228,17 +268,34 @@ def _format_dlq(found: DlqMatches) -> Iterator[str]:
         yield found.why
 
 
-def _format_unread(unread: Sequence[UnreadBatch]) -> Iterator[str]:
+def _format_kept(found: KeptMatches | None) -> Iterator[str]:
+    if found is None:
+        return
+    for stage, rows in found.stages.items():
+        yield f"{format_count(rows)} filtered by {stage}"
+    if found.why:
+        yield found.why
+    elif not found.stages:
+        yield "no filtered rows"
+
+
+def _format_unread(unread: Sequence[UnreadBatch], *, keeps: bool) -> Iterator[str]:
     if not unread:
         return
     yield (
         f"{format_batches(len(unread))}, whose files are gone or changed. Wherry can no longer distinguish filtered "
-        "rows of them from rows that never existed."
+        "rows of them from rows that never existed"
+        + (", unless it kept them." if keeps else ". With `keep_filtered: 30d`, it keeps filtered rows from then on.")
     )
     for each in unread[:3]:
         yield f"batch {each.number} of lane {each.lane}: {each.why}"
     if len(unread) > 3:
         yield f"and {format_batches(len(unread) - 3)} more"
+
+
+def _format_kept_row(row: KeptMatch) -> str:
+    line = f"  {row.stage}, lane {row.lane}, batch {row.number}" + (f": {row.message}" if row.message else "")
+    return f"{escape_line(line)}\n{escape_line(f'    {json.dumps(row.row, ensure_ascii=False)}')}"
 
 
 def _format_letter(row: LetterMatch) -> str:

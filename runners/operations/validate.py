@@ -288,6 +288,8 @@ def _list_notes(pipeline: PipelineSpec) -> Iterator[str]:
     if pipeline.protect:
         shown = "are masked in every output; the DLQ keeps them (wherry dlq show FILE --reveal)"
         yield f"The values of {', '.join(pipeline.protect)} {shown}."
+    if pipeline.keeps_filtered:
+        yield f"Wherry keeps filtered rows in the state for {pipeline.keep_filtered}; wherry find searches them."
     for origin in pipeline.every_origin:
         line = make_chain(pipeline, origin, name_destinations(pipeline.every_destination))
         yield from warn_of_deduplicates(pipeline, line, list_splits(pipeline, origin, line))

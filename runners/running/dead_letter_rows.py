@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import uuid
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from destinations.dead_letters import query_dlq
 from destinations.delta.delta import Delta
 from destinations.delta.table import TargetTable
 from destinations.destination import Destination
@@ -123,6 +125,22 @@ def tidy(spark: SparkSession, dlq: Destination, known: DecidedLetters, *, retain
         _delete_old(spark, dlq, known, quote_text((now - timedelta(seconds=retain)).isoformat()))
     except list_spark_errors(WherryError) as error:
         log.warning("rows of the DLQ that are older than dlq.retain were not deleted: %s", summarise_error(error))
+
+
+def drop_filtered(spark: SparkSession, filtered: Delta, *, retain: float, now: datetime) -> None:
+    """Take the filtered rows away that were stored more than `retain` seconds ago.
+
+    What goes wrong in here costs space only: it is logged, and tried again.
+    """
+    old = f"filtered_at < timestamp {quote_text((now - timedelta(seconds=retain)).isoformat())}"
+    try:
+        if not query_dlq(filtered, lambda: spark, f"SELECT plan FROM {{table}} WHERE {old} LIMIT 1"):
+            return
+        table = TargetTable.find(spark, filtered.sql_name, filtered.folder)
+        with table.hold_commits() if table else contextlib.nullcontext():
+            spark.sql(f"DELETE FROM {filtered.sql_name} WHERE {old}").collect()
+    except list_spark_errors(WherryError) as error:
+        log.warning("filtered rows that are older than keep_filtered were not deleted: %s", summarise_error(error))
 
 
 def _delete_old(spark: SparkSession, dlq: Delta, known: DecidedLetters, before: str) -> None:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from destinations.dead_letters import dlq_schema as dead_letter_schema
-from destinations.dead_letters import ensure_dlq
+from destinations.dead_letters import ensure_dlq, filtered_schema
 from destinations.destination import Destination, Identity, OpenDestination
-from destinations.dlq import DLQ
+from destinations.dlq import DLQ, FILTERED
 from origins.batch import JSON, Limits
 from origins.origin import Backlog, Origin, Progress
 from origins.paths import list_given_paths
@@ -53,8 +53,10 @@ class RunOpening:
     hash: str
     destinations: Mapping[str, Destination]
     dlq: Destination
+    filtered: Destination
+    """Where the rows are stored that stages filter."""
     opened: Mapping[str, OpenDestination]
-    """The destinations as this run has them open, by name, and the DLQ."""
+    """The destinations as this run has them open, by name, and these two."""
     ruling: OperatorOverrides = OperatorOverrides()  # noqa: RUF009  (it is frozen)
     follow: bool = False
     """Whether the run goes on when nothing is left."""
@@ -253,6 +255,8 @@ class RunOpening:
         ours = self.pipeline.dlq.destination is None
         dlq = self.opened[DLQ]
         identities[DLQ] = ensure_dlq(dlq, spark) if ours else dlq.ensure_place(spark, dead_letter_schema())
+        if self.pipeline.keeps_filtered:
+            identities[FILTERED] = self.opened[FILTERED].ensure_place(spark, filtered_schema())
         return identities
 
     def _find_asked_from(self, name: str, identity: Identity, journal: Journal) -> int:
@@ -264,7 +268,7 @@ class RunOpening:
         return min(before.version, identity.version)
 
     def _get_destination(self, name: str) -> Destination:
-        return self.dlq if name == DLQ else self.destinations[name]
+        return {**self.destinations, DLQ: self.dlq, FILTERED: self.filtered}[name]
 
 
 def make_limits(options: BatchOptions) -> Limits:
@@ -295,6 +299,7 @@ def make_candidate(
         destinations=own,
         lanes=len(pipeline.lanes_of(origin)),
         declined=list_ways_off(pipeline.run_options.ways),
+        keeps_filtered=pipeline.keeps_filtered,
     )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from destinations.delta.delta import Delta
 from destinations.destination import Deadline, Destination, OpenDestination
 from destinations.discard import Discard
-from destinations.dlq import DLQ
+from destinations.dlq import DLQ, FILTERED
 from origins.batch import JSON
 from origins.errors import WherryError
 from origins.origin import Origin
@@ -44,7 +44,7 @@ from runners.running.aggregates import OF_A_BACKFILL, OF_A_REPLAY
 from runners.running.backfill import Backfill
 from runners.running.choice import count_causes_of_run
 from runners.running.compatibility import OperatorOverrides, Recognises, check_layout, resolve_names, start_over, waive
-from runners.running.dead_letter_rows import DeadLetterRows, tidy
+from runners.running.dead_letter_rows import DeadLetterRows, drop_filtered, tidy
 from runners.running.opening import RunOpening, list_suites, list_unchanged, make_chain
 from runners.running.redo import Redo
 from runners.running.replay import Replay
@@ -119,14 +119,17 @@ class PipelineRun:
         protection, dead = self.pipeline.protection, self.pipeline.dlq.destination or self.place.make_dlq()
         self.destinations = name_destinations([each.discreet(protection) for each in self.pipeline.every_destination])
         self.dlq: Destination = dead.discreet(protection)
+        self.filtered = self.place.make_filtered()
         self.books = RunReportBuilder(
             tuple(self.destinations), resolve_names(self.destinations), list_suites(self.pipeline)
         )
         self.opened: Mapping[str, OpenDestination] = {}
-        """The destinations as this run has them open, by name, and the DLQ."""
+        """The destinations as this run has them open, by name, the DLQ, and the table with filtered rows."""
         self.dispatcher: Dispatcher | None = None
         self.snapshot: Mapping[str, JSON] | None = None
         self.timeline = Timeline(self.clock)
+        self._dropped: float | None = None
+        """When it last dropped old filtered rows."""
         self._before: Sequence[OwnerBody] = ()
         """From whom it has taken the pipeline over: they never let it go."""
 
@@ -188,6 +191,8 @@ class PipelineRun:
             if self.replay is not None and not errors:
                 kept = parse_seconds(self.pipeline.dlq.retain)
                 tidy(spark, self.dlq, list_decided(journal), retain=kept, now=self.clock.now())
+            if not errors:
+                self._drop_filtered(spark)
             self._release(journal, report)
         facts = report.json()
         herald.tell(make_end_facts(facts, self.clock.now().isoformat()))
@@ -195,6 +200,14 @@ class PipelineRun:
             scribe.put(began_row.end(report, {**facts, "timeline": report.timeline}, self.clock.now()))
             await_writer(scribe, self.pipeline.name)
         return report, herald
+
+    def _drop_filtered(self, spark: SparkSession) -> None:
+        """Drop the filtered rows that were kept long enough, at most once an hour."""
+        now = self.clock.elapsed()
+        if self.pipeline.keeps_filtered and (self._dropped is None or now >= self._dropped + 3_600):
+            self._dropped = now
+            retain = parse_seconds(self.pipeline.keep_filtered)
+            drop_filtered(spark, self.filtered, retain=retain, now=self.clock.now())
 
     def _list_places(self) -> dict[str, str]:
         """Where on this machine the run writes, by what lies there."""
@@ -289,7 +302,8 @@ class PipelineRun:
         """How the run ended, and what went wrong, in its order."""
         options = self.pipeline.run_options
         lanes = [lane for origin in self.pipeline.every_origin for lane in self.pipeline.lanes_of(origin)]
-        self.opened = {name: each.open() for name, each in {**self.destinations, DLQ: self.dlq}.items()}
+        ends = {**self.destinations, DLQ: self.dlq, FILTERED: self.filtered}
+        self.opened = {name: each.open() for name, each in ends.items()}
         runner = self._make_executor(spark, journal.tenure)
         activity = RunActivity(
             pipeline=self.pipeline.name,
@@ -309,6 +323,7 @@ class PipelineRun:
                 delivery=self.pipeline.delivery,
                 discards=isinstance(self.dlq, Discard),
                 replacing=frozenset(name for name, each in self.destinations.items() if each.replaces),
+                keeps_filtered=self.pipeline.keeps_filtered,
             ),
             options=CarryingOptions(
                 max_in_flight=options.max_in_flight or len(lanes),
@@ -380,6 +395,7 @@ class PipelineRun:
             hash=self.hash,
             destinations=self.destinations,
             dlq=self.dlq,
+            filtered=self.filtered,
             opened=self.opened,
             ruling=self.ruling,
             follow=self.follow,
@@ -523,9 +539,12 @@ class PipelineRun:
             spark=spark,
             group=f"wherry-{self.id}",
             origins=origins,
-            destinations={name: self.destinations[now] for name, now in names.items()},
+            destinations={FILTERED: self.filtered, **{name: self.destinations[now] for name, now in names.items()}},
             dlq=self.dlq,
-            opened={DLQ: self.opened[DLQ], **{name: self.opened[now] for name, now in names.items()}},
+            opened={
+                **{name: self.opened[name] for name in (DLQ, FILTERED)},
+                **{name: self.opened[now] for name, now in names.items()},
+            },
             keep_original=self.pipeline.dlq.original,
             store=self.place.store(),
             time_zone=self.pipeline.run_options.time_zone,
@@ -538,6 +557,8 @@ class PipelineRun:
             deadline=deadline,
             thresholds=self.thresholds,
             off=list_ways_off(self.pipeline.run_options.ways),
+            keeps_filtered=self.pipeline.keeps_filtered,
+            drop_filtered=self._drop_filtered,
         )
         runner.reading.definition = self.hash
         runner.reading.before = {

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from destinations.delta.delta import Delta
 from destinations.destination import Destination
+from destinations.dlq import FILTERED
 from origins.quantities import parse_seconds
 from runners.model.errors import Refusal
 from runners.model.spec import PipelineSpec, SchemaState
@@ -123,6 +124,12 @@ class StateLocation:
         if self.directory is not None:
             return Delta(path=str(self.directory / "dlq"), name="dlq")
         return Delta(table=f"{self.schema}.{self.name}_dlq", name="dlq")
+
+    def make_filtered(self) -> Delta:
+        """Where the rows are stored that stages filter."""
+        if self.directory is not None:
+            return Delta(path=str(self.directory / "filtered"), name=FILTERED)
+        return Delta(table=f"{self.schema}.{self.name}_filtered", name=FILTERED)
 
 
 def find_dlq(pipeline: PipelineSpec) -> tuple[Destination, Callable[[], SparkSession]]:

@@ -346,6 +346,55 @@ class RefusedRows(BatchRows):
         return {key.removeprefix(prefix): base for key, base in bases if key.startswith(prefix)}
 
 
+@dataclass(frozen=True)
+class FilteredRows(BatchRows):
+    """The rows of a decided batch that stages filtered: `nack`, and `part`. A row that several destinations filtered is
+    there for each."""
+
+    spark: SparkSession
+    store: PreparedStore
+    decision: DecidedBatch
+    most: int = 10_000
+    """Up to so many are read in this process."""
+
+    def frame(self) -> DataFrame:
+        frames = []
+        for number in range(self.decision.sections):
+            section = self.store.read(self.spark, f"{self.decision.path}-{number}")
+            frames.append(section.where("state > 0").select(NACKED, "part"))
+            for kept, by in _list_kept(section.columns):
+                filtered = section.where(f"state = 0 and {by} <> 0")
+                frames.append(filtered.select(filtered[kept].alias(NACKED), "part"))
+        return reduce(lambda above, below: above.unionByName(below), frames)
+
+    def table(self) -> pyarrow.Table | None:
+        return self._table if 0 < self.count() <= self.most else None
+
+    def count(self) -> int:
+        return self.decision.filtered
+
+    @cached_property
+    def _table(self) -> pyarrow.Table | None:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        found = self.store.scan(f"{self.decision.path}-0", lambda _: True) if self.decision.sections == 1 else None
+        if found is None:
+            return None
+        rows = []
+        for piece in found:
+            rows.append(piece.filter(pc.greater(piece["state"], 0)).select([NACKED, "part"]))
+            for kept, by in _list_kept(found.schema.names):
+                filtered = piece.filter(pc.and_(pc.equal(piece["state"], 0), pc.not_equal(piece[by], 0)))
+                rows.append(filtered.select([kept, "part"]).rename_columns([NACKED, "part"]))
+        return pa.Table.from_batches(rows)
+
+
+def _list_kept(columns: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The columns with the rows that a destination's own stages filtered, each with the one that says by which."""
+    return ((name, f"f{name[1:]}") for name in columns if name[0] == "k" and name[1:].isdigit())
+
+
 def make_block_key(part: str, block: int) -> str:
     """How a block of rows is called where its place in the batch is kept."""
     return f"{block}#{part}"

@@ -84,6 +84,8 @@ class BatchDecision:
     """How often rows were written down on their way, to be judged."""
     protected: Sequence[str] = ()
     """The columns whose values are masked."""
+    keeps_filtered: bool = False
+    """Whether filtered rows are written as they stood before the stage."""
     limits: Thresholds = Thresholds()  # noqa: RUF009  (it is frozen)
 
     @staticmethod
@@ -103,6 +105,7 @@ class BatchDecision:
             pins=plan.pins,
             order=batch.origin.parts(mine),
             protected=protected,
+            keeps_filtered=batch.keeps_filtered,
             check=lambda: batch.origin.check(spark, mine),
             limits=batch.thresholds,
         )
@@ -122,6 +125,7 @@ class BatchDecision:
             hold=self.hold,
             tell=self.findings.__setitem__,
             protected=tuple(self.protected),
+            keeps_filtered=self.keeps_filtered,
             parts=self.order,
         )
 
@@ -250,13 +254,15 @@ class BatchDecision:
 
 def apply_branches(rows: MarkedRows, line: StageChain, pins: Mapping[str, JSON]) -> DataFrame:
     """The rows with what each destination would get (`b0`, `b1` …) and what its own stages filtered (`f0` …); what
-    those get that have no stages of their own is there once (`live`).
+    those get that have no stages of their own is there once (`live`). Rows that keep what is filtered have that beside
+    them (`k0`, `k1` …).
 
     Every branch begins with the common columns. A row that one branch refuses is refused for all, and no later
     branch looks at it; one that a branch filters lives on in the others.
     """
     names = rows.names
     own_stages = {index: steps for index, steps in enumerate(line.branches.values()) if steps}
+    destinations = list(line.branches)
     if not own_stages:
         live = F.when(F.col(STATE) == 0, make_struct(names)).alias("live")
         return rows.frame.select(*verdict_columns(), *rows.notes, live)
@@ -264,7 +270,11 @@ def apply_branches(rows: MarkedRows, line: StageChain, pins: Mapping[str, JSON])
     def own(rows: MarkedRows, index: int) -> tuple[MarkedRows, Mapping[str, Column]]:
         branch = apply_chain(rows, own_stages[index], pins)
         live = F.when(F.col(STATE) == 0, make_struct(branch.names))
-        return branch, {f"b{index}": live, f"f{index}": make_filter_column()}
+        beside = {f"b{index}": live, f"f{index}": make_filter_column()}
+        if rows.keeps_filtered:
+            kept = F.col(VERDICT).withField("destination", F.lit(destinations[index]))
+            beside[f"k{index}"] = F.when(make_filter_column() != 0, kept)
+        return branch, beside
 
     rows = pass_branches(rows, own_stages, own)
     kept = [F.col(name) for name in rows.kept if name not in (COMMON, BEFORE, POISON)]
@@ -284,8 +294,11 @@ def pass_branches(
     for each in branches:
         branch, beside = own(rows, each)
         state = F.when(F.col(STATE) < 0, F.col(STATE)).otherwise(F.col(BEFORE))
+        verdict = F.when(state != 0, F.col(VERDICT)) if rows.keeps_filtered else F.col(VERDICT)
         frame = branch.frame.select(
-            *[F.col(name) for name in (PLACE, VERDICT, ORIGINAL)],
+            F.col(PLACE),
+            verdict.alias(VERDICT),
+            F.col(ORIGINAL),
             state.alias(STATE),
             state.alias(BEFORE),
             *[F.col(name) for name in branch.kept if name != BEFORE],

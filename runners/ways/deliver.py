@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from destinations.delta.delta import Delta
 from destinations.destination import Deadline, Destination, Identity, Label, Misfit, OpenDestination, Unsure, Written
-from destinations.dlq import DLQ
+from destinations.dlq import DLQ, FILTERED
 from origins.batch import Batch, Json
 from origins.batch_rows import BatchRows, FrameRows
 from origins.crash_points import reach
@@ -37,7 +37,7 @@ from runners.model.tasks import (
     Prepared,
 )
 from runners.spark.session_pool import SessionPool
-from runners.state.prepared_store import PreparedStore, RefusedRows, select_rows_for
+from runners.state.prepared_store import FilteredRows, PreparedStore, RefusedRows, select_rows_for
 from runners.ways.batch_source import BatchReader, would_refuse
 from runners.ways.refused_causes import group_refusals
 from runners.ways.stage_chain import make_labels
@@ -53,10 +53,10 @@ class Delivery:
     sessions: SessionPool
     store: PreparedStore
     opened: Mapping[str, OpenDestination]
-    """By all names that they have or had; the DLQ is one of them."""
+    """By all names that they have or had; the DLQ and the table with filtered rows are two of them."""
     dlq: Destination
     keep_original: bool
-    """Whether the DLQ keeps rows as they were read, too."""
+    """Whether rows of these two are kept as they were read, too."""
     secrets: Mapping[str, str] = field(default_factory=dict)
     """What no reason for which a row is refused says, with what stands in its place."""
     small_refused: int
@@ -106,6 +106,8 @@ class Delivery:
         label = Label(batch=task.plan.batch, destination=name, deadline=self.deadline())
         if name == DLQ:
             rows = self._read_dead_letters(spark, task)
+        elif name == FILTERED:
+            rows = self._read_filtered(spark, task)
         else:
             rows = select_rows_for(spark, self.store, task.decision, name)
         return self.opened[name].write(spark, rows, [label])
@@ -126,6 +128,18 @@ class Delivery:
             return letters
         assert isinstance(self.dlq, Delta), "another destination could not say what it has"
         return FrameRows(select_lacking(spark, self.dlq, letters.frame(), batch))
+
+    def _read_filtered(self, spark: SparkSession, task: Deliver) -> BatchRows:
+        """The filtered rows as they are stored."""
+        from destinations.dead_letters import DeadLetters, filtered_schema
+
+        return DeadLetters(
+            refused=FilteredRows(spark, self.store, task.decision, self.small_refused),
+            batch=task.plan.batch,
+            original=self.keep_original,
+            secrets=self.secrets,
+            columns=filtered_schema(),
+        )
 
 
 log = logging.getLogger("wherry")

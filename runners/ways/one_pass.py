@@ -68,6 +68,8 @@ def explain_not_apart(batch: Candidate) -> str:
         return f"it has at most {batch.thresholds.small_bytes:,} bytes"
     if batch.changing:
         return f"{batch.changing} gives other rows than it gets"
+    if batch.keeps_filtered and steps:
+        return "keep_filtered stores the rows that stages filter"
     for step in steps:
         if step.stage.gathers:
             return f"{step.name} needs more than one row"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, TypeVar
 
-from destinations.dlq import DLQ
+from destinations.dlq import DLQ, FILTERED
 from origins.batch import JSON, Batch
 from origins.names import get_last_part
 from runners.model.errors import Refusal, StageError
@@ -136,7 +136,7 @@ def name_destinations(destinations: Sequence[Destination]) -> Mapping[str, Desti
     found: dict[str, Destination] = {}
     for destination in destinations:
         name = destination.name or get_last_part(destination.place)
-        if name in found or name == DLQ:
+        if name in found or name in (DLQ, FILTERED):
             raise Refusal(f"Two destinations have the name '{name}'.", hint="Give one of them another `name:`.")
         found[name] = destination
     return found

@@ -111,6 +111,8 @@ def list_prepare_reasons(batch: Candidate) -> Iterator[str]:
             yield f"{destination.name} cannot say whether it has a batch"
     if not batch.origin.repeatable:
         yield f"{batch.origin.name} may give other rows when a batch is read again"
+    if batch.keeps_filtered and batch.chain.steps:
+        yield "keep_filtered stores the rows that stages filter"
     for step in batch.chain.steps:
         if not is_repeatable(step.stage):
             yield f"{step.name} may answer differently when it is run again"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from destinations.destination import Deadline, Destination, Label, OpenDestination
+from destinations.dlq import FILTERED
 from origins.batch import JSON, Batch
 from origins.crash_points import reach
 from origins.errors import WherryError
@@ -147,6 +148,10 @@ class TaskExecutor:
     """By what the way of each batch is chosen."""
     off: frozenset[str] = frozenset()
     """The ways that no batch takes."""
+    keeps_filtered: bool = False
+    """Whether the rows that stages filter are stored."""
+    drop_filtered: Callable[[SparkSession], None] = lambda _: None
+    """Drops those that were kept long enough."""
     _declined: DeclinedWays = field(default_factory=DeclinedWays)
     _delivery: Delivery = field(init=False)
     _inquiry: Inquiry = field(init=False)
@@ -179,7 +184,9 @@ class TaskExecutor:
             explained=self.explained,
         )
         self._lookahead = Lookahead(self._sessions)
-        self._upkeep = Maintenance(lambda name: self._inquiry.get_destination(name).needs_maintenance, self._maintain)
+        self._upkeep = Maintenance(
+            lambda name: name == FILTERED or self._inquiry.get_destination(name).needs_maintenance, self._maintain
+        )
 
     def process(self, task: Task) -> Outcome:
         """Do the task. An error is an outcome: `Failed`, with the batch named."""
@@ -306,6 +313,7 @@ class TaskExecutor:
             spark_is_local=is_here(spark),
             declined=self._declined.of(batch.lane) | self.off,
             thresholds=self.thresholds,
+            keeps_filtered=self.keeps_filtered,
         )
 
     def _prepare(self, spark: SparkSession, task: Prepare) -> Prepared:
@@ -343,7 +351,8 @@ class TaskExecutor:
 
     def _maintain(self, name: str) -> None:
         with self._sessions.use_session() as spark:
-            self.opened[name].maintain(spark)
+            tend = self.drop_filtered if name == FILTERED else self.opened[name].maintain
+            tend(spark)
 
     def _handle_error(self, error: Exception) -> Exception:
         """The error that a task of this thread met. Where its session was forgotten there is another one for the next

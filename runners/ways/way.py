@@ -69,6 +69,8 @@ class Candidate:
     declined: frozenset[str] = frozenset()
     """The ways that declined this batch, or earlier ones of its lane."""
     thresholds: Thresholds = field(default_factory=Thresholds)
+    keeps_filtered: bool = False
+    """Whether the rows that stages filter are stored."""
 
     @property
     def is_small(self) -> bool:

@@ -249,6 +249,8 @@ def test_options_that_slipped_out_of_their_kind_are_told_to_go_back(refused: Ref
         ("dlq: {window: 10, threshold: 50}", "dlq.threshold: 50 refused rows never fit into a window of 10 rows"),
         ("dlq: {retain: 30}", "dlq.retain: expected text such as 30d, got the number 30"),
         ("dlq: {retain: long}", "dlq.retain: expected a duration such as 500ms"),
+        ("keep_filtered: 30", "keep_filtered: expected text such as 30d, got the number 30"),
+        ("keep_filtered: long", "keep_filtered: expected a duration such as 500ms"),
         ("run: {batch: {wait: 10}}", "run.batch.wait: expected text such as 10s, got the number 10"),
         ("run: {batch: {wait: soon}}", "run.batch.wait: expected a duration such as 500ms"),
         ("run: {batch: {target: soon}}", "run.batch.target: expected a duration such as 500ms"),

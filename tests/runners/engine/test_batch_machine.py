@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 
 from destinations.destination import Identity, Written
-from destinations.dlq import DLQ, Dlq
+from destinations.dlq import DLQ, FILTERED, Dlq
 from origins.batch import Batch, Span
 from runners.engine.batch_machine import (
     BatchInFlight,
@@ -19,7 +19,7 @@ from runners.engine.batch_machine import (
     rest_flight,
     resume_flight,
 )
-from runners.model.counts import BranchCounts, Counts
+from runners.model.counts import BranchCounts, Counts, StageCount
 from runners.model.errors import RefusedLate, StageStopped, Unbalanced, WindowTripped
 from runners.model.pipeline_state import LaneState
 from runners.model.planned_batch import DecidedBatch, DecisionBody, PlannedBatch, SettleBody
@@ -562,3 +562,88 @@ def test_of_a_batch_whose_share_is_not_known_nothing_is_made_up() -> None:
         "filtered": 0,
         "changed": 15,
     }
+
+
+KEEPING = replace(LENIENT, keeps_filtered=True)
+
+
+def filtering(rules: DeliveryRules = KEEPING, filtered: int = 2) -> BatchInFlight:
+    """A flight whose batch was just prepared, with filtered rows."""
+    stage = StageCount(stage="paid", entered=10, left=10 - filtered, filtered=filtered)
+    prepared = Prepared(path="p1-a", counts=replace(counts(*TWO.destinations, filtered=filtered), stages=[stage]))
+    return next_transition(begin_flight(TWO, LaneState()), prepared, rules).flight
+
+
+BOTH = Landed(written={"orders": Written(rows=8), "latest": Written(rows=8)})
+
+
+def test_filtered_rows_are_stored_behind_all_destinations_and_before_the_offset() -> None:
+    """Until then the batch may be decided again, and its rows must not be there twice."""
+    flight = filtering()
+    assert isinstance(flight.task, Deliver)
+    assert flight.task.names == ["orders", "latest"]
+    stored = next_transition(flight, BOTH, KEEPING)
+    assert isinstance(stored.flight.task, Deliver)
+    assert (stored.flight.task.names, stored.entries) == ([FILTERED], ())
+    done = next_transition(stored.flight, landed(FILTERED, 2), KEEPING)
+    assert ([entry.kind for entry in done.entries], done.done, done.error) == (["settle"], True, None)
+
+
+def test_after_any_filtered_rows_are_stored_before_the_offset_is_published() -> None:
+    """Behind the first destination; the others follow."""
+    rules = replace(KEEPING, delivery="after_any")
+    stored = next_transition(filtering(rules), landed("orders", 8), rules)
+    assert isinstance(stored.flight.task, Deliver)
+    assert (stored.flight.task.names, stored.entries) == ([FILTERED], ())
+    published = next_transition(stored.flight, landed(FILTERED, 2), rules)
+    assert isinstance(published.flight.task, Deliver)
+    assert ([entry.kind for entry in published.entries], published.flight.task.names) == (["settle"], ["latest"])
+
+
+@pytest.mark.parametrize(("rules", "filtered"), [(LENIENT, 2), (KEEPING, 0)])
+def test_nothing_is_stored_without_the_option_or_without_a_filtered_row(rules: DeliveryRules, filtered: int) -> None:
+    """The batch settles as ever."""
+    written = {name: Written(rows=10 - filtered) for name in TWO.destinations}
+    assert next_transition(filtering(rules, filtered), Landed(written=written), rules).done
+
+
+@pytest.mark.parametrize("delivery", ["after_all", "after_any"])
+def test_filtered_rows_that_could_not_be_stored_leave_the_batch_open(
+    delivery: Literal["after_all", "after_any"],
+) -> None:
+    """The table is asked and tried again."""
+    rules = replace(KEEPING, delivery=delivery)
+    flight = next_transition(filtering(rules), BOTH if delivery == "after_all" else landed("orders", 8), rules).flight
+    step = next_transition(flight, Landed(written={}, failed={FILTERED: OSError("full")}), rules)
+    assert isinstance(step.again, AskDestinations)
+    assert (step.entries, str(step.error), step.again.names) == ((), "full", [FILTERED])
+
+
+@pytest.mark.parametrize("has", [True, False])
+def test_a_later_run_stores_filtered_rows_that_are_not_there_yet(has: bool) -> None:
+    """By the decision in the ledger, whatever its own definition says."""
+    decision = filtering().decision
+    assert decision is not None
+    again = DecidedBatch.of(decision.json())
+    flight = resume_flight(replace(TWO, decision=again), LaneState(), {})
+    assert isinstance(flight.task, AskDestinations)
+    assert flight.task.names == ["orders", "latest", FILTERED]
+    found = {**BOTH.written, **({FILTERED: Written(rows=2)} if has else {})}
+    step = next_transition(flight, Answers(found=found), LENIENT)
+    assert (step.done, isinstance(step.flight.task, Deliver)) == (has, not has)
+
+
+def test_a_batch_whose_filtered_rows_are_there_is_not_planned_again() -> None:
+    """Though no row was left for a destination, so that none of them has it."""
+    rules = replace(KEEPING, delivery="after_all")
+    decision = filtering(rules, 10).decision
+    flight = resume_flight(replace(TWO, decision=decision), LaneState(), {})
+    assert next_transition(flight, Answers(found={FILTERED: Written(rows=10)}), rules).done
+
+
+def test_another_number_of_stored_rows_does_not_balance() -> None:
+    """The run stops and says both numbers."""
+    flight = next_transition(filtering(), BOTH, KEEPING).flight
+    step = next_transition(flight, landed(FILTERED, 3), KEEPING)
+    assert isinstance(step.error, Unbalanced)
+    assert "filtered 2 (stored 3)" in step.error.message

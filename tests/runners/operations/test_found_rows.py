@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from destinations.account import BatchLabel, BroughtBatch
 from runners.operations.find_rows import group_writes
@@ -12,6 +13,8 @@ from runners.operations.found_rows import (
     DestinationMatches,
     DlqMatches,
     FoundRows,
+    KeptMatch,
+    KeptMatches,
     LetterMatch,
     UnreadBatch,
     Write,
@@ -145,3 +148,47 @@ def test_only_so_many_rows_are_printed() -> None:
     row = TracedRow(row={"id": 1}, outcome="filtered", stage="only_paid")
     batches = [make_batch(number, rows=(row,) * 15) for number in (2, 1)]
     assert str(make_found(batches=batches)).count("  filtered by only_paid: ") == SHOWN
+
+
+KEPT = KeptMatch(
+    lane="0",
+    number=3,
+    stage="only_paid",
+    destination=None,
+    at="2026-01-31T06:00:00.000+00:00",
+    message="",
+    row={"id": 3},
+)
+
+
+def test_kept_rows_read_as_counts_by_stage_and_then_as_rows() -> None:
+    """With the batch of each, and the reason of one that was discarded."""
+    discarded = replace(KEPT, stage="cast", message="'nine' is not an int")
+    kept = KeptMatches(stages={"only_paid": 1, "cast": 1}, rows=(KEPT, discarded))
+    assert str(make_found(batches=(), kept=kept)).splitlines()[2:] == [
+        "read  3 rows in 1 batch; searched 12 batches",
+        "kept  1 row filtered by only_paid",
+        "      1 row filtered by cast",
+        "",
+        "Kept filtered rows",
+        "  only_paid, lane 0, batch 3",
+        '    {"id": 3}',
+        "  cast, lane 0, batch 3: 'nine' is not an int",
+        '    {"id": 3}',
+    ]
+
+
+def test_a_person_reads_what_would_have_kept_filtered_rows() -> None:
+    """Only where they are not kept."""
+    unread = (UnreadBatch(lane="0", number=1, label="a.json", why="it is gone"),)
+    without, having = (" ".join(str(make_found(unread=unread, kept=kept)).split()) for kept in (None, KeptMatches()))
+    assert ("keep_filtered: 30d" in without, "no filtered rows" in without) == (True, False)
+    assert ("keep_filtered: 30d" in having, "no filtered rows" in having) == (False, True)
+
+
+def test_programs_read_kept_rows_under_a_key_of_their_own() -> None:
+    """Null where none are kept."""
+    kept = KeptMatches(stages={"only_paid": 1}, rows=(KEPT,))
+    assert make_found().json()["kept"] is None
+    found = json.loads(json.dumps(make_found(kept=kept).json()))["kept"]
+    assert (found["stages"], found["rows"][0]["row"], found["why"]) == ({"only_paid": 1}, {"id": 3}, "")

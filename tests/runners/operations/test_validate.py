@@ -213,6 +213,12 @@ def test_runners_that_never_work_are_noted(explained: Explained) -> None:
         ("", "table: {table: a}\n    stages: [call: f]", ("a/call may answer differently when it is run again",)),
         ("", "say: {}", ("say cannot say whether it has a batch",)),
         ("", "table: {table: a}\n  - say: {}", ("there are 2 destinations",)),
+        ("keep_filtered: 30d\n", "table: {table: a}", ()),
+        (
+            "keep_filtered: 30d\nstages: [keep: a]\n",
+            "table: {table: a}",
+            ("keep_filtered stores the rows that stages filter",),
+        ),
     ],
 )
 def test_why_a_batch_is_prepared_is_explained(
@@ -221,6 +227,12 @@ def test_why_a_batch_is_prepared_is_explained(
     """It goes straight where it can be computed again and asked for."""
     said = explained(more, destinations)
     assert (said.way, said.because) == ("prepared" if because else "straight", because)
+
+
+def test_filtered_rows_that_are_kept_are_noted(explained: Explained) -> None:
+    """With the time, and where a person finds them."""
+    (note,) = explained("keep_filtered: 12h\n").notes
+    assert note == "Wherry keeps filtered rows in the state for 12h; wherry find searches them."
 
 
 def test_the_ways_that_batches_can_take_are_listed(explained: Explained) -> None:

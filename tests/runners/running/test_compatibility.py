@@ -427,7 +427,12 @@ def test_what_is_read_whole_stays_where_it_is_only_if_it_would_give_the_same_aga
     journal.record(Entry(kind="open", body={**journal.state.opened, "hash": "h", "destinations": known}))
     journal.record(plan())
     journal.record(SETTLE)
-    ends: dict[str, Any] = {"destinations": {"orders": table}, "dlq": table, "opened": {"orders": table}}
+    ends: dict[str, Any] = {
+        "destinations": {"orders": table},
+        "dlq": table,
+        "filtered": table,
+        "opened": {"orders": table},
+    }
     usual: dict[str, Any] = {"run": "r", "text": "", "hash": "h", **ends}
     found = list_unchanged(RunOpening(pipeline=now, **{**usual, **beside}), journal, cast("SparkSession", None))
     assert list(found) == (["landing"] if stand else [])

@@ -33,7 +33,7 @@ from origins.origin import Progress
 from runners.model.nack_window import NackWindow
 from runners.model.planned_batch import DecidedBatch, PlannedBatch
 from runners.model.tasks import Deliver, Failed, Landed, Outcome, Prepare, Prepared, WriteStraight
-from runners.state.prepared_store import FolderStore, RefusedRows, select_rows_for
+from runners.state.prepared_store import FilteredRows, FolderStore, RefusedRows, select_rows_for
 from runners.ways.choose import WRITTEN, list_ways_off
 from runners.ways.stage_chain import StageChain
 from runners.ways.task_executor import TaskExecutor
@@ -107,7 +107,14 @@ class WayBench:
     """A batch of a case in a folder, and who carries it by some ways only."""
 
     def __init__(
-        self, spark: SparkSession, folder: Path, case: WayCase, ways: Sequence[str], limits: Thresholds
+        self,
+        spark: SparkSession,
+        folder: Path,
+        case: WayCase,
+        ways: Sequence[str],
+        limits: Thresholds,
+        *,
+        keeps_filtered: bool = False,
     ) -> None:
         self.spark, self.folder, self.case = spark, folder, case
         landing = folder / "landing"
@@ -127,6 +134,7 @@ class WayBench:
             store=self.store,
             thresholds=limits,
             off=list_ways_off(ways),
+            keeps_filtered=keeps_filtered,
         )
         self.runner.reading.lines = {"files": StageChain.of(case.stages, self.destinations)}
 
@@ -185,7 +193,7 @@ class WayConformance:
         prepared, outcome = _decide(bench, bench.plan(straight=False))
         bench.close()
         assert (prepared.way == self.way) is (name in self.carries)
-        assert outcome == _expected(spark, name)
+        assert outcome == expect_decided(spark, name)
 
     def test_what_it_declines_leaves_nothing(self, spark: SparkSession, tmp_path: Path) -> None:
         """Only what was decided in the end lies in the store."""
@@ -230,7 +238,7 @@ class StraightConformance:
         if name not in self.carries:
             assert (isinstance(outcome, Landed), rows) == (False, Counter())
             return
-        expected = _expected(spark, name)
+        expected = expect_decided(spark, name)
         assert isinstance(outcome, Landed)
         assert outcome.counts is not None
         assert (outcome.counts.json(), rows) == (expected.counts, expected.rows["all"])
@@ -258,7 +266,7 @@ def _decide(bench: WayBench, plan: PlannedBatch) -> tuple[Prepared, Decided]:
 
 
 @cache
-def _expected(spark: SparkSession, name: str) -> Decided:
+def expect_decided(spark: SparkSession, name: str) -> Decided:
     """What comes of a case where every row is written."""
     with tempfile.TemporaryDirectory() as folder:
         bench = WayBench(spark, Path(folder), CASES[name], [WRITTEN.name], LARGE)
@@ -266,6 +274,21 @@ def _expected(spark: SparkSession, name: str) -> Decided:
         bench.close()
     assert prepared.way == WRITTEN.name
     return decided
+
+
+def find_filtered(bench: WayBench, plan: PlannedBatch) -> tuple[str, Counter[tuple[str, ...]], Decided]:
+    """The way that the batch took, its filtered rows as they are kept, by stage and destination, and all else."""
+    prepared, decided = _decide(bench, plan)
+    rows = FilteredRows(bench.spark, bench.store, replace(_decision(prepared), keeps_filtered=True))
+    table, found = rows.table(), Counter(map(_describe_filtered, rows.frame().collect()))
+    assert table is None or Counter(map(_describe_filtered, table.to_pylist())) == found
+    assert found.total() == rows.count()
+    return prepared.way, found, decided
+
+
+def _describe_filtered(row: Any) -> tuple[str, ...]:
+    nack = row["nack"]
+    return nack["stage"], str(nack["destination"]), nack["row"], nack["original"]
 
 
 def _decision(prepared: Prepared) -> DecidedBatch:

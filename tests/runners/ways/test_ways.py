@@ -18,7 +18,15 @@ from stages.deduplicate import Deduplicate
 from stages.filter import Filter
 from stages.sql import Sql
 from stages.stage import Stage
-from tests.runners.ways.conformance import CASES, LARGE, StraightConformance, WayBench, WayConformance
+from tests.runners.ways.conformance import (
+    CASES,
+    LARGE,
+    StraightConformance,
+    WayBench,
+    WayConformance,
+    expect_decided,
+    find_filtered,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,6 +64,20 @@ class TestStraight(StraightConformance):
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("name", CASES)
+def test_where_filtered_rows_are_kept_each_is_there(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    """In both ways that keep them, as often as it was filtered; all else is decided as without them."""
+    found = []
+    for limits in (Thresholds(), LARGE):
+        bench = WayBench(spark, tmp_path / str(limits.small_bytes), CASES[name], [], limits, keeps_filtered=True)
+        found.append(find_filtered(bench, bench.plan(straight=False)))
+        bench.close()
+    (small, kept, decided), (large, again, _) = found
+    assert (small in ("in_process", "written"), large) == (True, "written")
+    assert (kept, decided) == (again, expect_decided(spark, name))
+
+
+@pytest.mark.spark
 def test_whether_a_way_can_is_known_without_a_spark_job(spark: SparkSession, tmp_path: Path) -> None:
     """By whatever it may look at."""
     bench = WayBench(spark, tmp_path, CASES["expected"], [], LARGE)
@@ -89,9 +111,22 @@ def test_a_definition_without_obstacles_can_take_every_way() -> None:
         (candidate(destinations=[Memory(name="a"), Memory(name="b")]), {"grouped", "straight"}),
         (candidate(spark_is_local=False), {"in_process", "copy_files", "one_pass"}),
         (candidate(declined=list_ways_off(["written"])), set(WAYS) - {"written"}),
+        (candidate(Filter("id > 1"), keeps_filtered=True), set(WAYS) - {"in_process", "written"}),
+        (candidate(keeps_filtered=True), set()),
         (candidate(declined=list_ways_off(["one_pass"])), set(WAYS) - {"written", "one_pass"}),
     ],
-    ids=["one lane", "a stamp", "keys", "a statement", "two destinations", "Spark elsewhere", "none", "one"],
+    ids=[
+        "one lane",
+        "a stamp",
+        "keys",
+        "a statement",
+        "two destinations",
+        "Spark elsewhere",
+        "none",
+        "filtered",
+        "nothing to filter",
+        "one",
+    ],
 )
 def test_each_way_says_why_it_cannot(given: Candidate, not_by: set[str]) -> None:
     """In a sentence; those that can say nothing."""

@@ -1,0 +1,231 @@
+"""`keep_filtered`: rows that stages filter are stored, exactly as many as were filtered."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from destinations.dlq import FILTERED
+from origins.crash_points import watch_points
+from runners.crashes.crash_trial import CrashInjector
+from runners.running.replay import Replay
+from tests.scenarios.conftest import ORDERS, Place, order
+
+if TYPE_CHECKING:
+    from runners.model.run_report import Report
+
+pytestmark = pytest.mark.spark
+
+KEPT = ORDERS.replace("dlq:", "keep_filtered: 30d\ndlq:")
+TWO = KEPT.replace(
+    "  - delta: {path: tables/orders}\n",
+    "  - delta: {path: tables/orders}\n"
+    '  - delta: {path: tables/large}\n    stages: [{filter: "amount > 5", name: large_only}]\n'
+    '  - delta: {path: tables/even}\n    stages: [{filter: "id % 2 = 0", name: even_only}]\n',
+)
+
+
+def stored(place: Place) -> list[dict[str, Any]]:
+    """What lies in the table with filtered rows."""
+    return place.rows(".wherry/orders/filtered")
+
+
+def by_stage(place: Place) -> Counter[tuple[str, str | None, int]]:
+    """Which rows are stored, by the stage that filtered them and the destination."""
+    return Counter((row["stage"], row["destination"], json.loads(row["row"])["id"]) for row in stored(place))
+
+
+def count_filtered(report: Report) -> int:
+    """How many rows the stages of a run filtered."""
+    return sum(stage["filtered"] for stage in report.json()["stages"])
+
+
+@pytest.mark.connect
+def test_filtered_rows_are_stored_with_their_stage_and_batch(place: Place) -> None:
+    """As they stood before the stage and as they were read; what a stage refuses goes to the DLQ alone."""
+    place.land("1.json", [order(1), order(2, email=None), order(3, amount="x")])
+    place.land("2.json", [order(4, email=None)])
+    report = place.load(KEPT).run()
+    assert (report.filtered, report.nacked, place.ids("tables/orders")) == (2, 1, [1])
+    first, second = sorted(stored(place), key=lambda row: int(row["number"]))
+    assert (first["pipeline"], first["origin"], first["lane"], first["number"]) == ("orders", "files", "0", 1)
+    assert (first["stage"], first["destination"], first["code"], first["message"]) == ("filter", None, None, None)
+    assert json.loads(first["row"]) == {"id": 2, "email": None, "amount": 2.50}
+    assert json.loads(first["original"]) == {"id": 2, "email": None, "amount": "2.50"}
+    assert first["part"].endswith("1.json")
+    assert (second["number"], json.loads(second["row"])["id"]) == (2, 4)
+    assert first["plan"] != second["plan"]
+
+
+@pytest.mark.parametrize("limits", [{}, {"small_bytes": 0}, {"small_bytes": 0, "figures": 1}])
+def test_rows_that_single_destinations_filter_are_stored_for_each(place: Place, limits: dict[str, int]) -> None:
+    """Small batches and large ones; a row that a common stage filters is there once."""
+    place.land("1.json", [order(1), order(2), order(9), order(12, email=None), order(7, amount="x")])
+    report = place.carry(TWO, **limits)
+    assert (place.ids("tables/orders"), place.ids("tables/large"), place.ids("tables/even")) == ([1, 2, 9], [9], [2])
+    assert by_stage(place) == Counter(
+        [
+            ("filter", None, 12),
+            ("large/large_only", "large", 1),
+            ("large/large_only", "large", 2),
+            ("even/even_only", "even", 1),
+            ("even/even_only", "even", 9),
+        ]
+    )
+    assert (report.error, count_filtered(report)) == (None, 5)
+
+
+@pytest.mark.parametrize(
+    ("point", "delivery"),
+    [
+        ("before-prepared", "after_all"),
+        ("after-prepared", "after_all"),
+        ("between-writes", "after_all"),
+        ("after-writes", "after_all"),
+        ("before-settle", "after_all"),
+        ("between-writes", "after_any"),
+        ("after-settle", "after_any"),
+    ],
+)
+def test_after_a_crash_each_filtered_row_is_stored_once(place: Place, point: str, delivery: str) -> None:
+    """Wherever the run died, also when it had stored the rows and not settled the batch."""
+    place.land("1.json", [order(1), order(2, email=None), order(6), order(9)])
+    text = TWO.replace("dlq:", f"delivery: {delivery}\ndlq:")
+    with watch_points(CrashInjector(point, end=None)):
+        assert place.load(text).run(check=False).status == "failed"
+    assert place.load(text).run().status == "succeeded"
+    assert by_stage(place) == Counter(
+        [
+            ("filter", None, 2),
+            ("large/large_only", "large", 1),
+            ("even/even_only", "even", 1),
+            ("even/even_only", "even", 9),
+        ]
+    )
+    assert (place.ids("tables/orders"), place.load(text).audit().problems) == ([1, 6, 9], [])
+
+
+@pytest.mark.parametrize("point", ["before-write", "after-write"])
+def test_a_crash_around_the_write_of_the_filtered_rows_stores_them_once(place: Place, point: str) -> None:
+    """Before it the next run writes them, and after it the next run finds them, although no row was left over."""
+
+    def crash(reached: str, of: str, rows: Any) -> Any:
+        if (reached, of) == (point, FILTERED):
+            raise RuntimeError("the process dies here")
+        return rows
+
+    place.land("1.json", [order(1, email=None), order(2, email=None)])
+    with watch_points(crash):
+        assert place.load(KEPT).run(check=False).status == "failed"
+    assert place.load(KEPT).run().status == "succeeded"
+    assert by_stage(place) == Counter([("filter", None, 1), ("filter", None, 2)])
+
+
+def test_a_batch_that_was_decided_is_finished_as_it_was_decided(place: Place) -> None:
+    """Its filtered rows are stored, though the definition no longer asks for that."""
+    place.land("1.json", [order(1), order(2, email=None)])
+    with watch_points(CrashInjector("after-prepared", end=None)):
+        assert place.load(KEPT).run(check=False).status == "failed"
+    place.land("2.json", [order(3), order(4, email=None)])
+    assert place.load(ORDERS).run().status == "succeeded"
+    assert (by_stage(place), place.ids("tables/orders")) == (Counter([("filter", None, 2)]), [1, 3])
+
+
+KINDS = """
+name: orders
+origin: {files: {path: "landing/*.json", format: json, schema: "id long, email string, amount string"}}
+stages:
+  - deduplicate: {keys: [id], sequence_by: amount}
+    name: newest
+  - cast: {amount: int}
+    on_error: discard
+    name: numbers
+  - sql: "select *, amount as euros from rows"
+  - filter: "euros > 1"
+    when: "email is not null"
+    name: large
+destinations: [{delta: {path: tables/orders}}]
+keep_filtered: 30d
+"""
+
+
+def test_each_kind_of_filtering_is_stored(place: Place) -> None:
+    """A row that another one ousts, a discarded one with its reason, and one behind a stage that changes rows."""
+    place.land("1.json", [order(1, amount="1"), order(1, amount="2"), order(2, amount="x"), order(3, amount="1")])
+    report = place.load(KINDS).run()
+    assert (report.error, place.ids("tables/orders"), count_filtered(report)) == (None, [1], 3)
+    found = {row["stage"]: row for row in stored(place)}
+    assert {name: json.loads(row["row"])["amount"] for name, row in found.items()} == {
+        "newest": "1",
+        "numbers": "x",
+        "large": 1,
+    }
+    assert (found["numbers"]["code"], "'x'" in found["numbers"]["message"]) == ("CAST", True)
+    assert json.loads(found["large"]["row"])["euros"] == 1
+
+
+def test_rows_are_dropped_when_they_were_kept_long_enough(place: Place) -> None:
+    """At the end of a run; younger rows stay, and a run that drops nothing commits nothing."""
+    place.land("1.json", [order(1), order(2, email=None)])
+    place.load(KEPT).run()
+    table = f"delta.`{place.folder}/.wherry/orders/filtered`"
+    place.spark.sql(f"UPDATE {table} SET filtered_at = filtered_at - INTERVAL 31 DAYS").collect()
+    place.land("2.json", [order(3), order(4, email=None)])
+    place.load(KEPT).run()
+    assert by_stage(place) == Counter([("filter", None, 4)])
+    before = place.commits(".wherry/orders/filtered")
+    place.land("3.json", [order(5)])
+    place.load(KEPT).run()
+    assert place.commits(".wherry/orders/filtered") == before
+
+
+def test_without_the_option_nothing_is_stored(place: Place) -> None:
+    """There is no table, and a clean batch goes straight."""
+    place.land("1.json", [order(1), order(2, email=None)])
+    report = place.load(ORDERS).run()
+    assert (report.ways, (place.folder / ".wherry/orders/filtered").exists()) == ({"straight": 1}, False)
+    assert place.load().find(where="id = 2").kept is None
+
+
+def test_find_says_which_stage_filtered_a_row_although_its_file_is_gone(place: Place) -> None:
+    """With the batch, by the rows as they were read; of other rows it says that none is kept."""
+    place.land("1.json", [order(1), order(2, email=None), order(9)])
+    pipeline = place.load(TWO)
+    pipeline.run()
+    (place.folder / "landing/1.json").unlink()
+    found = pipeline.find(where="id in (1, 2) and amount like '%.50'")
+    assert (found.searched, found.read) == (0, 0)
+    assert found.kept is not None
+    assert found.kept.stages == {"filter": 1, "large/large_only": 1, "even/even_only": 1}
+    rows = {(row.stage, row.destination, row.lane, row.number, row.row["id"]) for row in found.kept.rows}
+    assert ("filter", None, "0", 1, 2) in rows
+    assert ("large/large_only", "large", "0", 1, 1) in rows
+    assert "1 row filtered by large/large_only" in str(found)
+    assert found.json()["kept"]["stages"] == found.kept.stages
+    none = pipeline.find(where="id = 7")
+    assert (none.kept and none.kept.stages, "no filtered rows" in str(none)) == ({}, True)
+
+
+def test_protected_values_of_kept_rows_are_masked(place: Place) -> None:
+    """The table has them, and no output does."""
+    place.land("1.json", [order(1), {"id": 2, "email": "ada@example.at", "amount": "-7.00"}])
+    text = KEPT.replace("email is not null", "amount > 0").replace('  - require: {positive_amount: "amount > 0"}\n', "")
+    pipeline = place.load(text.replace("dlq:", "protect: [email]\ndlq:"))
+    pipeline.run()
+    found = pipeline.find(where="id = 2")
+    assert "ada@example.at" in stored(place)[0]["row"]
+    assert found.kept is not None
+    assert found.kept.stages == {"filter": 1}
+    assert "ada@" not in json.dumps(found.json(), default=str) + str(found)
+
+
+def test_a_replay_stores_what_it_filters(place: Place) -> None:
+    """Under the lane of the replay."""
+    place.land("1.json", [order(1, amount="x", email=None)])
+    place.load(KEPT).run()
+    mended = KEPT.replace("stages:\n", "stages:\n  - with_columns: {amount: \"replace(amount, 'x', '2.00')\"}\n")
+    place.load(mended).replay(Replay(reason="a test"))
+    assert [(row["lane"], row["stage"]) for row in stored(place)] == [("dlq/files", "filter")]
