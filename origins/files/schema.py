@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
@@ -15,6 +15,7 @@ from origins.files.changes import Changes, grow_schema
 from origins.files.csv_header import read_header
 from origins.files.formats import FileRows
 from origins.files.json_keys import none_differs
+from origins.files.json_lines import LINE
 from origins.files.listing import File, without_scheme
 from origins.files.options import is_whole
 from origins.files.parquet_rows import find_nanos, read_footers, read_schema, replace_nanos
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
     Read = Callable[[list[StructField]], DataFrame]
 
 _CASE = "spark.sql.caseSensitive"
+_DOUBLED = "COLUMN_ALREADY_EXISTS"
+"""What Spark calls a key that one object of JSON has twice."""
+_OF_FILES = ("encoding", "linesep", "multiline")
+"""The options that say how text becomes lines."""
 _UNTOLD = Changes(missing="evolve", extra="ignore")
 """The policies under which files are looked through for what else they have."""
 
@@ -123,13 +128,26 @@ class FileSchema:
         options = {**self.rows.options, **all_files[self.rows.format], **({"samplingratio": "1.0"} if whole else {})}
         try:
             with _ignore_case(spark) if whole else contextlib.nullcontext():
-                found = self.rows.make_reader(spark, names, options).load(self.rows.place.make_patterns(names)).schema
+                try:
+                    reader = self.rows.make_reader(spark, names, options)
+                    found = reader.load(self.rows.place.make_patterns(names)).schema
+                except PySparkException as error:
+                    if self.rows.format != "json" or error.getCondition() != _DOUBLED:
+                        raise
+                    found = self._infer_by_undoubled(spark, names, options)
         except PySparkException as error:
             raise OriginError(
                 f"The columns of the files in {self.rows.place.root} cannot be found: {error}",
                 hint="Give the origin a schema, or move the odd file out of the path.",
             ) from error
         return replace_nanos(StructType([column for column in found if column.name != CORRUPT]), nanos)
+
+    def _infer_by_undoubled(self, spark: SparkSession, names: Sequence[str], options: Mapping[str, str]) -> StructType:
+        """The columns of those objects of JSON in which no key is doubled."""
+        reading = {name: value for name, value in options.items() if name not in _OF_FILES}
+        is_sound = f"try_parse_json({quote_name(LINE)}) is not null"
+        lines = self.rows.load_lines(spark, names, places=False).where(is_sound)
+        return spark.read.options(**reading).json(lines.select(LINE)).schema
 
 
 @contextlib.contextmanager

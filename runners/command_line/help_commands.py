@@ -95,7 +95,7 @@ def explain(code: str | None, json: bool) -> None:
     For example:  wherry explain WINDOW
     """
     from runners.command_line import printing
-    from runners.definitions.problems import suggest_nearest
+    from runners.definitions.problems import find_nearest
     from runners.model.codes import read_codes, summarise
     from runners.model.text import table
 
@@ -106,6 +106,7 @@ def explain(code: str | None, json: bool) -> None:
         return
     found = next((each for each in known if each.lower() == code.lower()), None)
     if found is None:
-        hint = f"{suggest_nearest(code, known)} A rule of `require` has its own name as its code."
-        raise click.UsageError(f"There is no code '{code}'; {hint}")
+        near = find_nearest(code, known)
+        hint = f"Did you mean '{near}'?" if near else "`wherry explain` lists all codes."
+        raise click.UsageError(f"There is no code '{code}'. {hint} A rule of `require` has its own name as its code.")
     click.echo(printing.as_json({"code": found, "text": known[found]}) if json else f"{found}\n\n{known[found]}")

@@ -101,7 +101,7 @@ def _format_destination(proved: DestinationProof) -> Iterator[str]:
 def _format_letters(said: Audit) -> Sequence[str]:
     if said.dlq is None:
         return [f"{said.nacked:,} rows; their destination cannot be read, so they are not checked"]
-    return [f"{said.dlq['refused']:,} went to the DLQ, which has {said.dlq['rows']:,} rows"]
+    return [f"{said.dlq['refused']:,} went to the DLQ, which has {format_count(said.dlq['rows'])}"]
 
 
 def format_summary(causes: Sequence[Mapping[str, JSON]]) -> str:

@@ -232,7 +232,8 @@ class _TreeBuilder:
 
     def _resolve_alias(self, event: AliasEvent, path: str) -> Node:
         if event.anchor not in self._anchors:
-            raise self._stop(event, path, f"the anchor &{event.anchor} of this alias is missing; define it above")
+            remedy = "define it above, or quote the text"
+            raise self._stop(event, path, f"the anchor &{event.anchor} of this alias is missing; {remedy}")
         known = self._anchors[event.anchor]
         if known is None:
             raise self._stop(event, path, f"the alias *{event.anchor} is inside of its own anchor")

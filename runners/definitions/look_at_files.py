@@ -301,7 +301,7 @@ def _propose_patterns(inside: Sequence[str], outside: Sequence[str]) -> Iterator
         mine, theirs = {name[at] for name in own}, {name[at] for name in others}
         if not mine & theirs and all(char.isalnum() for char in mine | theirs):
             gap = re.sub(r"\d", "?", _escape(shared)) + "?" * (at - len(shared))
-            some = f"[{''.join(sorted(mine))}]" if len(mine) < len(theirs) else f"[!{''.join(sorted(theirs))}]"
+            some = f"[{''.join(sorted(mine))}]" if len(mine) <= len(theirs) else f"[!{''.join(sorted(theirs))}]"
             yield f"{start}{gap}{some}*{_escape(ending)}"
     yield f"{start}{_escape(before)}*{_escape(ending)}"
 

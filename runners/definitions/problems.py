@@ -45,13 +45,19 @@ def _format_problems(problems: Sequence[Problem]) -> list[str]:
     return [*listed, f"  and {len(problems) - _SHOWN} more"] if len(problems) > _SHOWN else listed
 
 
+def find_nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is most like this one, if any is."""
+    by_lower_case = {one.lower(): one for one in known}
+    close = difflib.get_close_matches(name.lower()[:100], by_lower_case, n=1, cutoff=0.6)
+    return by_lower_case[close[0]] if close else None
+
+
 def suggest_nearest(name: str, known: Iterable[str]) -> str:
     """The ending of a sentence about an unknown name: the nearest one, or all of them."""
     names = list(known)
-    by_lower_case = {one.lower(): one for one in names}
-    close = difflib.get_close_matches(name.lower()[:100], by_lower_case, n=1, cutoff=0.6)
-    if close:
-        return f"did you mean '{by_lower_case[close[0]]}'?"
+    near = find_nearest(name, names)
+    if near:
+        return f"did you mean '{near}'?"
     if len(names) == 1:
         return f"expected '{names[0]}'"
     return f"expected one of {', '.join(names)}" if names else "none is expected here"

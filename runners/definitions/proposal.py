@@ -272,6 +272,8 @@ class Proposal:
         if self.on_change:
             why = "; ".join(_POLICIES[pair] for pair in self.on_change.items() if pair in _POLICIES)
             yield f"  on_change: {_format_flow(self.on_change)}  # {why}"
+        if "file_name" not in map(self.get_key, self.names):
+            yield f"  # metadata: [file_name]  # {_FILE_NAME}"
 
     def _note_column(self, name: str) -> str:
         files = self.lacking.get(name, ())
@@ -308,6 +310,7 @@ _SCHEMAS = {
     "json": "what the first objects have",
     "parquet": "the widest type that a file has",
 }
+_FILE_NAME = "if files may be edited later: with it `wherry redo` finds the old rows; set it before the first run"
 _OPTIONS = {
     "header": "the first line is no header; give the columns names with `rename`",
     "multiLine": "values go over several lines",

@@ -99,9 +99,15 @@ def suggest_remedy(node: Scalar, option: Option) -> str:
         return "; remove the quotes"
     if bool in types and node.printable.lower() in ("yes", "no", "on", "off"):
         return f"; write {'true' if node.printable.lower() in ('yes', 'on') else 'false'}"
-    if any(has_shape(one, Sequence) for one in types) and node.printable:
+    if any(_takes_item(one, node) for one in types) and node.printable:
         return f"; put it in brackets: [{node.printable[:60]}]"
     return ""
+
+
+def _takes_item(annotation: Any, node: Scalar) -> bool:
+    """Whether it is a list in which the value may stand."""
+    words = [word for item in get_args(annotation) if get_origin(item) is Literal for word in get_args(item)]
+    return has_shape(annotation, Sequence) and (not words or node.content in words)
 
 
 T = TypeVar("T")

@@ -23,7 +23,7 @@ def carry(definition: str) -> None:
 
 @dag(schedule="*/15 * * * *", start_date=datetime(2026, 1, 1), catchup=False, max_active_runs=1)
 def wherry() -> None:
-    """Prices before orders."""
+    """Prices before orders: put your definitions and times in their place."""
     carry.override(task_id="prices")("DIRECTORY/prices.yaml") >> carry.override(task_id="orders")(
         "DIRECTORY/orders.yaml"
     )

@@ -18,6 +18,7 @@ from origins.quantities import parse_seconds
 from origins.secret import cut_text
 from runners.model.hook import Hook
 from runners.model.masking import without
+from runners.model.text import format_count
 from runners.state.background_writer import BackgroundWriter
 from stages.python_call import as_text
 
@@ -58,7 +59,7 @@ class HookRunner:
                 log.warning("%s: %s has not finished, and the run does not wait for it any longer.", name, hook)
             if lost:
                 why = teller.why or without(self._secrets, teller.scribe.error)
-                log.warning("%s: %s failed %d times: %s", name, hook, lost, why)
+                log.warning("%s: %s failed %s: %s", name, hook, format_count(lost, "time", "times"), why)
 
 
 class _HookThread:

@@ -295,8 +295,8 @@ class RunReportBuilder:
                 self.totals["filtered"] += branch["filtered"]
                 self.totals["changed"] += branch["changed"]
             for name in counts["branches"]:
-                if self.resolved.get(name, name) not in self.branches and name not in counts["delivered"]:
-                    continue  # it is gone, and a person has said that it may lack the batch
+                if name not in counts["delivered"] and not (name in event.owed and self._is_known(name)):
+                    continue  # a backfill passes it over, or a person has said that it may lack the batch
                 totals = self._branch_totals(name)
                 totals["read"] += counts["read"]
                 totals["nacked"] += counts["nacked"]
@@ -323,6 +323,9 @@ class RunReportBuilder:
             self.owed[now] = self.owed.get(now, 0) + 1
         if counts["balanced"] is False or (counts["balanced"] == "unknown" and self.balanced is True):
             self.balanced = counts["balanced"]
+
+    def _is_known(self, name: str) -> bool:
+        return self.resolved.get(name, name) in self.branches
 
     def _branch_totals(self, name: str) -> dict[str, int]:
         """What is added up for the destination that had this name when the batch was planned."""

@@ -172,7 +172,7 @@ def _explain_batches(pipeline: PipelineSpec, kinds: Kinds | None) -> Iterator[st
     runners = min(options.runners or os.cpu_count() or 1, in_flight, lanes)
     if (
         in_flight > 1
-        and lanes > 1
+        and any(len(origin.lane_names()) > 1 for origin in pipeline.every_origin)
         and len(pipeline.every_destination) == 1
         and pipeline.every_destination[0].takes_several
     ):

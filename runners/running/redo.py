@@ -222,8 +222,8 @@ class _Tracer:
         mark = fact or destination.stamp
         if not mark:
             raise Refusal(
-                f"'{name}' has no column that says from which file a row came. For files to come, set "
-                "`metadata: [file_name]` at the origin."
+                f"'{name}' has no column that says from which file a row came. A new table has one if you set "
+                "`metadata: [file_name]` at the origin before the first run."
             )
         self._check_alone_in(name, destination, spark)
         self._check_marks(name, spark.table(destination.sql_name), mark)

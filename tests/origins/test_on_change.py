@@ -190,6 +190,20 @@ def test_json_grows_by_keys_and_to_wider_numbers(spark: SparkSession, tmp_path: 
     assert refused == [None] * 5 + ["PARSE", "SCHEMA", "PARSE", "PARSE", "PARSE", "PARSE"]
 
 
+def test_json_grows_beside_a_doubled_key(spark: SparkSession, tmp_path: Path) -> None:
+    """An object that has a key twice brings no new column, and is refused; so is a broken line."""
+    doubled = ['{"id": 1, "id": 2}', '{"s": {"x": 1, "x": 2}, "other": 1}']
+    (tmp_path / "a.json").write_text("\n".join([*doubled, LINES["broken"], LINES["extra"]]))
+    files = Files(path=str(tmp_path), format="json", schema=SCHEMA, on_change={"extra": "evolve"})
+    *refused, grown = decided(spark, planned(spark, files), files)
+    assert [row[REFUSED].code for row in refused] == ["SCHEMA", "SCHEMA", "PARSE"]
+    assert grown.asDict(recursive=True)["new"] == {"k": ["1", "Note"]}
+    inferred = Files(path=str(tmp_path), format="json", on_change={"extra": "nack"})
+    *refused, grown = decided(spark, planned(spark, inferred), inferred)
+    assert [row[REFUSED].code for row in refused] == ["SCHEMA", "SCHEMA", "PARSE"]
+    assert grown.id == 3
+
+
 def test_a_file_of_one_json_value_is_refused_as_a_whole(spark: SparkSession, tmp_path: Path) -> None:
     """With `multiLine`, if one of its objects has other keys."""
     whole = {"format": "json", "schema": SCHEMA, "options": {"multiLine": True}, "on_change": {"extra": "nack"}}

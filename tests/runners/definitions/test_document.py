@@ -116,7 +116,11 @@ def test_an_alias_bomb_is_refused_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("a: &a [*a]", "inside of its own anchor"), ("a: *b", "the anchor &b of this alias is missing")]
+    ("text", "said"),
+    [
+        ("a: &a [*a]", "inside of its own anchor"),
+        ("a: */5 *", "the anchor &/5 of this alias is missing; define it above, or quote the text"),
+    ],
 )
 def test_an_alias_that_stands_for_nothing_whole_is_refused(text: str, said: str) -> None:
     """Neither a circle nor a missing anchor gets as far as being read."""

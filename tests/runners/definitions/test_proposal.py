@@ -329,6 +329,17 @@ def test_files_with_another_separator_are_an_origin_of_their_own(tmp_path: Path)
     assert (len(first.stages), len(second.stages), len(pipeline.stages)) == (0, 1, 1)
 
 
+def test_a_later_file_never_fits_two_patterns(tmp_path: Path) -> None:
+    """Also where as many files need the one options as the other: it would be read twice."""
+    semicolons = PLAIN.replace(",", ";")
+    files = {"london.csv": PLAIN, "london-2.csv": PLAIN, "vienna.csv": semicolons, "vienna-2.csv": semicolons}
+    folder = make_folder(tmp_path, files)
+    origins = get_origins(load_definition(propose(folder), tmp_path))
+    (folder / "paris.csv").write_text(PLAIN)
+    found = sorted(file.name for origin in origins for file in folder.glob(Path(origin.path).name))
+    assert found == sorted(files)
+
+
 def test_a_file_that_no_pattern_tells_apart_is_named(tmp_path: Path) -> None:
     """The definition reads the others, and the person is told what to do with this one."""
     files = {"abx.csv": PLAIN, "bay.csv": PLAIN, "aay.csv": PLAIN.replace(",", ";"), "bbx.csv": PLAIN.replace(",", ";")}

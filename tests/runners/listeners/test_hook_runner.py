@@ -163,7 +163,7 @@ def test_what_cannot_be_told_is_counted_and_said(
     (kind,) = made
     assert told(Hook(on="start", attempts=2, **made)) == [1.0]
     assert len(caplog.messages) == 1
-    assert caplog.messages[0].startswith(f"orders: hooks[0] ({kind}) failed 1 times: {why}")
+    assert caplog.messages[0].startswith(f"orders: hooks[0] ({kind}) failed 1 time: {why}")
     assert "hunter2" not in caplog.text
 
 

@@ -147,3 +147,24 @@ def test_a_report_counts_for_each_destination_what_was_for_it() -> None:
         "orders": DestinationReport(read=10, changed=3, delivered=13),
         "items": DestinationReport(read=10, delivered=3, filtered=5, nacked=2),
     }
+
+
+def test_a_destination_that_a_backfill_passes_over_has_no_figures() -> None:
+    """Though the rows were decided for all of them, its equation would not hold."""
+    bench = Bench(rows=1)
+    bench.turn()
+    (planned,) = [event for event in bench.events if isinstance(event, BatchPlanned)]
+    counts: Any = {
+        "read": 3,
+        "nacked": 1,
+        "discarded": 0,
+        "balanced": True,
+        "stages": [],
+        "delivered": {"latest": 2},
+        "branches": {name: {"filtered": 0, "changed": 0} for name in ("orders", "latest")},
+    }
+    books = RunReportBuilder(("orders", "latest"))
+    books(BatchSettled(batch=planned.batch, counts=counts))
+    told = books.build_report(pipeline="p", run="r", status="succeeded", reason="", seconds=0.0, error=None)
+    assert told.destinations["orders"] == DestinationReport()
+    assert told.destinations["latest"] == DestinationReport(read=3, delivered=2, nacked=1)

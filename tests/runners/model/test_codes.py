@@ -99,7 +99,9 @@ def test_an_unknown_code_may_be_the_name_of_a_rule(capsys: pytest.CaptureFixture
     """The nearest one that there is stands beside it."""
     assert cli.execute(["explain", "WINDWO"]) == 2
     err = capsys.readouterr().err
-    assert "did you mean 'WINDOW'?" in err
+    assert "There is no code 'WINDWO'. Did you mean 'WINDOW'? A rule of `require`" in err
+    assert cli.execute(["explain", "nonsense"]) == 2
+    assert "There is no code 'nonsense'. `wherry explain` lists all codes. A rule" in capsys.readouterr().err
     assert "A rule of `require` has its own name as its code." in err
 
 

@@ -196,6 +196,17 @@ def test_that_lanes_are_written_together_is_explained(
     assert explain(load(file)).batches[-1].endswith(sentence)
 
 
+def test_origins_of_one_lane_are_not_written_together(tmp_path: Path) -> None:
+    """The batches of one origin may share a write; those of two do not."""
+    file = tmp_path / "orders.yaml"
+    files = "files: {path: %s, format: text}"
+    file.write_text(
+        f"name: orders\norigins:\n  - {files % 'a'}\n    name: a\n  - {files % 'b'}\n    name: b\n"
+        "destinations: [delta: {path: t}]\nrun: {runners: 2}\n"
+    )
+    assert explain(load(file)).batches[-1] == "2 lanes: at most 2 batches at a time."
+
+
 def test_runners_that_never_work_are_noted(explained: Explained) -> None:
     """Beyond the lanes, and beyond max_in_flight."""
     notes = explained("run: {runners: 3, max_in_flight: 2}\n", origin="  lanes: 2\n").notes
