@@ -19,6 +19,7 @@ from origins.batch import JSON
 from origins.errors import WherryError
 from origins.origin import Origin
 from origins.quantities import parse_seconds
+from origins.spark_private import find_jvm
 from runners.engine.batch_machine import DeliveryRules
 from runners.engine.batch_planner import BatchPlanner, list_notices
 from runners.engine.dispatcher import CarryingOptions, Dispatcher, ProgressCallbacks
@@ -50,6 +51,7 @@ from runners.running.redo import Redo
 from runners.running.replay import Replay
 from runners.running.stop import force_in_time, stop_on_signals
 from runners.spark.session import (
+    call_on_start,
     check_alive,
     count_active_work,
     find_jvm_process,
@@ -58,12 +60,20 @@ from runners.spark.session import (
     list_local_folders,
     make_own_session,
     measure_clock_offset,
-    obtain,
+    obtain_late,
 )
 from runners.state.background_writer import BackgroundWriter
 from runners.state.journal import Journal, Lease, find_newest_label, list_decided
 from runners.state.location import StateLocation, check_lasting, check_pipeline
-from runners.state.process_locks import StateLock, end_orphan, identify_host, identify_process, sweep_locks
+from runners.state.process_locks import (
+    StateLock,
+    end_orphan,
+    forget_jvm,
+    identify_host,
+    identify_process,
+    note_jvm,
+    sweep_locks,
+)
 from runners.state.run_history import RunRow, Timeline, await_writer, get_writer
 from runners.state.takeover import Takeover, make_kept_error
 from runners.ways.choose import list_ways_off
@@ -161,7 +171,7 @@ class PipelineRun:
             journal = None if self.place.needs_spark else self._open_journal(None, taking)
             options = self.pipeline.spark
             starts = self.spark is None and not is_given()
-            given = self.spark or obtain(options.conf, options.packages)
+            given = self.spark or obtain_late(options.conf, options.packages)
             if starts:
                 check_lasting(self.pipeline, given)
             spark = make_own_session(given, self.pipeline.run_options.time_zone)
@@ -258,6 +268,7 @@ class PipelineRun:
 
     def _acquire(self, journal: Journal, spark: SparkSession, taking: Takeover | None) -> None:
         jvm = find_jvm_process(spark)
+        call_on_start(spark, self._note_jvm)
         host = identify_host()
         body: OwnerBody = {
             "host": host["host"],
@@ -280,8 +291,13 @@ class PipelineRun:
         before = journal.acquire(body, may=taking.may) if taking else journal.acquire(body)
         sweep_locks(self.place.lock, named=[str(owner.get("lock")) for owner in journal.state.owners])
         for owner in before:
-            end_orphan(owner)
+            end_orphan(owner, self.place.lock)
         self._before = before
+
+    def _note_jvm(self) -> None:
+        jvm = find_jvm()
+        if jvm is not None:
+            note_jvm(self.place.lock, self.id, jvm.pid)
 
     def _carry(
         self, journal: Journal, spark: SparkSession, to_the_end: contextlib.ExitStack
@@ -393,7 +409,8 @@ class PipelineRun:
 
         def take_in(source: BatchPlanner | None) -> BatchPlanner | None:
             runner.reading.lines = opening.lines
-            for notice in [each for each in list_notices(source) if each not in noticed]:
+            found = [*list_notices(source)] if source else opening.notices
+            for notice in [each for each in found if each not in noticed]:
                 noticed.add(notice)
                 self._emit(Noticed(origin=notice[0], message=notice[1]))
             return source
@@ -504,6 +521,7 @@ class PipelineRun:
         """Let the pipeline go. A ledger that cannot be written keeps us as its owner: the next run sees us gone."""
         with contextlib.suppress(WherryError) if report.error else contextlib.nullcontext():
             journal.record(Entry(kind="release", body=report.json()))
+            forget_jvm(self.place.lock, self.id)
         self._emit(RunEnded(status=report.status, reason=report.reason, lanes=report.lanes))
 
     def _emit(self, event: Event) -> None:

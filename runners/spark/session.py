@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.util
 import os
 import sys
 import threading
 import time
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from destinations.delta.lock import SparkCommits, say_commits
 from origins.errors import WherryError, list_spark_errors
@@ -33,7 +34,15 @@ from origins.spark_private import (
 )
 from runners.model.error_kinds import classify
 from runners.model.text import summarise_error
-from runners.spark.start import DELTA_CATALOG, SparkMissing, silence_loggers, start
+from runners.spark.late import LateCommits, LateSession, LateSpark
+from runners.spark.start import (
+    DELTA_CATALOG,
+    SparkMissing,
+    is_set_elsewhere,
+    list_local_settings,
+    silence_loggers,
+    start,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,6 +94,14 @@ def obtain(conf: Mapping[str, str] | None = None, packages: Sequence[str] = ()) 
     return start(conf or {}, packages)
 
 
+def obtain_late(conf: Mapping[str, str], packages: Sequence[str] = ()) -> SparkSession:
+    """As `obtain`, but a local session of ours starts its JVM when something is first asked of it."""
+    if is_given() or is_set_elsewhere() or "spark.master" in conf:
+        return obtain(conf, packages)
+    late = LateSpark(lambda: obtain(conf, packages), {**list_local_settings(conf, packages), **_MEANING})
+    return cast("SparkSession", LateSession(late, lambda given: given))
+
+
 def _greet_server(session: SparkSession) -> SparkSession:
     """The session of a server elsewhere, once that has answered."""
     note_session(session, {})
@@ -102,18 +119,14 @@ def _greet_server(session: SparkSession) -> SparkSession:
 
 
 def is_given() -> bool:
-    """Whether there is a Spark to use, so that none is started."""
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError:
+    """Whether there is a Spark to use, so that none is started. Imports nothing where that is not needed."""
+    if os.environ.get("SPARK_REMOTE") or "PYSPARK_GATEWAY_PORT" in os.environ:
+        return importlib.util.find_spec("pyspark") is not None
+    if "pyspark.sql" not in sys.modules:
         return False
-    named = os.environ.get("SPARK_REMOTE") or "PYSPARK_GATEWAY_PORT" in os.environ
-    return bool(named) or SparkSession.getActiveSession() is not None
+    from pyspark.sql import SparkSession
 
-
-def is_started() -> bool:
-    """Whether this process uses Spark already, so that none is started. Imports nothing."""
-    return "pyspark.sql" in sys.modules and is_given()
+    return SparkSession.getActiveSession() is not None
 
 
 def list_forgotten_tables(spark: SparkSession, tables: Sequence[str]) -> list[str]:
@@ -129,6 +142,8 @@ def list_forgotten_tables(spark: SparkSession, tables: Sequence[str]) -> list[st
 
 def make_own_session(spark: SparkSession, time_zone: str = "UTC") -> SparkSession:
     """A session of our own beside the given one, in which a definition means what it means everywhere."""
+    if isinstance(spark, LateSession):
+        return _make_own_late_session(spark, time_zone)
     session = spark.newSession() if hasattr(spark, "newSession") and not is_connect(spark) else _clone_session(spark)
     settings = {**_MEANING, "spark.sql.session.timeZone": time_zone}
     for key, value in settings.items():
@@ -143,6 +158,16 @@ def make_own_session(spark: SparkSession, time_zone: str = "UTC") -> SparkSessio
         say_commits(session, _JvmCommits(session))
         if is_here(spark) and _find_default_scheme(spark) == "file":
             declare_one_disk(session)
+    return session
+
+
+def _make_own_late_session(spark: LateSession, time_zone: str) -> SparkSession:
+    late = LateSession(spark.late, lambda _: make_own_session(spark.start(), time_zone))
+    session = cast("SparkSession", late)
+    session.conf.set("spark.sql.session.timeZone", time_zone)
+    say_commits(session, LateCommits(late))
+    if spark.late.settings.get("spark.hadoop.fs.defaultFS", "file:").startswith("file:"):
+        declare_one_disk(session)
     return session
 
 
@@ -240,7 +265,20 @@ def is_connect(spark: SparkSession) -> bool:
 
 def is_here(spark: SparkSession) -> bool:
     """Whether Spark surely works on this machine, and finds what this process writes to its disk."""
+    if isinstance(spark, LateSession):
+        return True
     return not is_connect(spark) and str(spark.sparkContext.master).startswith("local")
+
+
+def is_late(spark: SparkSession) -> bool:
+    """Whether the JVM of this session has yet to be started."""
+    return isinstance(spark, LateSession) and not spark.late.is_up
+
+
+def call_on_start(spark: SparkSession, call: Callable[[], None]) -> None:
+    """Call this when the JVM of this session starts, before it does anything else. Not at all if it is up."""
+    if isinstance(spark, LateSession):
+        spark.late.on_start = call
 
 
 def is_alive(spark: SparkSession) -> bool:
@@ -266,7 +304,7 @@ def check_alive(spark: SparkSession) -> None:
 def count_active_work(spark: SparkSession, group: str) -> Mapping[str, int] | None:
     """How many `jobs` and `tasks` of this group are active, and how many tasks are `done` and `left` in their active
     stages. None for Spark Connect, and for a Spark that is gone."""
-    if is_connect(spark):
+    if is_connect(spark) or is_late(spark):
         return None
     try:
         tracker = spark.sparkContext.statusTracker()
@@ -303,7 +341,7 @@ def list_local_folders(spark: SparkSession) -> Sequence[str]:
 
 def find_jvm_process(spark: SparkSession) -> int | None:
     """The id of the JVM's process if this Python started it; None where it did not."""
-    if is_connect(spark):
+    if is_connect(spark) or is_late(spark):
         return None
     process = find_jvm()
     return process.pid if process is not None else None
