@@ -24,8 +24,10 @@ destinations:
 run: {batch: {files: 1}, runners: 1}
 """
 STAGED = PLAIN + "stages:\n  - filter: email is not null\n"
-LANES = PLAIN.replace("schema:", "lanes: 3, schema:").replace("format: json, lanes: 3,", "format: json,").replace(
-    "origin:\n", "origin:\n  lanes: 3\n"
+LANES = (
+    PLAIN.replace("schema:", "lanes: 3, schema:")
+    .replace("format: json, lanes: 3,", "format: json,")
+    .replace("origin:\n", "origin:\n  lanes: 3\n")
 )
 
 
