@@ -75,7 +75,7 @@ class RunProgress:
         self._batches = batches
         """How many batches there are in all, where the caller knows."""
         self._waiting: dict[str, int] = {}
-        self._begins = True
+        self._begins, self._ends = True, False
         self._began = self.clock.elapsed()
 
     def __call__(self, event: Event) -> None:
@@ -95,9 +95,9 @@ class RunProgress:
         elif isinstance(event, BatchCancelled):
             self._land(event.batch)
         elif isinstance(event, RunStopping):
-            self._doing = f"stopping ({describe_stop(event)})"
+            self._doing, self._ends = f"stopping ({describe_stop(event)})", True
         elif isinstance(event, RunEnded):
-            self._doing = event.status
+            self._doing, self._ends = event.status, True
 
     def describe(self) -> str:
         """The run in one line, with the batches in flight."""
@@ -106,7 +106,7 @@ class RunProgress:
     def list_facts(self) -> Iterator[str]:
         """What the run does, how many batches and rows it has settled, and for how long it works."""
         seconds = int(self.clock.elapsed() - self._began)
-        doing = "starting Spark" if self._starts_spark() else self._doing
+        doing = "starting Spark" if self._starts_spark() and not self._ends else self._doing
         if self._begins and not self.lanes:
             yield f"{self._name}: {doing} … {seconds} s"
             return

@@ -28,6 +28,7 @@ from runners.model.run_report import Suites
 from runners.model.spec import BatchOptions, PipelineSpec
 from runners.running.aggregates import SplitReason, check_mixing, list_splits, warn_of_deduplicates
 from runners.running.compatibility import OperatorOverrides, check_newest, mark_salts
+from runners.spark.session import start_ahead
 from runners.state.journal import Journal
 from runners.ways.choose import GROUPED, STRAIGHT, list_ways_off, why_not
 from runners.ways.stage_chain import SAMPLE_LABELS, PlacedStage, StageChain, apply_chain, name_destinations
@@ -77,6 +78,8 @@ class RunOpening:
         self.notices = [(name, notice) for name, backlog in backlogs.items() for notice in backlog.notices]
         if self._is_idle(journal, spark, backlogs):
             return None
+        if any(make_chain(self.pipeline, each, self.destinations).steps for each in self._origins.values()):
+            start_ahead(spark)
         schemas = self._find_schemas(journal, spark, backlogs)
         return self._make_source(journal, spark, backlogs, schemas) if schemas else None
 

@@ -16,7 +16,7 @@ from destinations.destination import Deadline, Destination, OpenDestination
 from destinations.discard import Discard
 from destinations.dlq import DLQ
 from origins.batch import JSON
-from origins.errors import WherryError
+from origins.errors import WherryError, list_errors
 from origins.origin import Origin
 from origins.quantities import parse_seconds
 from origins.spark_private import find_jvm
@@ -32,7 +32,7 @@ from runners.model.causes import Causes
 from runners.model.clock import Clock
 from runners.model.entry import Entry, OwnerBody
 from runners.model.error_kinds import classify, is_disk_full
-from runners.model.errors import tell_full_disk
+from runners.model.errors import WorkCancelled, tell_full_disk
 from runners.model.events import BatchRests, Event, Listener, Noticed, RunEnded, RunStarted, describe_rest
 from runners.model.hook import make_end_facts, make_start_facts
 from runners.model.masking import hide_in_logs, warn_of_short_secrets
@@ -51,16 +51,17 @@ from runners.running.redo import Redo
 from runners.running.replay import Replay
 from runners.running.stop import force_in_time, stop_on_signals
 from runners.spark.session import (
-    call_on_start,
     check_alive,
     count_active_work,
     find_jvm_process,
+    give_up_waiting,
+    hear_start,
     is_connect,
     is_given,
     list_local_folders,
     make_own_session,
     measure_clock_offset,
-    obtain_late,
+    obtain,
 )
 from runners.state.background_writer import BackgroundWriter
 from runners.state.journal import Journal, Lease, find_newest_label, list_decided
@@ -171,34 +172,35 @@ class PipelineRun:
             journal = None if self.place.needs_spark else self._open_journal(None, taking)
             options = self.pipeline.spark
             starts = self.spark is None and not is_given()
-            given = self.spark or obtain_late(options.conf, options.packages)
+            given = self.spark or obtain(options.conf, options.packages)
             if starts:
                 check_lasting(self.pipeline, given)
             spark = make_own_session(given, self.pipeline.run_options.time_zone)
             journal = journal or self._open_journal(spark, taking)
-            self._acquire(journal, spark, taking)
-            began_row, scribe = self._record_begin(spark)
-            herald = HookRunner(self.pipeline.hooks, self.pipeline.secrets)
-            herald.tell(make_start_facts(self.pipeline.name, self.id, self.clock.now().isoformat()))
-            status, errors = self._carry(journal, spark, to_the_end)
-            stopping = self.dispatcher.stopping if self.dispatcher else ""
-            if self.dispatcher and status != "succeeded":
-                stopping = stopping or self.dispatcher.asked_to_stop
-            report = self.books.build_report(
-                pipeline=self.pipeline.name,
-                run=self.id,
-                status=status,
-                reason=stopping or ("failed" if errors else "nothing left to do"),
-                seconds=self.clock.elapsed() - began,
-                error=self._describe_error(errors, spark) if errors else None,
-                snapshot=self.snapshot,
-                timeline=self.timeline.json(),
-            ).mask(self.pipeline.secrets)
-            report = replace(report, causes=self._count_causes(report, spark))
-            if self.replay is not None and not errors:
-                kept = parse_seconds(self.pipeline.dlq.retain)
-                tidy(spark, self.dlq, list_decided(journal), retain=kept, now=self.clock.now())
-            self._release(journal, report)
+            with hear_start(spark, self._note_jvm):
+                self._acquire(journal, spark, taking)
+                began_row, scribe = self._record_begin(spark)
+                herald = HookRunner(self.pipeline.hooks, self.pipeline.secrets)
+                herald.tell(make_start_facts(self.pipeline.name, self.id, self.clock.now().isoformat()))
+                status, errors = self._carry(journal, spark, to_the_end)
+                stopping = self.dispatcher.stopping if self.dispatcher else ""
+                if self.dispatcher and status != "succeeded":
+                    stopping = stopping or self.dispatcher.asked_to_stop
+                report = self.books.build_report(
+                    pipeline=self.pipeline.name,
+                    run=self.id,
+                    status=status,
+                    reason=stopping or ("failed" if errors else "nothing left to do"),
+                    seconds=self.clock.elapsed() - began,
+                    error=self._describe_error(errors, spark) if errors else None,
+                    snapshot=self.snapshot,
+                    timeline=self.timeline.json(),
+                ).mask(self.pipeline.secrets)
+                report = replace(report, causes=self._count_causes(report, spark))
+                if self.replay is not None and not errors:
+                    kept = parse_seconds(self.pipeline.dlq.retain)
+                    tidy(spark, self.dlq, list_decided(journal), retain=kept, now=self.clock.now())
+                self._release(journal, report)
         facts = report.json()
         herald.tell(make_end_facts(facts, self.clock.now().isoformat()))
         if scribe is not None:
@@ -268,7 +270,6 @@ class PipelineRun:
 
     def _acquire(self, journal: Journal, spark: SparkSession, taking: Takeover | None) -> None:
         jvm = find_jvm_process(spark)
-        call_on_start(spark, self._note_jvm)
         host = identify_host()
         body: OwnerBody = {
             "host": host["host"],
@@ -345,24 +346,25 @@ class PipelineRun:
         to_the_end.enter_context(stop_on_signals(dispatcher))
         with (
             activity,
+            give_up_waiting(spark, runner.group, lambda: bool(dispatcher.asked_to_stop)),
             force_in_time(ledger, dispatcher, runner.cancel, every=every, drain=drain, beside=activity.store),
         ):
             try:
                 self._carry_all(journal, dispatcher, runner, spark)
+            except WorkCancelled:
+                dispatcher.take_turn()
             except Exception as error:  # noqa: BLE001 -- the edge of the run: its report says what ended it
                 raised.append(error)
+            errors = [each for each in dispatcher.errors if not (dispatcher.stopping and _waited_for_spark(each))]
             if raised or dispatcher.forced:
                 runner.cancel()
-            elif dispatcher.errors:
-                self.snapshot = self._sample_failure(runner, spark, dispatcher.errors[0])
+            elif errors:
+                self.snapshot = self._sample_failure(runner, spark, errors[0])
             crew.close()
             raised += runner.confirm()
             runner.close()
             raised += _close_all(self.opened.values())
-        errors = [
-            *dispatcher.errors,
-            *(error for error in raised if not (dispatcher.forced and classify(error).is_cancelled)),
-        ]
+        errors += [error for error in raised if not (dispatcher.forced and classify(error).is_cancelled)]
         if errors:
             return "failed", errors
         return ("stopped" if dispatcher.stopping or dispatcher.forced else "succeeded"), []
@@ -601,6 +603,11 @@ def _close_all(opened: Iterable[OpenDestination]) -> Iterator[Exception]:
             each.close()
         except Exception as error:  # noqa: BLE001 -- the edge of the run: its report says what ended it
             yield error
+
+
+def _waited_for_spark(error: Exception) -> bool:
+    """Whether a batch failed only because the run was to stop before its Spark was up: the next run reads it."""
+    return any(isinstance(each, WorkCancelled) for each in list_errors(error))
 
 
 def _log_rest(event: Event) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +24,12 @@ class LateSpark:
         self._begin = begin
         self.settings = settings
         """What the session will be started with."""
-        self.on_start: Callable[[], None] = lambda: None
-        """Called once the JVM is there, before it does anything for the run."""
+        self.on_start: list[Callable[[], None]] = []
+        """Called once the JVM is there, before it does anything for a run."""
+        self.gives_up: dict[str, Callable[[], bool]] = {}
+        """For work whose name begins like this, what says that it does not wait for the JVM any longer."""
         self._session: SparkSession | None = None
+        self._start: Future[SparkSession] | None = None
         self._starting = threading.Lock()
         self._commits = threading.Condition()
         self._under_way = 0
@@ -36,20 +40,36 @@ class LateSpark:
         """Whether it has been started."""
         return self._session is not None
 
-    def start_ahead(self) -> None:
+    def start_ahead(self) -> Future[SparkSession]:
         """Start it in a thread of its own, for work that will need it. An error is raised where it is needed."""
-        threading.Thread(target=self._start_quietly, name="wherry-spark-start", daemon=True).start()
-
-    def get(self) -> SparkSession:
-        """The session, once it is up and no commit is under way that began without it."""
         with self._starting:
-            if self._session is None:
-                session = self._begin()
-                self.on_start()
-                with self._commits:
-                    self._commits.wait_for(lambda: not self._under_way)
-                    self._session = session
-            return self._session
+            start = self._start
+            if start is None:
+                start = self._start = Future()
+                threading.Thread(target=self._run, args=[start], name="wherry-spark-start", daemon=True).start()
+            return start
+
+    def get(self, group: str = "") -> SparkSession:
+        """The session, once it is up and no commit is under way that began without it. Raises `WorkCancelled` as soon
+        as the work of this group is cancelled or gives up."""
+        start = self.start_ahead()
+        while not wait([start], OFTEN).done:
+            self.check(group)
+        return start.result()
+
+    def _run(self, start: Future[SparkSession]) -> None:
+        try:
+            session = self._begin()
+            for call in tuple(self.on_start):
+                call()
+            with self._commits:
+                self._commits.wait_for(lambda: not self._under_way)
+                self._session = session
+        except BaseException as error:  # noqa: BLE001 -- the edge of the thread: whoever needs the session raises it
+            self._start = None  # another run of this process tries again
+            start.set_exception(error)
+        else:
+            start.set_result(session)
 
     @contextlib.contextmanager
     def commit_without(self) -> Iterator[bool]:
@@ -71,13 +91,14 @@ class LateSpark:
             return self._session is None
 
     def check(self, group: str) -> None:
-        """Raises `WorkCancelled` for a group that was cancelled."""
-        if group in self._cancelled:
+        """Raises `WorkCancelled` for a group that was cancelled, or gives up."""
+        stopped = any(stops() for name, stops in [*self.gives_up.items()] if group.startswith(name))
+        if stopped or group in self._cancelled:
             raise WorkCancelled("the run was stopped before Spark was up")
 
-    def _start_quietly(self) -> None:
-        with contextlib.suppress(Exception):
-            self.get()
+
+OFTEN = 0.1
+"""The seconds between two looks whether work still waits for the JVM."""
 
 
 class LateSession:
@@ -108,7 +129,7 @@ class LateSession:
         group, pool = getattr(self._thread, "tag", ("", ""))
         if self._made is None:
             self.late.check(group)
-            given = self.late.get()
+            given = self.late.get(group)
             with self._making:
                 if self._made is None:
                     made = self.make(given)

@@ -76,7 +76,17 @@ _PATIENCE = 60
 
 
 def obtain(conf: Mapping[str, str] | None = None, packages: Sequence[str] = ()) -> SparkSession:
-    """The active session, that of `SPARK_REMOTE` or spark-submit, or else a local one with Delta."""
+    """The active session, that of `SPARK_REMOTE` or spark-submit, or else a local one with Delta: that one starts its
+    JVM when something is first asked of it."""
+    conf = conf or {}
+    if is_given() or is_set_elsewhere() or "spark.master" in conf:
+        return obtain_now(conf, packages)
+    late = LateSpark(lambda: obtain_now(conf, packages), {**list_local_settings(conf, packages), **_MEANING})
+    return cast("SparkSession", LateSession(late, lambda given: given))
+
+
+def obtain_now(conf: Mapping[str, str], packages: Sequence[str] = ()) -> SparkSession:
+    """The same session, up."""
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
@@ -91,15 +101,7 @@ def obtain(conf: Mapping[str, str] | None = None, packages: Sequence[str] = ()) 
         silence_loggers()
         session = SparkSession.builder.getOrCreate()
         return _greet_server(session) if is_connect(session) and is_unasked(session) else session
-    return start(conf or {}, packages)
-
-
-def obtain_late(conf: Mapping[str, str], packages: Sequence[str] = ()) -> SparkSession:
-    """As `obtain`, but a local session of ours starts its JVM when something is first asked of it."""
-    if is_given() or is_set_elsewhere() or "spark.master" in conf:
-        return obtain(conf, packages)
-    late = LateSpark(lambda: obtain(conf, packages), {**list_local_settings(conf, packages), **_MEANING})
-    return cast("SparkSession", LateSession(late, lambda given: given))
+    return start(conf, packages)
 
 
 def _greet_server(session: SparkSession) -> SparkSession:
@@ -275,14 +277,45 @@ def is_late(spark: SparkSession) -> bool:
     return isinstance(spark, LateSession) and not spark.late.is_up
 
 
-def call_on_start(spark: SparkSession, call: Callable[[], None]) -> None:
-    """Call this when the JVM of this session starts, before it does anything else. Not at all if it is up."""
+@contextlib.contextmanager
+def hear_start(spark: SparkSession, call: Callable[[], None]) -> Iterator[None]:
+    """While in here this is called when the JVM of the session starts, before it does anything else."""
+    calls = spark.late.on_start if isinstance(spark, LateSession) else []
+    calls.append(call)
+    try:
+        yield
+    finally:
+        calls.remove(call)
+
+
+@contextlib.contextmanager
+def give_up_waiting(spark: SparkSession, group: str, stops: Callable[[], bool]) -> Iterator[None]:
+    """While in here, work whose name begins like this does not wait for a Spark that is starting once `stops` is
+    true."""
+    gives_up = spark.late.gives_up if isinstance(spark, LateSession) else {}
+    gives_up[group] = stops
+    try:
+        yield
+    finally:
+        del gives_up[group]
+
+
+def start_ahead(spark: SparkSession) -> None:
+    """Start the JVM of this session in a thread beside, for work that will need it."""
     if isinstance(spark, LateSession):
-        spark.late.on_start = call
+        spark.late.start_ahead()
+
+
+def stop(spark: SparkSession) -> None:
+    """End this Spark, if it was started."""
+    if not is_late(spark):
+        spark.stop()
 
 
 def is_alive(spark: SparkSession) -> bool:
-    """Whether this Spark still answers; a restarted server does."""
+    """Whether this Spark still answers; a restarted server does. One that has yet to be started will."""
+    if is_late(spark):
+        return True
     try:
         if is_connect(spark):
             reconnect(spark)

@@ -39,7 +39,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
         raise SparkMissing("Java is missing.")
 
     monkeypatch.setattr(session, "is_given", lambda: False)
-    monkeypatch.setattr(session, "obtain", fail)
+    monkeypatch.setattr(session, "obtain_now", fail)
 
 
 def land(folder: Path, *numbers: int) -> None:

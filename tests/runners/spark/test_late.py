@@ -15,7 +15,7 @@ from runners.model.error_kinds import classify
 from runners.model.errors import WorkCancelled
 from runners.spark import late
 from runners.spark.late import LateCommits, LateSession, LateSpark
-from runners.spark.session import is_connect, is_here, is_late, make_own_session
+from runners.spark.session import give_up_waiting, hear_start, is_connect, is_here, is_late, make_own_session
 from runners.spark.session_pool import cancel, tag_work
 
 SETTINGS = {"spark.sql.ansi.enabled": "true", "spark.app.name": "wherry"}
@@ -117,15 +117,8 @@ def test_it_may_be_started_ahead(spark: Any, starts: Starts) -> None:
 
 def test_a_start_that_failed_ahead_is_told_where_it_is_needed(spark: Any, starts: Starts) -> None:
     """The thread that started it ahead says nothing."""
-    failed = threading.Event()
-
-    def fail() -> None:
-        failed.set()
-        raise RuntimeError("no Java")
-
     starts.during = fail
-    spark.late.start_ahead()
-    assert failed.wait(10)
+    assert spark.late.start_ahead().exception(10) is not None
     with pytest.raises(RuntimeError, match="no Java"):
         spark.table("orders")
 
@@ -133,9 +126,11 @@ def test_a_start_that_failed_ahead_is_told_where_it_is_needed(spark: Any, starts
 def test_a_run_hears_of_the_start_before_anything_is_done(spark: Any, starts: Starts) -> None:
     """It notes which JVM works for it."""
     heard: list[bool] = []
-    spark.late.on_start = lambda: heard.append(spark.late.is_up)
-    spark.table("orders")
-    spark.table("customers")
+    with hear_start(spark, lambda: heard.append(True)):
+        assert is_late(spark)
+    with hear_start(spark, lambda: heard.append(spark.late.is_up)):
+        spark.table("orders")
+        spark.table("customers")
     assert heard == [False]
 
 
@@ -159,6 +154,29 @@ def test_nothing_of_a_cancelled_group_begins(spark: Any, starts: Starts) -> None
     assert (classify(cancelled.value).is_cancelled, starts.times) == (True, 0)
     with tag_work(spark, "run-8"):
         assert spark.table("orders") == "rows of orders"
+
+
+def test_work_that_gives_up_does_not_wait_for_the_start(spark: Any, starts: Starts) -> None:
+    """A person has asked to stop, for example. Other work gets the same Spark."""
+    asked, going = threading.Event(), threading.Event()
+    starts.during = lambda: assert_set(going)
+    threading.Timer(0.2, asked.set).start()
+    giving_up = give_up_waiting(spark, "run-7", asked.is_set)
+    with giving_up, tag_work(spark, "run-7-plans"), pytest.raises(WorkCancelled):
+        spark.table("orders")
+    going.set()
+    with tag_work(spark, "run-7"):
+        assert spark.table("orders") == "rows of orders"
+    assert starts.times == 1
+
+
+def test_a_start_that_failed_is_tried_again(spark: Any, starts: Starts) -> None:
+    """By the next run of a scheduler."""
+    starts.during = fail
+    with pytest.raises(RuntimeError, match="no Java"):
+        spark.table("orders")
+    starts.during = lambda: None
+    assert spark.table("orders") == "rows of orders"
 
 
 def test_spark_is_handed_out_once_no_commit_without_it_is_under_way(spark: Any, starts: Starts, tmp_path: Path) -> None:
@@ -209,6 +227,11 @@ def test_a_session_of_its_own_starts_no_spark(spark: Any, starts: Starts) -> Non
     assert is_one_disk(own)
     assert is_late(own)
     assert starts.times == 0
+
+
+def fail() -> None:
+    """Spark cannot be started."""
+    raise RuntimeError("no Java")
 
 
 def assert_set(event: threading.Event) -> None:
