@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -132,3 +135,20 @@ def test_what_a_person_should_know_of_a_folder_is_told_where_nothing_waits(tmp_p
     (tmp_path / "landing" / "loop.json").symlink_to("loop.json")
     report = load(tmp_path).run()
     assert "loop.json" in json.dumps(report.json())
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_spark_starts_in_the_middle_of_a_run_that_needs_it(tmp_path: Path) -> None:
+    """The first batch needs none. The second one has a line that is no JSON, which goes to the DLQ."""
+    land(tmp_path, 1, 2)
+    (tmp_path / "landing" / "2.json").write_text('{"id": 2}\n{"id": \n')
+    (tmp_path / "pipeline.yaml").write_text(PLAIN + "dlq: {window: 0}\n")
+    command = [sys.executable, "-c", "from runners.command_line.cli import main; main()", "run", "pipeline.yaml"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
+    assert run.returncode == 0, run.stderr
+    assert "read  delivered  filtered  refused\norders  3     2          0         1" in run.stdout
+    assert ids(tmp_path) == [1, 2]
+    assert [*(tmp_path / ".wherry" / "orders").glob("*.jvm")] == []
+    assert load(tmp_path, PLAIN + "dlq: {window: 0}\n").audit().json()["problems"] == []
