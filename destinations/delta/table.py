@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,11 +49,19 @@ class TargetTable:
     id: str
     location: str
     properties: Mapping[str, str]
-    schema: StructType
+    described: str
+    """Its schema, as Spark's JSON."""
     log: TableLog
     version: int
     """The newest version that was seen."""
     _short: DirectTable | None = None
+
+    @cached_property
+    def schema(self) -> StructType:
+        """Its schema."""
+        from pyspark.sql.types import StructType
+
+        return StructType.fromJson(json.loads(self.described))
 
     @staticmethod
     def find(spark: SparkSession, name: str, folder: Path | None = None) -> TargetTable | None:
@@ -61,11 +70,11 @@ class TargetTable:
         One in a `folder` that this machine and Spark see alike is read from its log, ten times quicker than Spark
         describes it.
         """
-        from pyspark.errors import AnalysisException
-
         seen = find_seen_alike(spark, name, folder) if folder else None
         if seen is not None or (folder is not None and _is_nowhere(spark, folder)):
             return seen
+        from pyspark.errors import AnalysisException
+
         try:
             detail = spark.sql(f"DESCRIBE DETAIL {name}").select("format", "id", "location", "properties").collect()
         except AnalysisException as error:
@@ -81,7 +90,7 @@ class TargetTable:
             id=table_id,
             location=location,
             properties=properties,
-            schema=spark.table(name).schema,
+            described=spark.table(name).schema.json(),
             log=log,
             version=log.find_latest(spark),
         )
@@ -233,8 +242,6 @@ def _describe_obstacle(error: Exception, folder: Path | None) -> str:
 
 def find_seen_alike(spark: SparkSession, name: str, folder: Path) -> TargetTable | None:
     """The table in this folder; None unless Spark reads the same there beside its newest version."""
-    from pyspark.sql.types import StructType
-
     log = LocalLog(folder)
     version = log.find_newest()
     if version < 0 or not (is_one_disk(spark) or _reads_alike(spark, log, version)):
@@ -247,7 +254,7 @@ def find_seen_alike(spark: SparkSession, name: str, folder: Path) -> TargetTable
         id=metadata["id"],
         location=f"file:{folder}",
         properties=metadata.get("configuration") or {},
-        schema=StructType.fromJson(json.loads(metadata["schemaString"])),
+        described=metadata["schemaString"],
         log=log,
         version=version,
     )

@@ -348,7 +348,7 @@ class _FilesRows(BatchRows):
     @cached_property
     def _table(self) -> pyarrow.Table | None:
         (batch, *others), beside = self.batches, self.places or self.origin.metadata
-        few = batch.span.bytes is not None and batch.span.bytes <= SMALL
+        few = sum(size for _, size, _ in read_parts(batch.span.parts)) <= SMALL
         if others or not few or beside or not self._is_plainly_here:
             return None
         self._check()

@@ -126,7 +126,7 @@ def _say_not_begun(pipeline: Pipeline) -> RunEnding:
 def show_progress(
     pipeline: PipelineSpec | str,
     *,
-    doing: str = "",
+    doing: str = "starting",
     batches: int | None = None,
     log_format: str = "text",
     shown: set[str] | None = None,
@@ -136,9 +136,7 @@ def show_progress(
     from runners.listeners.log_lines import LogLines, log
     from runners.listeners.run_progress import RunProgress, call_every
     from runners.model.masking import without
-    from runners.spark.session import is_started
 
-    doing = doing or ("starting" if is_started() else "starting Spark")
     name, secrets = (pipeline, {}) if isinstance(pipeline, str) else (pipeline.name, pipeline.secrets)
     progress = RunProgress(name, doing=doing, batches=batches)
     bar = ProgressBar(progress)

@@ -36,14 +36,14 @@ class LaneCoordination:
         definition: str = "",
         frees: bool = True,
         follows: bool = False,
-        bury: Callable[[OwnerBody], None] = end_orphan,
+        bury: Callable[[OwnerBody], None] | None = None,
     ) -> None:
         self.journal = journal
         self.clock: Clock = tenure.clock
         self.place = place
         self.definition = definition
         """The hash of the definition, which is that of all of them."""
-        self.bury = bury
+        self.bury = bury or (lambda owner: end_orphan(owner, place.lock))
         """Ends what an owner that is ousted may have left running."""
         self.again: Callable[[BatchPlanner, Collection[str]], BatchPlanner] = lambda source, _: source
         """The same to plan from, with what waits at these origins now, for lanes that were another run's."""

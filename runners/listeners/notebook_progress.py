@@ -11,7 +11,6 @@ from typing import Any
 from runners.listeners.run_progress import RunProgress, call_every
 from runners.model.events import Listener
 from runners.model.text import escape_line
-from runners.spark.session import is_started
 
 OFTEN = 1.0
 """The seconds between two looks at a run."""
@@ -23,12 +22,11 @@ def show_in_notebook(name: str) -> Iterator[list[Listener]]:
 
     A notebook that cannot show it changes nothing for the run.
     """
-    doing = "starting" if is_started() else "starting Spark"
-    handle = _open_display(f"{name}: {doing}")
+    handle = _open_display(f"{name}: starting")
     if handle is None:
         yield []
         return
-    progress = RunProgress(name, doing=doing)
+    progress = RunProgress(name)
 
     def show() -> None:
         handle.update(_make_bundle(progress.describe()), raw=True)

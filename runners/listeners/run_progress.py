@@ -23,6 +23,7 @@ from runners.model.events import (
     RunStopping,
 )
 from runners.model.text import format_batches, format_count
+from runners.spark.start import is_starting
 
 MOST_NAMED = 3
 """So many batches in flight are named."""
@@ -58,17 +59,23 @@ class RunProgress:
     """A listener that knows how far a run is."""
 
     def __init__(
-        self, name: str, *, doing: str = "starting Spark", batches: int | None = None, clock: Clock | None = None
+        self,
+        name: str,
+        *,
+        doing: str = "starting",
+        batches: int | None = None,
+        clock: Clock | None = None,
+        starts_spark: Callable[[], bool] = is_starting,
     ) -> None:
         self.clock = clock or Clock()
         self.lanes: dict[str, LaneProgress] = {}
         self.in_flight: Mapping[str, Batch] = {}
         """The batches that are open, by their plans. Another one takes its place whenever one begins or ends."""
-        self._name, self._doing = name, doing
+        self._name, self._doing, self._starts_spark = name, doing, starts_spark
         self._batches = batches
         """How many batches there are in all, where the caller knows."""
         self._waiting: dict[str, int] = {}
-        self._begins = True
+        self._begins, self._ends = True, False
         self._began = self.clock.elapsed()
 
     def __call__(self, event: Event) -> None:
@@ -88,9 +95,9 @@ class RunProgress:
         elif isinstance(event, BatchCancelled):
             self._land(event.batch)
         elif isinstance(event, RunStopping):
-            self._doing = f"stopping ({describe_stop(event)})"
+            self._doing, self._ends = f"stopping ({describe_stop(event)})", True
         elif isinstance(event, RunEnded):
-            self._doing = event.status
+            self._doing, self._ends = event.status, True
 
     def describe(self) -> str:
         """The run in one line, with the batches in flight."""
@@ -99,10 +106,11 @@ class RunProgress:
     def list_facts(self) -> Iterator[str]:
         """What the run does, how many batches and rows it has settled, and for how long it works."""
         seconds = int(self.clock.elapsed() - self._began)
+        doing = "starting Spark" if self._starts_spark() and not self._ends else self._doing
         if self._begins and not self.lanes:
-            yield f"{self._name}: {self._doing} … {seconds} s"
+            yield f"{self._name}: {doing} … {seconds} s"
             return
-        yield f"{self._name}: {self._doing}" if self._doing else self._name
+        yield f"{self._name}: {doing}" if doing else self._name
         lanes = [*self.lanes.values()]
         yield format_progress(sum(lane.batches for lane in lanes), self._batches)
         rows, nacked = sum(lane.rows for lane in lanes), sum(lane.nacked for lane in lanes)

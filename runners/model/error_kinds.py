@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from destinations.destination import Late
 from origins.errors import RAISED, ErrorCause, WherryError, get_raised_words, list_causes, list_errors
-from runners.model.errors import CarryFailed
+from runners.model.errors import CarryFailed, WorkCancelled
 from stages.bisection import EXPRESSION_CODE, MARK
 
 _CONFLICT = "another commit came in between"
@@ -165,7 +165,8 @@ def classify(error: BaseException, also: Sequence[str] = ()) -> ErrorKind:
         transient=transient,
         is_conflict=transient == _CONFLICT,
         is_file_gone=transient == _GONE,
-        is_cancelled=any(cause.condition.startswith(_CONDITIONS[_CANCELLED]) for cause in known),
+        is_cancelled=any(isinstance(each, WorkCancelled) for each in errors)
+        or any(cause.condition.startswith(_CONDITIONS[_CANCELLED]) for cause in known),
         is_outcome_unknown=lost
         or any(isinstance(each, (ConnectionError, TimeoutError)) for each in errors)
         or any(cause.status in _UNANSWERED for cause in known),

@@ -224,3 +224,7 @@ MAKE_ROOM = "Free disk space, then run again."
 """What to do about a disk that is full."""
 _NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+class WorkCancelled(Exception):
+    """The run was stopped before the Spark was up that its work needs."""

@@ -28,6 +28,7 @@ from runners.model.run_report import Suites
 from runners.model.spec import BatchOptions, PipelineSpec
 from runners.running.aggregates import SplitReason, check_mixing, list_splits, warn_of_deduplicates
 from runners.running.compatibility import OperatorOverrides, check_newest, mark_salts
+from runners.spark.session import start_ahead
 from runners.state.journal import Journal
 from runners.ways.choose import GROUPED, STRAIGHT, list_ways_off, why_not
 from runners.ways.stage_chain import SAMPLE_LABELS, PlacedStage, StageChain, apply_chain, name_destinations
@@ -66,15 +67,44 @@ class RunOpening:
     """The one destination that gets the rows; by default all."""
     lines: Mapping[str, StageChain] = field(default_factory=dict)
     """The way of each origin's rows, once it is open."""
+    notices: Sequence[tuple[str, str]] = ()
+    """What a person should know of what was found at the origins, each with its origin."""
 
     def open_source(self, journal: Journal, spark: SparkSession) -> BatchPlanner | None:
-        """What this run plans from; None while the schema is unknown.
+        """What this run plans from; None while the schema is unknown, and while nothing waits where nothing has changed
+        since the last run: then no stage is analysed, which takes a JVM.
 
         Records the definition, the layout, and what each destination is, so that it can be asked later.
         """
         backlogs = {name: survey_origin(self.pipeline, each, journal, spark) for name, each in self._origins.items()}
+        self.notices = [(name, notice) for name, backlog in backlogs.items() for notice in backlog.notices]
+        if self._is_idle(journal, spark, backlogs):
+            return None
+        if any(make_chain(self.pipeline, each, self.destinations).steps for each in self._origins.values()):
+            start_ahead(spark)
         schemas = self._find_schemas(journal, spark, backlogs)
         return self._make_source(journal, spark, backlogs, schemas) if schemas else None
+
+    def _is_idle(self, journal: Journal, spark: SparkSession, backlogs: Mapping[str, Backlog]) -> bool:
+        """Whether nothing waits, and all is as the last run left it."""
+        state = journal.state
+        if self.ruling or self.split or self.only or journal.is_shared or state.open_plans:
+            return False
+        if state.opened.get("hash") != self.hash:
+            return False
+        for name, backlog in backlogs.items():
+            lanes = self.pipeline.lanes_of(self._origins[name])
+            if find_recorded_schema(self._origins[name], journal) is None or any(
+                backlog.take(own, state.get_lane(lane).offset, _ONE_FILE) for lane, own in lanes.items()
+            ):
+                return False
+        self._expect(journal)
+        for name in self.destinations:
+            known = state.identities.get(name)
+            if known is None or self.opened[name].ensure_place(spark, None).id != known.id:
+                return False
+        check_newest(journal, self.pipeline.name, self.destinations, self.opened, self.ruling)
+        return True
 
     def _make_source(
         self, journal: Journal, spark: SparkSession, backlogs: Mapping[str, Backlog], schemas: Mapping[str, str]
@@ -269,6 +299,9 @@ class RunOpening:
 
     def _get_destination(self, name: str) -> Destination:
         return {**self.destinations, DLQ: self.dlq, FILTERED: self.filtered}[name]
+
+
+_ONE_FILE = Limits(files=1)
 
 
 def make_limits(options: BatchOptions) -> Limits:

@@ -16,9 +16,10 @@ from destinations.destination import Deadline, Destination, OpenDestination
 from destinations.discard import Discard
 from destinations.dlq import DLQ, FILTERED
 from origins.batch import JSON
-from origins.errors import WherryError
+from origins.errors import WherryError, list_errors
 from origins.origin import Origin
 from origins.quantities import parse_seconds
+from origins.spark_private import find_jvm
 from runners.engine.batch_machine import DeliveryRules
 from runners.engine.batch_planner import BatchPlanner, list_notices
 from runners.engine.dispatcher import CarryingOptions, Dispatcher, ProgressCallbacks
@@ -31,7 +32,7 @@ from runners.model.causes import Causes
 from runners.model.clock import Clock
 from runners.model.entry import Entry, OwnerBody
 from runners.model.error_kinds import classify, is_disk_full
-from runners.model.errors import tell_full_disk
+from runners.model.errors import WorkCancelled, tell_full_disk
 from runners.model.events import BatchRests, Event, Listener, Noticed, RunEnded, RunStarted, describe_rest
 from runners.model.hook import make_end_facts, make_start_facts
 from runners.model.masking import hide_in_logs, warn_of_short_secrets
@@ -53,6 +54,8 @@ from runners.spark.session import (
     check_alive,
     count_active_work,
     find_jvm_process,
+    give_up_waiting,
+    hear_start,
     is_connect,
     is_given,
     list_local_folders,
@@ -63,7 +66,15 @@ from runners.spark.session import (
 from runners.state.background_writer import BackgroundWriter
 from runners.state.journal import Journal, Lease, find_newest_label, list_decided
 from runners.state.location import StateLocation, check_lasting, check_pipeline
-from runners.state.process_locks import StateLock, end_orphan, identify_host, identify_process, sweep_locks
+from runners.state.process_locks import (
+    StateLock,
+    end_orphan,
+    forget_jvm,
+    identify_host,
+    identify_process,
+    note_jvm,
+    sweep_locks,
+)
 from runners.state.run_history import RunRow, Timeline, await_writer, get_writer
 from runners.state.takeover import Takeover, make_kept_error
 from runners.ways.choose import list_ways_off
@@ -169,31 +180,32 @@ class PipelineRun:
                 check_lasting(self.pipeline, given)
             spark = make_own_session(given, self.pipeline.run_options.time_zone)
             journal = journal or self._open_journal(spark, taking)
-            self._acquire(journal, spark, taking)
-            began_row, scribe = self._record_begin(spark)
-            herald = HookRunner(self.pipeline.hooks, self.pipeline.secrets)
-            herald.tell(make_start_facts(self.pipeline.name, self.id, self.clock.now().isoformat()))
-            status, errors = self._carry(journal, spark, to_the_end)
-            stopping = self.dispatcher.stopping if self.dispatcher else ""
-            if self.dispatcher and status != "succeeded":
-                stopping = stopping or self.dispatcher.asked_to_stop
-            report = self.books.build_report(
-                pipeline=self.pipeline.name,
-                run=self.id,
-                status=status,
-                reason=stopping or ("failed" if errors else "nothing left to do"),
-                seconds=self.clock.elapsed() - began,
-                error=self._describe_error(errors, spark) if errors else None,
-                snapshot=self.snapshot,
-                timeline=self.timeline.json(),
-            ).mask(self.pipeline.secrets)
-            report = replace(report, causes=self._count_causes(report, spark))
-            if self.replay is not None and not errors:
-                kept = parse_seconds(self.pipeline.dlq.retain)
-                tidy(spark, self.dlq, list_decided(journal), retain=kept, now=self.clock.now())
-            if not errors:
-                self._drop_filtered(spark)
-            self._release(journal, report)
+            with hear_start(spark, self._note_jvm):
+                self._acquire(journal, spark, taking)
+                began_row, scribe = self._record_begin(spark)
+                herald = HookRunner(self.pipeline.hooks, self.pipeline.secrets)
+                herald.tell(make_start_facts(self.pipeline.name, self.id, self.clock.now().isoformat()))
+                status, errors = self._carry(journal, spark, to_the_end)
+                stopping = self.dispatcher.stopping if self.dispatcher else ""
+                if self.dispatcher and status != "succeeded":
+                    stopping = stopping or self.dispatcher.asked_to_stop
+                report = self.books.build_report(
+                    pipeline=self.pipeline.name,
+                    run=self.id,
+                    status=status,
+                    reason=stopping or ("failed" if errors else "nothing left to do"),
+                    seconds=self.clock.elapsed() - began,
+                    error=self._describe_error(errors, spark) if errors else None,
+                    snapshot=self.snapshot,
+                    timeline=self.timeline.json(),
+                ).mask(self.pipeline.secrets)
+                report = replace(report, causes=self._count_causes(report, spark))
+                if self.replay is not None and not errors:
+                    kept = parse_seconds(self.pipeline.dlq.retain)
+                    tidy(spark, self.dlq, list_decided(journal), retain=kept, now=self.clock.now())
+                if not errors:
+                    self._drop_filtered(spark)
+                self._release(journal, report)
         facts = report.json()
         herald.tell(make_end_facts(facts, self.clock.now().isoformat()))
         if scribe is not None:
@@ -293,8 +305,13 @@ class PipelineRun:
         before = journal.acquire(body, may=taking.may) if taking else journal.acquire(body)
         sweep_locks(self.place.lock, named=[str(owner.get("lock")) for owner in journal.state.owners])
         for owner in before:
-            end_orphan(owner)
+            end_orphan(owner, self.place.lock)
         self._before = before
+
+    def _note_jvm(self) -> None:
+        jvm = find_jvm()
+        if jvm is not None:
+            note_jvm(self.place.lock, self.id, jvm.pid)
 
     def _carry(
         self, journal: Journal, spark: SparkSession, to_the_end: contextlib.ExitStack
@@ -344,24 +361,25 @@ class PipelineRun:
         to_the_end.enter_context(stop_on_signals(dispatcher))
         with (
             activity,
+            give_up_waiting(spark, runner.group, lambda: bool(dispatcher.asked_to_stop)),
             force_in_time(ledger, dispatcher, runner.cancel, every=every, drain=drain, beside=activity.store),
         ):
             try:
                 self._carry_all(journal, dispatcher, runner, spark)
+            except WorkCancelled:
+                dispatcher.take_turn()
             except Exception as error:  # noqa: BLE001 -- the edge of the run: its report says what ended it
                 raised.append(error)
+            errors = [each for each in dispatcher.errors if not (dispatcher.stopping and _waited_for_spark(each))]
             if raised or dispatcher.forced:
                 runner.cancel()
-            elif dispatcher.errors:
-                self.snapshot = self._sample_failure(runner, spark, dispatcher.errors[0])
+            elif errors:
+                self.snapshot = self._sample_failure(runner, spark, errors[0])
             crew.close()
             raised += runner.confirm()
             runner.close()
             raised += _close_all(self.opened.values())
-        errors = [
-            *dispatcher.errors,
-            *(error for error in raised if not (dispatcher.forced and classify(error).is_cancelled)),
-        ]
+        errors += [error for error in raised if not (dispatcher.forced and classify(error).is_cancelled)]
         if errors:
             return "failed", errors
         return ("stopped" if dispatcher.stopping or dispatcher.forced else "succeeded"), []
@@ -409,7 +427,8 @@ class PipelineRun:
 
         def take_in(source: BatchPlanner | None) -> BatchPlanner | None:
             runner.reading.lines = opening.lines
-            for notice in [each for each in list_notices(source) if each not in noticed]:
+            found = [*list_notices(source)] if source else opening.notices
+            for notice in [each for each in found if each not in noticed]:
                 noticed.add(notice)
                 self._emit(Noticed(origin=notice[0], message=notice[1]))
             return source
@@ -520,6 +539,7 @@ class PipelineRun:
         """Let the pipeline go. A ledger that cannot be written keeps us as its owner: the next run sees us gone."""
         with contextlib.suppress(WherryError) if report.error else contextlib.nullcontext():
             journal.record(Entry(kind="release", body=report.json()))
+            forget_jvm(self.place.lock, self.id)
         self._emit(RunEnded(status=report.status, reason=report.reason, lanes=report.lanes))
 
     def _emit(self, event: Event) -> None:
@@ -604,6 +624,11 @@ def _close_all(opened: Iterable[OpenDestination]) -> Iterator[Exception]:
             each.close()
         except Exception as error:  # noqa: BLE001 -- the edge of the run: its report says what ended it
             yield error
+
+
+def _waited_for_spark(error: Exception) -> bool:
+    """Whether a batch failed only because the run was to stop before its Spark was up: the next run reads it."""
+    return any(isinstance(each, WorkCancelled) for each in list_errors(error))
 
 
 def _log_rest(event: Event) -> None:

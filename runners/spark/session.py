@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.util
 import os
 import sys
 import threading
 import time
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from destinations.delta.lock import SparkCommits, say_commits
 from origins.errors import WherryError, list_spark_errors
@@ -33,7 +34,15 @@ from origins.spark_private import (
 )
 from runners.model.error_kinds import classify
 from runners.model.text import summarise_error
-from runners.spark.start import DELTA_CATALOG, SparkMissing, silence_loggers, start
+from runners.spark.late import LateCommits, LateSession, LateSpark
+from runners.spark.start import (
+    DELTA_CATALOG,
+    SparkMissing,
+    is_set_elsewhere,
+    list_local_settings,
+    silence_loggers,
+    start,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,7 +76,17 @@ _PATIENCE = 60
 
 
 def obtain(conf: Mapping[str, str] | None = None, packages: Sequence[str] = ()) -> SparkSession:
-    """The active session, that of `SPARK_REMOTE` or spark-submit, or else a local one with Delta."""
+    """The active session, that of `SPARK_REMOTE` or spark-submit, or else a local one with Delta: that one starts its
+    JVM when something is first asked of it."""
+    conf = conf or {}
+    if is_given() or is_set_elsewhere() or "spark.master" in conf:
+        return obtain_now(conf, packages)
+    late = LateSpark(lambda: obtain_now(conf, packages), {**list_local_settings(conf, packages), **_MEANING})
+    return cast("SparkSession", LateSession(late, lambda given: given))
+
+
+def obtain_now(conf: Mapping[str, str], packages: Sequence[str] = ()) -> SparkSession:
+    """The same session, up."""
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
@@ -82,7 +101,7 @@ def obtain(conf: Mapping[str, str] | None = None, packages: Sequence[str] = ()) 
         silence_loggers()
         session = SparkSession.builder.getOrCreate()
         return _greet_server(session) if is_connect(session) and is_unasked(session) else session
-    return start(conf or {}, packages)
+    return start(conf, packages)
 
 
 def _greet_server(session: SparkSession) -> SparkSession:
@@ -102,18 +121,14 @@ def _greet_server(session: SparkSession) -> SparkSession:
 
 
 def is_given() -> bool:
-    """Whether there is a Spark to use, so that none is started."""
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError:
+    """Whether there is a Spark to use, so that none is started. Imports nothing where that is not needed."""
+    if os.environ.get("SPARK_REMOTE") or "PYSPARK_GATEWAY_PORT" in os.environ:
+        return importlib.util.find_spec("pyspark") is not None
+    if "pyspark.sql" not in sys.modules:
         return False
-    named = os.environ.get("SPARK_REMOTE") or "PYSPARK_GATEWAY_PORT" in os.environ
-    return bool(named) or SparkSession.getActiveSession() is not None
+    from pyspark.sql import SparkSession
 
-
-def is_started() -> bool:
-    """Whether this process uses Spark already, so that none is started. Imports nothing."""
-    return "pyspark.sql" in sys.modules and is_given()
+    return SparkSession.getActiveSession() is not None
 
 
 def list_forgotten_tables(spark: SparkSession, tables: Sequence[str]) -> list[str]:
@@ -129,6 +144,8 @@ def list_forgotten_tables(spark: SparkSession, tables: Sequence[str]) -> list[st
 
 def make_own_session(spark: SparkSession, time_zone: str = "UTC") -> SparkSession:
     """A session of our own beside the given one, in which a definition means what it means everywhere."""
+    if isinstance(spark, LateSession):
+        return _make_own_late_session(spark, time_zone)
     session = spark.newSession() if hasattr(spark, "newSession") and not is_connect(spark) else _clone_session(spark)
     settings = {**_MEANING, "spark.sql.session.timeZone": time_zone}
     for key, value in settings.items():
@@ -143,6 +160,16 @@ def make_own_session(spark: SparkSession, time_zone: str = "UTC") -> SparkSessio
         say_commits(session, _JvmCommits(session))
         if is_here(spark) and _find_default_scheme(spark) == "file":
             declare_one_disk(session)
+    return session
+
+
+def _make_own_late_session(spark: LateSession, time_zone: str) -> SparkSession:
+    late = LateSession(spark.late, lambda _: make_own_session(spark.start(), time_zone))
+    session = cast("SparkSession", late)
+    session.conf.set("spark.sql.session.timeZone", time_zone)
+    say_commits(session, LateCommits(late))
+    if spark.late.settings.get("spark.hadoop.fs.defaultFS", "file:").startswith("file:"):
+        declare_one_disk(session)
     return session
 
 
@@ -240,11 +267,55 @@ def is_connect(spark: SparkSession) -> bool:
 
 def is_here(spark: SparkSession) -> bool:
     """Whether Spark surely works on this machine, and finds what this process writes to its disk."""
+    if isinstance(spark, LateSession):
+        return True
     return not is_connect(spark) and str(spark.sparkContext.master).startswith("local")
 
 
+def is_late(spark: SparkSession) -> bool:
+    """Whether the JVM of this session has yet to be started."""
+    return isinstance(spark, LateSession) and not spark.late.is_up
+
+
+@contextlib.contextmanager
+def hear_start(spark: SparkSession, call: Callable[[], None]) -> Iterator[None]:
+    """While in here this is called when the JVM of the session starts, before it does anything else."""
+    calls = spark.late.on_start if isinstance(spark, LateSession) else []
+    calls.append(call)
+    try:
+        yield
+    finally:
+        calls.remove(call)
+
+
+@contextlib.contextmanager
+def give_up_waiting(spark: SparkSession, group: str, stops: Callable[[], bool]) -> Iterator[None]:
+    """While in here, work whose name begins like this does not wait for a Spark that is starting once `stops` is
+    true."""
+    gives_up = spark.late.gives_up if isinstance(spark, LateSession) else {}
+    gives_up[group] = stops
+    try:
+        yield
+    finally:
+        del gives_up[group]
+
+
+def start_ahead(spark: SparkSession) -> None:
+    """Start the JVM of this session in a thread beside, for work that will need it."""
+    if isinstance(spark, LateSession):
+        spark.late.start_ahead()
+
+
+def stop(spark: SparkSession) -> None:
+    """End this Spark, if it was started."""
+    if not is_late(spark):
+        spark.stop()
+
+
 def is_alive(spark: SparkSession) -> bool:
-    """Whether this Spark still answers; a restarted server does."""
+    """Whether this Spark still answers; a restarted server does. One that has yet to be started will."""
+    if is_late(spark):
+        return True
     try:
         if is_connect(spark):
             reconnect(spark)
@@ -266,7 +337,7 @@ def check_alive(spark: SparkSession) -> None:
 def count_active_work(spark: SparkSession, group: str) -> Mapping[str, int] | None:
     """How many `jobs` and `tasks` of this group are active, and how many tasks are `done` and `left` in their active
     stages. None for Spark Connect, and for a Spark that is gone."""
-    if is_connect(spark):
+    if is_connect(spark) or is_late(spark):
         return None
     try:
         tracker = spark.sparkContext.statusTracker()
@@ -303,7 +374,7 @@ def list_local_folders(spark: SparkSession) -> Sequence[str]:
 
 def find_jvm_process(spark: SparkSession) -> int | None:
     """The id of the JVM's process if this Python started it; None where it did not."""
-    if is_connect(spark):
+    if is_connect(spark) or is_late(spark):
         return None
     process = find_jvm()
     return process.pid if process is not None else None

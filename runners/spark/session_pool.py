@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from origins.spark_private import cancel_jobs, name_jobs
+from runners.spark.late import LateSession
 from runners.spark.session import is_connect, make_impatient, make_own_session, session_identity
 
 if TYPE_CHECKING:
@@ -104,7 +105,10 @@ def tag_work(spark: SparkSession, group: str, pool: str = "") -> Iterator[None]:
             if group in spark.getTags():  # a session that took another one's place has none
                 spark.removeTag(group)
     else:
-        name_jobs(spark, group, pool)
+        if isinstance(spark, LateSession):
+            spark.tag(group, pool)
+        else:
+            name_jobs(spark, group, pool)
         yield
 
 
@@ -113,5 +117,5 @@ def cancel(spark: SparkSession, group: str) -> None:
     if is_connect(spark):
         if not spark.client.is_closed:  # of one that its server has forgotten nothing is left running
             spark.interruptTag(group)
-    else:
+    elif not (isinstance(spark, LateSession) and spark.late.cancel(group)):
         cancel_jobs(spark, group)

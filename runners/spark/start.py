@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import fcntl
+import importlib.util
 import logging
 import os
 import re
@@ -89,16 +90,7 @@ def start(conf: Mapping[str, str], packages: Sequence[str] = (), *, connect: boo
 
     silence_loggers()
 
-    cores = os.cpu_count() or 2
-    settings = {
-        **_LOCAL,
-        "spark.sql.shuffle.partitions": str(cores),
-        "spark.driver.memory": f"{_default_memory()}m",
-        "spark.jars.packages": ",".join([DELTA, *packages]),
-        **conf,
-        _OF_THE_JVM: f"{_LARGE_METHODS} {conf.get(_OF_THE_JVM, '')}".strip(),
-    }
-    place = f"local[{cores}]"
+    settings, place = list_local_settings(conf, packages), f"local[{_count_cores()}]"
     builder = SparkSession.builder.remote(place) if connect else SparkSession.builder.master(place)
     builder = builder.appName("wherry")
     for key, value in settings.items():
@@ -111,6 +103,7 @@ def start(conf: Mapping[str, str], packages: Sequence[str] = (), *, connect: boo
     ):
         # The Connect client asks its own server again for what the server was started with, and is told no.
         warnings.filterwarnings("ignore", "Failed to set .* due to \\[CANNOT_MODIFY", UserWarning)
+        _STARTING.set()
         try:
             if not connect:
                 # What a JVM is started with stands in everybody's list of processes, where no secret belongs.
@@ -121,6 +114,43 @@ def start(conf: Mapping[str, str], packages: Sequence[str] = (), *, connect: boo
             raise SparkMissing(
                 _explain_failure(log.read_text(errors="replace"), error), hint=f"Spark's own words: {log}"
             ) from error
+        finally:
+            _STARTING.clear()
+
+
+_STARTING = threading.Event()
+
+
+def is_starting() -> bool:
+    """Whether this process is starting a Spark now."""
+    return _STARTING.is_set()
+
+
+def list_local_settings(conf: Mapping[str, str], packages: Sequence[str] = ()) -> dict[str, str]:
+    """The settings that `start` gives to a session."""
+    return {
+        **_LOCAL,
+        "spark.sql.shuffle.partitions": str(_count_cores()),
+        "spark.driver.memory": f"{_default_memory()}m",
+        "spark.jars.packages": ",".join([DELTA, *packages]),
+        **conf,
+        _OF_THE_JVM: f"{_LARGE_METHODS} {conf.get(_OF_THE_JVM, '')}".strip(),
+    }
+
+
+def is_set_elsewhere() -> bool:
+    """Whether files beside the definition may set something for Spark or Hadoop, so that its settings are not known
+    before it is started."""
+    if any(os.environ.get(name) for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "PYSPARK_SUBMIT_ARGS")):
+        return True
+    found = importlib.util.find_spec("pyspark")
+    home = os.environ.get("SPARK_HOME") or (found and found.origin and os.path.dirname(found.origin)) or ""
+    folder = Path(os.environ.get("SPARK_CONF_DIR") or os.path.join(home, "conf"))
+    return (folder / "spark-defaults.conf").exists() or any(folder.glob("*-site.xml"))
+
+
+def _count_cores() -> int:
+    return os.cpu_count() or 2
 
 
 def check_java() -> str:

@@ -184,8 +184,8 @@ class LocalTable:
         """The highest value of the table's first column, by the files' own account; 0 where there are no rows."""
         if self._table is None:
             return 0
-        files = pa.table(self._table.get_add_actions(flatten=True))
-        return max(files[f"max.{column}"].to_pylist()) if files.num_rows else 0
+        files = pa.RecordBatchReader.from_stream(self._table.get_add_actions(flatten=True))
+        return max((value for batch in files for value in batch.column(f"max.{column}").to_pylist()), default=0)
 
     def commit(self, rows: Sequence[Row], mode: Literal["append", "overwrite"]) -> None:
         """Add the rows, or put them in the place of all others, if the version that was read is still the newest.

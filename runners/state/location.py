@@ -17,7 +17,7 @@ from destinations.dlq import FILTERED
 from origins.quantities import parse_seconds
 from runners.model.errors import Refusal
 from runners.model.spec import PipelineSpec, SchemaState
-from runners.spark.session import list_forgotten_tables, obtain
+from runners.spark.session import list_forgotten_tables, obtain, stop
 from runners.state.journal import Journal
 from runners.state.ledger import Ledger
 from runners.state.prepared_store import FolderStore, PreparedStore, TableStore
@@ -156,7 +156,7 @@ def check_lasting(pipeline: PipelineSpec, spark: SparkSession) -> None:
     tables = [*state, *(each.table for each in delta if each.table)]
     gone = list_forgotten_tables(spark, tables) if tables else []
     if gone:
-        spark.stop()
+        stop(spark)
         raise Refusal(
             f"Spark keeps its catalog in memory only, so the next run would not find {' and '.join(gone)}.",
             hint="Name folders, with `path` and `state`, or give Spark a lasting catalog, with `spark: {conf: …}`; "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import json
 import os
 import select
 import signal
@@ -82,8 +83,11 @@ def sweep_locks(path: Path, *, named: Collection[str] = (), older: float = 3_600
     """Remove what runs that died have left beside this lock: files of their own that nobody has locked, and that have
     been there for so many seconds. Those that owners are known by stay: they prove whether their owners live."""
     for file in path.parent.glob(f"{path.name}-*"):
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError, ValueError):
             old = time.time() - file.stat().st_mtime >= older
+            if file.suffix == _NOTE:
+                noted = json.loads(file.read_bytes() or b"{}")
+                old = old and not is_process_alive(noted.get("pid", 0), noted.get("started", ""))
             if old and file.name not in named and not StateLock(file).is_held():
                 file.unlink(missing_ok=True)
 
@@ -134,15 +138,48 @@ def end_process(pid: int, started: str, *, seconds: float = 30) -> bool:
         os.close(process)
 
 
-def end_orphan(owner: OwnerBody) -> None:
+def note_jvm(lock: Path, run: str, jvm: int) -> None:
+    """Note beside this lock which JVM works for a run that has started it late: before it works."""
+    file = _get_jvm_note(lock, run)
+    with tempfile.NamedTemporaryFile("w", dir=lock.parent, prefix=f"{lock.name}-", delete=False) as new:
+        json.dump(identify_process(jvm), new)
+    os.replace(new.name, file)
+
+
+def forget_jvm(lock: Path, run: str) -> None:
+    """Remove the note of a run that is over."""
+    _get_jvm_note(lock, run).unlink(missing_ok=True)
+
+
+def find_jvm_of(owner: OwnerBody, lock: Path) -> ProcessBody | None:
+    """The JVM that worked for an owner of a state with this lock, as far as that is known."""
+    if owner["jvm"]:
+        return owner["jvm"]
+    try:
+        noted: ProcessBody = json.loads(_get_jvm_note(lock, str(owner.get("run"))).read_bytes())
+    except (OSError, ValueError):
+        return None
+    return noted
+
+
+def end_orphan(owner: OwnerBody, lock: Path) -> None:
     """End the JVM of an owner of this boot whose own process is gone: it may still be writing.
 
     While the process lives, its JVM may be at work for others, and ours may be the same.
     """
-    here = identify_host()
-    jvm = owner["jvm"]
-    if owner["boot"] == here["boot"] and jvm and not is_process_alive(owner["pid"], owner["started"]):
+    if owner["boot"] != identify_host()["boot"] or is_process_alive(owner["pid"], owner["started"]):
+        return
+    jvm = find_jvm_of(owner, lock)
+    if jvm:
         end_process(jvm["pid"], jvm["started"])
+    forget_jvm(lock, str(owner.get("run")))
+
+
+_NOTE = ".jvm"
+
+
+def _get_jvm_note(lock: Path, run: str) -> Path:
+    return lock.with_name(f"{lock.name}-{run}{_NOTE}")
 
 
 _HELD: set[StateLock] = set()

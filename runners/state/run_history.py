@@ -30,6 +30,7 @@ from runners.state.spark_ledger import quote_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from arro3.core import Table
     from deltalake import DeltaTable
     from pyspark.sql import SparkSession
 
@@ -162,14 +163,13 @@ class RunHistory:
 
     def write(self, rows: Sequence[RunRow]) -> None:
         """Add rows. Makes the table if it is missing."""
-        import pyarrow as pa
         from deltalake import DeltaTable, PostCommitHookProperties, write_deltalake
 
         from runners.state.delta_ledger import PROPERTIES
 
         write_deltalake(
             str(self.path),
-            pa.Table.from_pylist([vars(row) for row in rows], schema=_make_schema()),
+            _make_table(rows),
             mode="append",
             configuration=PROPERTIES,
             post_commithook_properties=PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=True),
@@ -261,6 +261,25 @@ def make_conditions(table: str, wanted: WantedRuns = NEWEST, moment: Callable[[d
     found += [f"left(run, {len(wanted.run)}) = {_quote_text(wanted.run)}"] if wanted.run else []
     found += [f"started_at >= {moment(wanted.since)}"] if wanted.since else []
     return found
+
+
+def _make_table(rows: Sequence[RunRow]) -> Table:
+    """The rows, without pyarrow: making its arrays imports pandas, which takes longer than all the rest."""
+    from arro3.core import Array, DataType, Schema, Table
+
+    schema = Schema.from_arrow(_make_schema())
+    columns = []
+    for name, kind in zip(schema.names, schema.types, strict=True):
+        values = [getattr(row, name) for row in rows]
+        if DataType.is_timestamp(kind):
+            micros = [None if value is None else (value - _EPOCH) // _MICROSECOND for value in values]
+            columns.append(Array(micros, DataType.int64()).cast(kind))
+        else:
+            columns.append(Array(values, kind))
+    return Table.from_arrays(columns, schema=schema)
+
+
+_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=timezone.utc), timedelta(microseconds=1)
 
 
 def _make_schema() -> pa.Schema:

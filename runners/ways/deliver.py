@@ -195,7 +195,9 @@ class Inquiry:
         """Count the rows of a batch that was delivered by a process that is gone."""
         batch = task.plan.batch
         try:
-            read = self.reading.fetch_rows(spark, batch).frame().count()
+            rows = self.reading.fetch_rows(spark, batch)
+            table = rows.table()
+            read = rows.frame().count() if table is None else table.num_rows
         except OriginError as error:
             log.warning("batch %s of lane %s was delivered; its rows as read: %s", batch.number, batch.lane, error)
             return Counted(read=None)

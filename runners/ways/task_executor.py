@@ -47,7 +47,7 @@ from runners.model.tasks import (
     list_batches,
 )
 from runners.model.text import escape_line, summarise_error
-from runners.spark.session import is_here, measure_clock_offset, reconnect
+from runners.spark.session import is_here, is_late, measure_clock_offset, reconnect
 from runners.spark.session_pool import SessionPool
 from runners.state.prepared_store import PreparedStore
 from runners.ways.batch_source import BatchReader, list_columns, strip_lane_prefix
@@ -240,8 +240,10 @@ class TaskExecutor:
         return {name: tell_origin(origin) for name, origin in hear.items()}
 
     def sample(self, spark: SparkSession, batch: Batch, most: int) -> list[JSON]:
-        """Some rows of a batch as they are read, masked; none where they cannot be read."""
-
+        """Some rows of a batch as they are read, masked; none where they cannot be read. A batch that needed no Spark
+        passed no stage, so its rows explain nothing."""
+        if is_late(spark):
+            return []
         try:
             rows = sample_rows(
                 self.reading.fetch_rows(spark, batch).frame(), list_columns(batch), most, self.protection

@@ -30,6 +30,7 @@ from runners.model.events import Event
 from runners.model.pipeline_state import PipelineState
 from runners.pipeline import Pipeline
 from runners.state.location import StateLocation
+from runners.state.process_locks import find_jvm_of
 from runners.state.progress import apply_entries
 from tests.scenarios.kept import keep
 
@@ -218,15 +219,16 @@ class Trial:
     @contextmanager
     def frozen(self, member: Member) -> Iterator[tuple[Sequence[str], str]]:
         """While in here its Python and its JVM stand still; its lanes then, and its name."""
-        jvms = [each["jvm"] for each in self.state().owners if each["pid"] == member.process.pid]
-        jvm = next(jvm["pid"] for jvm in jvms if jvm)
-        for process in (member.process.pid, jvm):
+        lock = StateLocation.of(Pipeline.load(self.file)).lock
+        jvms = [find_jvm_of(each, lock) for each in self.state().owners if each["pid"] == member.process.pid]
+        processes = [member.process.pid, *(jvm["pid"] for jvm in jvms if jvm)]
+        for process in processes:
             os.kill(process, signal.SIGSTOP)
         try:
             owner = next(each["owner"] for each in self.state().owners if each["pid"] == member.process.pid)
             yield self.lanes_of(member), owner
         finally:
-            for process in (member.process.pid, jvm):
+            for process in processes:
                 os.kill(process, signal.SIGCONT)
 
     def finish(self) -> Facts:

@@ -25,6 +25,7 @@ from destinations.delta.writers import DirectAppend, PendingAppend
 from origins.batch_rows import FrameRows
 from runners.engine.dispatcher import Dispatcher
 from runners.pipeline import Pipeline
+from runners.spark.session import obtain_now
 
 HELD = 5
 """The row at which Spark stands still."""
@@ -111,7 +112,9 @@ class Zombie:
 def main(folder: str, moment: str, way: str, frozen: str) -> None:
     """Run, and say how it went."""
     Zombie(Path(folder), moment, way, frozen).arm()
-    report = Pipeline.load(Path(folder) / "pipeline.yaml").run(check=False)
+    pipeline = Pipeline.load(Path(folder) / "pipeline.yaml")
+    obtain_now(pipeline.spark.conf, pipeline.spark.packages)
+    report = pipeline.run(check=False)
     say("run", json.dumps({"status": report.status, "code": report.error and report.error.code}))
 
 

@@ -47,7 +47,7 @@ def table(tmp_path: Path) -> TargetTable:
         id=metadata["id"],
         location=f"file:{folder}",
         properties={},
-        schema=StructType([StructField("id", LongType())]),
+        described=StructType([StructField("id", LongType())]).json(),
         log=LocalLog(folder),
         version=0,
     )

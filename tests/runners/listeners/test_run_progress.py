@@ -14,7 +14,7 @@ from origins.batch import Batch, Span
 from runners.listeners import notebook_progress
 from runners.listeners.notebook_progress import show_in_notebook
 from runners.listeners.run_progress import RunProgress, call_every
-from runners.model.events import BatchCancelled, BatchPlanned, BatchSettled, Event, RunEnded, RunStarted
+from runners.model.events import BatchCancelled, BatchPlanned, BatchSettled, Event, RunEnded, RunStarted, RunStopping
 from tests.manual_clock import ManualClock
 
 
@@ -41,7 +41,7 @@ def settled(number: int, *, owed: tuple[str, ...] = ()) -> BatchSettled:
 @pytest.mark.parametrize(
     ("events", "line"),
     [
-        ([], "orders: starting Spark … 12 s"),
+        ([], "orders: starting … 12 s"),
         ([RunStarted(pipeline="orders", run="r")], "orders, 0 batches, 0:00:12"),
         ([RunStarted(pipeline="orders", run="r"), BatchPlanned(batch=batch(1))],
          "orders, 0 batches, 0:00:12; in flight: batch 1 of lane 0 (a.json)"),
@@ -107,6 +107,25 @@ class Notebook(ModuleType):
         self.lines.append(bundle["text/plain"])
 
 
+@pytest.mark.parametrize(
+    ("events", "line"),
+    [
+        ([], "orders: starting Spark … 12 s"),
+        ([RunStarted(pipeline="orders", run="r"), settled(1)],
+         "orders: starting Spark, 1 batch, 1,000 rows, 1 refused, 0:00:12"),
+        ([RunStopping(reason="Ctrl-C")], "orders: stopping (Ctrl-C) … 12 s"),
+    ],
+)  # fmt: skip
+def test_a_line_says_that_spark_is_starting(events: list[Event], line: str) -> None:
+    """Also in the middle of a run, which may have needed none before; unless the run is to stop."""
+    clock = ManualClock()
+    progress = RunProgress("orders", clock=clock, starts_spark=lambda: True)
+    clock.move(12.3)
+    for event in events:
+        progress(event)
+    assert progress.describe() == line
+
+
 def open_notebook(monkeypatch: pytest.MonkeyPatch, **how: Any) -> Notebook:
     notebook = Notebook(**how)
     shown = ModuleType("IPython.display")
@@ -114,7 +133,6 @@ def open_notebook(monkeypatch: pytest.MonkeyPatch, **how: Any) -> Notebook:
     monkeypatch.setitem(sys.modules, "IPython", notebook)
     monkeypatch.setitem(sys.modules, "IPython.display", shown)
     monkeypatch.setattr(notebook_progress, "OFTEN", 0.001)
-    monkeypatch.setattr(notebook_progress, "is_started", lambda: False)
     return notebook
 
 
@@ -122,12 +140,12 @@ def test_a_notebook_shows_a_line_that_changes(monkeypatch: pytest.MonkeyPatch) -
     """From the start, while nothing happens yet, and last how the run ended."""
     notebook = open_notebook(monkeypatch)
     with show_in_notebook("orders") as listeners:
-        assert notebook.lines[0] == "orders: starting Spark"
+        assert notebook.lines[0] == "orders: starting"
         assert notebook.updated.wait(30)
         for event in (RunStarted(pipeline="orders", run="r"), settled(1), RunEnded(status="succeeded", reason="")):
             for listener in listeners:
                 listener(event)
-    assert notebook.lines[1] == "orders: starting Spark … 0 s"
+    assert notebook.lines[1] == "orders: starting … 0 s"
     assert notebook.lines[-1] == "orders: succeeded, 1 batch, 1,000 rows, 1 refused, 0:00:00"
 
 

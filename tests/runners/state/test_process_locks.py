@@ -24,6 +24,7 @@ from runners.state.process_locks import (
     identify_process,
     is_process_alive,
     lock_path,
+    note_jvm,
     sweep_locks,
 )
 
@@ -295,20 +296,52 @@ def test_a_name_with_brackets_and_spaces_hides_nothing(tmp_path: Path) -> None:
     process.wait()
 
 
-HERE = OwnerBody(**identify_host())  # type: ignore[typeddict-item]
+HERE = OwnerBody(**identify_host(), run="7f", jvm=None)  # type: ignore[typeddict-item]
+DEAD: OwnerBody = {**HERE, "started": "1"}
 
 
-def test_a_jvm_is_ended_when_its_owner_is_gone(sleeper: subprocess.Popen[bytes]) -> None:
+def test_a_jvm_is_ended_when_its_owner_is_gone(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:
     """It may still be writing what the owner began."""
-    owner: OwnerBody = {**HERE, "started": "1", "jvm": identify_process(sleeper.pid)}
-    end_orphan(owner)
+    end_orphan({**DEAD, "jvm": identify_process(sleeper.pid)}, tmp_path / "lock")
     assert sleeper.wait() == -signal.SIGKILL
 
 
-def test_the_jvm_of_a_process_that_lives_is_left_alone(sleeper: subprocess.Popen[bytes]) -> None:
+def test_a_jvm_that_started_late_is_ended_when_its_owner_is_gone(
+    sleeper: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    """The ledger does not know it. A note beside the lock does."""
+    note_jvm(tmp_path / "lock", "7f", sleeper.pid)
+    end_orphan(DEAD, tmp_path / "lock")
+    assert sleeper.wait() == -signal.SIGKILL
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_the_jvm_of_a_process_that_lives_is_left_alone(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:
     """Its run is over, but others may be under way there; in this process it may be our own."""
-    jvm = identify_process(sleeper.pid)
-    end_orphan({**HERE, "jvm": jvm})
-    end_orphan({**HERE, "started": "1", "boot": "another", "jvm": jvm})
-    end_orphan({**HERE, "started": "1", "jvm": None})
+    lock, jvm = tmp_path / "lock", identify_process(sleeper.pid)
+    note_jvm(lock, "7f", sleeper.pid)
+    end_orphan({**HERE, "jvm": jvm}, lock)
+    end_orphan(HERE, lock)
+    end_orphan({**DEAD, "boot": "another", "jvm": jvm}, lock)
+    end_orphan({**DEAD, "run": "another"}, lock)
     assert sleeper.poll() is None
+
+
+def test_a_note_of_a_jvm_that_is_not_whole_ends_nothing(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    """The disk was full, for example."""
+    note_jvm(tmp_path / "lock", "7f", sleeper.pid)
+    (note,) = tmp_path.iterdir()
+    note.write_bytes(note.read_bytes()[:5])
+    end_orphan(DEAD, tmp_path / "lock")
+    assert sleeper.poll() is None
+
+
+def test_the_note_of_a_jvm_is_swept_once_the_jvm_is_gone(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    """A run may take longer than any file is left alone for."""
+    note_jvm(tmp_path / "lock", "7f", sleeper.pid)
+    sweep_locks(tmp_path / "lock", older=0)
+    assert [*tmp_path.iterdir()] != []
+    sleeper.kill()
+    sleeper.wait()
+    sweep_locks(tmp_path / "lock", older=0)
+    assert [*tmp_path.iterdir()] == []

@@ -1,0 +1,239 @@
+"""A Spark that starts late."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from destinations.delta.lock import SparkCommits, say_commits
+from origins.paths import is_one_disk
+from runners.model.error_kinds import classify
+from runners.model.errors import WorkCancelled
+from runners.spark import late
+from runners.spark.late import LateCommits, LateSession, LateSpark
+from runners.spark.session import give_up_waiting, hear_start, is_connect, is_here, is_late, make_own_session
+from runners.spark.session_pool import cancel, tag_work
+
+SETTINGS = {"spark.sql.ansi.enabled": "true", "spark.app.name": "wherry"}
+
+
+class Started:
+    """Stands for a session that was started."""
+
+    def __init__(self) -> None:
+        self.conf = self
+        self.known: dict[str, str] = {"spark.sql.default": "from Spark"}
+        self.named: list[str] = []
+
+    def get(self, key: str, *default: str) -> str:
+        """A setting."""
+        return self.known.get(key, *default)
+
+    def set(self, key: str, value: str) -> None:
+        """Change a setting."""
+        self.known[key] = value
+
+    def table(self, name: str) -> str:
+        """Anything that takes a Spark."""
+        return f"rows of {name}"
+
+
+class Starts:
+    """Starts such a session, and counts how often."""
+
+    def __init__(self) -> None:
+        self.session = Started()
+        self.times = 0
+        self.during: Callable[[], None] = lambda: None
+
+    def __call__(self) -> Any:
+        self.times += 1
+        self.during()
+        return self.session
+
+
+@pytest.fixture
+def starts(monkeypatch: pytest.MonkeyPatch) -> Starts:
+    """How the Spark is started; the names of jobs are noted in it."""
+    made = Starts()
+    monkeypatch.setattr(late, "name_jobs", lambda spark, group, pool: spark.named.append(f"{group} {pool}"))
+    return made
+
+
+@pytest.fixture
+def spark(starts: Starts) -> Any:
+    """A session of one that was not started."""
+    return LateSession(LateSpark(starts, SETTINGS), lambda given: given)
+
+
+def test_its_settings_are_known_before_it_is_started(spark: Any, starts: Starts) -> None:
+    """What is not set is the caller's default, as with Spark."""
+    assert spark.conf.get("spark.app.name") == "wherry"
+    assert spark.conf.get("spark.local.dir", "") == ""
+    assert spark.conf.get("spark.local.dir", None) is None
+    assert spark.conf.getAll == SETTINGS
+    assert (is_late(spark), is_here(spark), is_connect(spark), starts.times) == (True, True, False, 0)
+
+
+def test_a_default_of_spark_is_asked_of_spark(spark: Any, starts: Starts) -> None:
+    """Nobody else knows it."""
+    assert spark.conf.get("spark.sql.default") == "from Spark"
+    assert (is_late(spark), starts.times) == (False, 1)
+
+
+def test_what_was_set_before_the_start_is_set_in_spark(spark: Any, starts: Starts) -> None:
+    """And what was taken back is not."""
+    spark.conf.set("spark.sql.shuffle.partitions", 3)
+    spark.conf.set("spark.sql.caseSensitive", True)
+    spark.conf.unset("spark.sql.caseSensitive")
+    assert spark.table("orders") == "rows of orders"
+    assert starts.session.known == {"spark.sql.default": "from Spark", "spark.sql.shuffle.partitions": "3"}
+
+
+def test_all_sessions_start_one_spark(spark: Any, starts: Starts) -> None:
+    """Threads that need it at the same time wait for the same start."""
+    sessions = [LateSession(spark.late, lambda given: given) for _ in range(8)]
+    threads = [threading.Thread(target=each.start) for each in sessions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert starts.times == 1
+
+
+def test_it_may_be_started_ahead(spark: Any, starts: Starts) -> None:
+    """Whoever needs it first waits for that start."""
+    going = threading.Event()
+    starts.during = lambda: assert_set(going)
+    spark.late.start_ahead()
+    going.set()
+    assert spark.table("orders") == "rows of orders"
+    assert starts.times == 1
+
+
+def test_a_start_that_failed_ahead_is_told_where_it_is_needed(spark: Any, starts: Starts) -> None:
+    """The thread that started it ahead says nothing."""
+    starts.during = fail
+    assert spark.late.start_ahead().exception(10) is not None
+    with pytest.raises(RuntimeError, match="no Java"):
+        spark.table("orders")
+
+
+def test_a_run_hears_of_the_start_before_anything_is_done(spark: Any, starts: Starts) -> None:
+    """It notes which JVM works for it."""
+    heard: list[bool] = []
+    with hear_start(spark, lambda: heard.append(True)):
+        assert is_late(spark)
+    with hear_start(spark, lambda: heard.append(spark.late.is_up)):
+        spark.table("orders")
+        spark.table("customers")
+    assert heard == [False]
+
+
+def test_work_has_the_name_that_its_thread_gave_it_before_the_start(spark: Any, starts: Starts) -> None:
+    """So that it can be cancelled."""
+    with tag_work(spark, "run-7", "pool"):
+        assert starts.session.named == []
+        spark.table("orders")
+        spark.table("orders")
+    assert starts.session.named == ["run-7 pool"]
+    with tag_work(spark, "run-7-ends", "pool"):
+        assert starts.session.named == ["run-7 pool", "run-7-ends pool"]
+
+
+def test_nothing_of_a_cancelled_group_begins(spark: Any, starts: Starts) -> None:
+    """Also where its Spark is up a moment later."""
+    with tag_work(spark, "run-7"):
+        cancel(spark, "run-7")
+        with pytest.raises(WorkCancelled) as cancelled:
+            spark.table("orders")
+    assert (classify(cancelled.value).is_cancelled, starts.times) == (True, 0)
+    with tag_work(spark, "run-8"):
+        assert spark.table("orders") == "rows of orders"
+
+
+def test_work_that_gives_up_does_not_wait_for_the_start(spark: Any, starts: Starts) -> None:
+    """A person has asked to stop, for example. Other work gets the same Spark."""
+    asked, going = threading.Event(), threading.Event()
+    starts.during = lambda: assert_set(going)
+    threading.Timer(0.2, asked.set).start()
+    giving_up = give_up_waiting(spark, "run-7", asked.is_set)
+    with giving_up, tag_work(spark, "run-7-plans"), pytest.raises(WorkCancelled):
+        spark.table("orders")
+    going.set()
+    with tag_work(spark, "run-7"):
+        assert spark.table("orders") == "rows of orders"
+    assert starts.times == 1
+
+
+def test_a_start_that_failed_is_tried_again(spark: Any, starts: Starts) -> None:
+    """By the next run of a scheduler."""
+    starts.during = fail
+    with pytest.raises(RuntimeError, match="no Java"):
+        spark.table("orders")
+    starts.during = lambda: None
+    assert spark.table("orders") == "rows of orders"
+
+
+def test_spark_is_handed_out_once_no_commit_without_it_is_under_way(spark: Any, starts: Starts, tmp_path: Path) -> None:
+    """Otherwise two writers of one process would take the same version of a table."""
+    up, commits = threading.Event(), LateCommits(spark)
+    starts.during = up.set
+
+    def use() -> None:
+        spark.table("orders")
+        done.append("used")
+
+    done: list[str] = []
+    user = threading.Thread(target=use)
+    with commits.hold(tmp_path):
+        user.start()
+        assert up.wait(10)
+        done.append("committed")
+        assert is_late(spark)
+    user.join()
+    assert done == ["committed", "used"]
+
+
+def test_commits_are_held_by_spark_once_it_is_up(spark: Any, starts: Starts, tmp_path: Path) -> None:
+    """By those that the session's maker noted."""
+    held: list[Path] = []
+
+    class Held(SparkCommits):
+        def can_be_held(self) -> bool:
+            return False
+
+        def hold(self, table: Path) -> Any:
+            held.append(table)
+            return threading.Lock()
+
+    commits = LateCommits(spark)
+    assert commits.can_be_held()
+    say_commits(cast("Any", starts.session), Held())
+    spark.table("orders")
+    assert not commits.can_be_held()
+    with commits.hold(tmp_path):
+        assert held == [tmp_path]
+
+
+def test_a_session_of_its_own_starts_no_spark(spark: Any, starts: Starts) -> None:
+    """It has a run's time zone, and sees this machine's disk."""
+    own = make_own_session(spark, "Europe/Vienna")
+    assert own.conf.get("spark.sql.session.timeZone") == "Europe/Vienna"
+    assert is_one_disk(own)
+    assert is_late(own)
+    assert starts.times == 0
+
+
+def fail() -> None:
+    """Spark cannot be started."""
+    raise RuntimeError("no Java")
+
+
+def assert_set(event: threading.Event) -> None:
+    """Wait for this."""
+    assert event.wait(10)

@@ -1,0 +1,154 @@
+"""Runs that need no Spark start none: nothing waits, or this process reads and writes every row that does."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from origins.crash_points import watch_points
+from runners.crashes.crash_trial import CrashInjector
+from runners.pipeline import Pipeline
+from runners.spark import session
+from runners.spark.start import SparkMissing
+
+PLAIN = """
+name: orders
+origin:
+  files: {path: "landing/*.json", format: json, schema: "id long, email string, amount double"}
+destinations:
+  - delta: {path: tables/orders}
+run: {batch: {files: 1}, runners: 1}
+"""
+STAGED = PLAIN + "stages:\n  - filter: email is not null\n"
+LANES = (
+    PLAIN.replace("schema:", "lanes: 3, schema:")
+    .replace("format: json, lanes: 3,", "format: json,")
+    .replace("origin:\n", "origin:\n  lanes: 3\n")
+)
+
+
+@pytest.fixture(autouse=True)
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This machine has no Java."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise SparkMissing("Java is missing.")
+
+    monkeypatch.setattr(session, "is_given", lambda: False)
+    monkeypatch.setattr(session, "obtain_now", fail)
+
+
+def land(folder: Path, *numbers: int) -> None:
+    """A file of one row for each number."""
+    (folder / "landing").mkdir(exist_ok=True)
+    for number in numbers:
+        row = {"id": number, "email": f"a{number}@x.com", "amount": number / 2}
+        (folder / "landing" / f"{number}.json").write_text(json.dumps(row) + "\n")
+
+
+def load(folder: Path, text: str = PLAIN) -> Pipeline:
+    """The pipeline."""
+    (folder / "pipeline.yaml").write_text(text)
+    return Pipeline.load(folder / "pipeline.yaml")
+
+
+def ids(folder: Path) -> list[int]:
+    """What lies in the table, twice where it is there twice."""
+    rows: list[dict[str, Any]] = DeltaTable(str(folder / "tables/orders")).to_pyarrow_table().to_pylist()
+    return sorted(row["id"] for row in rows)
+
+
+@pytest.mark.parametrize("text", [PLAIN, LANES])
+def test_small_batches_without_stages_start_no_spark(tmp_path: Path, text: str) -> None:
+    """The first ones make the table; later ones add to it. Each row is accounted for."""
+    land(tmp_path, 1, 2, 3)
+    first = load(tmp_path, text).run()
+    land(tmp_path, 4)
+    second = load(tmp_path, text).run()
+    assert (first.status, first.read, second.read, first.balanced, second.balanced) == ("succeeded", 3, 1, True, True)
+    assert ids(tmp_path) == [1, 2, 3, 4]
+    assert load(tmp_path, text).audit().json()["problems"] == []
+
+
+@pytest.mark.parametrize("text", [PLAIN, LANES])
+def test_a_run_with_nothing_new_starts_no_spark(tmp_path: Path, text: str) -> None:
+    """It reads the folder and the ledger."""
+    land(tmp_path, 1)
+    load(tmp_path, text).run()
+    report = load(tmp_path, text).run()
+    assert (report.status, report.reason, report.read) == ("succeeded", "nothing left to do", 0)
+
+
+def test_a_folder_that_is_empty_starts_no_spark(tmp_path: Path) -> None:
+    """There is no row to read, and none from which columns could be inferred."""
+    (tmp_path / "landing").mkdir()
+    text = STAGED.replace(', schema: "id long, email string, amount double"', "")
+    assert load(tmp_path, text).run().status == "succeeded"
+
+
+@pytest.mark.parametrize(
+    "point", ["before-plan", "after-plan", "before-write", "in-write", "after-write", "before-settle", "after-settle"]
+)
+@pytest.mark.promise("CD-22")
+def test_wherever_such_a_run_ends_the_next_one_finishes_without_spark(tmp_path: Path, point: str) -> None:
+    """No row is missing, and none is there twice."""
+    land(tmp_path, 1, 2, 3)
+    crash = CrashInjector(point, end=None, plan=2)
+    with watch_points(crash):
+        ended = load(tmp_path).run(check=False, listeners=[crash.hear])
+    assert (crash.happened, ended.status) == (True, "failed")
+    report = load(tmp_path).run()
+    assert (report.status, report.balanced) == ("succeeded", True)
+    assert ids(tmp_path) == [1, 2, 3]
+
+
+def test_a_run_that_needs_spark_and_has_none_fails_before_it_reads_a_row(tmp_path: Path) -> None:
+    """No batch is planned."""
+    land(tmp_path, 1)
+    report = load(tmp_path, STAGED).run(check=False)
+    assert report.error is not None
+    assert (report.status, report.error.code, report.read) == ("failed", "SPARK", 0)
+    assert not (tmp_path / "tables").exists()
+
+
+def test_a_table_that_is_gone_is_missed_where_nothing_waits(tmp_path: Path) -> None:
+    """The run stops, as it does where rows wait."""
+    land(tmp_path, 1)
+    load(tmp_path).run()
+    (tmp_path / "tables").rename(tmp_path / "elsewhere")
+    report = load(tmp_path).run(check=False)
+    assert report.error is not None
+    assert (report.status, report.error.code) == ("failed", "DESTINATION")
+
+
+def test_what_a_person_should_know_of_a_folder_is_told_where_nothing_waits(tmp_path: Path) -> None:
+    """A name that cannot be read, for example."""
+    land(tmp_path, 1)
+    load(tmp_path).run()
+    (tmp_path / "landing" / "loop.json").symlink_to("loop.json")
+    report = load(tmp_path).run()
+    assert "loop.json" in json.dumps(report.json())
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_spark_starts_in_the_middle_of_a_run_that_needs_it(tmp_path: Path) -> None:
+    """The first batch needs none. The second one has a line that is no JSON, which goes to the DLQ."""
+    land(tmp_path, 1, 2)
+    (tmp_path / "landing" / "2.json").write_text('{"id": 2}\n{"id": \n')
+    (tmp_path / "pipeline.yaml").write_text(PLAIN + "dlq: {window: 0}\n")
+    command = [sys.executable, "-c", "from runners.command_line.cli import main; main()", "run", "pipeline.yaml"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
+    assert run.returncode == 0, run.stderr
+    assert "read  delivered  filtered  refused\norders  3     2          0         1" in run.stdout
+    assert ids(tmp_path) == [1, 2]
+    assert [*(tmp_path / ".wherry" / "orders").glob("*.jvm")] == []
+    assert load(tmp_path, PLAIN + "dlq: {window: 0}\n").audit().json()["problems"] == []
