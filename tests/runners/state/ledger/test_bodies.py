@@ -16,8 +16,7 @@ from origins.files.listing import read_parts
 from runners.model.entry import Entry
 from runners.state.delta_ledger import DeltaLedger, LocalTable
 from runners.state.journal import Journal
-from runners.state.ledger import LedgerError
-from runners.state.ledger_rows import LARGEST
+from runners.state.ledger import LARGEST, LedgerError
 from tests.runners.state.ledger.test_progress import COUNTS, plan
 
 LARGE = {"parts": list(range(10_000))}
