@@ -27,7 +27,7 @@ from destinations.delta.writers import (
 )
 from destinations.destination import Deadline, Late, Written
 from origins.batch_rows import BatchRows, FrameRows, TableRows
-from runners.state import parquet_io
+from runners.state import prepared_store
 from tests.destinations.delta.direct.test_adopt import InFiles, lying
 from tests.destinations.delta.writers_conformance import DeltaWriterConformance, DirectWriterConformance
 
@@ -107,7 +107,7 @@ def there(table: TargetTable) -> list[int]:
 
 def few_files(folder: Path) -> InFiles:
     """The rows in a file as Spark would have written it."""
-    parquet_io.write(ROWS, SCHEMA, folder / "part-0.parquet")
+    prepared_store.write_table(ROWS, SCHEMA, folder / "part-0.parquet")
     return InFiles(NO_SPARK, [folder / "part-0.parquet"])
 
 
