@@ -24,12 +24,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, TypedDict
 
-from destinations.account import BatchLabel, BroughtBatch, DeliveryAccount, Loss
 from destinations.destination import (
+    BatchLabel,
+    BroughtBatch,
+    DeliveryAccount,
     Destination,
     DestinationError,
     Identity,
     Label,
+    Loss,
     Misfit,
     OpenDestination,
     Unsure,

@@ -1,22 +1,349 @@
-"""Whether a table's files on this machine are as its log says: each is there, as large, with as many rows, and holds
-values between the same bounds. Rows are read only of files in which somebody changed rows that may be others'.
+"""Parquet files as a Delta table in a folder has them. Those that Spark wrote it takes over, without a row being read
+and written again; few rows are written here as Spark would have. An audit compares them with what the log says: each
+is there, as large, with as many rows, and holds values between the same bounds.
+
+The statistics that a Delta table's log has of a parquet file: its rows, and the NULLs and bounds of each column.
+
+Readers pass over files by the bounds. Wherry writes both bounds of every compared column, or none at all for the file.
+`deltalake` reads a bound that is missing beside others as NULL, and then finds no value of that column in the file.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import os
+import shutil
+import stat
+import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
-from destinations.account import Loss
+from destinations.delta.direct_commit import open_to_readers
+from destinations.destination import Loss
 from origins.batch import Json
-from origins.delta_actions import StatisticsBody
+from origins.delta_actions import FileBody, NestedBody, StatisticsBody
 from origins.delta_versions import AddedFile
+from origins.files.parquet_in_process import LEGACY, open_file
 
 if TYPE_CHECKING:
     import pyarrow
+
+
+COLUMNS = "org.apache.spark.sql.parquet.row.metadata"
+"""Where Spark notes in a file which columns it has."""
+_GROUP = 64 << 20
+"""The bytes of a file's row group, before they are packed."""
+
+
+@dataclass(frozen=True)
+class AdoptableFiles:
+    """Files with rows, all of the same columns."""
+
+    files: Sequence[Path]
+    columns: NestedBody
+    """As Spark describes them."""
+    rows: int
+
+    @staticmethod
+    def of(files: Sequence[Path]) -> AdoptableFiles | None:
+        """Of these files; None if Spark did not write them, or not with one schema, or with the days of another
+        calendar."""
+        from pyarrow import parquet
+
+        footers = {file: parquet.read_metadata(file) for file in files}
+        told = {(footer.metadata or {}).get(COLUMNS.encode()) for footer in footers.values()}
+        (columns,) = told if len(told) == 1 else [None]
+        if columns is None or any(LEGACY & set(footer.metadata) for footer in footers.values()):
+            return None
+        filled = [file for file, footer in footers.items() if footer.num_rows]
+        return AdoptableFiles(filled, json.loads(columns), sum(footer.num_rows for footer in footers.values()))
+
+
+def name_for_table(found: AdoptableFiles) -> dict[str, Path]:
+    """The files by the names that they get in a table's folder, where no others have them."""
+    return {
+        f"part-{at:05}-{uuid.uuid4()}-c000{''.join(file.suffixes[-2:])}": file for at, file in enumerate(found.files)
+    }
+
+
+def describe_files(files: Mapping[str, Path], columns: NestedBody) -> list[FileBody]:
+    """What a table's log says of files with these names in its folder. `columns` is how the table describes its own."""
+    return [
+        {
+            "path": quote(name),
+            "partitionValues": {},
+            "size": found.st_size,
+            "modificationTime": found.st_mtime_ns // 1_000_000,
+            "dataChange": True,
+            "stats": read_statistics(file, columns),
+        }
+        for name, file in files.items()
+        for found in [file.stat()]
+    ]
+
+
+def write(pieces: Iterable[pyarrow.Table], schema: pyarrow.Schema, columns: str, file: Path) -> None:
+    """Write rows as one parquet file, of which Spark reads the very types and days that it would have written.
+    `columns` is how Spark describes them."""
+    import pyspark
+    from pyarrow import concat_tables, parquet
+
+    with (
+        file.open("wb") as new,
+        parquet.ParquetWriter(
+            new, schema.remove_metadata(), store_schema=False, write_statistics=_list_exact_columns(schema)
+        ) as writer,
+    ):
+        for group in _group_pieces(pieces):
+            writer.write_table(concat_tables(group).replace_schema_metadata())
+        writer.add_key_value_metadata({"org.apache.spark.version": pyspark.__version__, COLUMNS: columns})
+
+
+def _list_exact_columns(within: pyarrow.Schema | pyarrow.DataType, above: str = "") -> list[str]:
+    """The columns whose statistics stand in the file itself. Those of numbers that may be NaN leave it out there, and
+    readers that have NaN above all others would pass over it."""
+    import pyarrow as pa
+
+    found = []
+    for at in range(len(within) if isinstance(within, pa.Schema) else within.num_fields):
+        field = within.field(at)
+        if pa.types.is_struct(field.type):
+            found += _list_exact_columns(field.type, f"{above}{field.name}.")
+        elif not pa.types.is_floating(field.type):
+            found.append(above + field.name)
+    return found
+
+
+def _group_pieces(pieces: Iterable[pyarrow.Table]) -> Iterator[list[pyarrow.Table]]:
+    """The pieces, as many together as lie together in a file."""
+    group: list[pyarrow.Table] = []
+    size = 0
+    for piece in pieces:
+        group.append(piece)
+        size += piece.nbytes
+        if size >= _GROUP:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def bring(files: Mapping[str, Path], folder: Path) -> None:
+    """The files under these names in the folder, too, as new ones: what clears the folder up may take old ones for
+    left over. A file gets another name only if a new one in that folder would be just as open; else it is copied."""
+    wanted = _probe_access(folder)
+    for name, file in files.items():
+        here = folder / name
+        try:
+            if _read_access(file) == wanted:
+                here.hardlink_to(file)
+                os.utime(here)
+                continue
+        except OSError:  # another disk, one that knows no links, or a file of somebody else's
+            here.unlink(missing_ok=True)
+        shutil.copyfile(file, here)
+
+
+def _probe_access(folder: Path) -> tuple[object, ...]:
+    """Who may do what with a file that Spark makes in the folder."""
+    new = folder / f"_probe-{uuid.uuid4()}"
+    try:
+        new.touch()
+        open_to_readers(new)
+        return _read_access(new)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def _read_access(file: Path) -> tuple[object, ...]:
+    """Who may do what with a file: its owner, group and mode, and the lists and labels that a system keeps beside."""
+    found = file.stat()
+    try:
+        beside = {name: os.getxattr(file, name) for name in os.listxattr(file)}
+    except (AttributeError, OSError):  # a system or a disk that keeps nothing beside
+        beside = {}
+    return found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode), beside
+
+
+_INDEXED = 32
+"""Delta looks at so many columns of a table; a column inside a struct counts like any other."""
+_NOTED = ("boolean", "byte", "short", "integer", "long", "decimal", "string", "date")
+"""The types whose bounds a parquet file notes as Delta compares them."""
+_READ = ("float", "double", "timestamp")
+"""The types whose values have to be read: a file notes no NaN, may note another zero, and notes no `INT96`."""
+_COUNTED = (*_NOTED, *_READ, "binary")
+"""The types whose NULLs are counted. Lists and maps would have to be read for theirs."""
+_BEGIN = datetime(1970, 1, 1)
+_LONGEST = 32
+"""The characters of a text that are enough to compare it."""
+_LAST = "\U0010ffff"
+"""No character comes behind it."""
+
+Name = tuple[str, ...]
+"""A column's name, after those of the structs around it."""
+
+
+def read_statistics(file: Path, columns: NestedBody) -> str:
+    """A file's statistics as JSON. `columns` is how the table describes its columns, in the table's order."""
+    whole = open_file(file)
+    kinds = {name: kind for name, kind in islice(_list_columns(columns), _INDEXED) if kind in _COUNTED}
+    places = {name: place for place, name in enumerate(_list_leaves(whole.schema_arrow))}
+    found = {name: _read_footer(whole.metadata, places[name], kind) for name, kind in kinds.items()}
+    unknown = {name: kinds[name] for name, noted in found.items() if noted is None}
+    known = {name: noted for name, noted in found.items() if noted is not None} | _read_values(whole, unknown)
+    bounds = {name: _write_bounds(known[name][1], kind) for name, kind in kinds.items() if known[name][1]}
+    least, highest = ({name: pair[end] for name, pair in bounds.items() if pair} for end in (0, 1))
+    stats = {
+        "numRecords": str(whole.metadata.num_rows),
+        **({"minValues": _nest_values(least), "maxValues": _nest_values(highest)} if all(bounds.values()) else {}),
+        "nullCount": _nest_values({name: str(known[name][0]) for name in kinds}),
+    }
+    return _render(stats)
+
+
+def _list_columns(fields: NestedBody, above: Name = ()) -> Iterator[tuple[Name, str]]:
+    """The columns with no others inside, each with the word for its type."""
+    for field in fields["fields"]:
+        name, kind = (*above, field["name"]), field["type"]
+        if isinstance(kind, str):
+            yield name, kind.partition("(")[0]
+        elif kind["type"] == "struct":
+            yield from _list_columns(kind, name)
+        else:
+            yield name, kind["type"]
+
+
+def _list_leaves(within: pyarrow.Schema | pyarrow.DataType, above: Name = ()) -> Iterator[Name]:
+    """The names of a file's columns in the order of its footer; what is inside a list or a map is one of them too."""
+    import pyarrow as pa
+
+    for at in range(len(within) if isinstance(within, pa.Schema) else within.num_fields):
+        field = within.field(at)
+        if pa.types.is_nested(field.type):
+            yield from _list_leaves(field.type, (*above, field.name))
+        else:
+            yield *above, field.name
+
+
+def _read_footer(footer: pyarrow.parquet.FileMetaData, place: int, kind: str) -> tuple[int, list[Any]] | None:
+    """What the file itself notes of a column: its NULLs, and both ends of each group of rows. None where the values
+    have to be read."""
+    nulls, ends = 0, []
+    for at in range(footer.num_row_groups):
+        group = footer.row_group(at)
+        noted = group.column(place).statistics
+        if kind in _READ or noted is None or not noted.has_null_count:
+            return None
+        nulls += noted.null_count
+        if kind == "binary" or noted.null_count == group.num_rows:
+            continue
+        if not noted.has_min_max:
+            return None
+        ends += [noted.min, noted.max] if kind == "decimal" else [noted.min_raw, noted.max_raw]
+    return nulls, ends
+
+
+def _read_values(file: pyarrow.parquet.ParquetFile, kinds: Mapping[Name, str]) -> dict[Name, tuple[int, list[Any]]]:
+    """The NULLs and the ends of these columns, from their values."""
+    found: dict[Name, tuple[int, list[Any]]] = {name: (0, []) for name in kinds}
+    for piece in file.iter_batches(columns=[".".join(name) for name in kinds]) if kinds else ():
+        for name, kind in kinds.items():
+            column = _take_column(piece, name)
+            nulls, ends = found[name]
+            found[name] = nulls + column.null_count, ends + _find_ends(column, kind)
+    return found
+
+
+def _take_column(piece: pyarrow.RecordBatch, name: Name) -> pyarrow.Array:
+    """The column with this name; NULL wherever the struct around it is."""
+    import pyarrow.compute as pc
+
+    column = piece.column(piece.schema.get_field_index(name[0]))
+    for inner in name[1:]:
+        column = pc.struct_field(column, column.type.get_field_index(inner))
+    return column
+
+
+def _find_ends(column: pyarrow.Array, kind: str) -> list[Any]:
+    """The least value and the highest, in a form that Python compares as Delta does; NaN too, if it is there."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if kind == "binary":
+        return []
+    if kind == "timestamp":
+        column = column.cast(pa.timestamp("us", column.type.tz))
+    plain = {"string": pa.binary(), "date": pa.int32(), "timestamp": pa.int64()}.get(kind)
+    found = pc.min_max(column if plain is None else column.cast(plain)).as_py()
+    values = [value for value in found.values() if value is not None]
+    if kind in ("float", "double") and 0 in values:
+        sides = pc.divide(1.0, column.filter(pc.equal(column, 0.0)))
+        values = [*filter(None, values), *([-0.0] if pc.min(sides).as_py() < 0 else []), 0.0]
+    if kind in ("float", "double") and pc.any(pc.is_nan(column)).as_py():
+        values.append(math.nan)
+    return values
+
+
+def _write_bounds(ends: Sequence[Any], kind: str) -> tuple[str, str] | None:
+    """Both bounds of a column as JSON; None where one of them has no form that every reader understands."""
+    if any(isinstance(end, float) and math.isnan(end) for end in ends):
+        return None  # Spark has NaN above all numbers, others compare it with none
+    order = _order_zeros if kind in ("float", "double") else None
+    try:
+        least = _write_value(min(ends, key=order), kind, highest=False)
+        return least, _write_value(max(ends, key=order), kind, highest=True)
+    except (UnicodeDecodeError, OverflowError):
+        return None
+
+
+def _order_zeros(value: float) -> tuple[float, float]:
+    """A number's place in the order of those readers that have `-0.0` below `0.0`."""
+    return value, math.copysign(1, value)
+
+
+def _write_value(value: Any, kind: str, *, highest: bool) -> str:
+    """A value as JSON. Raises `OverflowError` where there is nothing higher or the year has not four digits."""
+    if kind == "decimal":
+        return f"{value:f}"
+    if kind == "date":
+        return json.dumps((_BEGIN + timedelta(days=value)).date().isoformat())
+    if kind == "timestamp":
+        exact = "microseconds" if value % 1000 else "milliseconds"
+        return json.dumps((_BEGIN + timedelta(microseconds=value)).isoformat(timespec=exact) + "Z")
+    if kind == "string":
+        text = value.decode()
+        rest = text[_LONGEST:] if highest else ""
+        if rest.startswith(_LAST):
+            raise OverflowError(f"Nothing is surely higher than {text[: _LONGEST + 1]!a} and what follows it.")
+        return json.dumps(text[:_LONGEST] + (_LAST if rest else ""))
+    text = json.dumps(value)
+    return f'"{text}"' if isinstance(value, float) and math.isinf(value) else text
+
+
+def _nest_values(values: Mapping[Name, str]) -> dict[str, Any]:
+    """The values by the columns' names, those of a struct inside it."""
+    found: dict[str, Any] = {}
+    for (*above, name), value in values.items():
+        inside = found
+        for struct in above:
+            inside = inside.setdefault(struct, {})
+        inside[name] = value
+    return found
+
+
+def _render(values: str | Mapping[str, Any]) -> str:
+    """JSON of values that are JSON already: no number passes through a float."""
+    if isinstance(values, str):
+        return values
+    return f"{{{', '.join(f'{json.dumps(name)}: {_render(value)}' for name, value in values.items())}}}"
+
 
 _SHORT = 24
 """The bytes up to which a text surely stands whole in a file's statistics."""

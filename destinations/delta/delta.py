@@ -8,22 +8,31 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from destinations.account import BatchLabel, DeliveryAccount
 from destinations.delta.history import describe_dropped, find_newest, make_account
 from destinations.delta.lock import hold_thread_lock
 from destinations.delta.log import LocalLog, OwnCommits
 from destinations.delta.options import DeltaOptions
-from destinations.delta.rules import DeclaredTable, list_misfits, list_unclear, make_rules
-from destinations.delta.schema import list_growth_statements, list_impossible, needs_mapping
+from destinations.delta.schema import (
+    DeclaredTable,
+    list_growth_statements,
+    list_impossible,
+    list_misfits,
+    list_unclear,
+    make_rules,
+    needs_mapping,
+)
 from destinations.delta.table import TableLayout, TargetTable, make
 from destinations.delta.writers import Merge, PendingAppend, RowsWithText, append_rows, commit_by_spark
-from destinations.demands import Demands, Rule
 from destinations.destination import (
+    BatchLabel,
+    DeliveryAccount,
+    Demands,
     DestinationError,
     Identity,
     Label,
     Misfit,
     OpenDestination,
+    Rule,
     Unsure,
     Written,
     make_other_place_error,

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from destinations.delta.adopt import AdoptableFiles, bring, describe_files, name_for_table, write
+from destinations.delta.data_files import AdoptableFiles, bring, describe_files, name_for_table, write
 from destinations.delta.direct_commit import LogHead, append, is_kept_apart, open_to_readers
 from destinations.delta.lock import NoCommits, SparkCommits
 from origins.batch import Json

@@ -23,11 +23,10 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, TypeAlias, cast
 from urllib.parse import unquote
 
-from destinations.account import BatchLabel, BroughtBatch, DeliveryAccount, Loss
 from destinations.delta.data_files import find_harm, find_untouched
 from destinations.delta.log import LocalLog, LogCommit, SparkLog, format_tag, parse_labels
 from destinations.delta.table import TargetTable
-from destinations.destination import DestinationError
+from destinations.destination import BatchLabel, BroughtBatch, DeliveryAccount, DestinationError, Loss
 from origins.delta_versions import AddedFile, Version, VersionLog
 from origins.errors import WherryError, list_spark_errors
 from origins.names import quote_text

@@ -17,10 +17,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from destinations.account import BatchLabel
 from destinations.delta.direct_append import read_metadata
 from destinations.delta.direct_commit import Overwritten, describe_batches, identify_file
-from destinations.destination import Label, Written
+from destinations.destination import BatchLabel, Label, Written
 from origins.batch import Json
 from origins.delta_actions import ActionBody, CommitBody, MetadataBody
 from origins.errors import list_spark_errors

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from destinations.delta.direct_append import DirectTable, make_here, writes_plainly
 from destinations.delta.lock import get_commits, hold_making_lock, hold_table
 from destinations.delta.log import LocalLog, SparkLog, TableLog
-from destinations.delta.rules import DeclaredTable
-from destinations.delta.schema import format_columns
+from destinations.delta.schema import DeclaredTable, format_columns
 from destinations.destination import DestinationError, Written
 from origins.errors import has_condition, list_spark_errors
 from origins.files.listing import escape_pattern

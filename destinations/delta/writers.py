@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
-from destinations.delta.adopt import AdoptableFiles
+from destinations.delta.data_files import AdoptableFiles
 from destinations.delta.direct_append import DirectWrite, collect_arrow
 from destinations.delta.direct_commit import Overwritten
 from destinations.delta.lock import hold_table

@@ -14,7 +14,7 @@ from functools import cached_property, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from destinations.delta import adopt
+from destinations.delta import data_files
 from destinations.delta.direct_append import collect_arrow
 from origins.batch import Json
 from origins.batch_rows import BatchRows, FrameRows
@@ -146,7 +146,7 @@ class FolderStore(PreparedStore):
                         yield piece
 
             arrow, file = to_arrow_schema(schema, timezone="UTC"), folder / f"part-{number:05}.parquet"
-            adopt.write(count_pieces(), arrow, schema.json(), file)
+            data_files.write(count_pieces(), arrow, schema.json(), file)
             return rows
 
         threads = min(_THREADS, os.cpu_count() or 1)
@@ -174,7 +174,9 @@ class FolderStore(PreparedStore):
         rows = max(1, sum(footer.num_rows for footer in footers))
         at_once = max(1, self.piece_bytes * rows // max(1, size))
         first = open_file(files[0]).schema_arrow
-        types = {field["name"]: field["type"] for field in json.loads(first.metadata[adopt.COLUMNS.encode()])["fields"]}
+        types = {
+            field["name"]: field["type"] for field in json.loads(first.metadata[data_files.COLUMNS.encode()])["fields"]
+        }
         columns = [column for column in first.names if wanted(column)]
         schema = pa.schema([(column, _to_arrow_type(first.field(column).type, types[column])) for column in columns])
 
@@ -268,7 +270,7 @@ def fetch_table(frame: DataFrame) -> Any:
 def write_table(table: Any, schema: StructType, file: Path) -> None:
     """Write the rows as one file in a new folder, as Spark would."""
     file.parent.mkdir(parents=True)
-    adopt.write([table], table.schema, schema.json(), file)
+    data_files.write([table], table.schema, schema.json(), file)
 
 
 def _split_files(files: Collection[Path], threads: int) -> Sequence[Sequence[Path]]:

@@ -23,7 +23,7 @@ from runners.model.tasks import EmptyBatchShown, Outcome, ShowEmptyBatch, Task
 from runners.model.text import describe_thread, describe_work
 from runners.operations.status import _read_activity
 from runners.running.activity import EVERY, RunActivity, find_place, tell_on_signal
-from runners.state.activity_files import read_activities, sweep_activities, write_activity
+from runners.running.activity import read_activities, sweep_activities, write_activity
 from runners.state.location import StateLocation
 from tests.manual_clock import ManualClock
 
