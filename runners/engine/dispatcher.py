@@ -15,10 +15,9 @@ from destinations.destination import Identity
 from destinations.dlq import DLQ
 from origins.batch import Batch
 from origins.crash_points import reach
-from runners.engine.work_in_flight import BackOff
 from runners.engine.batch_machine import BatchInFlight, DeliveryRules, Transition, next_transition, resume_flight
 from runners.engine.planning import Planning
-from runners.engine.work_in_flight import WorkInFlight, group_flights
+from runners.engine.work_in_flight import BackOff, WorkInFlight, group_flights
 from runners.engine.worker_pool import Finished, TaskWorkers
 from runners.model.batch_timing import BatchSizing
 from runners.model.clock import Clock

@@ -6,11 +6,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 
 from origins.batch import Batch, Json, Span
-from runners.engine.work_in_flight import BackOff
 from runners.engine.batch_machine import BatchInFlight, Transition, begin_flight
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.engine.lane_coordination import LaneCoordination
-from runners.engine.work_in_flight import WorkInFlight, may_share
+from runners.engine.work_in_flight import BackOff, WorkInFlight, may_share
 from runners.model.batch_timing import BatchSizing
 from runners.model.clock import Clock
 from runners.model.entry import Entry

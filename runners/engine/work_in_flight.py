@@ -1,5 +1,5 @@
-"""The batches on their way: what is known of each, which a runner has, which share one write, and which rest before they
-are tried again. Nothing waits here."""
+"""The batches on their way: what is known of each, which a runner has, which share one write, and which rest before
+they are tried again. Nothing waits here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,17 @@ from runners.model.entry import Entry
 from runners.model.events import BatchRests
 from runners.model.pipeline_state import LaneState
 from runners.model.spec import RetryPolicy
-from runners.model.tasks import AskDestinations, Declined, Failed, GroupWritten, Outcome, ShowEmptyBatch, Task, WriteGroup, WriteStraight
+from runners.model.tasks import (
+    AskDestinations,
+    Declined,
+    Failed,
+    GroupWritten,
+    Outcome,
+    ShowEmptyBatch,
+    Task,
+    WriteGroup,
+    WriteStraight,
+)
 
 
 class WorkInFlight:
