@@ -39,7 +39,6 @@ _NEWEST = "nacked_at DESC, lane DESC, number DESC, position DESC"
 
 
 def dlq_schema() -> StructType:
-    """The columns of a DLQ, as Spark's type."""
     from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType, TimestampType
 
     kinds: dict[str, DataType] = {
@@ -134,7 +133,6 @@ def select_lacking(spark: SparkSession, dlq: Delta, rows: DataFrame, batch: Batc
 
 
 def _describe_batch(batch: Batch) -> Mapping[str, Json]:
-    """What is the same in all rows of a DLQ that were refused in one batch."""
     return {
         "pipeline": batch.pipeline,
         "origin": batch.origin,

@@ -50,54 +50,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-_PROOF = "folder, row count and size in bytes"
-
-
-def make_account(folders: BatchFolders) -> DeliveryAccount:
-    """What the folder can show."""
-    there = folders.id != ""
-    return DeliveryAccount(
-        place=str(folders.root),
-        proof=_PROOF if there else "nothing: the folder was not found",
-        there=there,
-        id=folders.id,
-        brought=[each for folder, note in _list_notes(folders.root) for each in _list_brought(folder, note)],
-    )
-
-
-def _list_notes(root: Path) -> Iterator[tuple[Path, NoteBody]]:
-    folders = BatchFolders(root)
-    for note in sorted(root.glob(f"_lane=*/_batch=*/{NOTE}")):
-        for told in folders.list_notes(str(note.parent.relative_to(root)).replace("[", "[[]")):
-            yield note.parent, told
-
-
-def _list_brought(folder: Path, note: NoteBody) -> Iterator[BroughtBatch]:
-    if note.get("rows") is None:
-        return
-    for key in note["keys"]:
-        plan, _, destination = key.rpartition("/")
-        label: BatchLabel = {
-            "pipeline": note["pipeline"],
-            "lane": note["lane"],
-            "number": note["number"],
-            "plan": plan,
-            "destination": destination,
-            "key": key,
-        }
-        yield BroughtBatch(label=label, rows=note["rows"], together=note["keys"], loss=_find_loss(folder, note))
-
-
-def _find_loss(folder: Path, note: NoteBody) -> Loss | None:
-    """What is wrong with the files beside a note."""
-    files = [file for file in folder.rglob("*") if file.is_file() and not file.name.startswith(("_", "."))]
-    size = sum(file.stat().st_size for file in files)
-    if size == note["bytes"]:
-        return None
-    code = "FILE_CHANGED" if files else "FILE_GONE"
-    return Loss(code=code, said=f"{folder} holds {size:,} bytes instead of {note['bytes']:,}", whole=not files)
-
-
 _ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{}\[\]^]""")
 _OWN = ("_lane", "_batch")
 _TIMES = {
@@ -178,7 +130,17 @@ class Files(Destination):
         return OpenFiles(destination=self)
 
     def account(self, spark: Callable[[], SparkSession], pipeline: str) -> DeliveryAccount | None:
-        return None if self.folder is None else make_account(BatchFolders(self.folder))
+        if self.folder is None:
+            return None
+        folders = BatchFolders(self.folder)
+        notes = [(note.parent, _read_note(note)) for note in sorted(self.folder.glob(f"_lane=*/_batch=*/{NOTE}"))]
+        return DeliveryAccount(
+            place=str(self.folder),
+            proof="folder, row count and size in bytes" if folders.id else "nothing: the folder was not found",
+            there=folders.id != "",
+            id=folders.id,
+            brought=[batch for folder, note in notes if note is not None for batch in _list_brought(folder, note)],
+        )
 
 
 @dataclass(eq=False)
@@ -280,7 +242,7 @@ class OpenFiles(OpenDestination):
                 f"Spark does not write to this machine's disk, and {self.destination.place} is on it.",
                 hint="Use a path that both share, or the URL of a store.",
             )
-        files = [file for file in ready.rglob("*") if file.is_file() and not file.name.startswith(("_", "."))]
+        files = _list_data_files(ready)
         if self.destination.format == "parquet":
             from pyarrow import parquet
 
@@ -362,6 +324,36 @@ def _make_note(labels: Sequence[Label], found: Written | None) -> NoteBody:
     }
 
 
+def _list_brought(folder: Path, note: NoteBody) -> Iterator[BroughtBatch]:
+    if note.get("rows") is None:
+        return
+    for key in note["keys"]:
+        plan, _, destination = key.rpartition("/")
+        label: BatchLabel = {
+            "pipeline": note["pipeline"],
+            "lane": note["lane"],
+            "number": note["number"],
+            "plan": plan,
+            "destination": destination,
+            "key": key,
+        }
+        yield BroughtBatch(label=label, rows=note["rows"], together=note["keys"], loss=_find_loss(folder, note))
+
+
+def _find_loss(folder: Path, note: NoteBody) -> Loss | None:
+    files = _list_data_files(folder)
+    size = sum(file.stat().st_size for file in files)
+    if size == note["bytes"]:
+        return None
+    code = "FILE_CHANGED" if files else "FILE_GONE"
+    return Loss(code=code, said=f"{folder} holds {size:,} bytes instead of {note['bytes']:,}", whole=not files)
+
+
+def _list_data_files(folder: Path) -> list[Path]:
+    """The files of rows, as readers see them."""
+    return [file for file in folder.rglob("*") if file.is_file() and not file.name.startswith(("_", "."))]
+
+
 NOTE = "_wherry.json"
 """What stands beside a batch's rows: its labels and how many rows they are. Readers pass over such names."""
 _WRITING = "_writing"
@@ -439,7 +431,6 @@ class BatchFolders:
         return True
 
     def list_notes(self, pattern: str) -> Iterator[NoteBody]:
-        """The notes in all folders whose names are like this."""
         for folder in self.root.glob(pattern):
             note = _read_note(folder / NOTE)
             if note is not None:

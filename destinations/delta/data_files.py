@@ -122,7 +122,6 @@ def _list_exact_columns(within: pyarrow.Schema | pyarrow.DataType, above: str = 
 
 
 def _group_pieces(pieces: Iterable[pyarrow.Table]) -> Iterator[list[pyarrow.Table]]:
-    """The pieces, as many together as lie together in a file."""
     group: list[pyarrow.Table] = []
     size = 0
     for piece in pieces:
@@ -251,7 +250,6 @@ def _read_footer(footer: pyarrow.parquet.FileMetaData, place: int, kind: str) ->
 
 
 def _read_values(file: pyarrow.parquet.ParquetFile, kinds: Mapping[Name, str]) -> dict[Name, tuple[int, list[Any]]]:
-    """The NULLs and the ends of these columns, from their values."""
     found: dict[Name, tuple[int, list[Any]]] = {name: (0, []) for name in kinds}
     for piece in file.iter_batches(columns=[".".join(name) for name in kinds]) if kinds else ():
         for name, kind in kinds.items():
@@ -328,7 +326,6 @@ def _write_value(value: Any, kind: str, *, highest: bool) -> str:
 
 
 def _nest_values(values: Mapping[Name, str]) -> dict[str, Any]:
-    """The values by the columns' names, those of a struct inside it."""
     found: dict[str, Any] = {}
     for (*above, name), value in values.items():
         inside = found
@@ -423,7 +420,6 @@ def _find_wrong(place: Path, file: AddedFile) -> Loss | None:
 
 
 def _list_differences(place: Path, file: AddedFile) -> Iterator[str]:
-    """What its own footer says otherwise than the log does."""
     from pyarrow import ArrowException, parquet
 
     try:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
@@ -139,14 +139,11 @@ class OpenDelta(OpenDestination):
             raise make_other_place_error(self.destination.place, gone=table is None)
         if schema is not None:
             columns = self._columns(schema)
-            missing, unclear = (
-                self.destination.list_missing_columns(schema),
-                list_unclear(spark, self.destination, schema),
-            )
-            self._refuse([*missing, *list_impossible(columns), *unclear])
-            table = table or make(
-                spark, self.destination.sql_name, columns, self._layout(columns), self.destination.folder
-            )
+            missing = self.destination.list_missing_columns(schema)
+            self._refuse([*missing, *list_impossible(columns), *list_unclear(spark, self.destination, schema)])
+            if table is None:
+                delta = self.destination
+                table = make(spark, delta.sql_name, columns, self._layout(columns), delta.folder)
             misfits = list_misfits(spark, self.destination, columns, table.read_declared(spark))
             self._refuse([*misfits, *describe_dropped(spark, table, columns)] if misfits else ())
         if table is None:
@@ -158,11 +155,9 @@ class OpenDelta(OpenDestination):
         from pyspark.errors import PySparkException
 
         table = self.find_table(spark)
-        statements = (
-            list_growth_statements(self._columns(schema), table.schema, self.destination.sql_name) if table else []
-        )
-        for statement in statements:
-            assert table is not None
+        if table is None:
+            return
+        for statement in list_growth_statements(self._columns(schema), table.schema, self.destination.sql_name):
             try:
                 with hold_thread_lock(table.id), table.hold_commits():
                     spark.sql(statement).collect()
@@ -176,14 +171,16 @@ class OpenDelta(OpenDestination):
 
     def demands(self, spark: SparkSession, schema: StructType) -> Sequence[Stage]:
         if self._table is None and self.find_table(spark) is None:
-            new = DeclaredTable(schema=self._columns(schema), checks={}, generated={}, identities={})
-            return _make_demands(self.destination, new, schema)
-        return _make_demands(self.destination, self._require_table(spark).read_declared(spark), schema)
+            declared = DeclaredTable(schema=self._columns(schema), checks={}, generated={}, identities={})
+        else:
+            declared = self._require_table(spark).read_declared(spark)
+        return _make_demands(self.destination, declared, schema)
 
     def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
         from pyspark.errors import AnalysisException
 
-        table, deadline = self._require_writable(spark), labels[0].deadline
+        table, deadline = self._require_table(spark), labels[0].deadline
+        self._own.check(table.log, _NEWEST)
         if deadline is not None:
             deadline.secure()
         stamp, mode = self.destination.stamp, self.destination.mode
@@ -252,7 +249,6 @@ class OpenDelta(OpenDestination):
                 spark.sql(f"ALTER TABLE {self.destination.sql_name} SET TBLPROPERTIES ({properties})")
 
     def find_table(self, spark: SparkSession) -> TargetTable | None:
-        """The table as it is now; None when there is none."""
         return TargetTable.find(spark, self.destination.sql_name, self.destination.folder)
 
     def _require_table(self, spark: SparkSession) -> TargetTable:
@@ -270,12 +266,6 @@ class OpenDelta(OpenDestination):
         self._table = found
         return found
 
-    def _require_writable(self, spark: SparkSession) -> TargetTable:
-        """The table, if nobody has replaced what this process brought into it last."""
-        table = self._require_table(spark)
-        self._own.check(table.log, _NEWEST)
-        return table
-
     def _see_whether_it_fits(self, spark: SparkSession, rows: StructType, error: Exception) -> None:
         """Raise `Misfit` if somebody has changed the table's columns so that such rows do not fit any more."""
         found = self.find_table(spark)
@@ -288,21 +278,18 @@ class OpenDelta(OpenDestination):
             raise misfit from error
 
     def _columns(self, rows: StructType) -> StructType:
-        """The columns of a table for such rows."""
         from pyspark.sql.types import StringType, StructField
 
         stamp = [StructField(self.destination.stamp, StringType())] if self.destination.stamp else []
         return type(rows)([*self.destination.select_written_columns(rows), *stamp])
 
-    @contextlib.contextmanager
-    def _take_turn(self, table: TargetTable) -> Iterator[None]:
+    def _take_turn(self, table: TargetTable) -> AbstractContextManager[None]:
         """Let no write of this process into the table that would be in the way of this one."""
-        with contextlib.nullcontext() if self.destination.mode == "append" else hold_thread_lock(table.id):
-            yield
+        return nullcontext() if self.destination.mode == "append" else hold_thread_lock(table.id)
 
     def _change_rows(self, append: PendingAppend) -> Written:
         """Merge the rows into the table, or put them in the place of what is there, by Spark."""
-        delta, table, first = self.destination, append.table, any(label.batch.first for label in append.labels)
+        delta, table = self.destination, append.table
 
         def commit(rows: DataFrame) -> None:
             if append.instead:
@@ -310,7 +297,7 @@ class OpenDelta(OpenDestination):
             elif delta.mode == "merge":
                 merge = Merge(keys=delta.keys, sequence_by=delta.sequence_by, deletes=delta.apply_as_deletes)
                 merge.run(rows, delta.select_written_columns(rows.schema).names, table.name, append.tag)
-            elif first:
+            elif any(label.batch.first for label in append.labels):
                 table.replace(rows, append.tag, delta.where)
             else:
                 table.append(rows, append.tag)

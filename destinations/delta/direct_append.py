@@ -114,7 +114,6 @@ class DirectTable:
                 _write_checkpoint(self.folder)
 
     def _refresh_head(self) -> LogHead | None:
-        """The table as it is now, if it is plain still."""
         from deltalake.exceptions import DeltaError
 
         if self._closed or UNUSABLE.search(str(self.folder)):
@@ -122,9 +121,7 @@ class DirectTable:
         try:
             if self._known is None:
                 self._closed = not is_kept_apart(self.folder)
-                self._known = LogHead.of(self.folder)
-            else:
-                self._known = self._known.refresh(self.folder)
+            self._known = self._known.refresh(self.folder) if self._known else LogHead.of(self.folder)
         except (DeltaError, OSError):
             self._closed = True
         self._closed = self._closed or self._known is None or not _is_plain(self._known, self.id)
@@ -141,9 +138,8 @@ class DirectWrite:
     def can_take(self, columns: NestedBody, *, spelled: bool = False) -> bool:
         """Whether rows with these columns, as Delta describes them, can go this way; `spelled`: their names have to be
         those of the table letter by letter."""
-        known = _column_types_as_written if spelled else _column_types
-        found = known(columns)
-        return found is not None and found == known(json.loads(self._began.schema))
+        mine, its = (_list_types(each, spelled=spelled) for each in (columns, json.loads(self._began.schema)))
+        return mine is not None and mine == its
 
     def fit_rows(self, rows: pyarrow.Table) -> pyarrow.Table | None:
         """The rows with the table's columns, in any order and any spelling of their names before.
@@ -161,35 +157,34 @@ class DirectWrite:
         """Append them in one commit that carries the tag. If it raises, it may have landed all the same; but nothing
         has if `check` raises, the last thing that is done before."""
         name = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
-        with self._remove_unless_begun([name], check) as check_then:
+        with self._commit_files([name], tag, check):
             write([rows], rows.schema, self._began.schema, self._way.folder / name)
-            told = describe_files({name: self._way.folder / name}, json.loads(self._began.schema))
-            self._way.commit(self._began, told, tag, check_then)
 
     def take(self, found: AdoptableFiles, tag: str, check: Callable[[], None] = lambda: None) -> None:
         """The same with files, which are then in the table's folder under other names."""
         files = name_for_table(found)
-        with self._remove_unless_begun(list(files), check) as check_then:
+        with self._commit_files(list(files), tag, check):
             bring(files, self._way.folder)
-            told = describe_files({name: self._way.folder / name for name in files}, json.loads(self._began.schema))
-            self._way.commit(self._began, told, tag, check_then)
 
     @contextlib.contextmanager
-    def _remove_unless_begun(self, names: Sequence[str], check: Callable[[], None]) -> Iterator[Callable[[], None]]:
-        """Take the files with these names away again, unless this check was passed, behind which they are needed."""
-        passed = False
+    def _commit_files(self, names: Sequence[str], tag: str, check: Callable[[], None]) -> Iterator[None]:
+        """Commit the files with these names, which are put into the table's folder in here. They are taken away again
+        unless the check was passed, behind which they are needed."""
+        passed, files = False, {name: self._way.folder / name for name in names}
 
-        def checked() -> None:
+        def check_and_note() -> None:
             nonlocal passed
             check()
             passed = True
 
         try:
-            yield checked
+            yield
+            described = describe_files(files, json.loads(self._began.schema))
+            self._way.commit(self._began, described, tag, check_and_note)
         finally:
             if not passed:
-                for name in names:
-                    (self._way.folder / name).unlink(missing_ok=True)
+                for file in files.values():
+                    file.unlink(missing_ok=True)
 
 
 def read_metadata(folder: Path) -> MetadataBody:
@@ -253,10 +248,10 @@ def _is_plain(head: LogHead, table_id: str) -> bool:
         name in _PROPERTIES or not name.startswith("delta.") or (name in _KEPT and _DAYS_OR_MORE.fullmatch(value))
         for name, value in head.configuration.items()
     )
-    said = [set(column["metadata"]) <= {"comment"} for column in json.loads(head.schema)["fields"]]
+    plain_columns = [set(column["metadata"]) <= {"comment"} for column in json.loads(head.schema)["fields"]]
     demands = [word for word in ("nullable", "containsNull", "valueContainsNull") if f'"{word}":false' in head.schema]
     reader, writer = head.protocol
-    plain = known and not head.partitions and reader == 1 and writer <= 2 and all(said) and not demands
+    plain = known and not head.partitions and reader == 1 and writer <= 2 and all(plain_columns) and not demands
     deep = '"delta.' not in head.schema
     return plain and deep and head.id == table_id and head.file is not None
 
@@ -293,17 +288,12 @@ def collect_arrow(rows: DataFrame) -> Any:
         raise
 
 
-def _column_types(schema: NestedBody) -> Mapping[str, Json] | None:
-    """The types of the columns by their names in small letters; None if there is one that goes the long way."""
-    fields = schema["fields"]
-    kinds = {each["name"].lower(): _strip_type(each["type"], _SIMPLE | _DATED) for each in fields}
-    return None if None in kinds.values() or len(kinds) < len(fields) else kinds
-
-
-def _column_types_as_written(schema: NestedBody) -> Mapping[str, Json] | None:
-    """The same, by their names as they are written."""
-    kinds = _column_types(schema)
-    return None if kinds is None else {each["name"]: kinds[each["name"].lower()] for each in schema["fields"]}
+def _list_types(schema: NestedBody, *, spelled: bool) -> Mapping[str, Json] | None:
+    """The types of the columns by their names, in small letters unless `spelled`; None if there is one that goes the
+    long way, or two have one name."""
+    kinds = {field["name"]: _strip_type(field["type"], _SIMPLE | _DATED) for field in schema["fields"]}
+    small = {name.lower(): kind for name, kind in kinds.items()}
+    return None if None in kinds.values() or len(small) < len(schema["fields"]) else kinds if spelled else small
 
 
 def _strip_type(kind: TypeBody, known: frozenset[str] = _SIMPLE) -> Json:
@@ -349,7 +339,8 @@ def make_here(spark: SparkSession, folder: Path, schema: StructType, properties:
     columns = _plain_type(schema)
     if columns is None or not _KNOWN.issuperset(properties.items()) or UNUSABLE.search(str(folder)):
         return False
-    if not _is_default(spark) or not _is_empty(folder):
+    has_defaults = all(key in _HARMLESS for key in spark.conf.getAll if key.startswith(_SETTINGS))
+    if not has_defaults or not _is_empty(folder):
         return False
     log = folder / "_delta_log"
     missing = [each for each in (log, *log.parents) if not each.exists()]
@@ -360,26 +351,15 @@ def make_here(spark: SparkSession, folder: Path, schema: StructType, properties:
     except (DeltaError, OSError):
         return False
     _write_checksum(folder, table.version())
-    _open_to_readers(missing, log)
-    return True
-
-
-def _open_to_readers(folders: Sequence[Path], log: Path) -> None:
-    """Whoever may read what Spark makes may read this too: the folders, and the files in the log."""
-    for folder in folders:
-        folder.chmod(folder.stat().st_mode & stat.S_ISGID | 0o755)
+    for new in missing:  # whoever may read what Spark makes may read this too
+        new.chmod(new.stat().st_mode & stat.S_ISGID | 0o755)
     for file in log.iterdir():
         if file.is_file():
             open_to_readers(file)
-
-
-def _is_default(spark: SparkSession) -> bool:
-    """Whether the session has no word on how Delta makes tables."""
-    return all(key in _HARMLESS for key in spark.conf.getAll if key.startswith(_SETTINGS))
+    return True
 
 
 def _is_empty(folder: Path) -> bool:
-    """Whether nothing is there, or an empty folder."""
     try:
         return not os.listdir(folder)
     except FileNotFoundError:
@@ -408,7 +388,6 @@ def _plain_type(kind: DataType) -> Json:
 
 
 def _write_checksum(folder: Path, version: int) -> None:
-    """Put the checksum beside the version that made the table."""
     log = folder / "_delta_log"
     lines = (log / f"{version:020}.json").read_text(encoding="utf-8").splitlines()
     actions = {name: action for line in lines for name, action in json.loads(line).items()}

@@ -14,7 +14,7 @@ import stat
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -82,7 +82,6 @@ class LogHead:
         )
 
     def refresh(self, folder: Path) -> LogHead:
-        """The newest version, after any commits behind this one."""
         return self.advance(folder) or LogHead.of(folder)
 
     def advance(self, folder: Path) -> LogHead | None:
@@ -92,8 +91,8 @@ class LogHead:
         try:
             if not self.stands(folder):
                 return None
-            for after in _list_later(folder, version):
-                if _changes_table(after):
+            while (later := _version_file(folder, version + 1)).exists():
+                if _changes_table(later):
                     return None
                 version += 1
         except FileNotFoundError:
@@ -103,7 +102,6 @@ class LogHead:
         return replace(self, version=version, file=identify_file(_version_file(folder, version)), seen=now)
 
     def stands(self, folder: Path) -> bool:
-        """Whether the version's file is still there."""
         return self.file is not None and identify_file(_version_file(folder, self.version)) == self.file
 
     def is_old(self) -> bool:
@@ -146,7 +144,6 @@ def append(
 
 
 def describe_batches(tag: str) -> str:
-    """The batches in a commit's tag, as a person names them."""
     try:
         labels = json.loads(tag)["wherry"]
         return ", ".join(f"batch {label['number']} of lane {label['lane']}" for label in labels)
@@ -258,20 +255,12 @@ def _format_commit(files: Sequence[FileBody], tag: str, before: int) -> str:
     return "".join(f"{json.dumps(line, ensure_ascii=False, separators=(',', ':'))}\n" for line in lines)
 
 
-def _list_later(folder: Path, version: int) -> Iterator[Path]:
-    """The versions behind this one that are there, in their order."""
-    while (file := _version_file(folder, version := version + 1)).exists():
-        yield file
-
-
 def _list_checkpoints(folder: Path) -> list[tuple[int, Path]]:
-    """The versions at which the log is summed up, with the files that do it."""
     with os.scandir(folder / "_delta_log") as entries:
         return [(int(each.name[:20]), Path(each.path)) for each in entries if _CHECKPOINT.match(each.name)]
 
 
 def _changes_table(file: Path) -> bool:
-    """Whether this version changes what the table is, beside its rows."""
     with file.open(encoding="utf-8") as lines:
         return any(not _SAME.isdisjoint(json.loads(line)) for line in lines if any(each in line for each in _SAME))
 

@@ -86,12 +86,10 @@ _commits: weakref.WeakKeyDictionary[SparkSession, SparkCommits] = weakref.WeakKe
 
 
 def say_commits(spark: SparkSession, commits: SparkCommits) -> None:
-    """Note which commits are those of this session's JVM."""
     _commits[spark] = commits
 
 
 def get_commits(spark: SparkSession) -> SparkCommits:
-    """The commits that the session's creator noted."""
     return _commits.get(spark) or NoCommits()
 
 
@@ -172,7 +170,6 @@ class ForeignWrites:
         return any(1 < looks <= self.patience for looks in self._waiting.values())
 
     def _list_committed(self) -> Iterator[str]:
-        """The files that the versions since the last look have added."""
         while (file := self.table / "_delta_log" / f"{self._version + 1:020}.json").exists():
             self._version += 1
             for line in file.read_text(encoding="utf-8").splitlines():
@@ -238,7 +235,6 @@ class _TableTurns:
             os.close(gate)
 
     def _is_wanted(self) -> bool:
-        """Whether another process waits for the table."""
         gate = _lock_folder(self.table, time.monotonic())
         if gate is not None:
             os.close(gate)

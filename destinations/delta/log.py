@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,6 +53,11 @@ class LogCommit:
         """Whether these rows were delivered under this label. Only a commit that delivers rows can carry one."""
         return self.operation in _METRICS and key in self.tag and key in _parse_keys(self.tag)
 
+    @cached_property
+    def labels(self) -> Sequence[BatchLabel]:
+        """Under which labels it delivered rows."""
+        return [label for label in parse_labels(self.tag) if self.carries(label["key"])]
+
     @property
     def undoes(self) -> bool:
         """Whether it may have taken away what earlier versions brought."""
@@ -65,7 +71,6 @@ class LogCommit:
 
     @property
     def overwrites(self) -> bool:
-        """Whether it put its rows in the place of others."""
         return self.operation == "WRITE" and self.parameters.get("mode") == "Overwrite"
 
     @property
@@ -89,7 +94,6 @@ class LogCommit:
 
     @property
     def has_several_labels(self) -> bool:
-        """Whether it carries several labels."""
         return len(_parse_keys(self.tag)) > 1
 
 
@@ -115,7 +119,7 @@ class LocalLog(TableLog):
 
     folder: Path
 
-    def find_latest(self, spark: SparkSession) -> int:
+    def find_latest(self, spark: SparkSession | None) -> int:
         return self.find_newest()
 
     def find_newest(self, known: int = -1) -> int:
@@ -125,25 +129,21 @@ class LocalLog(TableLog):
             version += 1
         return version
 
-    def list_commits(self, spark: SparkSession, after: int) -> Iterator[LogCommit]:
+    def list_commits(self, spark: SparkSession | None, after: int) -> Iterator[LogCommit]:
         for version in range(self.find_newest(after), after, -1):
             if not self.has(version):
                 return
             yield self._read_commit(version)
 
     def has(self, version: int) -> bool:
-        """Whether the log has this version still."""
         return self.path_of(version).exists()
 
     def is_of(self, table_id: str) -> bool:
         """Whether it is the log of the table with this id."""
-        return bool(self._find_metadata().get("id") == table_id)
+        return bool(self.read_metadata().get("id") == table_id)
 
-    def read_metadata(self, spark: SparkSession) -> MetadataBody:
-        return self._find_metadata()
-
-    def _find_metadata(self) -> MetadataBody:
-        """The metadata in the checksum that Spark leaves beside a version, or else as `deltalake` finds it."""
+    def read_metadata(self, spark: SparkSession | None = None) -> MetadataBody:
+        """That in the checksum that Spark leaves beside a version, or else as `deltalake` finds it."""
         return parse_metadata(self.read_checksum(max(self._list_versions(), default=-1))) or read_metadata(self.folder)
 
     def read_checksum(self, version: int) -> str:
@@ -152,7 +152,6 @@ class LocalLog(TableLog):
         return file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
 
     def path_of(self, version: int, kind: str = "json") -> Path:
-        """The path of a version, or of its checksum."""
         return self.folder / "_delta_log" / f"{version:020}.{kind}"
 
     def carries(self, version: int, key: str) -> bool:
@@ -193,6 +192,10 @@ class LocalLog(TableLog):
         return {_ROWS: str(sum(rows)), "numOutputBytes": str(sum(file["size"] for file in files))}
 
 
+_REMEMBERED = 10_000
+"""So many of its own versions a run remembers of a table."""
+
+
 @dataclass
 class OwnCommits:
     """The versions with which this process brought batches into a table of this machine, as long as it remembers
@@ -204,7 +207,6 @@ class OwnCommits:
 
     @property
     def any(self) -> bool:
-        """Whether there are any."""
         return bool(self._known)
 
     def note(self, log: TableLog, version: int | None, labels: Sequence[Label]) -> None:
@@ -234,10 +236,6 @@ class OwnCommits:
                     del self._known[version]
                     raise _overwritten_error(log, version, labels)
                 self._known[version] = labels, now
-
-
-_REMEMBERED = 10_000
-"""So many of its own versions a run remembers of a table."""
 
 
 def _overwritten_error(log: LocalLog, version: int, labels: Sequence[Label]) -> Overwritten:

@@ -115,7 +115,6 @@ class DeltaOptions(Destination):
 
     @property
     def sql_name(self) -> str:
-        """The table as it is named in SQL."""
         return self.table or f"delta.{quote_name(self.place)}"
 
     @property
@@ -123,7 +122,6 @@ class DeltaOptions(Destination):
         return self.mode == "replace"
 
     def select_written_columns(self, rows: StructType) -> StructType:
-        """The columns of such rows that are written."""
         left_out = {name.lower() for name in self.except_column_list}
         return type(rows)([field for field in rows if field.name.lower() not in left_out])
 

@@ -130,7 +130,6 @@ def _is_same_type(rows: DataType, table: DataType) -> bool:
 
 
 def _inner_types(kind: DataType) -> Iterator[DataType]:
-    """The types inside a type, however deep."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     inside: list[DataType] = []
@@ -146,7 +145,6 @@ def _inner_types(kind: DataType) -> Iterator[DataType]:
 
 
 def _inner_fields(kind: DataType) -> Iterator[StructField]:
-    """The fields of all structs inside a type."""
     from pyspark.sql.types import StructType
 
     for each in [kind, *_inner_types(kind)]:

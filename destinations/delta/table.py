@@ -123,7 +123,6 @@ class TargetTable:
         )
 
     def append(self, rows: DataFrame, tag: str) -> None:
-        """Append the rows in one commit that carries the tag."""
         rows.writeTo(self.name).option("userMetadata", tag).append()
 
     def mark(self, spark: SparkSession, properties: Mapping[str, str], patience: float) -> bool:
@@ -277,7 +276,6 @@ def _reads_alike(spark: SparkSession, log: LocalLog, version: int) -> bool:
 
 
 def _find_local_log(location: str, table_id: str) -> LocalLog | None:
-    """The log of the table with this id, if its place is a folder on this machine."""
     if not location.startswith("file:"):
         return None
     log = LocalLog(Path("/" + location[len("file:") :].lstrip("/")))

@@ -263,7 +263,6 @@ WRITERS: Sequence[DeltaWriter] = (AdoptFiles(), DirectAppend(), SparkAppend())
 
 
 def append_rows(append: PendingAppend) -> Written:
-    """Append the rows by the first writer that can."""
     for writer in WRITERS:
         written = writer.write(append) if writer.can_take(append) else None
         if written is not None:

@@ -85,7 +85,6 @@ class BatchInFlight:
     """Until when it rests before it is tried again; None once it was."""
 
     def is_resting(self, now: float) -> bool:
-        """Whether it is not yet time to try the batch again."""
         return self.until is not None and self.until > now
 
 
@@ -319,7 +318,6 @@ def _next_deliveries(flight: BatchInFlight, rules: DeliveryRules) -> Transition:
 
 
 def _list_landed(flight: BatchInFlight) -> Sequence[str]:
-    """The destinations that have got rows of a decided batch."""
     assert flight.decision is not None
     branches = flight.decision.counts.branches
     landed = {name: flight.landed[name] for name in flight.plan.destinations if name in flight.landed}
@@ -417,7 +415,6 @@ def _on_failed(flight: BatchInFlight, error: Exception, rules: DeliveryRules) ->
 
 
 def rest_flight(flight: BatchInFlight, again: Task, *, now: float, until: float) -> BatchInFlight:
-    """The flight once more, after a rest."""
     since = now if flight.since is None else flight.since
     return replace(flight, task=again, failed={}, tried=flight.tried + 1, since=since, until=until)
 

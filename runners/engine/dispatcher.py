@@ -195,7 +195,6 @@ class Dispatcher:
             self._emit(RunStopping(reason=reason))
 
     def _heed_ledger(self) -> None:
-        """Stop if the ledger says so."""
         if self.journal.state.stopping:
             self._stop(self.journal.state.stopping)
 
@@ -351,7 +350,6 @@ class Dispatcher:
         return task
 
     def _tick(self) -> None:
-        """Show everybody an empty batch when nothing has come for a while."""
         if not self.stopping:
             for lane, tick in self.planning.make_ticks(self.journal.state, self.clock):
                 self.work.start_tick(lane, tick)
@@ -362,7 +360,6 @@ class Dispatcher:
 
 
 def _time_until_first(moments: Sequence[float]) -> float | None:
-    """How long it is until the first of them; None for ever."""
     return max(0.0, min(moments)) if moments else None
 
 

@@ -58,7 +58,6 @@ class LaneCoordination:
 
     @property
     def alone(self) -> bool:
-        """Whether there are no others."""
         return len(self.journal.state.owners) == 1
 
     @property

@@ -113,11 +113,9 @@ class Planning:
             yield self.following.compute_patience(self.source, now, busy=bool(self.work.working), free=free)
 
     def is_poll_due(self, now: float) -> bool:
-        """Whether it is time to see whether more waits."""
         return self.following is not None and self.following.is_due(now)
 
     def poll(self, state: PipelineState, clock: Clock) -> None:
-        """See whether more waits behind all that is recorded and in flight."""
         assert self.following is not None
         offsets = {lane: state.get_lane(lane).offset for lane in self.source.lanes} if self.source else {}
         offsets.update({lane: flight.plan.batch.span.end for lane, flight in self.work.flights.items()})
@@ -195,7 +193,6 @@ class Planning:
         return source.first_alone and any(flight.plan.batch.first for flight in self.work.flights.values())
 
     def _is_gathering(self, lane: str, span: Span, wait: float, now: float) -> bool:
-        """Whether the lane's next batch waits for more rows."""
         return self.following is not None and self.following.is_gathering(lane, span, wait, now)
 
     def _note_exhausted(self, lane: str) -> None:
@@ -248,11 +245,9 @@ class Follower:
         """Since when there was no batch, and no empty one."""
 
     def is_due(self, now: float) -> bool:
-        """Whether it is time to look."""
         return now >= self.next
 
     def poll(self, source: BatchPlanner | None, offsets: Mapping[str, Json], clock: Clock) -> BatchPlanner | None:
-        """What there is to plan from now."""
         began = clock.elapsed()
         found = self.again(source, offsets)
         took = clock.elapsed() - began

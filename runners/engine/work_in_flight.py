@@ -46,7 +46,6 @@ class WorkInFlight:
         """The lanes in which an empty batch is being shown."""
 
     def has_idle_runner(self) -> bool:
-        """Whether another task can be started."""
         return len(self.working) < self.crew.size
 
     def list_busy_lanes(self) -> set[str]:
@@ -58,7 +57,6 @@ class WorkInFlight:
         return {*self.flights, *self.list_busy_lanes()}
 
     def list_idle(self) -> Sequence[BatchInFlight]:
-        """The flights that no runner has."""
         busy = self.list_busy_lanes()
         return [flight for lane, flight in self.flights.items() if lane not in busy]
 
@@ -132,7 +130,6 @@ def group_flights(
 
 
 def join_tasks(tasks: Sequence[Task]) -> Task:
-    """One task for all of them."""
     carries = [task for task in tasks if isinstance(task, WriteStraight)]
     return WriteGroup(carries=carries) if len(tasks) > 1 else tasks[0]
 

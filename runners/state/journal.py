@@ -241,7 +241,6 @@ class DecidedLetters:
 
     @property
     def ids(self) -> frozenset[str]:
-        """All of them."""
         return self.replayed | self.discarded
 
 

@@ -276,7 +276,6 @@ def _check_format(place: str, newest: int) -> None:
 
 
 def to_row(item: Entry | Settled) -> Row:
-    """The entry, or the settled batch, as a row."""
     return {name: as_text(value) if name in _NESTED else value for name, value in vars(item).items()}
 
 
@@ -351,7 +350,6 @@ Body = Mapping[str, object]
 
 
 def migrate_entry(entry: Entry) -> Entry:
-    """The entry in the format of today."""
     if entry.format == FORMAT:
         return entry
     change = _CHANGES.get(entry.kind)
@@ -374,7 +372,6 @@ def _plan(body: Body) -> Body:
 
 
 def _migrate_in(value: object, change: Callable[[Body], Body]) -> Body | None:
-    """What stands in another body, if anything does."""
     return change(check_shape(_Nested, {"body": value})["body"]) if value else None
 
 

@@ -42,7 +42,6 @@ class StateLocation:
 
     @staticmethod
     def of(pipeline: PipelineSpec) -> StateLocation:
-        """The state of this pipeline."""
         if isinstance(pipeline.state, SchemaState):
             return StateLocation(directory=None, schema=pipeline.state.schema, name=pipeline.name)
         directory = Path(pipeline.state or f".wherry/{pipeline.name}").absolute()

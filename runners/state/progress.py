@@ -35,7 +35,6 @@ from runners.state.ledger import RESTORE, LedgerError
 
 
 def apply_entry(state: PipelineState, entry: Entry) -> PipelineState:
-    """The state after one more entry."""
     if entry.format > FORMAT:
         raise LedgerError(
             f"The ledger has an entry of format {entry.format}; this version reads up to {FORMAT}.",
@@ -62,7 +61,6 @@ def read_body(entry: Entry, shape: type[Shape]) -> Shape:
 
 
 def apply_entries(entries: Iterable[Entry], state: PipelineState | None = None) -> PipelineState:
-    """The state after all these entries."""
     state = state or PipelineState()
     for entry in entries:
         state = apply_entry(state, entry)

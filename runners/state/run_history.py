@@ -123,7 +123,6 @@ class WantedRuns:
 
     @property
     def status_in_sql(self) -> str:
-        """SQL for how a run went."""
         known = (f"WHEN run = {_quote_text(run)} THEN {_quote_text(status)}" for run, status in self.fates.items())
         return f"CASE WHEN status <> 'running' THEN status {' '.join(known)} ELSE status END"
 
@@ -273,7 +272,6 @@ def _moment_sql(moment: datetime) -> str:
 
 
 def to_json_row(row: dict[str, Any]) -> dict[str, JSON]:
-    """A row as `json.dumps` takes it."""
     moments = {name: row[name] and row[name].isoformat(timespec="milliseconds") for name in ("started_at", "ended_at")}
     report = {"report": json.loads(row["report"]) if row["report"] else None} if "report" in row else {}
     return {**row, **moments, **report}

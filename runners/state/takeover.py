@@ -125,7 +125,6 @@ class Takeover:
 
 
 def make_kept_error(pipeline: str, state: PipelineState, owner: OwnerBody) -> Owned:
-    """The error about an owner that keeps its lanes."""
     lanes = ", ".join(state.lanes_of(owner["owner"]))
     return Owned(
         f"Lanes {lanes} of {pipeline} belong to {describe_owner(owner)}, since {owner['at']}, last heard at "
@@ -140,7 +139,6 @@ def is_run(state: PipelineState, place: StateLocation, clock: Clock) -> bool:
 
 
 def is_owner_alive(owner: OwnerBody, place: StateLocation, clock: Clock) -> bool:
-    """Whether this owner does."""
     if is_dead(owner, place):
         return False
     if owner.get("ownership") == "off" and owner["boot"] == identify_host()["boot"]:
@@ -173,5 +171,4 @@ def is_dead(owner: OwnerBody, place: StateLocation, mine: StateLock | None = Non
 
 
 def describe_owner(owner: OwnerBody) -> str:
-    """The owner, as a person would name it."""
     return f"{owner['host']}, process {owner['pid']}"
