@@ -185,9 +185,9 @@ class OpenFiles(OpenDestination):
                 written.rename(ready)
                 if not (ready / NOTE).exists():
                     raise FileNotFoundError(ready / NOTE)
-                found = self._count_written(spark, ready, frame.schema)
-                if found.rows:
-                    (ready / NOTE).write_text(json.dumps(_make_note(labels, found)), encoding="utf-8")
+                written_rows = self._count_written(spark, ready, frame.schema)
+                if written_rows.rows:
+                    (ready / NOTE).write_text(json.dumps(_make_note(labels, written_rows)), encoding="utf-8")
                     folders.publish(ready, _name_folder(labels, self._claims.get(first.key, 0)))
             except (FileNotFoundError, NameTaken) as error:
                 raise DestinationError(
@@ -195,7 +195,7 @@ class OpenFiles(OpenDestination):
                     "another run has fenced this one or claimed the batch, or the batch is there already.",
                     hint="No row of it was published. Find the other run of this pipeline:  wherry status FILE",
                 ) from error
-        return found
+        return written_rows
 
     def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
         """Asking claims: no earlier owner can publish the batch any more if it is not there."""
@@ -209,9 +209,9 @@ class OpenFiles(OpenDestination):
                 hint='Look for its rows there. Then run  wherry run FILE --assume delivered --reason "…"  or  wherry '
                 'run FILE --assume missing --reason "…"',
             )
-        found = _find_note(folders, label)
-        if found is not None:
-            return found
+        written = _find_note(folders, label)
+        if written is not None:
+            return written
         claims = 0
         while not folders.claim(_name_folder([label], claims), _make_note([label], None)):
             claims += 1
@@ -286,8 +286,8 @@ class OpenFiles(OpenDestination):
             try:
                 self._save(spark.createDataFrame([], schema), str(attempt or f"{place.rstrip('/')}/_trial"))
             except list_spark_errors() as error:
-                said = str(error).splitlines()[0]
-                raise Misfit(f"The rows cannot be written to {place} as {self.destination.format}: {said}") from error
+                reason = str(error).splitlines()[0]
+                raise Misfit(f"The rows cannot be written to {place} as {self.destination.format}: {reason}") from error
 
 
 def _name_folder(labels: Sequence[Label], claims: int = 0) -> str:

@@ -58,8 +58,8 @@ class AdoptableFiles:
         from pyarrow import parquet
 
         footers = {file: parquet.read_metadata(file) for file in files}
-        told = {(footer.metadata or {}).get(COLUMNS.encode()) for footer in footers.values()}
-        (columns,) = told if len(told) == 1 else [None]
+        schemas = {(footer.metadata or {}).get(COLUMNS.encode()) for footer in footers.values()}
+        (columns,) = schemas if len(schemas) == 1 else [None]
         if columns is None or any(LEGACY & set(footer.metadata) for footer in footers.values()):
             return None
         filled = [file for file, footer in footers.items() if footer.num_rows]
@@ -79,13 +79,13 @@ def describe_files(files: Mapping[str, Path], columns: NestedBody) -> list[FileB
         {
             "path": quote(name),
             "partitionValues": {},
-            "size": found.st_size,
-            "modificationTime": found.st_mtime_ns // 1_000_000,
+            "size": status.st_size,
+            "modificationTime": status.st_mtime_ns // 1_000_000,
             "dataChange": True,
             "stats": read_statistics(file, columns),
         }
         for name, file in files.items()
-        for found in [file.stat()]
+        for status in [file.stat()]
     ]
 
 
@@ -111,14 +111,14 @@ def _list_exact_columns(within: pyarrow.Schema | pyarrow.DataType, above: str = 
     readers that have NaN above all others would pass over it."""
     import pyarrow as pa
 
-    found = []
+    columns = []
     for at in range(len(within) if isinstance(within, pa.Schema) else within.num_fields):
         field = within.field(at)
         if pa.types.is_struct(field.type):
-            found += _list_exact_columns(field.type, f"{above}{field.name}.")
+            columns += _list_exact_columns(field.type, f"{above}{field.name}.")
         elif not pa.types.is_floating(field.type):
-            found.append(above + field.name)
-    return found
+            columns.append(above + field.name)
+    return columns
 
 
 def _group_pieces(pieces: Iterable[pyarrow.Table]) -> Iterator[list[pyarrow.Table]]:
@@ -163,12 +163,12 @@ def _probe_access(folder: Path) -> tuple[object, ...]:
 
 def _read_access(file: Path) -> tuple[object, ...]:
     """Who may do what with a file: its owner, group and mode, and the lists and labels that a system keeps beside."""
-    found = file.stat()
+    status = file.stat()
     try:
         beside = {name: os.getxattr(file, name) for name in os.listxattr(file)}
     except (AttributeError, OSError):  # a system or a disk that keeps nothing beside
         beside = {}
-    return found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode), beside
+    return status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode), beside
 
 
 _INDEXED = 32
@@ -194,9 +194,9 @@ def read_statistics(file: Path, columns: NestedBody) -> str:
     whole = open_file(file)
     kinds = {name: kind for name, kind in islice(_list_columns(columns), _INDEXED) if kind in _COUNTED}
     places = {name: place for place, name in enumerate(_list_leaves(whole.schema_arrow))}
-    found = {name: _read_footer(whole.metadata, places[name], kind) for name, kind in kinds.items()}
-    unknown = {name: kinds[name] for name, noted in found.items() if noted is None}
-    known = {name: noted for name, noted in found.items() if noted is not None} | _read_values(whole, unknown)
+    footers = {name: _read_footer(whole.metadata, places[name], kind) for name, kind in kinds.items()}
+    unknown = {name: kinds[name] for name, noted in footers.items() if noted is None}
+    known = {name: noted for name, noted in footers.items() if noted is not None} | _read_values(whole, unknown)
     bounds = {name: _write_bounds(known[name][1], kind) for name, kind in kinds.items() if known[name][1]}
     least, highest = ({name: pair[end] for name, pair in bounds.items() if pair} for end in (0, 1))
     stats = {
@@ -250,13 +250,13 @@ def _read_footer(footer: pyarrow.parquet.FileMetaData, place: int, kind: str) ->
 
 
 def _read_values(file: pyarrow.parquet.ParquetFile, kinds: Mapping[Name, str]) -> dict[Name, tuple[int, list[Any]]]:
-    found: dict[Name, tuple[int, list[Any]]] = {name: (0, []) for name in kinds}
+    columns: dict[Name, tuple[int, list[Any]]] = {name: (0, []) for name in kinds}
     for piece in file.iter_batches(columns=[".".join(name) for name in kinds]) if kinds else ():
         for name, kind in kinds.items():
             column = _take_column(piece, name)
-            nulls, ends = found[name]
-            found[name] = nulls + column.null_count, ends + _find_ends(column, kind)
-    return found
+            nulls, ends = columns[name]
+            columns[name] = nulls + column.null_count, ends + _find_ends(column, kind)
+    return columns
 
 
 def _take_column(piece: pyarrow.RecordBatch, name: Name) -> pyarrow.Array:
@@ -279,8 +279,8 @@ def _find_ends(column: pyarrow.Array, kind: str) -> list[Any]:
     if kind == "timestamp":
         column = column.cast(pa.timestamp("us", column.type.tz))
     plain = {"string": pa.binary(), "date": pa.int32(), "timestamp": pa.int64()}.get(kind)
-    found = pc.min_max(column if plain is None else column.cast(plain)).as_py()
-    values = [value for value in found.values() if value is not None]
+    bounds = pc.min_max(column if plain is None else column.cast(plain)).as_py()
+    values = [value for value in bounds.values() if value is not None]
     if kind in ("float", "double") and 0 in values:
         sides = pc.divide(1.0, column.filter(pc.equal(column, 0.0)))
         values = [*filter(None, values), *([-0.0] if pc.min(sides).as_py() < 0 else []), 0.0]
@@ -326,13 +326,13 @@ def _write_value(value: Any, kind: str, *, highest: bool) -> str:
 
 
 def _nest_values(values: Mapping[Name, str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    nested: dict[str, Any] = {}
     for (*above, name), value in values.items():
-        inside = found
+        inside = nested
         for struct in above:
             inside = inside.setdefault(struct, {})
         inside[name] = value
-    return found
+    return nested
 
 
 def _render(values: str | Mapping[str, Any]) -> str:
@@ -350,10 +350,10 @@ _MOST_ROWS = 1_000_000
 
 def find_harm(folder: Path, files: Iterable[AddedFile]) -> dict[str, Loss]:
     """What is wrong with these files of the table in the folder, by their names."""
-    found = {
+    losses = {
         file.path: _find_wrong(place, file) for file in files if (place := _find_place(folder, file.path)) is not None
     }
-    return {name: loss for name, loss in found.items() if loss is not None}
+    return {name: loss for name, loss in losses.items() if loss is not None}
 
 
 def find_untouched(
@@ -364,41 +364,41 @@ def find_untouched(
 
     None where that cannot be told: a file is gone or too large, or rows that went look like ours and like others.
     """
-    told: dict[str, bool | None] = dict.fromkeys(mine)
+    untouched: dict[str, bool | None] = dict.fromkeys(mine)
     try:
         were, are = _count_rows(folder, before), _count_rows(folder, after)
         brought = {name: _count_rows(folder, [name]) for name in mine}
     except (OSError, ValueError):  # of Arrow's errors each is one of these
-        return told
+        return untouched
     ours = sum(brought.values(), Counter[str]())
     if ours - were:  # they are written otherwise than they came
-        return told
+        return untouched
     went, others = were - are, were - ours
     for name, rows in brought.items():
         alike = [row for row in rows if went[row]]
         if all(went[row] <= others[row] for row in alike):
-            told[name] = None if alike else True
+            untouched[name] = None if alike else True
         else:
-            told[name] = False
-    return told
+            untouched[name] = False
+    return untouched
 
 
 def _count_rows(folder: Path, names: Sequence[str]) -> Counter[str]:
     """The rows of these files and how often each is there. Raises `ValueError` for too many."""
     from pyarrow import parquet
 
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for name in names:
         place = _find_place(folder, name)
         if place is None:
             raise ValueError(f"{name} is not on this machine")
         with parquet.ParquetFile(place, coerce_int96_timestamp_unit="us") as file:
-            if file.metadata.num_rows + found.total() > _MOST_ROWS:
+            if file.metadata.num_rows + counts.total() > _MOST_ROWS:
                 raise ValueError(f"{name} has too many rows")
             rows = file.read().to_pylist()
         within = name.rpartition("/")[0]  # the values of a partition stand in no file
-        found.update(f"{within} {sorted((key, repr(each)) for key, each in row.items())}" for row in rows)
-    return found
+        counts.update(f"{within} {sorted((key, repr(each)) for key, each in row.items())}" for row in rows)
+    return counts
 
 
 def _find_place(folder: Path, path: str) -> Path | None:
@@ -413,10 +413,10 @@ def _find_wrong(place: Path, file: AddedFile) -> Loss | None:
         size = place.stat().st_size
     except OSError:
         return Loss(code="FILE_GONE", said=f"the file {place} is missing, though the table needs it")
-    said = f"{size:,} bytes instead of {file.size:,}" if size != file.size else next(_list_differences(place, file), "")
-    if not said:
+    how = f"{size:,} bytes instead of {file.size:,}" if size != file.size else next(_list_differences(place, file), "")
+    if not how:
         return None
-    return Loss(code="FILE_CHANGED", said=f"the file {place} differs from what its commit wrote: {said}")
+    return Loss(code="FILE_CHANGED", said=f"the file {place} differs from what its commit wrote: {how}")
 
 
 def _list_differences(place: Path, file: AddedFile) -> Iterator[str]:
@@ -435,10 +435,10 @@ def _list_differences(place: Path, file: AddedFile) -> Iterator[str]:
         counted = (noted.get("nullCount") or {}).get(name)
         if nulls is not None and isinstance(counted, int) and counted != nulls:
             yield f"{nulls:,} NULLs in column {name} instead of {counted:,}"
-        for said, kept, bound in zip(("least", "highest"), (least, highest), bounds, strict=True):
+        for end, kept, bound in zip(("least", "highest"), (least, highest), bounds, strict=True):
             value = (kept or {}).get(name)
             if type(value) is type(bound) and value != bound and _is_whole(value):
-                yield f"the {said} value of column {name} is {bound!r} instead of {value!r}"
+                yield f"the {end} value of column {name} is {bound!r} instead of {value!r}"
 
 
 def _column_statistics(footer: Any) -> Iterator[tuple[str, int | None, tuple[Any, Any]]]:
@@ -446,14 +446,14 @@ def _column_statistics(footer: Any) -> Iterator[tuple[str, int | None, tuple[Any
     groups = [footer.row_group(at) for at in range(footer.num_row_groups)]
     for at in range(footer.num_columns if groups else 0):
         name = groups[0].column(at).path_in_schema
-        told = [group.column(at).statistics for group in groups]
-        if "." in name or any(each is None for each in told):
+        statistics = [group.column(at).statistics for group in groups]
+        if "." in name or any(each is None for each in statistics):
             continue
-        counted = all(each.has_null_count for each in told)
-        ends = [end for each in told if each.has_min_max for end in _read_ends(each)]
-        comparable = len({type(end) for end in ends}) == 1 and None not in ends
+        counted = all(each.has_null_count for each in statistics)
+        ends = [value for each in statistics if each.has_min_max for value in _read_ends(each)]
+        comparable = len({type(value) for value in ends}) == 1 and None not in ends
         bounds = (min(ends), max(ends)) if comparable else (None, None)
-        yield name, sum(each.null_count for each in told) if counted else None, bounds
+        yield name, sum(each.null_count for each in statistics) if counted else None, bounds
 
 
 def _read_ends(noted: pyarrow.parquet.Statistics) -> tuple[Any, Any]:

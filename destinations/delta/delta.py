@@ -256,24 +256,24 @@ class OpenDelta(OpenDestination):
         known = self._table
         if known is not None and known.stands:
             return known
-        found = self.find_table(spark)
-        if found is None or (known is not None and found.id != known.id):
+        table = self.find_table(spark)
+        if table is None or (known is not None and table.id != known.id):
             raise DestinationError(
                 f"The table {self.destination.place} "
-                f"{'is missing' if found is None else 'was replaced by another table'}.",
+                f"{'is missing' if table is None else 'was replaced by another table'}.",
                 hint="The destination wrote nothing. Put the table back; or run again, if the table is right as it is.",
             )
-        self._table = found
-        return found
+        self._table = table
+        return table
 
     def _see_whether_it_fits(self, spark: SparkSession, rows: StructType, error: Exception) -> None:
         """Raise `Misfit` if somebody has changed the table's columns so that such rows do not fit any more."""
-        found = self.find_table(spark)
-        if found is None or self._table is None or found.id != self._table.id:
+        table = self.find_table(spark)
+        if table is None or self._table is None or table.id != self._table.id:
             return
-        self._table = found
+        self._table = table
         try:
-            self._refuse(list_misfits(spark, self.destination, self._columns(rows), found.read_declared(spark)))
+            self._refuse(list_misfits(spark, self.destination, self._columns(rows), table.read_declared(spark)))
         except Misfit as misfit:
             raise misfit from error
 
@@ -347,8 +347,8 @@ def _make_demands(delta: DeltaOptions, table: DeclaredTable, rows: StructType) -
     if delta.apply_as_deletes:
         spared = f"coalesce(({delta.apply_as_deletes}), false)"
         theirs = [dataclasses.replace(rule, holds=f"{spared} OR coalesce({rule.holds}, false)") for rule in theirs]
-    found = [*_own_rules(delta, rows), *theirs]
-    stages: list[Stage] = [Demands(rules=found)] if found else []
+    rules = [*_own_rules(delta, rows), *theirs]
+    stages: list[Stage] = [Demands(rules=rules)] if rules else []
     if delta.mode == "merge":
         stages.append(Deduplicate(keys=delta.keys, sequence_by=_sequence_sql(delta)))
     return stages

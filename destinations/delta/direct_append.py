@@ -196,8 +196,12 @@ def read_metadata(folder: Path) -> MetadataBody:
         return {}
     try:
         table = DeltaTable(str(folder))
-        found = table.metadata()
-        return {"id": str(found.id), "configuration": found.configuration, "schemaString": table.schema().to_json()}
+        metadata = table.metadata()
+        return {
+            "id": str(metadata.id),
+            "configuration": metadata.configuration,
+            "schemaString": table.schema().to_json(),
+        }
     except (DeltaError, OSError):
         return {}
 
@@ -316,8 +320,8 @@ def _is_in_time(column: Any) -> bool:
         return True
     days = pa.types.is_date(column.type)
     first, last = _DAYS if days else _MICROSECONDS
-    found = pc.min_max(column.cast(pa.int32() if days else pa.int64())).as_py()
-    return all(each is None or first <= each <= last for each in found.values())
+    bounds = pc.min_max(column.cast(pa.int32() if days else pa.int64())).as_py()
+    return all(each is None or first <= each <= last for each in bounds.values())
 
 
 _KNOWN = frozenset({("delta.checkpointInterval", "100"), ("delta.isolationLevel", "Serializable")})

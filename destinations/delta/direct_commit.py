@@ -69,13 +69,13 @@ class LogHead:
 
         seen = _now()
         table = DeltaTable(str(folder))
-        found, protocol = table.metadata(), table.protocol()
+        metadata, protocol = table.metadata(), table.protocol()
         return LogHead(
             version=table.version(),
-            id=str(found.id),
+            id=str(metadata.id),
             schema=table.schema().to_json(),
-            configuration=found.configuration,
-            partitions=tuple(found.partition_columns),
+            configuration=metadata.configuration,
+            partitions=tuple(metadata.partition_columns),
             protocol=(protocol.min_reader_version, protocol.min_writer_version),
             file=identify_file(_version_file(folder, table.version())),
             seen=seen,
@@ -279,10 +279,10 @@ def _now() -> float:
 def identify_file(file: Path) -> tuple[int, int] | None:
     """What tells a version's file from any other of that name; None if it is gone."""
     try:
-        found = file.stat()
+        status = file.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns
+    return status.st_ino, status.st_mtime_ns
 
 
 def _version_file(folder: Path, version: int) -> Path:

@@ -202,13 +202,13 @@ class _HistoryWalk:
             return {}
         plain = all(file.plain for file in (*gone.files, *added))
         names = [[file.path for file in files] for files in (gone.files, added)]
-        told = self.look(names[0], names[1], [path for _, path in whole]) if plain else {}
-        said = (
+        untouched = self.look(names[0], names[1], [path for _, path in whole]) if plain else {}
+        reason = (
             f"version {commit.version} ({_describe_commit(commit)}) changed {changed:,} "
             "rows in files that hold rows of this batch and others"
         )
-        doubt = Loss(code="NOT_PROVED", said=said, version=commit.version)
-        verdicts = {atom: told.get(atom[1]) for atom in whole}
+        doubt = Loss(code="NOT_PROVED", said=reason, version=commit.version)
+        verdicts = {atom: untouched.get(atom[1]) for atom in whole}
         return {atom: None if sure else doubt for atom, sure in verdicts.items() if sure is not False}
 
     def _note_lost(
@@ -276,8 +276,8 @@ def _describe_loss(commit: LogCommit) -> Loss:
     code = "RESTORED" if commit.operation in _UNDOES else "ROWS_GONE"
     rows = _count_removed(commit)
     how_many = f" ({rows:,} row{'s' * (rows != 1)})" if rows else ""
-    said = f"version {commit.version} ({_describe_commit(commit)}) removed them{how_many}"
-    return Loss(code=code, said=said, version=commit.version)
+    reason = f"version {commit.version} ({_describe_commit(commit)}) removed them{how_many}"
+    return Loss(code=code, said=reason, version=commit.version)
 
 
 def _describe_commit(commit: LogCommit) -> str:

@@ -156,17 +156,17 @@ class ForeignWrites:
     def wait(self) -> bool:
         """Whether there are any that waited at the last look as well; a file of ours is committed before the next."""
         try:
-            found = {name for name in os.listdir(self.table) if name.endswith(".parquet")}
+            files = {name for name in os.listdir(self.table) if name.endswith(".parquet")}
         except FileNotFoundError:
             return False  # whoever takes the lock next says that the table is gone
         if self._known is None:
             log = self.table / "_delta_log"
-            self._known, self._version = found, max((int(each.stem) for each in log.glob("0*.json")), default=-1)
+            self._known, self._version = files, max((int(each.stem) for each in log.glob("0*.json")), default=-1)
             return False
         before, committed = self._waiting, set(self._list_committed())
-        new = (found - self._known | before.keys()) - committed
-        self._known = found
-        self._waiting = {name: before.get(name, 0) + 1 for name in new & found}
+        new = (files - self._known | before.keys()) - committed
+        self._known = files
+        self._waiting = {name: before.get(name, 0) + 1 for name in new & files}
         return any(1 < looks <= self.patience for looks in self._waiting.values())
 
     def _list_committed(self) -> Iterator[str]:

@@ -163,7 +163,7 @@ class LocalLog(TableLog):
 
     def _list_versions(self) -> list[int]:
         names = (path.name for path in (self.folder / "_delta_log").glob("*.json"))
-        return [int(found.group(1)) for name in names if (found := re.fullmatch(r"(\d{20})\.json", name))]
+        return [int(match.group(1)) for name in names if (match := re.fullmatch(r"(\d{20})\.json", name))]
 
     def _read_commit(self, version: int) -> LogCommit:
         with self.path_of(version).open(encoding="utf-8") as lines:
@@ -265,14 +265,14 @@ class SparkLog(TableLog):
     def list_commits(self, spark: SparkSession, after: int) -> Iterator[LogCommit]:
         limit, upto = 8, None
         while True:
-            found = self._read_newest(spark, limit)
-            for commit in found:
+            newest = self._read_newest(spark, limit)
+            for commit in newest:
                 if commit.version <= after:
                     return
                 if upto is None or commit.version < upto:
                     upto = commit.version
                     yield commit
-            if len(found) < limit:
+            if len(newest) < limit:
                 return
             limit *= 16
 
@@ -296,10 +296,10 @@ def parse_metadata(checksum: str) -> MetadataBody:
     """A table's metadata in a version's checksum; nothing if that lacks it, or is torn. Delta does not need it:
     the log has the same."""
     try:
-        found = json.loads(checksum)
+        parsed = json.loads(checksum)
     except ValueError:
         return {}
-    metadata: MetadataBody = found.get("metadata") or {} if isinstance(found, dict) else {}
+    metadata: MetadataBody = parsed.get("metadata") or {} if isinstance(parsed, dict) else {}
     return metadata
 
 

@@ -233,26 +233,26 @@ def make_rules(table: DeclaredTable, rows: StructType, *, updates: bool) -> list
     """
     filled = _list_filled_columns(table, rows, updates)
     brought = [field for field in table.schema if field.name.lower() not in filled]
-    found = [
+    rules = [
         _not_null_rule(path)
         for field in table.schema
         if _find_column(rows, field)
         for path in _list_required_paths(field)
     ]
-    found += [_length_rule(field, sql) for field in brought if (sql := _fits_length_sql(field)) is not None]
+    rules += [_length_rule(field, sql) for field in brought if (sql := _fits_length_sql(field)) is not None]
     names = {field.name.lower(): field.name for field in brought}
     for name, expression in table.generated.items():
         value = _put_values(expression, filled)
         if name in names and value is not None:
             says = f"column {names[name]} differs from what the table generates ({expression})"
             shows = [names[name], *_format_columns(expression, names)]
-            found.append(Rule(code="GENERATED", holds=f"{quote_name(name)} <=> {value}", says=says, shows=shows))
+            rules.append(Rule(code="GENERATED", holds=f"{quote_name(name)} <=> {value}", says=says, shows=shows))
     for name, condition in table.checks.items():
         holds = _put_values(condition, filled)
         if holds is not None:
             says = f"constraint {name} ({condition}) does not hold"
-            found.append(Rule(code="CHECK", holds=holds, says=says, shows=_format_columns(condition, names)))
-    return found
+            rules.append(Rule(code="CHECK", holds=holds, says=says, shows=_format_columns(condition, names)))
+    return rules
 
 
 def _list_filled_columns(table: DeclaredTable, rows: StructType, updates: bool) -> Mapping[str, str | None]:

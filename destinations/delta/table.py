@@ -153,8 +153,10 @@ class TargetTable:
         """At which version its small files were last put together, if that was one of the last so many; else the one
         before these."""
         oldest = max(self.version - back, 0)
-        found = (commit.version for commit in self.log.list_commits(spark, oldest) if commit.operation == "OPTIMIZE")
-        return next(found, oldest)
+        optimized = (
+            commit.version for commit in self.log.list_commits(spark, oldest) if commit.operation == "OPTIMIZE"
+        )
+        return next(optimized, oldest)
 
     def find_written(self, spark: SparkSession, key: str, after: int) -> Written:
         """What the write under this label left, which began when version `after` was there."""
@@ -198,22 +200,22 @@ def make(spark: SparkSession, name: str, schema: StructType, layout: TableLayout
     `folder` is where it will lie, if that is on this machine.
     """
     with hold_making_lock(folder) if folder else contextlib.nullcontext():
-        found = TargetTable.find(spark, name, folder)
-        if found is not None:
-            return found
+        table = TargetTable.find(spark, name, folder)
+        if table is not None:
+            return table
         try:
             here = folder if layout.is_plain and is_one_disk(spark) else None
             if here is None or not make_here(spark, here, schema, layout.properties):
                 spark.sql(f"CREATE TABLE {name} {layout.format_sql(schema)}")
         except Exception as error:
-            found, why = TargetTable.find(spark, name, folder), _describe_obstacle(error, folder)
-            if found is None and why:
+            table, why = TargetTable.find(spark, name, folder), _describe_obstacle(error, folder)
+            if table is None and why:
                 raise DestinationError(
                     f"The table {name} cannot be created: {why}.", hint="Choose another place."
                 ) from error
-            if found is None:
+            if table is None:
                 raise
-            return found
+            return table
         made = TargetTable.find(spark, name, folder)
     assert made is not None
     return made

@@ -177,12 +177,12 @@ class AdoptFiles(DeltaWriter):
         return append.short is not None and bool(append.rows.files())
 
     def write(self, append: PendingAppend) -> Written | None:
-        short, found = append.short, AdoptableFiles.of(list((append.rows.files() or {}).values()))
-        if short is None or found is None or not short.can_take(found.columns, spelled=True):
+        short, adopted = append.short, AdoptableFiles.of(list((append.rows.files() or {}).values()))
+        if short is None or adopted is None or not short.can_take(adopted.columns, spelled=True):
             return None
-        if not found.rows:
+        if not adopted.rows:
             return Written(rows=0)
-        return _commit_here(append, lambda check: short.take(found, append.tag, check))
+        return _commit_here(append, lambda check: short.take(adopted, append.tag, check))
 
 
 @dataclass(frozen=True)

@@ -189,21 +189,22 @@ def _on_tripped(flight: BatchInFlight, explained: Explained, rules: DeliveryRule
     task, nacks, causes = flight.task, explained.nacks, explained.causes
     assert isinstance(task, Explain)
     dlq, batch = rules.dlq, flight.plan.batch
-    nacked = task.decision.counts.nacked
-    error: Exception = WindowTripped(
-        batch,
-        place=task.place,
-        window=dlq.window,
-        threshold=dlq.threshold,
-        nacks=nacks,
-        nacked=nacked,
-        causes=causes,
-    )
+    error: Exception
     if task.stages:
         error = StageStopped(batch, stages=task.stages, nacks=nacks)
     elif task.code:
         read, limit = task.decision.counts.read, dlq.limits.get(task.code, "")
         error = LimitTripped(batch, of=task.code, limit=limit, rows=task.rows, read=read, nacks=nacks, causes=causes)
+    else:
+        error = WindowTripped(
+            batch,
+            place=task.place,
+            window=dlq.window,
+            threshold=dlq.threshold,
+            nacks=nacks,
+            nacked=task.decision.counts.nacked,
+            causes=causes,
+        )
     return replace(_cancel(flight), error=error)
 
 
@@ -326,8 +327,8 @@ def _list_landed(flight: BatchInFlight) -> Sequence[str]:
 
 def _refuse_late(flight: BatchInFlight, refusing: str, having: Sequence[str]) -> Transition:
     error = flight.failed.get(refusing)
-    said = getattr(error, "message", str(error)) if error else "it has a new constraint that these rows do not meet"
-    late = RefusedLate(flight.plan.batch, refusing=refusing, having=having, said=said)
+    reason = getattr(error, "message", str(error)) if error else "it has a new constraint that these rows do not meet"
+    late = RefusedLate(flight.plan.batch, refusing=refusing, having=having, said=reason)
     late.__cause__ = error
     return Transition(flight=replace(flight, task=None), error=late)
 

@@ -210,7 +210,8 @@ class Dispatcher:
 
     def _poll(self) -> None:
         """See whether more waits, when it is time to."""
-        if self.stopping or not self.planning.is_poll_due(self.clock.elapsed()):
+        following = self.planning.following
+        if self.stopping or following is None or not following.is_due(self.clock.elapsed()):
             return
         self.journal.refresh()
         self._heed_ledger()

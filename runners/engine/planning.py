@@ -62,7 +62,11 @@ class Planning:
             span = source.take(lane, lane_state.offset, self.pace)
             if span is None:
                 self._note_exhausted(lane)
-            elif stopping or not self._is_gathering(lane, span, source.wait, clock.elapsed()):
+            elif (
+                stopping
+                or self.following is None
+                or not self.following.is_gathering(lane, span, source.wait, clock.elapsed())
+            ):
                 flight = self._begin(source, lane_state, lane, span, clock, midway=midway)
                 self.work.add(flight, began)
                 batch = flight.plan.batch
@@ -111,9 +115,6 @@ class Planning:
         if self.following is not None:
             free = self._has_room(now, shared=False) and not (self.source and self._is_opening(self.source))
             yield self.following.compute_patience(self.source, now, busy=bool(self.work.working), free=free)
-
-    def is_poll_due(self, now: float) -> bool:
-        return self.following is not None and self.following.is_due(now)
 
     def poll(self, state: PipelineState, clock: Clock) -> None:
         assert self.following is not None
@@ -192,9 +193,6 @@ class Planning:
         """Whether the run's first batch must be settled before another is planned."""
         return source.first_alone and any(flight.plan.batch.first for flight in self.work.flights.values())
 
-    def _is_gathering(self, lane: str, span: Span, wait: float, now: float) -> bool:
-        return self.following is not None and self.following.is_gathering(lane, span, wait, now)
-
     def _note_exhausted(self, lane: str) -> None:
         self.exhausted.add(lane)
         if self.following is not None:
@@ -249,10 +247,10 @@ class Follower:
 
     def poll(self, source: BatchPlanner | None, offsets: Mapping[str, Json], clock: Clock) -> BatchPlanner | None:
         began = clock.elapsed()
-        found = self.again(source, offsets)
+        planner = self.again(source, offsets)
         took = clock.elapsed() - began
         self.next = clock.elapsed() + max(self.every, SELDOM * took)
-        return found
+        return planner
 
     def is_gathering(self, lane: str, span: Span, wait: float, now: float) -> bool:
         """Whether the lane's next batch waits for more rows: no limit has closed it, and its first row was seen less

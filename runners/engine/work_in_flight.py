@@ -136,18 +136,14 @@ def join_tasks(tasks: Sequence[Task]) -> Task:
 
 def split_outcome(outcome: Outcome, lanes: Sequence[str]) -> Iterator[Finished]:
     """The outcome of a task, for each of its lanes."""
+    cannot_share = isinstance(outcome, Failed) or (isinstance(outcome, Declined) and outcome.way == GROUPED)
     for lane in lanes:
         if isinstance(outcome, GroupWritten):
             yield lane, outcome.landed[lane]
-        elif len(lanes) == 1 or isinstance(outcome, Failed) or _is_parting(outcome):
+        elif len(lanes) == 1 or cannot_share:
             yield lane, outcome
         else:
             raise TypeError(f"no outcome of a shared task: {outcome}")
-
-
-def _is_parting(outcome: Outcome) -> bool:
-    """Whether the lanes cannot go together."""
-    return isinstance(outcome, Declined) and outcome.way == GROUPED
 
 
 LISTEN = 5.0

@@ -252,6 +252,6 @@ def _describe_reason(error: Exception) -> str:
     """The system's own word for it, where there is one."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    said = re.sub(r"\x1b\[\d*m|↳", "", str(error))
-    found = re.search(r'message: "([^"]+)"', said) or re.search(r"([^:\n]+) \(os error \d+\)", said)
-    return found[1].strip() if found else said.partition("\n")[0].rstrip(".")
+    message = re.sub(r"\x1b\[\d*m|↳", "", str(error))
+    match = re.search(r'message: "([^"]+)"', message) or re.search(r"([^:\n]+) \(os error \d+\)", message)
+    return match[1].strip() if match else message.partition("\n")[0].rstrip(".")

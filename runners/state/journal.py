@@ -166,7 +166,8 @@ class Journal:
         """All settled batches that still count as carried. The history is read once."""
         if self._history is None:
             self._history = _load_history(self.ledger, self._tail)
-        return _select_counting(self._history, self._tail, self.state)
+        known = {**self._history, **{settled.plan: settled for settled in list_settled_among(self._tail)}}
+        return [settled for settled in known.values() if self.state.is_carried(settled)]
 
     def _elapsed(self) -> float:
         return self.tenure.clock.elapsed() if self.tenure else 0.0
@@ -216,13 +217,6 @@ def _load_history(ledger: Ledger, entries: Sequence[Entry]) -> dict[str, Settled
                 hint="Put it back from a backup. The run processed nothing, since the history lists delivered batches.",
             )
     return history
-
-
-def _select_counting(
-    history: Mapping[str, Settled], entries: Sequence[Entry], state: PipelineState
-) -> Sequence[Settled]:
-    kept = {**history, **{settled.plan: settled for settled in list_settled_among(entries)}}
-    return [settled for settled in kept.values() if state.is_carried(settled)]
 
 
 DISCARDS = "discards"

@@ -281,9 +281,9 @@ def to_row(item: Entry | Settled) -> Row:
 
 def to_entries(place: str, rows: Iterable[Row]) -> list[Entry]:
     """The rows as entries of today's format, in order. Raises `LedgerError` when one is of a newer format."""
-    found = list(rows)
-    _check_format(place, max((row["format"] for row in found), default=0))
-    return [_to_entry(place, row) for row in sorted(found, key=lambda row: row["seq"])]
+    listed = list(rows)
+    _check_format(place, max((row["format"] for row in listed), default=0))
+    return [_to_entry(place, row) for row in sorted(listed, key=lambda row: row["seq"])]
 
 
 def _to_entry(place: str, row: Row) -> Entry:
@@ -329,12 +329,12 @@ def join_bodies(place: str, rows: Iterable[Row], look: Callable[[str], Iterable[
 
     Raises `LedgerError` when one is not there.
     """
-    found = list(rows)
-    beside = [row["seq"] for row in found if row["body"] == BESIDE]
+    whole = list(rows)
+    beside = [row["seq"] for row in whole if row["body"] == BESIDE]
     if not beside:
-        return found
+        return whole
     bodies = {(row["seq"], row["id"]): row["body"] for row in look(f"seq >= {min(beside)} and seq <= {max(beside)}")}
-    for row in found:
+    for row in whole:
         if row["body"] == BESIDE:
             if (row["seq"], row["id"]) not in bodies:
                 raise LedgerError(
@@ -343,7 +343,7 @@ def join_bodies(place: str, rows: Iterable[Row], look: Callable[[str], Iterable[
                     hint=f"Put the table {place}_bodies back from a backup; without it Wherry reads nothing.",
                 )
             row["body"] = bodies[row["seq"], row["id"]]
-    return found
+    return whole
 
 
 Body = Mapping[str, object]

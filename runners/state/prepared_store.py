@@ -236,8 +236,8 @@ class TableStore(PreparedStore):
         return self.prefix + name.replace("-", "_")
 
     def _list_tables(self, spark: SparkSession) -> list[str]:
-        found = spark.sql(f"show tables in {self.schema}").select("tableName").collect()
-        return [row[0] for row in found if row[0].startswith(self.prefix)]
+        tables = spark.sql(f"show tables in {self.schema}").select("tableName").collect()
+        return [row[0] for row in tables if row[0].startswith(self.prefix)]
 
 
 @dataclass(frozen=True)

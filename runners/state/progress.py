@@ -74,6 +74,9 @@ def list_settled_among(entries: Iterable[Entry], state: PipelineState | None = N
         plan = state.get_lane(entry.lane).open if entry.kind == "settle" else None
         if plan is not None and not plan.published:
             body = read_body(entry, SettleBody)
+            counts: SettledCounts = {**body["counts"], "owed": body["owed"]}
+            if "way" in body:
+                counts["way"] = body["way"]
             yield Settled(
                 lane=entry.lane,
                 number=plan.batch.number,
@@ -81,16 +84,9 @@ def list_settled_among(entries: Iterable[Entry], state: PipelineState | None = N
                 run=plan.batch.run,
                 at=entry.at,
                 span=plan.json()["span"],
-                counts=_make_history(body),
+                counts=counts,
             )
         state = apply_entry(state, entry)
-
-
-def _make_history(body: SettleBody) -> SettledCounts:
-    counts: SettledCounts = {**body["counts"], "owed": body["owed"]}
-    if "way" in body:
-        counts["way"] = body["way"]
-    return counts
 
 
 def _snapshot(_: PipelineState, entry: Entry) -> PipelineState:

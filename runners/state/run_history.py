@@ -246,14 +246,14 @@ def make_conditions(table: str, wanted: WantedRuns = NEWEST, moment: Callable[[d
     `moment` writes one in SQL.
     """
     ended = f"SELECT run FROM {table} AS ended WHERE status"
-    found = [
+    conditions = [
         f"(status NOT IN ('running', '{KILLED}') OR (status = 'running' AND run NOT IN ({ended} <> 'running')) "
         f"OR (status = '{KILLED}' AND run NOT IN ({ended} NOT IN ('running', '{KILLED}'))))"
     ]
-    found += [f"{wanted.status_in_sql} = {_quote_text(wanted.status)}"] if wanted.status else []
-    found += [f"left(run, {len(wanted.run)}) = {_quote_text(wanted.run)}"] if wanted.run else []
-    found += [f"started_at >= {moment(wanted.since)}"] if wanted.since else []
-    return found
+    conditions += [f"{wanted.status_in_sql} = {_quote_text(wanted.status)}"] if wanted.status else []
+    conditions += [f"left(run, {len(wanted.run)}) = {_quote_text(wanted.run)}"] if wanted.run else []
+    conditions += [f"started_at >= {moment(wanted.since)}"] if wanted.since else []
+    return conditions
 
 
 def _make_schema() -> pa.Schema:

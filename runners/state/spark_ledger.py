@@ -103,8 +103,8 @@ class CatalogTable(LedgerTable):
             raise LedgerError(f"The ledger {self.name} cannot be read: {summarise_error(error)}.") from error
 
     def find_highest(self, column: str) -> int:
-        found = self.rows(f"{column} = (SELECT max({column}) FROM {self.name})") if self._exists() else []
-        return max((row[column] for row in found), default=0)
+        rows = self.rows(f"{column} = (SELECT max({column}) FROM {self.name})") if self._exists() else []
+        return max((row[column] for row in rows), default=0)
 
     def commit(self, rows: Sequence[Row], condition: str, *, instead: bool = False) -> None:
         """Add those of the rows for which the condition holds, or put them in the place of all others.
