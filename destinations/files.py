@@ -225,7 +225,7 @@ class OpenFiles(OpenDestination):
 
     @property
     def _folders(self) -> BatchFolders | None:
-        return None if self.destination.folder is None else BatchFolders(self.destination.folder)
+        return BatchFolders(self.destination.folder) if self.destination.folder else None
 
     def _save(self, rows: DataFrame, target: str) -> None:
         files = self.destination

@@ -55,7 +55,7 @@ def list_impossible(rows: StructType) -> list[str]:
     return problems
 
 
-def find_misfits(rows: StructType, table: StructType, name: str) -> dict[str, str]:
+def _find_misfits(rows: StructType, table: StructType, name: str) -> dict[str, str]:
     """By column, why these rows do not fit the table called `name`, each with the way out.
 
     Names that differ in the case of letters are one; the order does not matter.
@@ -71,15 +71,14 @@ def find_misfits(rows: StructType, table: StructType, name: str) -> dict[str, st
                 f"ALTER TABLE {name} ADD COLUMNS ({quote_name(field.name)} {sql_type(field.dataType)})"
             )
         elif not _is_same_type(field.dataType, target.dataType):
-            wanted = sql_type(target.dataType)
-            have = sql_type(field.dataType)
+            wanted, have = sql_type(target.dataType), sql_type(field.dataType)
             problems[field.name] = (
                 f"{field.name}: the rows have {have}, the table {wanted}; {_cast_hint(field, wanted)}"
             )
     return problems
 
 
-def list_lacking(rows: StructType, table: StructType, within: str = "") -> list[str]:
+def _list_lacking(rows: StructType, table: StructType, within: str = "") -> list[str]:
     """The columns that the table wants in every row and that these rows do not have, those inside structs too."""
     from pyspark.sql.types import StructType
 
@@ -92,11 +91,11 @@ def list_lacking(rows: StructType, table: StructType, within: str = "") -> list[
         if mine is None and not field.nullable:
             missing.append(within + field.name)
         elif isinstance(field.dataType, StructType) and (mine is None or isinstance(mine, StructType)):
-            missing += list_lacking(mine or StructType(), field.dataType, f"{within}{field.name}.")
+            missing += _list_lacking(mine or StructType(), field.dataType, f"{within}{field.name}.")
     return missing
 
 
-def list_lacking_parts(rows: DataType, table: DataType) -> list[str]:
+def _list_lacking_parts(rows: DataType, table: DataType) -> list[str]:
     """The fields of structs, however deep, that the table has and the rows have not."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
@@ -106,12 +105,12 @@ def list_lacking_parts(rows: DataType, table: DataType) -> list[str]:
         return [
             path
             for name, own, kind in inner
-            for path in ([name] if own is None else [f"{name}.{part}" for part in list_lacking_parts(own, kind)])
+            for path in ([name] if own is None else [f"{name}.{part}" for part in _list_lacking_parts(own, kind)])
         ]
     if isinstance(rows, ArrayType) and isinstance(table, ArrayType):
-        return list_lacking_parts(rows.elementType, table.elementType)
+        return _list_lacking_parts(rows.elementType, table.elementType)
     if isinstance(rows, MapType) and isinstance(table, MapType):
-        return list_lacking_parts(rows.keyType, table.keyType) + list_lacking_parts(rows.valueType, table.valueType)
+        return _list_lacking_parts(rows.keyType, table.keyType) + _list_lacking_parts(rows.valueType, table.valueType)
     return []
 
 
@@ -231,15 +230,20 @@ def make_rules(table: DeclaredTable, rows: StructType, *, updates: bool) -> list
     With `updates` a column that rows do not bring keeps what it has, so a constraint on it cannot be judged; nor can
     one on a struct of which rows bring a part.
     """
+    from pyspark.sql.types import DataType
+
     filled = _list_filled_columns(table, rows, updates)
     brought = [field for field in table.schema if field.name.lower() not in filled]
-    rules = [
-        _not_null_rule(path)
-        for field in table.schema
-        if _find_column(rows, field)
-        for path in _list_required_paths(field)
-    ]
-    rules += [_length_rule(field, sql) for field in brought if (sql := _fits_length_sql(field)) is not None]
+    rules = []
+    for path in [path for field in table.schema if _find_column(rows, field) for path in _list_required_paths(field)]:
+        says = f"column {'.'.join(path)} is NULL, but the table needs a value in every row (NOT NULL)"
+        rules.append(Rule(code="NOT_NULL", holds=f"{'.'.join(map(quote_name, path))} IS NOT NULL", says=says))
+    for field in brought:
+        declared = field.metadata.get(_LENGTH)
+        fits = None if declared is None else _fits_sql(quote_name(field.name), DataType.fromDDL(declared))
+        if fits is not None:
+            says = f"column {field.name} is too long for {declared}"
+            rules.append(Rule(code="LENGTH", holds=fits, says=says, shows=[field.name]))
     names = {field.name.lower(): field.name for field in brought}
     for name, expression in table.generated.items():
         value = _put_values(expression, filled)
@@ -260,7 +264,7 @@ def _list_filled_columns(table: DeclaredTable, rows: StructType, updates: bool) 
     filled: dict[str, str | None] = {}
     for there in table.schema:
         name, mine = there.name.lower(), _find_column(rows, there)
-        if mine is not None and list_lacking_parts(mine.dataType, there.dataType):
+        if mine is not None and _list_lacking_parts(mine.dataType, there.dataType):
             filled[name] = None
         if mine is None and name not in table.generated:
             known = not updates and name not in table.identities
@@ -303,25 +307,8 @@ def _list_required_paths(field: StructField) -> Iterator[Sequence[str]]:
             yield from ([field.name, *path] for path in _list_required_paths(inner))
 
 
-def _not_null_rule(path: Sequence[str]) -> Rule:
-    says = f"column {'.'.join(path)} is NULL, but the table needs a value in every row (NOT NULL)"
-    return Rule(code="NOT_NULL", holds=f"{'.'.join(map(quote_name, path))} IS NOT NULL", says=says)
-
-
-def _length_rule(field: StructField, holds: str) -> Rule:
-    says = f"column {field.name} is too long for {field.metadata[_LENGTH]}"
-    return Rule(code="LENGTH", holds=holds, says=says, shows=[field.name])
-
-
-def _fits_length_sql(field: StructField) -> str | None:
-    """The condition under which a column's texts are not too long; None when any length will do."""
-    from pyspark.sql.types import DataType
-
-    declared = field.metadata.get(_LENGTH)
-    return None if declared is None else _fits_sql(quote_name(field.name), DataType.fromDDL(declared))
-
-
 def _fits_sql(value: str, kind: DataType, depth: int = 0) -> str | None:
+    """The condition under which the texts in a value are not too long; None when any length will do."""
     from pyspark.sql.types import ArrayType, CharType, MapType, StructType, VarcharType
 
     each = f"_wherry_{depth}"
@@ -348,11 +335,10 @@ _ASKED = "WHERRY_ASKED"
 
 def list_misfits(spark: SparkSession, delta: DeltaOptions, rows: StructType, table: DeclaredTable) -> list[str]:
     """Why these rows cannot be written into the table, each with the way out."""
-    problems = find_misfits(rows, table.schema, delta.sql_name)
-    problems |= _find_counted_columns(delta, rows, table)
+    problems = _find_misfits(rows, table.schema, delta.sql_name) | _find_counted_columns(delta, rows, table)
     if delta.mode == "merge":
         problems |= _find_partial_structs(rows, table.schema)
-    wanted = list_lacking(rows, table.schema)
+    wanted = _list_lacking(rows, table.schema)
     fitting = [field for field in rows if field.name not in problems]
     own = {field.name for field in table.schema}  # what lies inside a struct no table fills by itself
     if wanted and (not own.issuperset(wanted) or not _table_fills(spark, delta.sql_name, fitting)):
@@ -395,7 +381,7 @@ def _find_partial_structs(rows: StructType, table: StructType) -> dict[str, str]
     return {
         field.name: f"{field.name}: a merge needs the whole struct; the rows have no {', '.join(parts)} in it"
         for field in rows
-        if field.name.lower() in there and (parts := list_lacking_parts(field.dataType, there[field.name.lower()]))
+        if field.name.lower() in there and (parts := _list_lacking_parts(field.dataType, there[field.name.lower()]))
     }
 
 

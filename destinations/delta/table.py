@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -102,14 +103,9 @@ class TargetTable:
         self.version = self.log.find_newest(self.version)
         return True
 
-    @contextlib.contextmanager
-    def hold_commits(self, patience: float | None = None) -> Iterator[None]:
+    def hold_commits(self, patience: float | None = None) -> AbstractContextManager[object]:
         """Let no other process of ours commit to it, where Spark itself does not see to that."""
-        if isinstance(self.log, LocalLog):
-            with hold_table(self.log.folder, patience):
-                yield
-        else:
-            yield
+        return hold_table(self.log.folder, patience) if isinstance(self.log, LocalLog) else contextlib.nullcontext()
 
     def read_declared(self, spark: SparkSession) -> DeclaredTable:
         """What it says of its columns. Generated and identity columns are told where its folder can be read."""
@@ -216,9 +212,9 @@ def make(spark: SparkSession, name: str, schema: StructType, layout: TableLayout
             if table is None:
                 raise
             return table
-        made = TargetTable.find(spark, name, folder)
-    assert made is not None
-    return made
+        table = TargetTable.find(spark, name, folder)
+    assert table is not None
+    return table
 
 
 def _describe_obstacle(error: Exception, folder: Path | None) -> str:
@@ -278,7 +274,5 @@ def _reads_alike(spark: SparkSession, log: LocalLog, version: int) -> bool:
 
 
 def _find_local_log(location: str, table_id: str) -> LocalLog | None:
-    if not location.startswith("file:"):
-        return None
-    log = LocalLog(Path("/" + location[len("file:") :].lstrip("/")))
-    return log if log.is_of(table_id) else None
+    log = LocalLog(Path("/" + location.removeprefix("file:").lstrip("/")))
+    return log if location.startswith("file:") and log.is_of(table_id) else None
