@@ -288,7 +288,6 @@ class Rule:
     holds: str
     """A condition, as SQL; a row for which it is false or NULL is refused."""
     says: str
-    """What is wrong with such a row."""
     shows: Sequence[str] = ()
     """The columns whose values belong to the message."""
 
@@ -343,7 +342,6 @@ class Loss:
     said: str
     """What happened, as the end of a sentence about the rows."""
     version: int | None = None
-    """The version that did it."""
     whole: bool = False
     """Whether none of the batch's rows is there any more."""
     restore: str = ""
@@ -377,7 +375,6 @@ class BroughtBatch:
 
     @property
     def key(self) -> str:
-        """The plan's id and the destination's name."""
         return self.label["key"]
 
 
@@ -389,7 +386,6 @@ class DeliveryAccount:
     proof: str
     """What can be proved of it and what cannot, in a sentence."""
     there: bool = True
-    """Whether there is such a place at all."""
     id: str = ""
     """The id of the table or folder; empty if it has none."""
     silent: bool = False

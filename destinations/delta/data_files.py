@@ -93,32 +93,17 @@ def write(pieces: Iterable[pyarrow.Table], schema: pyarrow.Schema, columns: str,
     """Write rows as one parquet file, of which Spark reads the very types and days that it would have written.
     `columns` is how Spark describes them."""
     import pyspark
-    from pyarrow import concat_tables, parquet
+    from pyarrow import concat_tables, parquet, types
 
+    # the file's own statistics leave out NaN, and readers that have NaN above all others would pass over it
+    exact = [".".join(name) for name, kind in _list_leaves(schema) if not types.is_floating(kind)]
     with (
         file.open("wb") as new,
-        parquet.ParquetWriter(
-            new, schema.remove_metadata(), store_schema=False, write_statistics=_list_exact_columns(schema)
-        ) as writer,
+        parquet.ParquetWriter(new, schema.remove_metadata(), store_schema=False, write_statistics=exact) as writer,
     ):
         for group in _group_pieces(pieces):
             writer.write_table(concat_tables(group).replace_schema_metadata())
         writer.add_key_value_metadata({"org.apache.spark.version": pyspark.__version__, COLUMNS: columns})
-
-
-def _list_exact_columns(within: pyarrow.Schema | pyarrow.DataType, above: str = "") -> list[str]:
-    """The columns whose statistics stand in the file itself. Those of numbers that may be NaN leave it out there, and
-    readers that have NaN above all others would pass over it."""
-    import pyarrow as pa
-
-    columns = []
-    for at in range(len(within) if isinstance(within, pa.Schema) else within.num_fields):
-        field = within.field(at)
-        if pa.types.is_struct(field.type):
-            columns += _list_exact_columns(field.type, f"{above}{field.name}.")
-        elif not pa.types.is_floating(field.type):
-            columns.append(above + field.name)
-    return columns
 
 
 def _group_pieces(pieces: Iterable[pyarrow.Table]) -> Iterator[list[pyarrow.Table]]:
@@ -193,7 +178,7 @@ def read_statistics(file: Path, columns: NestedBody) -> str:
     """A file's statistics as JSON. `columns` is how the table describes its columns, in the table's order."""
     whole = open_file(file)
     kinds = {name: kind for name, kind in islice(_list_columns(columns), _INDEXED) if kind in _COUNTED}
-    places = {name: place for place, name in enumerate(_list_leaves(whole.schema_arrow))}
+    places = {name: place for place, (name, _) in enumerate(_list_leaves(whole.schema_arrow))}
     footers = {name: _read_footer(whole.metadata, places[name], kind) for name, kind in kinds.items()}
     unknown = {name: kinds[name] for name, noted in footers.items() if noted is None}
     known = {name: noted for name, noted in footers.items() if noted is not None} | _read_values(whole, unknown)
@@ -219,8 +204,9 @@ def _list_columns(fields: NestedBody, above: Name = ()) -> Iterator[tuple[Name, 
             yield name, kind["type"]
 
 
-def _list_leaves(within: pyarrow.Schema | pyarrow.DataType, above: Name = ()) -> Iterator[Name]:
-    """The names of a file's columns in the order of its footer; what is inside a list or a map is one of them too."""
+def _list_leaves(within: pyarrow.Schema | pyarrow.DataType, above: Name = ()) -> Iterator[tuple[Name, Any]]:
+    """The names of a file's columns in the order of its footer, with their types; what is inside a list or a map is one
+    of them too."""
     import pyarrow as pa
 
     for at in range(len(within) if isinstance(within, pa.Schema) else within.num_fields):
@@ -228,7 +214,7 @@ def _list_leaves(within: pyarrow.Schema | pyarrow.DataType, above: Name = ()) ->
         if pa.types.is_nested(field.type):
             yield from _list_leaves(field.type, (*above, field.name))
         else:
-            yield *above, field.name
+            yield (*above, field.name), field.type
 
 
 def _read_footer(footer: pyarrow.parquet.FileMetaData, place: int, kind: str) -> tuple[int, list[Any]] | None:

@@ -19,10 +19,9 @@ from destinations.delta.schema import (
     list_misfits,
     list_unclear,
     make_rules,
-    needs_mapping,
 )
-from destinations.delta.table import TableLayout, TargetTable, make
-from destinations.delta.writers import Merge, PendingAppend, RowsWithText, append_rows, commit_by_spark
+from destinations.delta.table import TargetTable, make
+from destinations.delta.writers import PendingAppend, RowsWithText, append_rows, commit_by_spark, merge_rows
 from destinations.destination import (
     BatchLabel,
     DeliveryAccount,
@@ -48,10 +47,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-_PROPERTIES = {"delta.checkpointInterval": "100"}
-"""Of every table that is made: a checkpoint after each tenth commit doubles what a small append costs."""
-_MERGED = {"delta.isolationLevel": "Serializable"}
-"""Of a table that is made for merges: otherwise Delta lets others append the keys that a merge is about to add."""
 _FENCE = "wherry.fence"
 """The property of which a new value is a fence."""
 _PATIENCE = 10.0
@@ -142,8 +137,7 @@ class OpenDelta(OpenDestination):
             missing = self.destination.list_missing_columns(schema)
             self._refuse([*missing, *list_impossible(columns), *list_unclear(spark, self.destination, schema)])
             if table is None:
-                delta = self.destination
-                table = make(spark, delta.sql_name, columns, self._layout(columns), delta.folder)
+                table = make(spark, self.destination, columns)
             misfits = list_misfits(spark, self.destination, columns, table.read_declared(spark))
             self._refuse([*misfits, *describe_dropped(spark, table, columns)] if misfits else ())
         if table is None:
@@ -295,8 +289,7 @@ class OpenDelta(OpenDestination):
             if append.instead:
                 table.replace(rows, append.tag, append.instead)
             elif delta.mode == "merge":
-                merge = Merge(keys=delta.keys, sequence_by=delta.sequence_by, deletes=delta.apply_as_deletes)
-                merge.run(rows, delta.select_written_columns(rows.schema).names, table.name, append.tag)
+                merge_rows(delta, rows, append.tag)
             elif any(label.batch.first for label in append.labels):
                 table.replace(rows, append.tag, delta.where)
             else:
@@ -304,17 +297,6 @@ class OpenDelta(OpenDestination):
 
         with self._take_turn(table):
             return commit_by_spark(append, commit)
-
-    def _layout(self, schema: StructType) -> TableLayout:
-        mapping = {"delta.columnMapping.mode": "name"} if needs_mapping(schema) else {}
-        delta = self.destination
-        merged = _MERGED if delta.mode == "merge" else {}
-        return TableLayout(
-            partition_by=delta.partition_by,
-            cluster_by=delta.cluster_by,
-            properties={**_PROPERTIES, **merged, **mapping, **delta.properties},
-            comment=delta.comment,
-        )
 
     def _refuse(self, problems: Sequence[str]) -> None:
         if problems:

@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING, Any
 
 from destinations.delta.data_files import AdoptableFiles, bring, describe_files, name_for_table, write
 from destinations.delta.direct_commit import LogHead, append, is_kept_apart, open_to_readers
-from destinations.delta.lock import NoCommits, SparkCommits
+from destinations.delta.lock import SparkCommits
 from origins.batch import Json
 from origins.crash_points import reach
-from origins.delta_actions import FileBody, MetadataBody, NestedBody, TypeBody
+from origins.delta_actions import FileBody, NestedBody, TypeBody
 from origins.errors import is_too_large, list_spark_errors
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class DirectTable:
 
     folder: Path
     id: str
-    commits: SparkCommits = field(default_factory=NoCommits)
+    commits: SparkCommits = field(default_factory=SparkCommits)
     """What is kept out while a version is taken."""
     _known: LogHead | None = None
     _closed: bool = False
@@ -185,25 +185,6 @@ class DirectWrite:
             if not passed:
                 for file in files.values():
                     file.unlink(missing_ok=True)
-
-
-def read_metadata(folder: Path) -> MetadataBody:
-    """A table's metadata as Delta keeps it; nothing where `deltalake` cannot read it."""
-    from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError
-
-    if UNUSABLE.search(str(folder)):
-        return {}
-    try:
-        table = DeltaTable(str(folder))
-        metadata = table.metadata()
-        return {
-            "id": str(metadata.id),
-            "configuration": metadata.configuration,
-            "schemaString": table.schema().to_json(),
-        }
-    except (DeltaError, OSError):
-        return {}
 
 
 def writes_plainly(spark: SparkSession) -> bool:

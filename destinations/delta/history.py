@@ -99,7 +99,6 @@ class _HistoryWalk:
     doubts: dict[tuple[str, bool], Mapping[Atom, Loss]] = field(default_factory=dict)
     """The atoms that a file may hold whole, of which nobody can say whether it does, and what made it so."""
     sizes: dict[Atom, int] = field(default_factory=dict)
-    """How many rows atoms have."""
     losses: list[Loss] = field(default_factory=list)
     commits: list[tuple[LogCommit, tuple[AddedFile, ...]]] = field(default_factory=list)
 

@@ -21,7 +21,6 @@ import os
 import threading
 import time
 import weakref
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -59,26 +58,17 @@ def hold_table(table: Path, patience: float | None = None, *, apart: bool = Fals
             turns.leave()
 
 
-class SparkCommits(ABC):
-    """The commits of a Spark whose JVM belongs to this process, strangers' commits in that JVM included."""
+class SparkCommits:
+    """The commits of a Spark whose JVM belongs to this process, strangers' commits in that JVM included. A Spark
+    without a JVM of this process has none that are to be kept out."""
 
-    @abstractmethod
     def can_be_held(self) -> bool:
         """Whether `hold` keeps all of them out. Where it does not, only Spark may commit."""
-
-    @abstractmethod
-    def hold(self, table: Path) -> AbstractContextManager[None]:
-        """Let no commit of that JVM take a version of the table in this folder. Raises `TimeoutError` if one of them
-        does not end."""
-
-
-class NoCommits(SparkCommits):
-    """Those of a Spark without a JVM of this process: there are none to keep out."""
-
-    def can_be_held(self) -> bool:
         return True
 
     def hold(self, table: Path) -> AbstractContextManager[None]:
+        """Let no commit of that JVM take a version of the table in this folder. Raises `TimeoutError` if one of them
+        does not end."""
         return contextlib.nullcontext()
 
 
@@ -90,7 +80,7 @@ def say_commits(spark: SparkSession, commits: SparkCommits) -> None:
 
 
 def get_commits(spark: SparkSession) -> SparkCommits:
-    return _commits.get(spark) or NoCommits()
+    return _commits.get(spark) or SparkCommits()
 
 
 @contextlib.contextmanager
@@ -204,7 +194,7 @@ class _TableTurns:
                 if not apart and not self.apart and not self.taking and not self._is_wanted():
                     self.inside += 1
                     return True
-                if not self.changed.wait(_time_left(deadline)):
+                if not self.changed.wait(None if deadline is None else max(0.0, deadline - time.monotonic())):
                     return False
             self.taking = True
         try:
@@ -285,7 +275,3 @@ def _try(folder: Path) -> int | None:
 @functools.cache
 def _warn(message: str) -> None:
     log.warning(message)
-
-
-def _time_left(deadline: float | None) -> float | None:
-    return None if deadline is None else max(0.0, deadline - time.monotonic())

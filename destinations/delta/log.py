@@ -18,8 +18,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from destinations.delta.direct_append import read_metadata
-from destinations.delta.direct_commit import Overwritten, describe_batches, identify_file
+from destinations.delta.direct_append import UNUSABLE
+from destinations.delta.direct_commit import LogHead, Overwritten, describe_batches, identify_file
 from destinations.destination import BatchLabel, Label, Written
 from origins.batch import Json
 from origins.delta_actions import ActionBody, CommitBody, MetadataBody
@@ -144,7 +144,16 @@ class LocalLog(TableLog):
 
     def read_metadata(self, spark: SparkSession | None = None) -> MetadataBody:
         """That in the checksum that Spark leaves beside a version, or else as `deltalake` finds it."""
-        return parse_metadata(self.read_checksum(max(self._list_versions(), default=-1))) or read_metadata(self.folder)
+        from deltalake.exceptions import DeltaError
+
+        metadata = parse_metadata(self.read_checksum(max(self._list_versions(), default=-1)))
+        if metadata or UNUSABLE.search(str(self.folder)):
+            return metadata
+        try:
+            head = LogHead.of(self.folder)
+        except (DeltaError, OSError):
+            return {}
+        return {"id": head.id, "configuration": head.configuration, "schemaString": head.schema}
 
     def read_checksum(self, version: int) -> str:
         """What Spark left beside a version, as JSON, unless it is torn; empty where it left nothing."""
@@ -249,7 +258,6 @@ class SparkLog(TableLog):
     """The log of a table that only Spark can read."""
 
     table: str
-    """As it is named in SQL."""
     location: str
 
     def read_metadata(self, spark: SparkSession) -> MetadataBody:

@@ -118,6 +118,11 @@ class DeltaOptions(Destination):
         return self.table or f"delta.{quote_name(self.place)}"
 
     @property
+    def has_layout(self) -> bool:
+        """Whether a table that Wherry creates is set up by more than its properties."""
+        return bool(self.partition_by or self.cluster_by) or self.comment is not None
+
+    @property
     def replaces(self) -> bool:
         return self.mode == "replace"
 

@@ -219,7 +219,6 @@ class DeclaredTable:
     checks: Mapping[str, str]
     """The conditions of its constraints, by their names."""
     generated: Mapping[str, str]
-    """The expressions of its generated columns."""
     identities: Mapping[str, bool]
     """The columns that it counts itself, and whether rows may bring values for them."""
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from destinations.delta.direct_append import DirectTable, make_here, writes_plainly
 from destinations.delta.lock import get_commits, hold_making_lock, hold_table
 from destinations.delta.log import LocalLog, SparkLog, TableLog
-from destinations.delta.schema import DeclaredTable, format_columns
+from destinations.delta.options import DeltaOptions
+from destinations.delta.schema import DeclaredTable, format_columns, needs_mapping
 from destinations.destination import DestinationError, Written
 from origins.errors import has_condition, list_spark_errors
 from origins.files.listing import escape_pattern
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+_PROPERTIES = {"delta.checkpointInterval": "100"}
+"""Of every table that is made: a checkpoint after each tenth commit doubles what a small append costs."""
+_MERGED = {"delta.isolationLevel": "Serializable"}
+"""Of a table that is made for merges: otherwise Delta lets others append the keys that a merge is about to add."""
 _CHECK = "delta.constraints."
 """How the names of the properties begin that hold constraints."""
 _EXPLICIT = "delta.identity.allowExplicitInsert"
@@ -44,7 +49,6 @@ class TargetTable:
     """One table as it was found. Only `version` ever changes, and only upwards, so that threads may share it."""
 
     name: str
-    """As it is named in SQL."""
     id: str
     location: str
     properties: Mapping[str, str]
@@ -163,46 +167,33 @@ class TargetTable:
         return Written(rows=0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TableLayout:
-    """How a table is made that is not there yet."""
-
-    partition_by: Sequence[str] = ()
-    cluster_by: Sequence[str] = ()
-    properties: Mapping[str, str] = field(default_factory=dict)
-    comment: str | None = None
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether it says nothing of a table but its properties."""
-        return not self.partition_by and not self.cluster_by and self.comment is None
-
-    def format_sql(self, schema: StructType) -> str:
-        """The table with these columns, as `CREATE TABLE` takes it behind the name."""
-        clauses = [f"({format_columns(schema)}) USING delta"]
-        if self.partition_by:
-            clauses.append(f"PARTITIONED BY ({', '.join(map(quote_name, self.partition_by))})")
-        if self.cluster_by:
-            clauses.append(f"CLUSTER BY ({', '.join(map(quote_name, self.cluster_by))})")
-        if self.comment is not None:
-            clauses.append(f"COMMENT {quote_text(self.comment)}")
-        listed = ", ".join(f"{quote_text(key)} = {quote_text(value)}" for key, value in self.properties.items())
-        return " ".join([*clauses, f"TBLPROPERTIES ({listed})"])
+def format_layout(delta: DeltaOptions, schema: StructType, properties: Mapping[str, str]) -> str:
+    """A table with these columns, as `CREATE TABLE` takes it behind the name."""
+    clauses = [f"({format_columns(schema)}) USING delta"]
+    if delta.partition_by:
+        clauses.append(f"PARTITIONED BY ({', '.join(map(quote_name, delta.partition_by))})")
+    if delta.cluster_by:
+        clauses.append(f"CLUSTER BY ({', '.join(map(quote_name, delta.cluster_by))})")
+    if delta.comment is not None:
+        clauses.append(f"COMMENT {quote_text(delta.comment)}")
+    listed = ", ".join(f"{quote_text(key)} = {quote_text(value)}" for key, value in properties.items())
+    return " ".join([*clauses, f"TBLPROPERTIES ({listed})"])
 
 
-def make(spark: SparkSession, name: str, schema: StructType, layout: TableLayout, folder: Path | None) -> TargetTable:
-    """Create the table, unless another writer just did. Raises `DestinationError` with what is in the way.
-
-    `folder` is where it will lie, if that is on this machine.
-    """
+def make(spark: SparkSession, delta: DeltaOptions, schema: StructType) -> TargetTable:
+    """Create the table, unless another writer just did. Raises `DestinationError` with what is in the way."""
+    name, folder = delta.sql_name, delta.folder
+    merged = _MERGED if delta.mode == "merge" else {}
+    mapping = {"delta.columnMapping.mode": "name"} if needs_mapping(schema) else {}
+    properties = {**_PROPERTIES, **merged, **mapping, **delta.properties}
     with hold_making_lock(folder) if folder else contextlib.nullcontext():
         table = TargetTable.find(spark, name, folder)
         if table is not None:
             return table
         try:
-            here = folder if layout.is_plain and is_one_disk(spark) else None
-            if here is None or not make_here(spark, here, schema, layout.properties):
-                spark.sql(f"CREATE TABLE {name} {layout.format_sql(schema)}")
+            here = folder if is_one_disk(spark) and not delta.has_layout else None
+            if here is None or not make_here(spark, here, schema, properties):
+                spark.sql(f"CREATE TABLE {name} {format_layout(delta, schema, properties)}")
         except Exception as error:
             table, why = TargetTable.find(spark, name, folder), _describe_obstacle(error, folder)
             if table is None and why:

@@ -18,6 +18,7 @@ from destinations.delta.direct_append import DirectWrite, collect_arrow
 from destinations.delta.direct_commit import Overwritten
 from destinations.delta.lock import hold_table
 from destinations.delta.log import LocalLog, make_tag
+from destinations.delta.options import DeltaOptions
 from destinations.delta.table import TargetTable
 from destinations.destination import Deadline, Label, Late, Written
 from origins.batch_rows import BatchRows
@@ -47,50 +48,42 @@ _HERE = HIDDEN + "here"
 _DELETES = HIDDEN + "deletes"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Merge:
-    """What becomes of a row whose keys the table has, and of one whose keys it has not."""
+def merge_rows(delta: DeltaOptions, rows: DataFrame, tag: str) -> None:
+    """Merge the rows into the table, in a commit that carries the tag.
 
-    keys: Sequence[str]
-    sequence_by: str | None = None
-    deletes: str | None = None
-    """The condition under which a row takes away what it finds."""
+    Nobody else may write in the rows' session meanwhile: its configuration says what the commit carries.
+    """
+    from pyspark.sql import functions as F
 
-    def run(self, rows: DataFrame, names: Sequence[str], table: str, tag: str) -> None:
-        """Merge these columns of the rows into the table, in a commit that carries the tag.
+    spark, view = rows.sparkSession, f"{HIDDEN}{uuid.uuid4().hex}"
+    names = delta.select_written_columns(rows.schema).names
+    deletes = F.coalesce(F.expr(delta.apply_as_deletes or "false"), F.lit(False)).alias(_DELETES)
+    rows.select(*[F.col(quote_name(name)) for name in names], deletes).createOrReplaceTempView(view)
+    try:
+        with _tag_commits(spark, tag):
+            spark.sql(_format_merge(delta, names, view)).collect()
+    finally:
+        spark.catalog.dropTempView(view)
 
-        Nobody else may write in the rows' session meanwhile: its configuration says what the commit carries.
-        """
-        from pyspark.sql import functions as F
 
-        spark, view = rows.sparkSession, f"{HIDDEN}{uuid.uuid4().hex}"
-        deletes = F.coalesce(F.expr(self.deletes or "false"), F.lit(False)).alias(_DELETES)
-        rows.select(*[F.col(quote_name(name)) for name in names], deletes).createOrReplaceTempView(view)
-        try:
-            with _tag_commits(spark, tag):
-                spark.sql(self.format_statement(names, table, view)).collect()
-        finally:
-            spark.catalog.dropTempView(view)
-
-    def format_statement(self, names: Sequence[str], table: str, source: str) -> str:
-        keys = {key.lower() for key in self.keys}
-        same = " AND ".join(f"{_THERE}.{quote_name(key)} = {_HERE}.{quote_name(key)}" for key in self.keys)
-        newer = ""
-        if self.sequence_by is not None:
-            own, its = (f"{side}.{quote_name(self.sequence_by)}" for side in (_HERE, _THERE))
-            newer = f" AND ({its} IS NULL OR {own} >= {its})"
-        changes = ", ".join(
-            f"{quote_name(name)} = {_HERE}.{quote_name(name)}" for name in names if name.lower() not in keys
-        )
-        values = ", ".join(f"{_HERE}.{quote_name(name)}" for name in names)
-        clauses = [f"MERGE INTO {table} AS {_THERE} USING {source} AS {_HERE} ON {same}"]
-        if self.deletes is not None:
-            clauses.append(f"WHEN MATCHED AND {_HERE}.{_DELETES}{newer} THEN DELETE")
-        if changes:
-            clauses.append(f"WHEN MATCHED AND NOT {_HERE}.{_DELETES}{newer} THEN UPDATE SET {changes}")
-        listed = ", ".join(map(quote_name, names))
-        clauses.append(f"WHEN NOT MATCHED AND NOT {_HERE}.{_DELETES} THEN INSERT ({listed}) VALUES ({values})")
-        return " ".join(clauses)
+def _format_merge(delta: DeltaOptions, names: Sequence[str], source: str) -> str:
+    keys = {key.lower() for key in delta.keys}
+    same = " AND ".join(f"{_THERE}.{quote_name(key)} = {_HERE}.{quote_name(key)}" for key in delta.keys)
+    newer = ""
+    if delta.sequence_by is not None:
+        own, its = (f"{side}.{quote_name(delta.sequence_by)}" for side in (_HERE, _THERE))
+        newer = f" AND ({its} IS NULL OR {own} >= {its})"
+    listed = ", ".join(map(quote_name, names))
+    values = ", ".join(f"{_HERE}.{quote_name(name)}" for name in names)
+    changed = [quote_name(name) for name in names if name.lower() not in keys]
+    changes = ", ".join(f"{name} = {_HERE}.{name}" for name in changed)
+    clauses = [f"MERGE INTO {delta.sql_name} AS {_THERE} USING {source} AS {_HERE} ON {same}"]
+    if delta.apply_as_deletes is not None:
+        clauses.append(f"WHEN MATCHED AND {_HERE}.{_DELETES}{newer} THEN DELETE")
+    if changes:
+        clauses.append(f"WHEN MATCHED AND NOT {_HERE}.{_DELETES}{newer} THEN UPDATE SET {changes}")
+    clauses.append(f"WHEN NOT MATCHED AND NOT {_HERE}.{_DELETES} THEN INSERT ({listed}) VALUES ({values})")
+    return " ".join(clauses)
 
 
 def commit_persistently(commit: Callable[[], None], landed: Callable[[], bool]) -> None:

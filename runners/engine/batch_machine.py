@@ -48,7 +48,6 @@ class DeliveryRules:
     dlq: Dlq = Dlq()
     delivery: Literal["after_all", "after_any"] = "after_all"
     discards: bool = False
-    """Whether the DLQ throws rows away."""
     replacing: frozenset[str] = frozenset()
     """The destinations of which a run's first batch replaces the rows, and so is written though it has none."""
 
@@ -66,7 +65,6 @@ class BatchInFlight:
     landed: Mapping[str, Written] = field(default_factory=dict)
     failed: Mapping[str, Exception] = field(default_factory=dict)
     declined: frozenset[str] = frozenset()
-    """The ways that declined it."""
     begun: bool = False
     """Whether this run planned it."""
     refusing: str = ""

@@ -50,7 +50,6 @@ class LaneCoordination:
         self.view = LaneView(me=journal.owner, lanes=lanes, frees=frees, follows=follows)
         self.every = tenure.busy / LOOKS
         self.next = self.clock.elapsed()
-        """When it is time to look."""
         self._met: frozenset[str] = frozenset()
         """Who was there when this run looked at what waits."""
         self._heard: dict[str, tuple[int, float]] = {}
@@ -200,7 +199,6 @@ class LaneChange:
     done: tuple[str, ...] = ()
     """Lanes given back since all of them is carried."""
     give: tuple[str, ...] = ()
-    """Lanes given back for others."""
     take: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:

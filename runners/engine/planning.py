@@ -40,7 +40,6 @@ class Planning:
         """For each lane the turn in which it was last planned: who waited longest comes first."""
         self.turns = 0
         self.begun = False
-        """Whether this run has planned a batch."""
         self._predicted: dict[str, PlannedBatch] = {}
 
     def plan(self, state: PipelineState, clock: Clock, *, midway: bool, stopping: bool) -> Sequence[Transition]:
@@ -233,10 +232,8 @@ class Follower:
 
     def __init__(self, *, every: float, again: Again, now: float) -> None:
         self.every = every
-        """How long to wait between two looks."""
         self.again = again
         self.next = now + every
-        """When it is time to look again."""
         self.gathering: dict[str, float] = {}
         """When the first row was seen of each lane whose next batch waits for more."""
         self.quiet = now

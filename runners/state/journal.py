@@ -71,14 +71,9 @@ class Journal:
         while ours := [*entries, *(plans if self.state.stopping == asked else ())]:
             ours = [*self._shorten_lease(ours), *ours]
             owned = [replace(entry, epoch=self.state.epoch, owner=self.owner) for entry in ours]
-            began, kinds = self._elapsed(), [entry.kind for entry in owned]
+            kinds = [entry.kind for entry in owned]
             reach_recording("before", kinds)
-            try:
-                self._take_in(self.ledger.append(owned, after=self.state.seq))
-            except Conflict:
-                self.refresh()
-            else:
-                self._note_renewed(began)
+            if self._append(owned):
                 reach_recording("after", kinds)
                 break
         return self.state.stopping == asked
@@ -89,9 +84,13 @@ class Journal:
         self._check()
         epochs = {"take": self.state.epoch + 1}
         owned = [replace(each, epoch=epochs.get(each.kind, self.state.epoch), owner=self.owner) for each in entries]
+        return self._append(owned)
+
+    def _append(self, entries: Sequence[Entry]) -> bool:
+        """Whether they landed; else what others have recorded instead is taken in."""
         began = self._elapsed()
         try:
-            self._take_in(self.ledger.append(owned, after=self.state.seq))
+            self._take_in(self.ledger.append(entries, after=self.state.seq))
         except Conflict:
             self.refresh()
             return False

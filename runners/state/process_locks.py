@@ -78,12 +78,12 @@ def lock_path(place: str) -> Path:
     return Path(tempfile.gettempdir()) / f"wherry-{name}.lock"
 
 
-def sweep_locks(path: Path, *, named: Collection[str] = (), older: float = 3_600) -> None:
+def sweep_locks(path: Path, *, named: Collection[str] = ()) -> None:
     """Remove what runs that died have left beside this lock: files of their own that nobody has locked, and that have
-    been there for so many seconds. Those that owners are known by stay: they prove whether their owners live."""
+    been there for an hour. Those that owners are known by stay: they prove whether their owners live."""
     for file in path.parent.glob(f"{path.name}-*"):
         with contextlib.suppress(FileNotFoundError):
-            old = time.time() - file.stat().st_mtime >= older
+            old = time.time() - file.stat().st_mtime >= 3_600
             if old and file.name not in named and not StateLock(file).is_held():
                 file.unlink(missing_ok=True)
 
@@ -146,7 +146,6 @@ def end_orphan(owner: OwnerBody) -> None:
 
 
 _HELD: set[StateLock] = set()
-"""The locks that this process has."""
 
 
 def _let_go_in_child() -> None:

@@ -68,10 +68,8 @@ class RunRow:
     nacked: int | None = None
     error: str | None = None
     definition: str = ""
-    """The hash of the definition."""
     host: str = ""
     report: str | None = None
-    """The whole report, as JSON."""
 
     def end(self, report: Report, facts: Mapping[str, JSON], now: datetime) -> RunRow:
         """The row of the same run at its end; `facts` are the report's, without secrets."""
@@ -113,7 +111,6 @@ class WantedRuns:
     run: str = ""
     """How the name of one begins."""
     limit: int = 20
-    """The newest so many."""
     report: bool = False
     """Whether with what each reported."""
     archived: bool = False
