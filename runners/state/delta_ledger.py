@@ -31,7 +31,7 @@ from runners.state.ledger import (
 )
 
 
-class DeltaLedger(TableLedger):
+class DeltaLedger(TableLedger["LocalTable"]):
     """The entries in a Delta table at `path`; beside it the history, named `<path>_history`, and `<path>_bodies`.
 
     Any number of processes and threads may read and append. Meant for a disk of this host.
@@ -39,12 +39,10 @@ class DeltaLedger(TableLedger):
 
     def __init__(self, path: str | Path) -> None:
         path = Path(path).absolute()
-        self._entries = LocalTable(path, ENTRIES)
-        self._settled = LocalTable(path.with_name(f"{path.name}_history"), SETTLED)
-        self._bodies = LocalTable(path.with_name(f"{path.name}_bodies"), BODIES)
+        history, bodies = (path.with_name(f"{path.name}_{kind}") for kind in ("history", "bodies"))
+        super().__init__(LocalTable(path, ENTRIES), LocalTable(history, SETTLED), LocalTable(bodies, BODIES))
         self._seen: tuple[int | None, int] = (None, 0)
         """A version of the entries, and the last number in it."""
-        super().__init__(self._entries, self._settled, self._bodies)
 
     def _is_fresh(self, after: int) -> bool:
         return self._seen == (self._entries.version, after)

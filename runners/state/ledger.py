@@ -9,7 +9,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypedDict
+from typing import Any, Generic, TypedDict, TypeVar
 
 from origins.errors import WherryError
 from origins.json_shape import check_shape
@@ -161,11 +161,14 @@ def _describe_columns(columns: Columns) -> str:
     return ", ".join(f"{name} {kind if isinstance(kind, str) else kind['type']}" for name, kind in columns.items())
 
 
-class TableLedger(Ledger):
+Table = TypeVar("Table", bound=LedgerTable)
+
+
+class TableLedger(Ledger, Generic[Table]):
     """The entries in one table, what was settled before the last snapshot in another, large bodies in a third."""
 
-    def __init__(self, entries: LedgerTable, settled: LedgerTable, bodies: LedgerTable) -> None:
-        self._tables = (entries, settled, bodies)
+    def __init__(self, entries: Table, settled: Table, bodies: Table) -> None:
+        self._entries, self._settled, self._bodies = entries, settled, bodies
         self._lock = threading.Lock()
 
     @abstractmethod
@@ -201,12 +204,12 @@ class TableLedger(Ledger):
 
     def history(self) -> Iterator[Settled]:
         with self._lock:
-            self._tables[1].refresh()
-            return (to_settled(self.place, row) for row in self._tables[1].rows("true"))
+            self._settled.refresh()
+            return (to_settled(self.place, row) for row in self._settled.rows("true"))
 
     @property
     def place(self) -> str:
-        return self._tables[0].place
+        return self._entries.place
 
     def _land(self, entries: Sequence[Entry], after: int, settled: Sequence[Settled] | None = None) -> list[Entry]:
         """Add the entries behind the last one, or put them in the place of all once `settled` is in the history."""
@@ -242,27 +245,26 @@ class TableLedger(Ledger):
             if self._read_rows(after) == rows:
                 raise
             return self._read_behind(after)  # what was missing was compacted away while it was read
-        return later, later[-1].seq if later else self._tables[0].find_highest("seq")
+        return later, later[-1].seq if later else self._entries.find_highest("seq")
 
     def _read_rows(self, after: int) -> list[Row]:
-        self._tables[0].refresh()
-        return sorted(self._tables[0].rows(f"seq > {int(after)}"), key=lambda row: row["seq"])
+        self._entries.refresh()
+        return sorted(self._entries.rows(f"seq > {int(after)}"), key=lambda row: row["seq"])
 
     def _read_bodies(self, condition: str) -> Iterable[Row]:
-        self._tables[2].refresh()
-        return self._tables[2].rows(condition)
+        self._bodies.refresh()
+        return self._bodies.rows(condition)
 
     def _tidy(self, first: int) -> None:
         """Remove the bodies of entries before `first`; once in `FILES` compactions put the history together and sweep.
 
         What goes wrong here costs space and time only, and the next compaction makes up for it.
         """
-        _, settled, bodies = self._tables
         with contextlib.suppress(Exception):  # deltalake has no type for a file that is gone; no row depends on this
-            bodies.remove(f"seq < {first}")
-            if settled.count_files() > FILES:
-                settled.optimize()
-                for table in self._tables:
+            self._bodies.remove(f"seq < {first}")
+            if self._settled.count_files() > FILES:
+                self._settled.optimize()
+                for table in (self._settled, self._entries, self._bodies):
                     table.vacuum()
 
 
@@ -329,20 +331,21 @@ def join_bodies(place: str, rows: Iterable[Row], look: Callable[[str], Iterable[
 
     Raises `LedgerError` when one is not there.
     """
-    whole = list(rows)
-    beside = [row["seq"] for row in whole if row["body"] == BESIDE]
+    listed = list(rows)
+    beside = [row["seq"] for row in listed if row["body"] == BESIDE]
     if not beside:
-        return whole
+        return listed
     bodies = {(row["seq"], row["id"]): row["body"] for row in look(f"seq >= {min(beside)} and seq <= {max(beside)}")}
-    for row in whole:
-        if row["body"] == BESIDE:
-            if (row["seq"], row["id"]) not in bodies:
-                raise LedgerError(
-                    f"The ledger at {place} has lost the body of entry {row['seq']}, which the table beside it should "
-                    "have.",
-                    hint=f"Put the table {place}_bodies back from a backup; without it Wherry reads nothing.",
-                )
-            row["body"] = bodies[row["seq"], row["id"]]
+    whole = []
+    for row in listed:
+        body = bodies.get((row["seq"], row["id"])) if row["body"] == BESIDE else row["body"]
+        if body is None:
+            raise LedgerError(
+                f"The ledger at {place} has lost the body of entry {row['seq']}, which the table beside it should "
+                "have.",
+                hint=f"Put the table {place}_bodies back from a backup; without it Wherry reads nothing.",
+            )
+        whole.append({**row, "body": body})
     return whole
 
 

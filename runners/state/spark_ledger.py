@@ -30,18 +30,19 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class SparkLedger(TableLedger):
+class SparkLedger(TableLedger["CatalogTable"]):
     """The entries in `table`, the history in `<table>_history`, large bodies in `<table>_bodies`; on both Sparks.
 
     Any number of sessions may append where the storage keeps two commits apart; on a local disk those of one JVM.
     """
 
     def __init__(self, spark: SparkSession, table: str) -> None:
-        self._entries = CatalogTable(spark, quote_table(table), ENTRIES)
-        self._settled = CatalogTable(spark, quote_table(table, "_history"), SETTLED)
-        self._bodies = CatalogTable(spark, quote_table(table, "_bodies"), BODIES)
+        super().__init__(
+            CatalogTable(spark, quote_table(table), ENTRIES),
+            CatalogTable(spark, quote_table(table, "_history"), SETTLED),
+            CatalogTable(spark, quote_table(table, "_bodies"), BODIES),
+        )
         self._table = table
-        super().__init__(self._entries, self._settled, self._bodies)
 
     @property
     def place(self) -> str:

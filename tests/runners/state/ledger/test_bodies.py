@@ -115,3 +115,12 @@ def test_a_body_that_is_lost_is_an_error(path: Path) -> None:
     with pytest.raises(LedgerError, match="has lost the body of entry 1") as error:
         DeltaLedger(path).read()
     assert "ledger_bodies back" in error.value.hint
+
+
+def test_one_lost_body_of_several_is_an_error(path: Path) -> None:
+    """Those that are there do not hide it."""
+    ledger = DeltaLedger(path)
+    ledger.append([Entry(kind="plan", id="a", body=LARGE), Entry(kind="plan", id="b", body=LARGE)], after=0)
+    DeltaTable(str(path.with_name("ledger_bodies"))).delete("id = 'b'")
+    with pytest.raises(LedgerError, match="has lost the body of entry 2"):
+        DeltaLedger(path).read()
