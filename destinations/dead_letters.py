@@ -92,7 +92,7 @@ class DeadLetters(BatchRows):
             if self.replayed
             else nothing,
         }
-        return self.refused.frame().select(*[columns[each.name].alias(each.name) for each in dlq_schema()])
+        return self.refused.frame().select(*[columns[column.name].alias(column.name) for column in dlq_schema()])
 
     def table(self) -> pyarrow.Table | None:
         return self._table

@@ -305,9 +305,9 @@ class Demands(Stage):
     def apply(self, rows: Rows) -> Rows:
         from pyspark.sql import functions as F
 
-        broken = [~F.coalesce(rows.expression(rule.holds), F.lit(False)) for rule in self.rules]
-        code = F.coalesce(*[F.when(each, F.lit(rule.code)) for each, rule in zip(broken, self.rules, strict=True)])
-        reasons = [F.when(each, _make_message(rows, rule)) for each, rule in zip(broken, self.rules, strict=True)]
+        broken = [(~F.coalesce(rows.expression(rule.holds), F.lit(False)), rule) for rule in self.rules]
+        code = F.coalesce(*[F.when(breaks, F.lit(rule.code)) for breaks, rule in broken])
+        reasons = [F.when(breaks, _make_message(rows, rule)) for breaks, rule in broken]
         why = F.struct(code.alias("code"), F.concat_ws("; ", *reasons).alias("message"))
         return rows.refuse(F.when(code.isNotNull(), why))
 

@@ -383,7 +383,7 @@ def _count_rows(folder: Path, names: Sequence[str]) -> Counter[str]:
                 raise ValueError(f"{name} has too many rows")
             rows = file.read().to_pylist()
         within = name.rpartition("/")[0]  # the values of a partition stand in no file
-        counts.update(f"{within} {sorted((key, repr(each)) for key, each in row.items())}" for row in rows)
+        counts.update(f"{within} {sorted((key, repr(value)) for key, value in row.items())}" for row in rows)
     return counts
 
 
@@ -433,13 +433,13 @@ def _column_statistics(footer: Any) -> Iterator[tuple[str, int | None, tuple[Any
     for at in range(footer.num_columns if groups else 0):
         name = groups[0].column(at).path_in_schema
         statistics = [group.column(at).statistics for group in groups]
-        if "." in name or any(each is None for each in statistics):
+        if "." in name or any(part is None for part in statistics):
             continue
-        counted = all(each.has_null_count for each in statistics)
-        ends = [value for each in statistics if each.has_min_max for value in _read_ends(each)]
+        counted = all(part.has_null_count for part in statistics)
+        ends = [value for part in statistics if part.has_min_max for value in _read_ends(part)]
         comparable = len({type(value) for value in ends}) == 1 and None not in ends
         bounds = (min(ends), max(ends)) if comparable else (None, None)
-        yield name, sum(each.null_count for each in statistics) if counted else None, bounds
+        yield name, sum(part.null_count for part in statistics) if counted else None, bounds
 
 
 def _read_ends(noted: pyarrow.parquet.Statistics) -> tuple[Any, Any]:

@@ -138,7 +138,7 @@ class DirectWrite:
     def can_take(self, columns: NestedBody, *, spelled: bool = False) -> bool:
         """Whether rows with these columns, as Delta describes them, can go this way; `spelled`: their names have to be
         those of the table letter by letter."""
-        mine, its = (_list_types(each, spelled=spelled) for each in (columns, json.loads(self._began.schema)))
+        mine, its = (_list_types(schema, spelled=spelled) for schema in (columns, json.loads(self._began.schema)))
         return mine is not None and mine == its
 
     def fit_rows(self, rows: pyarrow.Table) -> pyarrow.Table | None:
@@ -302,7 +302,7 @@ def _is_in_time(column: Any) -> bool:
     days = pa.types.is_date(column.type)
     first, last = _DAYS if days else _MICROSECONDS
     bounds = pc.min_max(column.cast(pa.int32() if days else pa.int64())).as_py()
-    return all(each is None or first <= each <= last for each in bounds.values())
+    return all(bound is None or first <= bound <= last for bound in bounds.values())
 
 
 _KNOWN = frozenset({("delta.checkpointInterval", "100"), ("delta.isolationLevel", "Serializable")})
@@ -328,7 +328,7 @@ def make_here(spark: SparkSession, folder: Path, schema: StructType, properties:
     if not has_defaults or not _is_empty(folder):
         return False
     log = folder / "_delta_log"
-    missing = [each for each in (log, *log.parents) if not each.exists()]
+    missing = [parent for parent in (log, *log.parents) if not parent.exists()]
     try:
         table = DeltaTable.create(
             str(folder), Schema.from_json(json.dumps(columns)), mode="error", configuration=dict(properties)

@@ -128,7 +128,7 @@ def append(
     whole = log / f".{uuid.uuid4()}.tmp"
     try:
         whole.write_text(_format_commit(files, tag, began.version), encoding="utf-8")
-        for file in (whole, *(folder / unquote(each["path"]) for each in files)):
+        for file in (whole, *(folder / unquote(added["path"]) for added in files)):
             open_to_readers(file)
             _make_durable(file)
         _make_durable(folder)
@@ -155,7 +155,7 @@ def is_kept_apart(folder: Path) -> bool:
     """Whether a name that is taken stays taken in the table's log: it is all that keeps two processes apart."""
     try:
         with tempfile.TemporaryDirectory(prefix=".probe-", dir=folder / "_delta_log") as place:
-            first, second, name = (Path(place, each) for each in ("first", "second", "name"))
+            first, second, name = (Path(place, label) for label in ("first", "second", "name"))
             first.touch()
             second.touch()
             open_to_readers(first)
@@ -257,12 +257,12 @@ def _format_commit(files: Sequence[FileBody], tag: str, before: int) -> str:
 
 def _list_checkpoints(folder: Path) -> list[tuple[int, Path]]:
     with os.scandir(folder / "_delta_log") as entries:
-        return [(int(each.name[:20]), Path(each.path)) for each in entries if _CHECKPOINT.match(each.name)]
+        return [(int(entry.name[:20]), Path(entry.path)) for entry in entries if _CHECKPOINT.match(entry.name)]
 
 
 def _changes_table(file: Path) -> bool:
     with file.open(encoding="utf-8") as lines:
-        return any(not _SAME.isdisjoint(json.loads(line)) for line in lines if any(each in line for each in _SAME))
+        return any(not _SAME.isdisjoint(json.loads(line)) for line in lines if any(action in line for action in _SAME))
 
 
 _SAME = frozenset({"metaData", "protocol"})

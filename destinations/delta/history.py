@@ -308,18 +308,19 @@ _ADDS_ROWS = ("WRITE", "STREAMING UPDATE", "COPY INTO")
 def _add_way_back(loss: Loss, commits: Sequence[LogCommit], table: str, pipeline: str, *, mends: bool) -> Loss:
     """The loss with the statements that take it back. `table` is its name in SQL, and `mends` whether whole batches can
     be put back, so that a restore may take them away."""
-    at, before = loss.version, next((each for each in commits if each.version == loss.version), None)
-    if at is None or before is None or not any(each.version == at - 1 for each in commits):
+    at, before = loss.version, next((commit for commit in commits if commit.version == loss.version), None)
+    if at is None or before is None or not any(commit.version == at - 1 for commit in commits):
         return loss
-    later = [each for each in commits if each.version > at and each.operation not in _KEEPS_ROWS]
-    ours = [each for each in later if _brings(each, pipeline)]
+    later = [commit for commit in commits if commit.version > at and commit.operation not in _KEEPS_ROWS]
+    ours = [commit for commit in later if _brings(commit, pipeline)]
     old = f"{table} VERSION AS OF {at - 1}"
     return replace(
         loss,
         restore=f"RESTORE TABLE {table} TO VERSION AS OF {at - 1}" if later == ours and (mends or not ours) else "",
         takes_later=bool(ours),
         insert=f"INSERT INTO {table} SELECT * FROM {old} EXCEPT ALL SELECT * FROM {table} VERSION AS OF {at}"
-        if before.operation == "DELETE" and all(each.operation in _ADDS_ROWS and not each.overwrites for each in later)
+        if before.operation == "DELETE"
+        and all(commit.operation in _ADDS_ROWS and not commit.overwrites for commit in later)
         else "",
     )
 
@@ -426,7 +427,7 @@ def _complete_account(
         account,
         silent=mode == "merge",
         since=_find_first_version(commits),
-        brought=[each if each.loss is None else replace(each, loss=add(each.loss)) for each in account.brought],
+        brought=[batch if batch.loss is None else replace(batch, loss=add(batch.loss)) for batch in account.brought],
         losses=[add(loss) for loss in account.losses],
     )
 
@@ -434,7 +435,7 @@ def _complete_account(
 def find_newest(log: LocalLog, version: int, pipeline: str) -> BatchLabel | None:
     """What the newest of the last few versions says that brought a batch of this pipeline."""
     commits = log.list_commits(None, max(version - _LOOKED_AT, -1))
-    return next((label for each in commits for label in each.labels if label["pipeline"] == pipeline), None)
+    return next((label for commit in commits for label in commit.labels if label["pipeline"] == pipeline), None)
 
 
 _LOOKED_AT = 16
@@ -471,7 +472,7 @@ def put_back(
     before = table.log.find_latest(spark)
     try:
         with table.hold_commits():
-            table.append(_select_brought(spark, table, first, but), format_tag([each.label for each in brought]))
+            table.append(_select_brought(spark, table, first, but), format_tag([batch.label for batch in brought]))
     except list_spark_errors(WherryError) as error:
         raise DestinationError(
             f"The rows of version {first.version} of {table.location} cannot be put back: "

@@ -138,17 +138,17 @@ def _inner_types(kind: DataType) -> Iterator[DataType]:
         inside = [kind.elementType]
     if isinstance(kind, MapType):
         inside = [kind.keyType, kind.valueType]
-    for each in inside:
-        yield each
-        yield from _inner_types(each)
+    for part in inside:
+        yield part
+        yield from _inner_types(part)
 
 
 def _inner_fields(kind: DataType) -> Iterator[StructField]:
     from pyspark.sql.types import StructType
 
-    for each in [kind, *_inner_types(kind)]:
-        if isinstance(each, StructType):
-            yield from each
+    for part in [kind, *_inner_types(kind)]:
+        if isinstance(part, StructType):
+            yield from part
 
 
 def _cast_hint(field: StructField, kind: str) -> str:
@@ -310,14 +310,14 @@ def _fits_sql(value: str, kind: DataType, depth: int = 0) -> str | None:
     """The condition under which the texts in a value are not too long; None when any length will do."""
     from pyspark.sql.types import ArrayType, CharType, MapType, StructType, VarcharType
 
-    each = f"_wherry_{depth}"
+    element = f"_wherry_{depth}"
     if isinstance(kind, CharType | VarcharType):
         return f"({value} IS NULL OR length({value}) <= {kind.length})"
     if isinstance(kind, StructType):
         parts = [_fits_sql(f"{value}.{quote_name(field.name)}", field.dataType, depth) for field in kind]
     elif isinstance(kind, ArrayType):
-        inner = _fits_sql(each, kind.elementType, depth + 1)
-        parts = [inner and f"({value} IS NULL OR forall({value}, {each} -> {inner}))"]
+        inner = _fits_sql(element, kind.elementType, depth + 1)
+        parts = [inner and f"({value} IS NULL OR forall({value}, {element} -> {inner}))"]
     elif isinstance(kind, MapType):
         parts = [
             _fits_sql(f"map_keys({value})", ArrayType(kind.keyType), depth),

@@ -210,7 +210,7 @@ def make(spark: SparkSession, delta: DeltaOptions, schema: StructType) -> Target
 
 def _describe_obstacle(error: Exception, folder: Path | None) -> str:
     """What is in the way of a table; empty when it is not known."""
-    above = next(each for each in folder.parents if each.exists()) if folder else None
+    above = next(parent for parent in folder.parents if parent.exists()) if folder else None
     if above is not None and not above.is_dir():
         return f"{above} is a file"
     if above is not None and not os.access(above, os.W_OK):

@@ -221,7 +221,7 @@ def _on_answers_decided(
 ) -> Transition:
     """A decided batch goes on to those that do not have it. Where nobody has it, and a destination has refused rows of
     it or may demand something else than when it was decided, that is looked at first."""
-    found = {name: each for name, each in answers.found.items() if name != DLQ or not decision.again}
+    found = {name: written for name, written in answers.found.items() if name != DLQ or not decision.again}
     flight = replace(flight, landed={**flight.landed, **found})
     having = _list_landed(flight)
     if flight.refusing in having:
@@ -320,7 +320,7 @@ def _list_landed(flight: BatchInFlight) -> Sequence[str]:
     assert flight.decision is not None
     branches = flight.decision.counts.branches
     landed = {name: flight.landed[name] for name in flight.plan.destinations if name in flight.landed}
-    return [name for name, each in landed.items() if branches[name].expected or each.version is not None]
+    return [name for name, written in landed.items() if branches[name].expected or written.version is not None]
 
 
 def _refuse_late(flight: BatchInFlight, refusing: str, having: Sequence[str]) -> Transition:

@@ -241,11 +241,11 @@ class Dispatcher:
         """What follows from these outcomes; nothing does from an empty batch that was seen."""
         steps = []
         for first, outcome in finished:
-            for lane, each in self.work.split(first, outcome):
+            for lane, part in self.work.split(first, outcome):
                 if not self.work.end_tick(lane):
-                    steps.append(self._decide(lane, each))
-                elif isinstance(each, Failed):
-                    self._fail(each.error)
+                    steps.append(self._decide(lane, part))
+                elif isinstance(part, Failed):
+                    self._fail(part.error)
         return steps
 
     def _decide(self, lane: str, outcome: Outcome) -> Transition:

@@ -62,10 +62,10 @@ class DeltaLedger(TableLedger["LocalTable"]):
 
     def _remember(self, settled: Sequence[Settled]) -> None:
         self._settled.refresh()
-        numbers = [each.number for each in settled]
+        numbers = [batch.number for batch in settled]
         near = self._settled.rows(f"number >= {min(numbers)} and number <= {max(numbers)}")
         known = {row["plan"] for row in near}
-        new = {each.plan: to_row(each) for each in settled if each.plan not in known}
+        new = {batch.plan: to_row(batch) for batch in settled if batch.plan not in known}
         if new:
             self._settled.commit(list(new.values()))
 

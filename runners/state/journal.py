@@ -83,7 +83,7 @@ class Journal:
         again; whether they are recorded. A lane is taken under the next epoch."""
         self._check()
         epochs = {"take": self.state.epoch + 1}
-        owned = [replace(each, epoch=epochs.get(each.kind, self.state.epoch), owner=self.owner) for each in entries]
+        owned = [replace(entry, epoch=epochs.get(entry.kind, self.state.epoch), owner=self.owner) for entry in entries]
         return self._append(owned)
 
     def _append(self, entries: Sequence[Entry]) -> bool:
@@ -156,7 +156,7 @@ class Journal:
             self.refresh()
             return
         if self._history is not None:
-            self._history.update({each.plan: each for each in settled})
+            self._history.update({batch.plan: batch for batch in settled})
         self._tail = [landed]
         self._before = PipelineState()
         self.state = apply_entries(self._tail)
@@ -200,8 +200,8 @@ def list_settled_ever(journal: Journal) -> Sequence[Settled]:
 
 def find_newest_label(journal: Journal, destination: str) -> str:
     """What the destination calls the newest batch of which it got rows (`Label.key`); nothing if there is none."""
-    got = [each for each in list_settled_ever(journal) if each.counts.get("delivered", {}).get(destination)]
-    return f"{max(got, key=lambda each: each.at).plan}/{destination}" if got else ""
+    got = [batch for batch in list_settled_ever(journal) if batch.counts.get("delivered", {}).get(destination)]
+    return f"{max(got, key=lambda batch: batch.at).plan}/{destination}" if got else ""
 
 
 def _load_history(ledger: Ledger, entries: Sequence[Entry]) -> dict[str, Settled]:

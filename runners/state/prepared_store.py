@@ -416,7 +416,7 @@ class RefusedRows(BatchRows):
             bases = self._get_bases(number)
             if bases:
                 key = F.concat_ws("#", F.col("block").cast("string"), F.col("part"))
-                base = F.create_map(*[F.lit(each) for pair in bases.items() for each in pair])[key]
+                base = F.create_map(*[F.lit(part) for pair in bases.items() for part in pair])[key]
                 position = (base + F.col("row")).cast("bigint").alias("position")
                 frame = self.store.read(self.spark, f"{self.decision.path}-{number}").where("state < 0")
                 frames.append(frame.select(F.col(NACKED), F.col("part"), position))

@@ -123,7 +123,7 @@ def _take(state: PipelineState, entry: Entry) -> PipelineState:
 def _give(state: PipelineState, entry: Entry) -> PipelineState:
     body = read_body(entry, GiveBody)
     given = set(body["lanes"])
-    held = {lane: each for lane, each in state.held.items() if lane not in given}
+    held = {lane: holder for lane, holder in state.held.items() if lane not in given}
     return replace(state, held=held, done=state.done | given if body["done"] else state.done)
 
 

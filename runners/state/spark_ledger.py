@@ -60,9 +60,9 @@ class SparkLedger(TableLedger["CatalogTable"]):
         self._bodies.commit(rows, "true")
 
     def _remember(self, settled: Sequence[Settled]) -> None:
-        numbers = [each.number for each in settled]
+        numbers = [batch.number for batch in settled]
         near = f"SELECT plan FROM {self._settled.name} WHERE number BETWEEN {min(numbers)} AND {max(numbers)}"
-        rows = {each.plan: to_row(each) for each in settled}
+        rows = {batch.plan: to_row(batch) for batch in settled}
         self._settled.commit(list(rows.values()), f"plan NOT IN ({near})")
 
 

@@ -61,8 +61,8 @@ class Takeover:
         """Whether all who have it share its lanes as this run would, nobody asked them to stop, and somebody may be
         alive."""
         who = state.owners
-        alike = all((each.get("assignment"), each.get("hash")) == (self.assignment, self.hash) for each in who)
-        alive = any(not is_dead(each, self.place, self.lock) for each in who)
+        alike = all((owner.get("assignment"), owner.get("hash")) == (self.assignment, self.hash) for owner in who)
+        alive = any(not is_dead(owner, self.place, self.lock) for owner in who)
         return self.assignment != "single" and not state.stopping and alike and alive
 
     def _await_end(self, journal: Journal, owner: OwnerBody) -> None:
@@ -82,7 +82,7 @@ class Takeover:
             owner["heard_at"],
             owner["lease"],
         )
-        self._present = self._present or frozenset(each["owner"] for each in journal.state.owners)
+        self._present = self._present or frozenset(other["owner"] for other in journal.state.owners)
         if not self._is_silent(journal, owner):
             raise self._make_owned_error(journal.state.find_owner(name) or journal.state.owner or owner)
         self._outlasted[name] = owner["heard"]
