@@ -164,14 +164,17 @@ class BackOff:
     def rest_or_fail(self, step: Transition, clock: Clock, *, stopping: bool) -> Transition:
         """The step, or a rest in the place of its error. A run that stops lets nothing rest any more."""
         now = clock.elapsed()
-        tried = step if stopping else self.postpone(step, now)
-        if step.error is not None and tried.error is None:
-            flight = tried.flight
+        rest = step if stopping else self.postpone(step, now)
+        if step.error is not None and rest.error is None:
+            flight, batch = rest.flight, rest.flight.plan.batch
             seconds = (flight.until or now) - now
-            rests = BatchRests(batch=flight.plan.batch, error=step.error, tried=flight.tried, seconds=seconds)
-            self.begun[flight.plan.batch.plan] = rests
-            tried = self.note_rest(tried, clock)
-        return self.watch_ledger(tried, now)
+            self.begun[batch.plan] = BatchRests(batch=batch, error=step.error, tried=flight.tried, seconds=seconds)
+            # what the next run has to know if this one dies meanwhile
+            since = clock.now() - timedelta(seconds=now - (flight.since or 0.0))
+            body = {"tried": flight.tried, "since": since.isoformat(timespec="milliseconds")}
+            entry = Entry(kind="rest", lane=batch.lane, plan=batch.plan, body=body)
+            rest = replace(rest, entries=(*rest.entries, entry))
+        return self.watch_ledger(rest, now)
 
     def postpone(self, step: Transition, now: float) -> Transition:
         """The step without its error, where that passes by itself and the batch is to be tried again after a rest.
@@ -187,15 +190,6 @@ class BackOff:
                 return replace(step, error=error)
             pause = max(pause, longer)
         return replace(step, flight=rest_flight(flight, step.again, now=now, until=now + pause), error=None)
-
-    def note_rest(self, step: Transition, clock: Clock) -> Transition:
-        """The step of a batch that begins to rest, with what the next run has to know if this one dies meanwhile: how
-        often it was tried, and since when."""
-        flight = step.flight
-        since = clock.now() - timedelta(seconds=clock.elapsed() - (flight.since or 0.0))
-        body = {"tried": flight.tried, "since": since.isoformat(timespec="milliseconds")}
-        entry = Entry(kind="rest", lane=flight.plan.batch.lane, plan=flight.plan.batch.plan, body=body)
-        return replace(step, entries=(*step.entries, entry))
 
     def watch_ledger(self, step: Transition, now: float) -> Transition:
         """The step; before a write that went wrong is asked for, the ledger is looked at."""
