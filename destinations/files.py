@@ -1,6 +1,4 @@
-"""Rows as files, a folder a batch.
-
-Batches as folders on this machine: each attempt is written apart, and published by one rename.
+"""Rows as files, a folder a batch: each attempt is written apart, and on this machine published by one rename.
 
 A folder that holds something is never renamed onto one that holds something: that is what decides here, once for
 each name, whoever comes at the same time. All attempts lie in one hidden folder; to fence is to rename that one, and

@@ -2,10 +2,8 @@
 and written again; few rows are written here as Spark would have. An audit compares them with what the log says: each
 is there, as large, with as many rows, and holds values between the same bounds.
 
-The statistics that a Delta table's log has of a parquet file: its rows, and the NULLs and bounds of each column.
-
-Readers pass over files by the bounds. Wherry writes both bounds of every compared column, or none at all for the file.
-`deltalake` reads a bound that is missing beside others as NULL, and then finds no value of that column in the file.
+Readers pass over files by the bounds in the log. Wherry writes both bounds of every compared column, or none at all for
+the file: `deltalake` reads a bound that is missing beside others as NULL, and then finds no value of that column.
 """
 
 from __future__ import annotations

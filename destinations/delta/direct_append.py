@@ -3,12 +3,8 @@ and are read in this process: one file of rows, and one in the table's log.
 
 A commit of Spark's costs a fifth of a second whatever its rows are, this one some milliseconds however many files the
 table has. What lands is the same: a version of the table with the batch's tag, that fails when the table's metadata
-changed since the write began, which is what a fence does.
-
-A plain table in a folder of this machine is made in this process, in milliseconds instead of half a second.
-
-What lies there then is what Spark's `CREATE TABLE` leaves: the same protocol, schema and properties, and the checksum
-beside the version, from which Delta opens a table without a job.
+changed since the write began, which is what a fence does. A plain table is made here too: what lies there then is what
+Spark's `CREATE TABLE` leaves, with the checksum beside the version, from which Delta opens a table without a job.
 """
 
 from __future__ import annotations

@@ -6,10 +6,8 @@ of rows on purpose: a merge, or the first batch of a run that replaces. What any
 later version brings just these files back. Where somebody changes rows of a file that holds ours and others, the files
 are compared row by row; where that cannot be done, it is a doubt and no loss.
 
-Rows that a batch brought to a Delta table and that were taken away come back as they were, from their own files.
-
-A commit's files stay on the disk until a vacuum takes them. What is read is the version that the commit made, of it
-only the commit's own files; it is appended under the same labels, so that the batch is known as before.
+A commit's files stay on the disk until a vacuum takes them. So lost rows are read from the version that the commit
+made, of it only the commit's own files, and appended under the same labels.
 """
 
 from __future__ import annotations
