@@ -163,7 +163,7 @@ class OpenFiles(OpenDestination):
         self._id = folders.make() if folders else ""
         if schema is not None:
             self._check(schema)
-            self._try(spark, schema)
+            self._try_write(spark, schema)
         return Identity(place=self.destination.place, id=self._id)
 
     def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
@@ -277,7 +277,7 @@ class OpenFiles(OpenDestination):
         if problems:
             raise Misfit("\n  ".join([f"The rows do not fit the folder {self.destination.place}:", *problems]))
 
-    def _try(self, spark: SparkSession, schema: StructType) -> None:
+    def _try_write(self, spark: SparkSession, schema: StructType) -> None:
         """Write no rows, to hear what Spark says of the types, the names and the options."""
         folders, place = self._folders, self.destination.place
         with nullcontext() if folders is None else folders.open_attempt() as attempt:

@@ -100,12 +100,14 @@ class DirectTable:
     def commit(self, began: LogHead, files: Sequence[FileBody], tag: str, check: Callable[[], None]) -> None:
         """Add these files of the folder, as `DirectWrite.commit` does."""
 
-        def last() -> None:
+        def reach_and_check() -> None:
             reach("in-write")
             check()
 
         with self._lock:
-            self._known = append(self.folder, began, files, tag, last, lambda: self.commits.hold(self.folder))
+            self._known = append(
+                self.folder, began, files, tag, reach_and_check, lambda: self.commits.hold(self.folder)
+            )
             if self._known.version % int(began.configuration.get("delta.checkpointInterval") or _INTERVAL) == 0:
                 _write_checkpoint(self.folder)
 

@@ -246,7 +246,7 @@ def _lock_folder(folder: Path, deadline: float | None = None) -> int | None:
     """An open handle of the folder, locked against other processes; None when the deadline passed first."""
     tell = time.monotonic() + _LONG
     while True:
-        handle = _try(folder)
+        handle = _try_lock(folder)
         if handle is not None:
             return handle
         if deadline is not None and time.monotonic() >= deadline:
@@ -257,7 +257,7 @@ def _lock_folder(folder: Path, deadline: float | None = None) -> int | None:
         time.sleep(_PAUSE)
 
 
-def _try(folder: Path) -> int | None:
+def _try_lock(folder: Path) -> int | None:
     try:
         handle = os.open(folder, os.O_RDONLY)
     except FileNotFoundError as error:

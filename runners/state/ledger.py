@@ -370,8 +370,8 @@ class _OldSnapshot(TypedDict):
     lanes: Mapping[str, Mapping[str, object]]
 
 
-def _plan(body: Body) -> Body:
-    return {"pins": {}, "first": False, **body, "decision": _migrate_in(body.get("decision"), _decision)}
+def _migrate_plan(body: Body) -> Body:
+    return {"pins": {}, "first": False, **body, "decision": _migrate_in(body.get("decision"), _migrate_decision)}
 
 
 def _migrate_in(value: object, change: Callable[[Body], Body]) -> Body | None:
@@ -382,11 +382,11 @@ class _Nested(TypedDict):
     body: Mapping[str, object]
 
 
-def _decision(body: Body) -> Body:
+def _migrate_decision(body: Body) -> Body:
     return {"sections": 1, "bases": {}, **body}
 
 
-def _opened(body: Body) -> Body:
+def _migrate_opened(body: Body) -> Body:
     """There was one origin, and its schema stood beside it."""
     if not body or "origins" in body:
         return body
@@ -395,14 +395,21 @@ def _opened(body: Body) -> Body:
     return {**body, "origins": {origin["name"]: {"lanes": origin["lanes"], "place": origin["place"], "schema": schema}}}
 
 
-def _snapshot(body: Body) -> Body:
+def _migrate_snapshot(body: Body) -> Body:
     old = check_shape(_OldSnapshot, body)
-    lanes = {name: _lane(lane) for name, lane in old["lanes"].items()}
-    shared = {"held": {}, "done": [], "owners": _owners(body)}
-    return {"midway": False, "backfills": {}, **shared, **body, "opened": _opened(old["opened"]), "lanes": lanes}
+    lanes = {name: _migrate_lane(lane) for name, lane in old["lanes"].items()}
+    shared = {"held": {}, "done": [], "owners": _migrate_owners(body)}
+    return {
+        "midway": False,
+        "backfills": {},
+        **shared,
+        **body,
+        "opened": _migrate_opened(old["opened"]),
+        "lanes": lanes,
+    }
 
 
-def _owners(body: Body) -> list[Body]:
+def _migrate_owners(body: Body) -> list[Body]:
     """There was one at most, and when it was heard stood beside it."""
     seq, at = check_shape(_Heard, {"heard": body.get("heard", (0, ""))})["heard"]
     owner = _migrate_in(body.get("owner"), lambda owner: owner)
@@ -413,13 +420,13 @@ class _Heard(TypedDict):
     heard: tuple[int, str]
 
 
-def _lane(lane: Body) -> Body:
-    return {**lane, **{name: _migrate_in(lane.get(name), _plan) for name in ("open", "told")}}
+def _migrate_lane(lane: Body) -> Body:
+    return {**lane, **{name: _migrate_in(lane.get(name), _migrate_plan) for name in ("open", "told")}}
 
 
 _CHANGES: Mapping[str, Callable[[Body], Body]] = {
-    "open": _opened,
-    "plan": _plan,
-    "prepared": _decision,
-    "snapshot": _snapshot,
+    "open": _migrate_opened,
+    "plan": _migrate_plan,
+    "prepared": _migrate_decision,
+    "snapshot": _migrate_snapshot,
 }

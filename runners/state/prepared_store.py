@@ -366,14 +366,14 @@ class _LiveRows(BatchRows):
         parted = own in found.schema.names
         rows = own if parted else "live"
 
-        def kept(pieces: pyarrow.RecordBatchReader) -> Iterator[pyarrow.RecordBatch]:
+        def select_live(pieces: pyarrow.RecordBatchReader) -> Iterator[pyarrow.RecordBatch]:
             for piece in pieces:
                 stays = pc.equal(piece["state"], 0)
                 if parted:
                     stays = pc.and_(stays, pc.equal(piece[filters], 0))
                 yield pa.RecordBatch.from_struct_array(piece.filter(stays)[rows])
 
-        return pa.Table.from_batches(kept(found), pa.schema(list(found.schema.field(rows).type)))
+        return pa.Table.from_batches(select_live(found), pa.schema(list(found.schema.field(rows).type)))
 
     @property
     def _branch(self) -> int:
