@@ -33,7 +33,6 @@ from origins.batch_rows import BatchRows, FrameRows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 Row = Mapping[str, Any]
 
@@ -98,7 +97,7 @@ class DestinationConformance:
 
     def test_columns_may_have_any_name(self, spark: SparkSession, destination: Destination) -> None:
         """Dots, spaces, quotes, umlauts and words of SQL are names like any other."""
-        rows = spark.createDataFrame([tuple(range(len(ODD)))], _int_schema(ODD))
+        rows = spark.createDataFrame([tuple(range(len(ODD)))], ODD)
         opened, _ = open_for(spark, destination, rows)
         opened.write(spark, self.rows(rows), [make_label()])
         self.holds(spark, destination, [dict(zip(ODD, range(len(ODD)), strict=True))])
@@ -297,9 +296,3 @@ def start_paused_write(
         write.add_done_callback(let_pipes_go)
         meet(reached)
         yield write, lambda: meet(go)
-
-
-def _int_schema(names: Sequence[str]) -> StructType:
-    from pyspark.sql.types import LongType, StructField, StructType
-
-    return StructType([StructField(name, LongType()) for name in names])

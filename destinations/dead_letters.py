@@ -45,12 +45,10 @@ _NEWEST = "nacked_at DESC, lane DESC, number DESC, position DESC"
 
 
 def dlq_schema() -> StructType:
-    """The columns of a DLQ, as Spark's type."""
     return _parse_columns(SCHEMA)
 
 
 def filtered_schema() -> StructType:
-    """The columns of the table with filtered rows, as Spark's type."""
     return _parse_columns(FILTERED_SCHEMA)
 
 
@@ -155,7 +153,6 @@ def select_lacking(spark: SparkSession, dlq: Delta, rows: DataFrame, batch: Batc
 
 
 def _describe_batch(batch: Batch) -> Mapping[str, Json]:
-    """What is the same in all rows of a DLQ that were refused in one batch."""
     return {
         "pipeline": batch.pipeline,
         "origin": batch.origin,
@@ -253,16 +250,16 @@ def _query_local(dlq: Delta, query: str) -> list[dict[str, Any]] | None:
         return []
     try:
         table = QueryBuilder().register("dlq", DeltaTable(str(dlq.folder)))
-        told = table.execute(query.format(table="dlq")).read_all()
+        stream = table.execute(query.format(table="dlq")).read_all()
     except DeltaError:
         return None
     except Exception as error:  # deltalake's own word for a file that is gone or broken has no type of its own
-        said = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0]
         raise DestinationError(
-            f"The DLQ at {dlq.folder} cannot be read: {cut_text(said, 300)}",
+            f"The DLQ at {dlq.folder} cannot be read: {cut_text(reason, 300)}",
             hint="Put the file back from a backup; `wherry audit FILE` names its batches. Nothing was changed.",
         ) from error
-    return to_python_rows(pyarrow.RecordBatchReader.from_stream(told).read_all())
+    return to_python_rows(pyarrow.RecordBatchReader.from_stream(stream).read_all())
 
 
 def _query_through_spark(spark: SparkSession, dlq: Delta, query: str) -> list[dict[str, Any]]:

@@ -8,19 +8,22 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypedDict
 
-from destinations.account import BatchLabel, DeliveryAccount
 from origins.batch import Batch, Json
 from origins.batch_rows import BatchRows
 from origins.errors import WherryError, get_raised_words, list_spark_errors
+from origins.nack import show_value
 from origins.paths import list_given_paths
 from origins.protection import Protection
+from stages.expressions import is_repeatable_sql
 from stages.stage import Stage
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+    from stages.rows import Rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,6 +278,131 @@ class StatelessDestination(Destination, OpenDestination):
 
     def ensure_place(self, spark: SparkSession, schema: StructType | None) -> Identity:
         return Identity(place=self.place)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """One thing that a place demands of every row."""
+
+    code: str
+    holds: str
+    """A condition, as SQL; a row for which it is false or NULL is refused."""
+    says: str
+    shows: Sequence[str] = ()
+    """The columns whose values belong to the message."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demands(Stage):
+    """Refuses the rows that break a rule of the place they are on their way to. The first one gives the code."""
+
+    rules: Sequence[Rule]
+
+    @property
+    def repeatable(self) -> bool:
+        return all(is_repeatable_sql(rule.holds) for rule in self.rules)
+
+    def apply(self, rows: Rows) -> Rows:
+        from pyspark.sql import functions as F
+
+        broken = [(~F.coalesce(rows.expression(rule.holds), F.lit(False)), rule) for rule in self.rules]
+        code = F.coalesce(*[F.when(breaks, F.lit(rule.code)) for breaks, rule in broken])
+        reasons = [F.when(breaks, _make_message(rows, rule)) for breaks, rule in broken]
+        why = F.struct(code.alias("code"), F.concat_ws("; ", *reasons).alias("message"))
+        return rows.refuse(F.when(code.isNotNull(), why))
+
+
+def _make_message(rows: Rows, rule: Rule) -> Column:
+    from pyspark.sql import functions as F
+
+    parts = [F.lit(rule.says)]
+    for index, name in enumerate(rule.shows):
+        parts += [F.lit(f"{', ' if index else '; '}{name} = "), show_value(rows.column(name))]
+    return F.concat(*parts)
+
+
+class BatchLabel(TypedDict):
+    """What a destination notes with the rows of a batch."""
+
+    pipeline: str
+    lane: str
+    number: int
+    plan: str
+    destination: str
+    key: str
+    """The plan's id and the destination's name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loss:
+    """What took rows away, or harmed them, that a batch had brought."""
+
+    code: str
+    """`ROWS_GONE`, `RESTORED`, `FILE_GONE`, `FILE_CHANGED` or `LOG_BROKEN`; of a doubt `NOT_PROVED`."""
+    said: str
+    """What happened, as the end of a sentence about the rows."""
+    version: int | None = None
+    whole: bool = False
+    """Whether none of the batch's rows is there any more."""
+    restore: str = ""
+    """The statement in SQL that takes the table back to before; empty where it would take rows of others away."""
+    takes_later: bool = False
+    """Whether `restore` also takes later batches away, which can be put back."""
+    insert: str = ""
+    """The statement in SQL that adds the missing rows, without the batch's label; empty where none can."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BroughtBatch:
+    """A write that says which batch it brought."""
+
+    label: BatchLabel
+    rows: int | None
+    """How many rows it brought, by its own figure, those of the batches that came with it included."""
+    together: Sequence[str] = ()
+    """The keys of all batches that it brought, this one's included."""
+    version: int | None = None
+    listed: int | None = None
+    """How many rows the files have that it added, as far as that can be compared."""
+    files: Sequence[str] = ()
+    """The names of the files that it added, where they are those of a table."""
+    copied: int = 0
+    """How many rows its files hold beside its own, which others had brought before."""
+    loss: Loss | None = None
+    """What became of the rows, if they are not there any more as they came."""
+    doubt: Loss | None = None
+    """A change to a file with these rows and others, where the changed rows are unknown."""
+
+    @property
+    def key(self) -> str:
+        return self.label["key"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeliveryAccount:
+    """What a destination can show for the batches that it got."""
+
+    place: str
+    proof: str
+    """What can be proved of it and what cannot, in a sentence."""
+    there: bool = True
+    id: str = ""
+    """The id of the table or folder; empty if it has none."""
+    silent: bool = False
+    """Whether a batch may have left no trace though it had rows: a merge that changed nothing makes no commit."""
+    mends: bool = False
+    """Whether rows that are gone can be put back from their own files: they were only ever added."""
+    since: int = 0
+    """The first version of which it still tells."""
+    brought: Sequence[BroughtBatch] = ()
+    """In the order in which they came."""
+    losses: Sequence[Loss] = ()
+    """What removed rows whose batches are no longer known."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether its history goes back to its beginning."""
+        return self.since == 0
 
 
 class Late(WherryError):

@@ -65,8 +65,8 @@ def _parse_share(limit: str) -> float | None:
     """The limit as a part of one; None for what is none."""
     if limit == "off":
         return 1.0
-    found = _SHARE.fullmatch(limit)
-    if found is None:
+    match = _SHARE.fullmatch(limit)
+    if match is None:
         return None
-    share = float(found.group(1)) / (100 if found.group(2) else 1)
+    share = float(match.group(1)) / (100 if match.group(2) else 1)
     return share if share <= 1 else None

@@ -1,6 +1,4 @@
-"""Rows as files, a folder a batch.
-
-Batches as folders on this machine: each attempt is written apart, and published by one rename.
+"""Rows as files, a folder a batch: each attempt is written apart, and on this machine published by one rename.
 
 A folder that holds something is never renamed onto one that holds something: that is what decides here, once for
 each name, whoever comes at the same time. All attempts lie in one hidden folder; to fence is to rename that one, and
@@ -24,12 +22,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, TypedDict
 
-from destinations.account import BatchLabel, BroughtBatch, DeliveryAccount, Loss
 from destinations.destination import (
+    BatchLabel,
+    BroughtBatch,
+    DeliveryAccount,
     Destination,
     DestinationError,
     Identity,
     Label,
+    Loss,
     Misfit,
     OpenDestination,
     Unsure,
@@ -45,54 +46,6 @@ from origins.names import SCHEME
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
-
-
-_PROOF = "folder, row count and size in bytes"
-
-
-def make_account(folders: BatchFolders) -> DeliveryAccount:
-    """What the folder can show."""
-    there = folders.id != ""
-    return DeliveryAccount(
-        place=str(folders.root),
-        proof=_PROOF if there else "nothing: the folder was not found",
-        there=there,
-        id=folders.id,
-        brought=[each for folder, note in _list_notes(folders.root) for each in _list_brought(folder, note)],
-    )
-
-
-def _list_notes(root: Path) -> Iterator[tuple[Path, NoteBody]]:
-    folders = BatchFolders(root)
-    for note in sorted(root.glob(f"_lane=*/_batch=*/{NOTE}")):
-        for told in folders.list_notes(str(note.parent.relative_to(root)).replace("[", "[[]")):
-            yield note.parent, told
-
-
-def _list_brought(folder: Path, note: NoteBody) -> Iterator[BroughtBatch]:
-    if note.get("rows") is None:
-        return
-    for key in note["keys"]:
-        plan, _, destination = key.rpartition("/")
-        label: BatchLabel = {
-            "pipeline": note["pipeline"],
-            "lane": note["lane"],
-            "number": note["number"],
-            "plan": plan,
-            "destination": destination,
-            "key": key,
-        }
-        yield BroughtBatch(label=label, rows=note["rows"], together=note["keys"], loss=_find_loss(folder, note))
-
-
-def _find_loss(folder: Path, note: NoteBody) -> Loss | None:
-    """What is wrong with the files beside a note."""
-    files = [file for file in folder.rglob("*") if file.is_file() and not file.name.startswith(("_", "."))]
-    size = sum(file.stat().st_size for file in files)
-    if size == note["bytes"]:
-        return None
-    code = "FILE_CHANGED" if files else "FILE_GONE"
-    return Loss(code=code, said=f"{folder} holds {size:,} bytes instead of {note['bytes']:,}", whole=not files)
 
 
 _ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{}\[\]^]""")
@@ -175,7 +128,17 @@ class Files(Destination):
         return OpenFiles(destination=self)
 
     def account(self, spark: Callable[[], SparkSession], pipeline: str) -> DeliveryAccount | None:
-        return None if self.folder is None else make_account(BatchFolders(self.folder))
+        if self.folder is None:
+            return None
+        folders = BatchFolders(self.folder)
+        notes = [(note.parent, _read_note(note)) for note in sorted(self.folder.glob(f"_lane=*/_batch=*/{NOTE}"))]
+        return DeliveryAccount(
+            place=str(self.folder),
+            proof="folder, row count and size in bytes" if folders.id else "nothing: the folder was not found",
+            there=folders.id != "",
+            id=folders.id,
+            brought=[batch for folder, note in notes if note is not None for batch in _list_brought(folder, note)],
+        )
 
 
 @dataclass(eq=False)
@@ -200,7 +163,7 @@ class OpenFiles(OpenDestination):
         self._id = folders.make() if folders else ""
         if schema is not None:
             self._check(schema)
-            self._try(spark, schema)
+            self._try_write(spark, schema)
         return Identity(place=self.destination.place, id=self._id)
 
     def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
@@ -220,9 +183,9 @@ class OpenFiles(OpenDestination):
                 written.rename(ready)
                 if not (ready / NOTE).exists():
                     raise FileNotFoundError(ready / NOTE)
-                found = self._count_written(spark, ready, frame.schema)
-                if found.rows:
-                    (ready / NOTE).write_text(json.dumps(_make_note(labels, found)), encoding="utf-8")
+                written_rows = self._count_written(spark, ready, frame.schema)
+                if written_rows.rows:
+                    (ready / NOTE).write_text(json.dumps(_make_note(labels, written_rows)), encoding="utf-8")
                     folders.publish(ready, _name_folder(labels, self._claims.get(first.key, 0)))
             except (FileNotFoundError, NameTaken) as error:
                 raise DestinationError(
@@ -230,7 +193,7 @@ class OpenFiles(OpenDestination):
                     "another run has fenced this one or claimed the batch, or the batch is there already.",
                     hint="No row of it was published. Find the other run of this pipeline:  wherry status FILE",
                 ) from error
-        return found
+        return written_rows
 
     def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
         """Asking claims: no earlier owner can publish the batch any more if it is not there."""
@@ -244,9 +207,9 @@ class OpenFiles(OpenDestination):
                 hint='Look for its rows there. Then run  wherry run FILE --assume delivered --reason "…"  or  wherry '
                 'run FILE --assume missing --reason "…"',
             )
-        found = _find_note(folders, label)
-        if found is not None:
-            return found
+        written = _find_note(folders, label)
+        if written is not None:
+            return written
         claims = 0
         while not folders.claim(_name_folder([label], claims), _make_note([label], None)):
             claims += 1
@@ -260,7 +223,7 @@ class OpenFiles(OpenDestination):
 
     @property
     def _folders(self) -> BatchFolders | None:
-        return None if self.destination.folder is None else BatchFolders(self.destination.folder)
+        return BatchFolders(self.destination.folder) if self.destination.folder else None
 
     def _save(self, rows: DataFrame, target: str) -> None:
         files = self.destination
@@ -277,7 +240,7 @@ class OpenFiles(OpenDestination):
                 f"Spark does not write to this machine's disk, and {self.destination.place} is on it.",
                 hint="Use a path that both share, or the URL of a store.",
             )
-        files = [file for file in ready.rglob("*") if file.is_file() and not file.name.startswith(("_", "."))]
+        files = _list_data_files(ready)
         if self.destination.format == "parquet":
             from pyarrow import parquet
 
@@ -314,15 +277,15 @@ class OpenFiles(OpenDestination):
         if problems:
             raise Misfit("\n  ".join([f"The rows do not fit the folder {self.destination.place}:", *problems]))
 
-    def _try(self, spark: SparkSession, schema: StructType) -> None:
+    def _try_write(self, spark: SparkSession, schema: StructType) -> None:
         """Write no rows, to hear what Spark says of the types, the names and the options."""
         folders, place = self._folders, self.destination.place
         with nullcontext() if folders is None else folders.open_attempt() as attempt:
             try:
                 self._save(spark.createDataFrame([], schema), str(attempt or f"{place.rstrip('/')}/_trial"))
             except list_spark_errors() as error:
-                said = str(error).splitlines()[0]
-                raise Misfit(f"The rows cannot be written to {place} as {self.destination.format}: {said}") from error
+                reason = str(error).splitlines()[0]
+                raise Misfit(f"The rows cannot be written to {place} as {self.destination.format}: {reason}") from error
 
 
 def _name_folder(labels: Sequence[Label], claims: int = 0) -> str:
@@ -357,6 +320,36 @@ def _make_note(labels: Sequence[Label], found: Written | None) -> NoteBody:
         "rows": found.rows if found else None,
         "bytes": found.bytes if found else None,
     }
+
+
+def _list_brought(folder: Path, note: NoteBody) -> Iterator[BroughtBatch]:
+    if note.get("rows") is None:
+        return
+    for key in note["keys"]:
+        plan, _, destination = key.rpartition("/")
+        label: BatchLabel = {
+            "pipeline": note["pipeline"],
+            "lane": note["lane"],
+            "number": note["number"],
+            "plan": plan,
+            "destination": destination,
+            "key": key,
+        }
+        yield BroughtBatch(label=label, rows=note["rows"], together=note["keys"], loss=_find_loss(folder, note))
+
+
+def _find_loss(folder: Path, note: NoteBody) -> Loss | None:
+    files = _list_data_files(folder)
+    size = sum(file.stat().st_size for file in files)
+    if size == note["bytes"]:
+        return None
+    code = "FILE_CHANGED" if files else "FILE_GONE"
+    return Loss(code=code, said=f"{folder} holds {size:,} bytes instead of {note['bytes']:,}", whole=not files)
+
+
+def _list_data_files(folder: Path) -> list[Path]:
+    """The files of rows, as readers see them."""
+    return [file for file in folder.rglob("*") if file.is_file() and not file.name.startswith(("_", "."))]
 
 
 NOTE = "_wherry.json"
@@ -436,7 +429,6 @@ class BatchFolders:
         return True
 
     def list_notes(self, pattern: str) -> Iterator[NoteBody]:
-        """The notes in all folders whose names are like this."""
         for folder in self.root.glob(pattern):
             note = _read_note(folder / NOTE)
             if note is not None:

@@ -49,18 +49,18 @@ class Python(StatelessDestination):
         (label,), frame = labels, rows.frame()
         function = load_function(self.function)
         try:
-            said: Any = function(frame, label)
+            answer: Any = function(frame, label)
         except (Exception, SystemExit, KeyboardInterrupt) as error:
             raise self._failure(label, f"raised {type(error).__name__}: {as_text(error)}") from error
-        if said is None:
+        if answer is None:
             return Written(rows=frame.count())
         try:
-            count = operator.index(said)
+            count = operator.index(answer)
         except TypeError:
             count = -1
-        if count < 0 or isinstance(said, bool):
+        if count < 0 or isinstance(answer, bool):
             raise self._failure(
-                label, f"returned {show_value(said)}; expected the number of rows that it has written, or nothing"
+                label, f"returned {show_value(answer)}; expected the number of rows that it has written, or nothing"
             )
         return Written(rows=count)
 

@@ -50,7 +50,6 @@ LATE = {
     "runners/running/aggregates.py",
     "runners/running/opening.py",
     "runners/state/location.py",
-    "runners/state/prepared_store.py",
     "runners/state/run_history.py",
     "runners/ways/batch_source.py",
     "runners/ways/copy_files.py",

@@ -1,22 +1,330 @@
-"""Whether a table's files on this machine are as its log says: each is there, as large, with as many rows, and holds
-values between the same bounds. Rows are read only of files in which somebody changed rows that may be others'.
+"""Parquet files as a Delta table in a folder has them. Those that Spark wrote it takes over, without a row being read
+and written again; few rows are written here as Spark would have. An audit compares them with what the log says: each
+is there, as large, with as many rows, and holds values between the same bounds.
+
+Readers pass over files by the bounds in the log. Wherry writes both bounds of every compared column, or none at all for
+the file: `deltalake` reads a bound that is missing beside others as NULL, and then finds no value of that column.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import os
+import shutil
+import stat
+import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
-from destinations.account import Loss
+from destinations.delta.direct_commit import open_to_readers
+from destinations.destination import Loss
 from origins.batch import Json
-from origins.delta_actions import StatisticsBody
+from origins.delta_actions import FileBody, NestedBody, StatisticsBody
 from origins.delta_versions import AddedFile
+from origins.files.parquet_in_process import LEGACY, open_file
 
 if TYPE_CHECKING:
     import pyarrow
+
+
+COLUMNS = "org.apache.spark.sql.parquet.row.metadata"
+"""Where Spark notes in a file which columns it has."""
+_GROUP = 64 << 20
+"""The bytes of a file's row group, before they are packed."""
+
+
+@dataclass(frozen=True)
+class AdoptableFiles:
+    """Files with rows, all of the same columns."""
+
+    files: Sequence[Path]
+    columns: NestedBody
+    """As Spark describes them."""
+    rows: int
+
+    @staticmethod
+    def of(files: Sequence[Path]) -> AdoptableFiles | None:
+        """Of these files; None if Spark did not write them, or not with one schema, or with the days of another
+        calendar."""
+        from pyarrow import parquet
+
+        footers = {file: parquet.read_metadata(file) for file in files}
+        schemas = {(footer.metadata or {}).get(COLUMNS.encode()) for footer in footers.values()}
+        (columns,) = schemas if len(schemas) == 1 else [None]
+        if columns is None or any(LEGACY & set(footer.metadata) for footer in footers.values()):
+            return None
+        filled = [file for file, footer in footers.items() if footer.num_rows]
+        return AdoptableFiles(filled, json.loads(columns), sum(footer.num_rows for footer in footers.values()))
+
+
+def name_for_table(found: AdoptableFiles) -> dict[str, Path]:
+    """The files by the names that they get in a table's folder, where no others have them."""
+    return {
+        f"part-{at:05}-{uuid.uuid4()}-c000{''.join(file.suffixes[-2:])}": file for at, file in enumerate(found.files)
+    }
+
+
+def describe_files(files: Mapping[str, Path], columns: NestedBody) -> list[FileBody]:
+    """What a table's log says of files with these names in its folder. `columns` is how the table describes its own."""
+    return [
+        {
+            "path": quote(name),
+            "partitionValues": {},
+            "size": status.st_size,
+            "modificationTime": status.st_mtime_ns // 1_000_000,
+            "dataChange": True,
+            "stats": read_statistics(file, columns),
+        }
+        for name, file in files.items()
+        for status in [file.stat()]
+    ]
+
+
+def write(pieces: Iterable[pyarrow.Table], schema: pyarrow.Schema, columns: str, file: Path) -> None:
+    """Write rows as one parquet file, of which Spark reads the very types and days that it would have written.
+    `columns` is how Spark describes them."""
+    import pyspark
+    from pyarrow import concat_tables, parquet, types
+
+    # the file's own statistics leave out NaN, and readers that have NaN above all others would pass over it
+    exact = [".".join(name) for name, kind in _list_leaves(schema) if not types.is_floating(kind)]
+    with (
+        file.open("wb") as new,
+        parquet.ParquetWriter(new, schema.remove_metadata(), store_schema=False, write_statistics=exact) as writer,
+    ):
+        for group in _group_pieces(pieces):
+            writer.write_table(concat_tables(group).replace_schema_metadata())
+        writer.add_key_value_metadata({"org.apache.spark.version": pyspark.__version__, COLUMNS: columns})
+
+
+def _group_pieces(pieces: Iterable[pyarrow.Table]) -> Iterator[list[pyarrow.Table]]:
+    group: list[pyarrow.Table] = []
+    size = 0
+    for piece in pieces:
+        group.append(piece)
+        size += piece.nbytes
+        if size >= _GROUP:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def bring(files: Mapping[str, Path], folder: Path) -> None:
+    """The files under these names in the folder, too, as new ones: what clears the folder up may take old ones for
+    left over. A file gets another name only if a new one in that folder would be just as open; else it is copied."""
+    wanted = _probe_access(folder)
+    for name, file in files.items():
+        here = folder / name
+        try:
+            if _read_access(file) == wanted:
+                here.hardlink_to(file)
+                os.utime(here)
+                continue
+        except OSError:  # another disk, one that knows no links, or a file of somebody else's
+            here.unlink(missing_ok=True)
+        shutil.copyfile(file, here)
+
+
+def _probe_access(folder: Path) -> tuple[object, ...]:
+    """Who may do what with a file that Spark makes in the folder."""
+    new = folder / f"_probe-{uuid.uuid4()}"
+    try:
+        new.touch()
+        open_to_readers(new)
+        return _read_access(new)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def _read_access(file: Path) -> tuple[object, ...]:
+    """Who may do what with a file: its owner, group and mode, and the lists and labels that a system keeps beside."""
+    status = file.stat()
+    try:
+        beside = {name: os.getxattr(file, name) for name in os.listxattr(file)}
+    except (AttributeError, OSError):  # a system or a disk that keeps nothing beside
+        beside = {}
+    return status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode), beside
+
+
+_INDEXED = 32
+"""Delta looks at so many columns of a table; a column inside a struct counts like any other."""
+_NOTED = ("boolean", "byte", "short", "integer", "long", "decimal", "string", "date")
+"""The types whose bounds a parquet file notes as Delta compares them."""
+_READ = ("float", "double", "timestamp")
+"""The types whose values have to be read: a file notes no NaN, may note another zero, and notes no `INT96`."""
+_COUNTED = (*_NOTED, *_READ, "binary")
+"""The types whose NULLs are counted. Lists and maps would have to be read for theirs."""
+_BEGIN = datetime(1970, 1, 1)
+_LONGEST = 32
+"""The characters of a text that are enough to compare it."""
+_LAST = "\U0010ffff"
+"""No character comes behind it."""
+
+Name = tuple[str, ...]
+"""A column's name, after those of the structs around it."""
+
+
+def read_statistics(file: Path, columns: NestedBody) -> str:
+    """A file's statistics as JSON. `columns` is how the table describes its columns, in the table's order."""
+    whole = open_file(file)
+    kinds = {name: kind for name, kind in islice(_list_columns(columns), _INDEXED) if kind in _COUNTED}
+    places = {name: place for place, (name, _) in enumerate(_list_leaves(whole.schema_arrow))}
+    footers = {name: _read_footer(whole.metadata, places[name], kind) for name, kind in kinds.items()}
+    unknown = {name: kinds[name] for name, noted in footers.items() if noted is None}
+    known = {name: noted for name, noted in footers.items() if noted is not None} | _read_values(whole, unknown)
+    bounds = {name: _write_bounds(known[name][1], kind) for name, kind in kinds.items() if known[name][1]}
+    least, highest = ({name: pair[end] for name, pair in bounds.items() if pair} for end in (0, 1))
+    stats = {
+        "numRecords": str(whole.metadata.num_rows),
+        **({"minValues": _nest_values(least), "maxValues": _nest_values(highest)} if all(bounds.values()) else {}),
+        "nullCount": _nest_values({name: str(known[name][0]) for name in kinds}),
+    }
+    return _render(stats)
+
+
+def _list_columns(fields: NestedBody, above: Name = ()) -> Iterator[tuple[Name, str]]:
+    """The columns with no others inside, each with the word for its type."""
+    for field in fields["fields"]:
+        name, kind = (*above, field["name"]), field["type"]
+        if isinstance(kind, str):
+            yield name, kind.partition("(")[0]
+        elif kind["type"] == "struct":
+            yield from _list_columns(kind, name)
+        else:
+            yield name, kind["type"]
+
+
+def _list_leaves(within: pyarrow.Schema | pyarrow.DataType, above: Name = ()) -> Iterator[tuple[Name, Any]]:
+    """The names of a file's columns in the order of its footer, with their types; what is inside a list or a map is one
+    of them too."""
+    import pyarrow as pa
+
+    for at in range(len(within) if isinstance(within, pa.Schema) else within.num_fields):
+        field = within.field(at)
+        if pa.types.is_nested(field.type):
+            yield from _list_leaves(field.type, (*above, field.name))
+        else:
+            yield (*above, field.name), field.type
+
+
+def _read_footer(footer: pyarrow.parquet.FileMetaData, place: int, kind: str) -> tuple[int, list[Any]] | None:
+    """What the file itself notes of a column: its NULLs, and both ends of each group of rows. None where the values
+    have to be read."""
+    nulls, ends = 0, []
+    for at in range(footer.num_row_groups):
+        group = footer.row_group(at)
+        noted = group.column(place).statistics
+        if kind in _READ or noted is None or not noted.has_null_count:
+            return None
+        nulls += noted.null_count
+        if kind == "binary" or noted.null_count == group.num_rows:
+            continue
+        if not noted.has_min_max:
+            return None
+        ends += [noted.min, noted.max] if kind == "decimal" else [noted.min_raw, noted.max_raw]
+    return nulls, ends
+
+
+def _read_values(file: pyarrow.parquet.ParquetFile, kinds: Mapping[Name, str]) -> dict[Name, tuple[int, list[Any]]]:
+    columns: dict[Name, tuple[int, list[Any]]] = {name: (0, []) for name in kinds}
+    for piece in file.iter_batches(columns=[".".join(name) for name in kinds]) if kinds else ():
+        for name, kind in kinds.items():
+            column = _take_column(piece, name)
+            nulls, ends = columns[name]
+            columns[name] = nulls + column.null_count, ends + _find_ends(column, kind)
+    return columns
+
+
+def _take_column(piece: pyarrow.RecordBatch, name: Name) -> pyarrow.Array:
+    """The column with this name; NULL wherever the struct around it is."""
+    import pyarrow.compute as pc
+
+    column = piece.column(piece.schema.get_field_index(name[0]))
+    for inner in name[1:]:
+        column = pc.struct_field(column, column.type.get_field_index(inner))
+    return column
+
+
+def _find_ends(column: pyarrow.Array, kind: str) -> list[Any]:
+    """The least value and the highest, in a form that Python compares as Delta does; NaN too, if it is there."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if kind == "binary":
+        return []
+    if kind == "timestamp":
+        column = column.cast(pa.timestamp("us", column.type.tz))
+    plain = {"string": pa.binary(), "date": pa.int32(), "timestamp": pa.int64()}.get(kind)
+    bounds = pc.min_max(column if plain is None else column.cast(plain)).as_py()
+    values = [value for value in bounds.values() if value is not None]
+    if kind in ("float", "double") and 0 in values:
+        sides = pc.divide(1.0, column.filter(pc.equal(column, 0.0)))
+        values = [*filter(None, values), *([-0.0] if pc.min(sides).as_py() < 0 else []), 0.0]
+    if kind in ("float", "double") and pc.any(pc.is_nan(column)).as_py():
+        values.append(math.nan)
+    return values
+
+
+def _write_bounds(ends: Sequence[Any], kind: str) -> tuple[str, str] | None:
+    """Both bounds of a column as JSON; None where one of them has no form that every reader understands."""
+    if any(isinstance(end, float) and math.isnan(end) for end in ends):
+        return None  # Spark has NaN above all numbers, others compare it with none
+    order = _order_zeros if kind in ("float", "double") else None
+    try:
+        least = _write_value(min(ends, key=order), kind, highest=False)
+        return least, _write_value(max(ends, key=order), kind, highest=True)
+    except (UnicodeDecodeError, OverflowError):
+        return None
+
+
+def _order_zeros(value: float) -> tuple[float, float]:
+    """A number's place in the order of those readers that have `-0.0` below `0.0`."""
+    return value, math.copysign(1, value)
+
+
+def _write_value(value: Any, kind: str, *, highest: bool) -> str:
+    """A value as JSON. Raises `OverflowError` where there is nothing higher or the year has not four digits."""
+    if kind == "decimal":
+        return f"{value:f}"
+    if kind == "date":
+        return json.dumps((_BEGIN + timedelta(days=value)).date().isoformat())
+    if kind == "timestamp":
+        exact = "microseconds" if value % 1000 else "milliseconds"
+        return json.dumps((_BEGIN + timedelta(microseconds=value)).isoformat(timespec=exact) + "Z")
+    if kind == "string":
+        text = value.decode()
+        rest = text[_LONGEST:] if highest else ""
+        if rest.startswith(_LAST):
+            raise OverflowError(f"Nothing is surely higher than {text[: _LONGEST + 1]!a} and what follows it.")
+        return json.dumps(text[:_LONGEST] + (_LAST if rest else ""))
+    text = json.dumps(value)
+    return f'"{text}"' if isinstance(value, float) and math.isinf(value) else text
+
+
+def _nest_values(values: Mapping[Name, str]) -> dict[str, Any]:
+    nested: dict[str, Any] = {}
+    for (*above, name), value in values.items():
+        inside = nested
+        for struct in above:
+            inside = inside.setdefault(struct, {})
+        inside[name] = value
+    return nested
+
+
+def _render(values: str | Mapping[str, Any]) -> str:
+    """JSON of values that are JSON already: no number passes through a float."""
+    if isinstance(values, str):
+        return values
+    return f"{{{', '.join(f'{json.dumps(name)}: {_render(value)}' for name, value in values.items())}}}"
+
 
 _SHORT = 24
 """The bytes up to which a text surely stands whole in a file's statistics."""
@@ -26,10 +334,10 @@ _MOST_ROWS = 1_000_000
 
 def find_harm(folder: Path, files: Iterable[AddedFile]) -> dict[str, Loss]:
     """What is wrong with these files of the table in the folder, by their names."""
-    found = {
+    losses = {
         file.path: _find_wrong(place, file) for file in files if (place := _find_place(folder, file.path)) is not None
     }
-    return {name: loss for name, loss in found.items() if loss is not None}
+    return {name: loss for name, loss in losses.items() if loss is not None}
 
 
 def find_untouched(
@@ -40,41 +348,41 @@ def find_untouched(
 
     None where that cannot be told: a file is gone or too large, or rows that went look like ours and like others.
     """
-    told: dict[str, bool | None] = dict.fromkeys(mine)
+    untouched: dict[str, bool | None] = dict.fromkeys(mine)
     try:
         were, are = _count_rows(folder, before), _count_rows(folder, after)
         brought = {name: _count_rows(folder, [name]) for name in mine}
     except (OSError, ValueError):  # of Arrow's errors each is one of these
-        return told
+        return untouched
     ours = sum(brought.values(), Counter[str]())
     if ours - were:  # they are written otherwise than they came
-        return told
+        return untouched
     went, others = were - are, were - ours
     for name, rows in brought.items():
         alike = [row for row in rows if went[row]]
         if all(went[row] <= others[row] for row in alike):
-            told[name] = None if alike else True
+            untouched[name] = None if alike else True
         else:
-            told[name] = False
-    return told
+            untouched[name] = False
+    return untouched
 
 
 def _count_rows(folder: Path, names: Sequence[str]) -> Counter[str]:
     """The rows of these files and how often each is there. Raises `ValueError` for too many."""
     from pyarrow import parquet
 
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for name in names:
         place = _find_place(folder, name)
         if place is None:
             raise ValueError(f"{name} is not on this machine")
         with parquet.ParquetFile(place, coerce_int96_timestamp_unit="us") as file:
-            if file.metadata.num_rows + found.total() > _MOST_ROWS:
+            if file.metadata.num_rows + counts.total() > _MOST_ROWS:
                 raise ValueError(f"{name} has too many rows")
             rows = file.read().to_pylist()
         within = name.rpartition("/")[0]  # the values of a partition stand in no file
-        found.update(f"{within} {sorted((key, repr(each)) for key, each in row.items())}" for row in rows)
-    return found
+        counts.update(f"{within} {sorted((key, repr(value)) for key, value in row.items())}" for row in rows)
+    return counts
 
 
 def _find_place(folder: Path, path: str) -> Path | None:
@@ -89,14 +397,13 @@ def _find_wrong(place: Path, file: AddedFile) -> Loss | None:
         size = place.stat().st_size
     except OSError:
         return Loss(code="FILE_GONE", said=f"the file {place} is missing, though the table needs it")
-    said = f"{size:,} bytes instead of {file.size:,}" if size != file.size else next(_list_differences(place, file), "")
-    if not said:
+    how = f"{size:,} bytes instead of {file.size:,}" if size != file.size else next(_list_differences(place, file), "")
+    if not how:
         return None
-    return Loss(code="FILE_CHANGED", said=f"the file {place} differs from what its commit wrote: {said}")
+    return Loss(code="FILE_CHANGED", said=f"the file {place} differs from what its commit wrote: {how}")
 
 
 def _list_differences(place: Path, file: AddedFile) -> Iterator[str]:
-    """What its own footer says otherwise than the log does."""
     from pyarrow import ArrowException, parquet
 
     try:
@@ -112,10 +419,10 @@ def _list_differences(place: Path, file: AddedFile) -> Iterator[str]:
         counted = (noted.get("nullCount") or {}).get(name)
         if nulls is not None and isinstance(counted, int) and counted != nulls:
             yield f"{nulls:,} NULLs in column {name} instead of {counted:,}"
-        for said, kept, bound in zip(("least", "highest"), (least, highest), bounds, strict=True):
+        for end, kept, bound in zip(("least", "highest"), (least, highest), bounds, strict=True):
             value = (kept or {}).get(name)
             if type(value) is type(bound) and value != bound and _is_whole(value):
-                yield f"the {said} value of column {name} is {bound!r} instead of {value!r}"
+                yield f"the {end} value of column {name} is {bound!r} instead of {value!r}"
 
 
 def _column_statistics(footer: Any) -> Iterator[tuple[str, int | None, tuple[Any, Any]]]:
@@ -123,14 +430,14 @@ def _column_statistics(footer: Any) -> Iterator[tuple[str, int | None, tuple[Any
     groups = [footer.row_group(at) for at in range(footer.num_row_groups)]
     for at in range(footer.num_columns if groups else 0):
         name = groups[0].column(at).path_in_schema
-        told = [group.column(at).statistics for group in groups]
-        if "." in name or any(each is None for each in told):
+        statistics = [group.column(at).statistics for group in groups]
+        if "." in name or any(part is None for part in statistics):
             continue
-        counted = all(each.has_null_count for each in told)
-        ends = [end for each in told if each.has_min_max for end in _read_ends(each)]
-        comparable = len({type(end) for end in ends}) == 1 and None not in ends
+        counted = all(part.has_null_count for part in statistics)
+        ends = [value for part in statistics if part.has_min_max for value in _read_ends(part)]
+        comparable = len({type(value) for value in ends}) == 1 and None not in ends
         bounds = (min(ends), max(ends)) if comparable else (None, None)
-        yield name, sum(each.null_count for each in told) if counted else None, bounds
+        yield name, sum(part.null_count for part in statistics) if counted else None, bounds
 
 
 def _read_ends(noted: pyarrow.parquet.Statistics) -> tuple[Any, Any]:

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from destinations.account import BatchLabel, DeliveryAccount
 from destinations.delta.history import describe_dropped, find_newest, make_account
 from destinations.delta.lock import hold_thread_lock
 from destinations.delta.log import LocalLog, OwnCommits
 from destinations.delta.options import DeltaOptions
-from destinations.delta.rules import DeclaredTable, list_misfits, list_unclear, make_rules
-from destinations.delta.schema import list_growth_statements, list_impossible, needs_mapping
-from destinations.delta.table import TableLayout, TargetTable, make
-from destinations.delta.writers import Merge, PendingAppend, RowsWithText, append_rows, commit_by_spark
-from destinations.demands import Demands, Rule
+from destinations.delta.schema import (
+    DeclaredTable,
+    list_growth_statements,
+    list_impossible,
+    list_misfits,
+    list_unclear,
+    make_rules,
+)
+from destinations.delta.table import TargetTable, make
+from destinations.delta.writers import PendingAppend, RowsWithText, append_rows, commit_by_spark, merge_rows
 from destinations.destination import (
+    BatchLabel,
+    DeliveryAccount,
+    Demands,
     DestinationError,
     Identity,
     Label,
     Misfit,
     OpenDestination,
+    Rule,
     Unsure,
     Written,
     make_other_place_error,
@@ -39,10 +47,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-_PROPERTIES = {"delta.checkpointInterval": "100"}
-"""Of every table that is made: a checkpoint after each tenth commit doubles what a small append costs."""
-_MERGED = {"delta.isolationLevel": "Serializable"}
-"""Of a table that is made for merges: otherwise Delta lets others append the keys that a merge is about to add."""
 _FENCE = "wherry.fence"
 """The property of which a new value is a fence."""
 _PATIENCE = 10.0
@@ -130,14 +134,10 @@ class OpenDelta(OpenDestination):
             raise make_other_place_error(self.destination.place, gone=table is None)
         if schema is not None:
             columns = self._columns(schema)
-            missing, unclear = (
-                self.destination.list_missing_columns(schema),
-                list_unclear(spark, self.destination, schema),
-            )
-            self._refuse([*missing, *list_impossible(columns), *unclear])
-            table = table or make(
-                spark, self.destination.sql_name, columns, self._layout(columns), self.destination.folder
-            )
+            missing = self.destination.list_missing_columns(schema)
+            self._refuse([*missing, *list_impossible(columns), *list_unclear(spark, self.destination, schema)])
+            if table is None:
+                table = make(spark, self.destination, columns)
             misfits = list_misfits(spark, self.destination, columns, table.read_declared(spark))
             self._refuse([*misfits, *describe_dropped(spark, table, columns)] if misfits else ())
         if table is None:
@@ -149,11 +149,9 @@ class OpenDelta(OpenDestination):
         from pyspark.errors import PySparkException
 
         table = self.find_table(spark)
-        statements = (
-            list_growth_statements(self._columns(schema), table.schema, self.destination.sql_name) if table else []
-        )
-        for statement in statements:
-            assert table is not None
+        if table is None:
+            return
+        for statement in list_growth_statements(self._columns(schema), table.schema, self.destination.sql_name):
             try:
                 with hold_thread_lock(table.id), table.hold_commits():
                     spark.sql(statement).collect()
@@ -167,14 +165,16 @@ class OpenDelta(OpenDestination):
 
     def demands(self, spark: SparkSession, schema: StructType) -> Sequence[Stage]:
         if self._table is None and self.find_table(spark) is None:
-            new = DeclaredTable(schema=self._columns(schema), checks={}, generated={}, identities={})
-            return _make_demands(self.destination, new, schema)
-        return _make_demands(self.destination, self._require_table(spark).read_declared(spark), schema)
+            declared = DeclaredTable(schema=self._columns(schema), checks={}, generated={}, identities={})
+        else:
+            declared = self._require_table(spark).read_declared(spark)
+        return _make_demands(self.destination, declared, schema)
 
     def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
         from pyspark.errors import AnalysisException
 
-        table, deadline = self._require_writable(spark), labels[0].deadline
+        table, deadline = self._require_table(spark), labels[0].deadline
+        self._own.check(table.log, _NEWEST)
         if deadline is not None:
             deadline.secure()
         stamp, mode = self.destination.stamp, self.destination.mode
@@ -243,7 +243,6 @@ class OpenDelta(OpenDestination):
                 spark.sql(f"ALTER TABLE {self.destination.sql_name} SET TBLPROPERTIES ({properties})")
 
     def find_table(self, spark: SparkSession) -> TargetTable | None:
-        """The table as it is now; None when there is none."""
         return TargetTable.find(spark, self.destination.sql_name, self.destination.folder)
 
     def _require_table(self, spark: SparkSession) -> TargetTable:
@@ -251,74 +250,53 @@ class OpenDelta(OpenDestination):
         known = self._table
         if known is not None and known.stands:
             return known
-        found = self.find_table(spark)
-        if found is None or (known is not None and found.id != known.id):
+        table = self.find_table(spark)
+        if table is None or (known is not None and table.id != known.id):
             raise DestinationError(
                 f"The table {self.destination.place} "
-                f"{'is missing' if found is None else 'was replaced by another table'}.",
+                f"{'is missing' if table is None else 'was replaced by another table'}.",
                 hint="The destination wrote nothing. Put the table back; or run again, if the table is right as it is.",
             )
-        self._table = found
-        return found
-
-    def _require_writable(self, spark: SparkSession) -> TargetTable:
-        """The table, if nobody has replaced what this process brought into it last."""
-        table = self._require_table(spark)
-        self._own.check(table.log, _NEWEST)
+        self._table = table
         return table
 
     def _see_whether_it_fits(self, spark: SparkSession, rows: StructType, error: Exception) -> None:
         """Raise `Misfit` if somebody has changed the table's columns so that such rows do not fit any more."""
-        found = self.find_table(spark)
-        if found is None or self._table is None or found.id != self._table.id:
+        table = self.find_table(spark)
+        if table is None or self._table is None or table.id != self._table.id:
             return
-        self._table = found
+        self._table = table
         try:
-            self._refuse(list_misfits(spark, self.destination, self._columns(rows), found.read_declared(spark)))
+            self._refuse(list_misfits(spark, self.destination, self._columns(rows), table.read_declared(spark)))
         except Misfit as misfit:
             raise misfit from error
 
     def _columns(self, rows: StructType) -> StructType:
-        """The columns of a table for such rows."""
         from pyspark.sql.types import StringType, StructField
 
         stamp = [StructField(self.destination.stamp, StringType())] if self.destination.stamp else []
         return type(rows)([*self.destination.select_written_columns(rows), *stamp])
 
-    @contextlib.contextmanager
-    def _take_turn(self, table: TargetTable) -> Iterator[None]:
+    def _take_turn(self, table: TargetTable) -> AbstractContextManager[None]:
         """Let no write of this process into the table that would be in the way of this one."""
-        with contextlib.nullcontext() if self.destination.mode == "append" else hold_thread_lock(table.id):
-            yield
+        return nullcontext() if self.destination.mode == "append" else hold_thread_lock(table.id)
 
     def _change_rows(self, append: PendingAppend) -> Written:
         """Merge the rows into the table, or put them in the place of what is there, by Spark."""
-        delta, table, first = self.destination, append.table, any(label.batch.first for label in append.labels)
+        delta, table = self.destination, append.table
 
         def commit(rows: DataFrame) -> None:
             if append.instead:
                 table.replace(rows, append.tag, append.instead)
             elif delta.mode == "merge":
-                merge = Merge(keys=delta.keys, sequence_by=delta.sequence_by, deletes=delta.apply_as_deletes)
-                merge.run(rows, delta.select_written_columns(rows.schema).names, table.name, append.tag)
-            elif first:
+                merge_rows(delta, rows, append.tag)
+            elif any(label.batch.first for label in append.labels):
                 table.replace(rows, append.tag, delta.where)
             else:
                 table.append(rows, append.tag)
 
         with self._take_turn(table):
             return commit_by_spark(append, commit)
-
-    def _layout(self, schema: StructType) -> TableLayout:
-        mapping = {"delta.columnMapping.mode": "name"} if needs_mapping(schema) else {}
-        delta = self.destination
-        merged = _MERGED if delta.mode == "merge" else {}
-        return TableLayout(
-            partition_by=delta.partition_by,
-            cluster_by=delta.cluster_by,
-            properties={**_PROPERTIES, **merged, **mapping, **delta.properties},
-            comment=delta.comment,
-        )
 
     def _refuse(self, problems: Sequence[str]) -> None:
         if problems:
@@ -351,8 +329,8 @@ def _make_demands(delta: DeltaOptions, table: DeclaredTable, rows: StructType) -
     if delta.apply_as_deletes:
         spared = f"coalesce(({delta.apply_as_deletes}), false)"
         theirs = [dataclasses.replace(rule, holds=f"{spared} OR coalesce({rule.holds}, false)") for rule in theirs]
-    found = [*_own_rules(delta, rows), *theirs]
-    stages: list[Stage] = [Demands(rules=found)] if found else []
+    rules = [*_own_rules(delta, rows), *theirs]
+    stages: list[Stage] = [Demands(rules=rules)] if rules else []
     if delta.mode == "merge":
         stages.append(Deduplicate(keys=delta.keys, sequence_by=_sequence_sql(delta)))
     return stages

@@ -3,12 +3,8 @@ and are read in this process: one file of rows, and one in the table's log.
 
 A commit of Spark's costs a fifth of a second whatever its rows are, this one some milliseconds however many files the
 table has. What lands is the same: a version of the table with the batch's tag, that fails when the table's metadata
-changed since the write began, which is what a fence does.
-
-A plain table in a folder of this machine is made in this process, in milliseconds instead of half a second.
-
-What lies there then is what Spark's `CREATE TABLE` leaves: the same protocol, schema and properties, and the checksum
-beside the version, from which Delta opens a table without a job.
+changed since the write began, which is what a fence does. A plain table is made here too: what lies there then is what
+Spark's `CREATE TABLE` leaves, with the checksum beside the version, from which Delta opens a table without a job.
 """
 
 from __future__ import annotations
@@ -26,12 +22,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from destinations.delta.adopt import AdoptableFiles, bring, describe_files, name_for_table, write
+from destinations.delta.data_files import AdoptableFiles, bring, describe_files, name_for_table, write
 from destinations.delta.direct_commit import LogHead, append, is_kept_apart, open_to_readers
-from destinations.delta.lock import NoCommits, SparkCommits
+from destinations.delta.lock import SparkCommits
 from origins.batch import Json
 from origins.crash_points import reach
-from origins.delta_actions import FileBody, MetadataBody, NestedBody, TypeBody
+from origins.delta_actions import FileBody, NestedBody, TypeBody
 from origins.errors import is_too_large, list_spark_errors
 
 if TYPE_CHECKING:
@@ -67,7 +63,7 @@ class DirectTable:
 
     folder: Path
     id: str
-    commits: SparkCommits = field(default_factory=NoCommits)
+    commits: SparkCommits = field(default_factory=SparkCommits)
     """What is kept out while a version is taken."""
     _known: LogHead | None = None
     _closed: bool = False
@@ -104,17 +100,18 @@ class DirectTable:
     def commit(self, began: LogHead, files: Sequence[FileBody], tag: str, check: Callable[[], None]) -> None:
         """Add these files of the folder, as `DirectWrite.commit` does."""
 
-        def last() -> None:
+        def reach_and_check() -> None:
             reach("in-write")
             check()
 
         with self._lock:
-            self._known = append(self.folder, began, files, tag, last, lambda: self.commits.hold(self.folder))
+            self._known = append(
+                self.folder, began, files, tag, reach_and_check, lambda: self.commits.hold(self.folder)
+            )
             if self._known.version % int(began.configuration.get("delta.checkpointInterval") or _INTERVAL) == 0:
                 _write_checkpoint(self.folder)
 
     def _refresh_head(self) -> LogHead | None:
-        """The table as it is now, if it is plain still."""
         from deltalake.exceptions import DeltaError
 
         if self._closed or UNUSABLE.search(str(self.folder)):
@@ -122,9 +119,7 @@ class DirectTable:
         try:
             if self._known is None:
                 self._closed = not is_kept_apart(self.folder)
-                self._known = LogHead.of(self.folder)
-            else:
-                self._known = self._known.refresh(self.folder)
+            self._known = self._known.refresh(self.folder) if self._known else LogHead.of(self.folder)
         except (DeltaError, OSError):
             self._closed = True
         self._closed = self._closed or self._known is None or not _is_plain(self._known, self.id)
@@ -141,9 +136,8 @@ class DirectWrite:
     def can_take(self, columns: NestedBody, *, spelled: bool = False) -> bool:
         """Whether rows with these columns, as Delta describes them, can go this way; `spelled`: their names have to be
         those of the table letter by letter."""
-        known = _column_types_as_written if spelled else _column_types
-        found = known(columns)
-        return found is not None and found == known(json.loads(self._began.schema))
+        mine, its = (_list_types(schema, spelled=spelled) for schema in (columns, json.loads(self._began.schema)))
+        return mine is not None and mine == its
 
     def fit_rows(self, rows: pyarrow.Table) -> pyarrow.Table | None:
         """The rows with the table's columns, in any order and any spelling of their names before.
@@ -161,50 +155,34 @@ class DirectWrite:
         """Append them in one commit that carries the tag. If it raises, it may have landed all the same; but nothing
         has if `check` raises, the last thing that is done before."""
         name = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
-        with self._remove_unless_begun([name], check) as check_then:
+        with self._commit_files([name], tag, check):
             write([rows], rows.schema, self._began.schema, self._way.folder / name)
-            told = describe_files({name: self._way.folder / name}, json.loads(self._began.schema))
-            self._way.commit(self._began, told, tag, check_then)
 
     def take(self, found: AdoptableFiles, tag: str, check: Callable[[], None] = lambda: None) -> None:
         """The same with files, which are then in the table's folder under other names."""
         files = name_for_table(found)
-        with self._remove_unless_begun(list(files), check) as check_then:
+        with self._commit_files(list(files), tag, check):
             bring(files, self._way.folder)
-            told = describe_files({name: self._way.folder / name for name in files}, json.loads(self._began.schema))
-            self._way.commit(self._began, told, tag, check_then)
 
     @contextlib.contextmanager
-    def _remove_unless_begun(self, names: Sequence[str], check: Callable[[], None]) -> Iterator[Callable[[], None]]:
-        """Take the files with these names away again, unless this check was passed, behind which they are needed."""
-        passed = False
+    def _commit_files(self, names: Sequence[str], tag: str, check: Callable[[], None]) -> Iterator[None]:
+        """Commit the files with these names, which are put into the table's folder in here. They are taken away again
+        unless the check was passed, behind which they are needed."""
+        passed, files = False, {name: self._way.folder / name for name in names}
 
-        def checked() -> None:
+        def check_and_note() -> None:
             nonlocal passed
             check()
             passed = True
 
         try:
-            yield checked
+            yield
+            described = describe_files(files, json.loads(self._began.schema))
+            self._way.commit(self._began, described, tag, check_and_note)
         finally:
             if not passed:
-                for name in names:
-                    (self._way.folder / name).unlink(missing_ok=True)
-
-
-def read_metadata(folder: Path) -> MetadataBody:
-    """A table's metadata as Delta keeps it; nothing where `deltalake` cannot read it."""
-    from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError
-
-    if UNUSABLE.search(str(folder)):
-        return {}
-    try:
-        table = DeltaTable(str(folder))
-        found = table.metadata()
-        return {"id": str(found.id), "configuration": found.configuration, "schemaString": table.schema().to_json()}
-    except (DeltaError, OSError):
-        return {}
+                for file in files.values():
+                    file.unlink(missing_ok=True)
 
 
 def writes_plainly(spark: SparkSession) -> bool:
@@ -253,10 +231,10 @@ def _is_plain(head: LogHead, table_id: str) -> bool:
         name in _PROPERTIES or not name.startswith("delta.") or (name in _KEPT and _DAYS_OR_MORE.fullmatch(value))
         for name, value in head.configuration.items()
     )
-    said = [set(column["metadata"]) <= {"comment"} for column in json.loads(head.schema)["fields"]]
+    plain_columns = [set(column["metadata"]) <= {"comment"} for column in json.loads(head.schema)["fields"]]
     demands = [word for word in ("nullable", "containsNull", "valueContainsNull") if f'"{word}":false' in head.schema]
     reader, writer = head.protocol
-    plain = known and not head.partitions and reader == 1 and writer <= 2 and all(said) and not demands
+    plain = known and not head.partitions and reader == 1 and writer <= 2 and all(plain_columns) and not demands
     deep = '"delta.' not in head.schema
     return plain and deep and head.id == table_id and head.file is not None
 
@@ -293,17 +271,12 @@ def collect_arrow(rows: DataFrame) -> Any:
         raise
 
 
-def _column_types(schema: NestedBody) -> Mapping[str, Json] | None:
-    """The types of the columns by their names in small letters; None if there is one that goes the long way."""
-    fields = schema["fields"]
-    kinds = {each["name"].lower(): _strip_type(each["type"], _SIMPLE | _DATED) for each in fields}
-    return None if None in kinds.values() or len(kinds) < len(fields) else kinds
-
-
-def _column_types_as_written(schema: NestedBody) -> Mapping[str, Json] | None:
-    """The same, by their names as they are written."""
-    kinds = _column_types(schema)
-    return None if kinds is None else {each["name"]: kinds[each["name"].lower()] for each in schema["fields"]}
+def _list_types(schema: NestedBody, *, spelled: bool) -> Mapping[str, Json] | None:
+    """The types of the columns by their names, in small letters unless `spelled`; None if there is one that goes the
+    long way, or two have one name."""
+    kinds = {field["name"]: _strip_type(field["type"], _SIMPLE | _DATED) for field in schema["fields"]}
+    small = {name.lower(): kind for name, kind in kinds.items()}
+    return None if None in kinds.values() or len(small) < len(schema["fields"]) else kinds if spelled else small
 
 
 def _strip_type(kind: TypeBody, known: frozenset[str] = _SIMPLE) -> Json:
@@ -326,8 +299,8 @@ def _is_in_time(column: Any) -> bool:
         return True
     days = pa.types.is_date(column.type)
     first, last = _DAYS if days else _MICROSECONDS
-    found = pc.min_max(column.cast(pa.int32() if days else pa.int64())).as_py()
-    return all(each is None or first <= each <= last for each in found.values())
+    bounds = pc.min_max(column.cast(pa.int32() if days else pa.int64())).as_py()
+    return all(bound is None or first <= bound <= last for bound in bounds.values())
 
 
 _KNOWN = frozenset({("delta.checkpointInterval", "100"), ("delta.isolationLevel", "Serializable")})
@@ -349,10 +322,11 @@ def make_here(spark: SparkSession, folder: Path, schema: StructType, properties:
     columns = _plain_type(schema)
     if columns is None or not _KNOWN.issuperset(properties.items()) or UNUSABLE.search(str(folder)):
         return False
-    if not _is_default(spark) or not _is_empty(folder):
+    has_defaults = all(key in _HARMLESS for key in spark.conf.getAll if key.startswith(_SETTINGS))
+    if not has_defaults or not _is_empty(folder):
         return False
     log = folder / "_delta_log"
-    missing = [each for each in (log, *log.parents) if not each.exists()]
+    missing = [parent for parent in (log, *log.parents) if not parent.exists()]
     try:
         table = DeltaTable.create(
             str(folder), Schema.from_json(json.dumps(columns)), mode="error", configuration=dict(properties)
@@ -360,26 +334,15 @@ def make_here(spark: SparkSession, folder: Path, schema: StructType, properties:
     except (DeltaError, OSError):
         return False
     _write_checksum(folder, table.version())
-    _open_to_readers(missing, log)
-    return True
-
-
-def _open_to_readers(folders: Sequence[Path], log: Path) -> None:
-    """Whoever may read what Spark makes may read this too: the folders, and the files in the log."""
-    for folder in folders:
-        folder.chmod(folder.stat().st_mode & stat.S_ISGID | 0o755)
+    for new in missing:  # whoever may read what Spark makes may read this too
+        new.chmod(new.stat().st_mode & stat.S_ISGID | 0o755)
     for file in log.iterdir():
         if file.is_file():
             open_to_readers(file)
-
-
-def _is_default(spark: SparkSession) -> bool:
-    """Whether the session has no word on how Delta makes tables."""
-    return all(key in _HARMLESS for key in spark.conf.getAll if key.startswith(_SETTINGS))
+    return True
 
 
 def _is_empty(folder: Path) -> bool:
-    """Whether nothing is there, or an empty folder."""
     try:
         return not os.listdir(folder)
     except FileNotFoundError:
@@ -408,7 +371,6 @@ def _plain_type(kind: DataType) -> Json:
 
 
 def _write_checksum(folder: Path, version: int) -> None:
-    """Put the checksum beside the version that made the table."""
     log = folder / "_delta_log"
     lines = (log / f"{version:020}.json").read_text(encoding="utf-8").splitlines()
     actions = {name: action for line in lines for name, action in json.loads(line).items()}

@@ -14,7 +14,7 @@ import stat
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -69,20 +69,19 @@ class LogHead:
 
         seen = _now()
         table = DeltaTable(str(folder))
-        found, protocol = table.metadata(), table.protocol()
+        metadata, protocol = table.metadata(), table.protocol()
         return LogHead(
             version=table.version(),
-            id=str(found.id),
+            id=str(metadata.id),
             schema=table.schema().to_json(),
-            configuration=found.configuration,
-            partitions=tuple(found.partition_columns),
+            configuration=metadata.configuration,
+            partitions=tuple(metadata.partition_columns),
             protocol=(protocol.min_reader_version, protocol.min_writer_version),
             file=identify_file(_version_file(folder, table.version())),
             seen=seen,
         )
 
     def refresh(self, folder: Path) -> LogHead:
-        """The newest version, after any commits behind this one."""
         return self.advance(folder) or LogHead.of(folder)
 
     def advance(self, folder: Path) -> LogHead | None:
@@ -92,8 +91,8 @@ class LogHead:
         try:
             if not self.stands(folder):
                 return None
-            for after in _list_later(folder, version):
-                if _changes_table(after):
+            while (later := _version_file(folder, version + 1)).exists():
+                if _changes_table(later):
                     return None
                 version += 1
         except FileNotFoundError:
@@ -103,7 +102,6 @@ class LogHead:
         return replace(self, version=version, file=identify_file(_version_file(folder, version)), seen=now)
 
     def stands(self, folder: Path) -> bool:
-        """Whether the version's file is still there."""
         return self.file is not None and identify_file(_version_file(folder, self.version)) == self.file
 
     def is_old(self) -> bool:
@@ -130,7 +128,7 @@ def append(
     whole = log / f".{uuid.uuid4()}.tmp"
     try:
         whole.write_text(_format_commit(files, tag, began.version), encoding="utf-8")
-        for file in (whole, *(folder / unquote(each["path"]) for each in files)):
+        for file in (whole, *(folder / unquote(added["path"]) for added in files)):
             open_to_readers(file)
             _make_durable(file)
         _make_durable(folder)
@@ -146,7 +144,6 @@ def append(
 
 
 def describe_batches(tag: str) -> str:
-    """The batches in a commit's tag, as a person names them."""
     try:
         labels = json.loads(tag)["wherry"]
         return ", ".join(f"batch {label['number']} of lane {label['lane']}" for label in labels)
@@ -158,7 +155,7 @@ def is_kept_apart(folder: Path) -> bool:
     """Whether a name that is taken stays taken in the table's log: it is all that keeps two processes apart."""
     try:
         with tempfile.TemporaryDirectory(prefix=".probe-", dir=folder / "_delta_log") as place:
-            first, second, name = (Path(place, each) for each in ("first", "second", "name"))
+            first, second, name = (Path(place, label) for label in ("first", "second", "name"))
             first.touch()
             second.touch()
             open_to_readers(first)
@@ -258,22 +255,14 @@ def _format_commit(files: Sequence[FileBody], tag: str, before: int) -> str:
     return "".join(f"{json.dumps(line, ensure_ascii=False, separators=(',', ':'))}\n" for line in lines)
 
 
-def _list_later(folder: Path, version: int) -> Iterator[Path]:
-    """The versions behind this one that are there, in their order."""
-    while (file := _version_file(folder, version := version + 1)).exists():
-        yield file
-
-
 def _list_checkpoints(folder: Path) -> list[tuple[int, Path]]:
-    """The versions at which the log is summed up, with the files that do it."""
     with os.scandir(folder / "_delta_log") as entries:
-        return [(int(each.name[:20]), Path(each.path)) for each in entries if _CHECKPOINT.match(each.name)]
+        return [(int(entry.name[:20]), Path(entry.path)) for entry in entries if _CHECKPOINT.match(entry.name)]
 
 
 def _changes_table(file: Path) -> bool:
-    """Whether this version changes what the table is, beside its rows."""
     with file.open(encoding="utf-8") as lines:
-        return any(not _SAME.isdisjoint(json.loads(line)) for line in lines if any(each in line for each in _SAME))
+        return any(not _SAME.isdisjoint(json.loads(line)) for line in lines if any(action in line for action in _SAME))
 
 
 _SAME = frozenset({"metaData", "protocol"})
@@ -290,10 +279,10 @@ def _now() -> float:
 def identify_file(file: Path) -> tuple[int, int] | None:
     """What tells a version's file from any other of that name; None if it is gone."""
     try:
-        found = file.stat()
+        status = file.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns
+    return status.st_ino, status.st_mtime_ns
 
 
 def _version_file(folder: Path, version: int) -> Path:

@@ -6,10 +6,8 @@ of rows on purpose: a merge, or the first batch of a run that replaces. What any
 later version brings just these files back. Where somebody changes rows of a file that holds ours and others, the files
 are compared row by row; where that cannot be done, it is a doubt and no loss.
 
-Rows that a batch brought to a Delta table and that were taken away come back as they were, from their own files.
-
-A commit's files stay on the disk until a vacuum takes them. What is read is the version that the commit made, of it
-only the commit's own files; it is appended under the same labels, so that the batch is known as before.
+A commit's files stay on the disk until a vacuum takes them. So lost rows are read from the version that the commit
+made, of it only the commit's own files, and appended under the same labels.
 """
 
 from __future__ import annotations
@@ -20,14 +18,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote
 
-from destinations.account import BatchLabel, BroughtBatch, DeliveryAccount, Loss
 from destinations.delta.data_files import find_harm, find_untouched
-from destinations.delta.log import LocalLog, LogCommit, SparkLog, format_tag, parse_labels
+from destinations.delta.log import LocalLog, LogCommit, format_tag
 from destinations.delta.table import TargetTable
-from destinations.destination import DestinationError
+from destinations.destination import BatchLabel, BroughtBatch, DeliveryAccount, DestinationError, Loss
 from origins.delta_versions import AddedFile, Version, VersionLog
 from origins.errors import WherryError, list_spark_errors
 from origins.names import quote_text
@@ -69,23 +66,19 @@ def tell_history(
     cannot be read) only what the operations themselves say is known.
     """
     by_number = {version.number: version for version in versions}
-    told = sorted(commits, key=lambda commit: commit.version)
-    tale = _HistoryWalk(pipeline, look)
-    for commit in told:
+    walk = _HistoryWalk(pipeline, look)
+    for commit in sorted(commits, key=lambda commit: commit.version):
         version = by_number.get(commit.version)
-        tale.advance(commit, version) if version is not None else tale.hear(commit)
-    return TableHistory(brought=tuple(tale.finish()), losses=tuple(tale.losses), files=tale.active)
+        walk.advance(commit, version) if version is not None else walk.hear(commit)
+    return TableHistory(brought=tuple(walk.finish()), losses=tuple(walk.losses), files=walk.active)
 
 
-def add_harm(brought: Sequence[BroughtBatch], files: Mapping[str, Loss]) -> list[BroughtBatch]:
+def _add_harm(batch: BroughtBatch, files: Mapping[str, Loss]) -> BroughtBatch:
     """The same, with the known losses of files, by the files' names."""
-    found = []
-    for each in brought:
-        hit = [files[name] for name in each.files if name in files]
-        if hit and each.loss is None:
-            each = replace(each, loss=replace(hit[0], whole=len(hit) == len(each.files)))
-        found.append(each)
-    return found
+    hit = [files[name] for name in batch.files if name in files]
+    if not hit or batch.loss is not None:
+        return batch
+    return replace(batch, loss=replace(hit[0], whole=len(hit) == len(batch.files)))
 
 
 @dataclass
@@ -104,13 +97,11 @@ class _HistoryWalk:
     doubts: dict[tuple[str, bool], Mapping[Atom, Loss]] = field(default_factory=dict)
     """The atoms that a file may hold whole, of which nobody can say whether it does, and what made it so."""
     sizes: dict[Atom, int] = field(default_factory=dict)
-    """How many rows atoms have."""
     losses: list[Loss] = field(default_factory=list)
     commits: list[tuple[LogCommit, tuple[AddedFile, ...]]] = field(default_factory=list)
 
     def advance(self, commit: LogCommit, version: Version) -> None:
-        """One version more."""
-        labels = [label for label in parse_labels(commit.tag) if commit.carries(label["key"])]
+        labels = commit.labels
         before = [(self.active[name], *self._atoms_of(name)) for name in version.moved if name in self.active]
         unknown = len(version.moved) > len(before)
         for file, _, _ in before:
@@ -121,7 +112,7 @@ class _HistoryWalk:
             parts={file.path: parts for file, _, parts in before},
             doubts={atom: loss for file, _, _ in before for atom, loss in self._doubts_of(file).items()},
         )
-        ours = self._is_ours(commit, labels)
+        ours = self._is_ours(commit)
         spared = {} if ours else self._find_spared(commit, version, gone)
         if labels:
             self.commits.append((commit, version.added))
@@ -132,16 +123,14 @@ class _HistoryWalk:
 
     def hear(self, commit: LogCommit) -> None:
         """One version more, of which the files cannot be seen."""
-        labels = [label for label in parse_labels(commit.tag) if commit.carries(label["key"])]
-        if labels:
+        if commit.labels:
             self.commits.append((commit, ()))
         elif commit.undoes or _count_removed(commit):
             self.losses.append(_describe_loss(commit))
 
     def finish(self) -> Iterator[BroughtBatch]:
         """What each commit brought, and what became of it."""
-        whole = frozenset().union(*(self._atoms_of(name)[0] for name in self.active)) if self.active else frozenset()
-        partly = frozenset().union(*(self.parts.get(name, frozenset()) for name in self.active))
+        whole, partly = (_join(self._atoms_of(name)[at] for name in self.active) for at in (0, 1))
         doubtful = self._list_doubts()
         for commit, added in self.commits:
             atoms = [(commit.version, file.path) for file in added]
@@ -156,9 +145,7 @@ class _HistoryWalk:
         doubts = {atom: loss for file in self.active.values() for atom, loss in self._doubts_of(file).items()}
         if not doubts:
             return {}
-        sure = frozenset[Atom]().union(
-            *(self._atoms_of(name)[0] - self._doubts_of(file).keys() for name, file in self.active.items())
-        )
+        sure = _join(self._atoms_of(name)[0] - self._doubts_of(file).keys() for name, file in self.active.items())
         return {atom: loss for atom, loss in doubts.items() if atom not in sure}
 
     def _atoms_of(self, name: str) -> tuple[frozenset[Atom], frozenset[Atom]]:
@@ -188,11 +175,11 @@ class _HistoryWalk:
         if labels:
             self.contents[key] = frozenset({(commit.version, file.path)})
         elif file in version.rearranged and not version.rewrites:
-            self.contents[key] = whole = frozenset().union(*gone.whole.values())
+            self.contents[key] = whole = _join(gone.whole.values())
             self.parts[file.path] = gone.atoms - whole
         else:
             again = file.path in gone.whole  # the same file with fewer rows
-            held = gone.whole[file.path] if again else frozenset().union(*gone.find_moved(version).values())
+            held = gone.whole[file.path] if again else _join(gone.list_moved(version))
             self.contents[key] = whole = held & spared.keys()
             inside = gone.whole[file.path] | gone.parts[file.path] if again else gone.atoms
             self.parts[file.path] = inside - whole
@@ -202,7 +189,7 @@ class _HistoryWalk:
     def _find_spared(self, commit: LogCommit, version: Version, gone: _RemovedFiles) -> Mapping[Atom, Loss | None]:
         """The atoms of which this version, which somebody else wrote, may have left all rows as they were, each with
         the doubt where that is not sure. It has changed so few rows, and left so many, that they may all be others'."""
-        whole = frozenset().union(*gone.whole.values())
+        whole = _join(gone.whole.values())
         changed, added = _count_removed(commit), version.added
         if not whole or not changed or commit.operation not in _PICKS or not version.rewrites:
             return {}
@@ -212,13 +199,13 @@ class _HistoryWalk:
             return {}
         plain = all(file.plain for file in (*gone.files, *added))
         names = [[file.path for file in files] for files in (gone.files, added)]
-        told = self.look(names[0], names[1], [path for _, path in whole]) if plain else {}
-        said = (
+        untouched = self.look(names[0], names[1], [path for _, path in whole]) if plain else {}
+        reason = (
             f"version {commit.version} ({_describe_commit(commit)}) changed {changed:,} "
             "rows in files that hold rows of this batch and others"
         )
-        doubt = Loss(code="NOT_PROVED", said=said, version=commit.version)
-        verdicts = {atom: told.get(atom[1]) for atom in whole}
+        doubt = Loss(code="NOT_PROVED", said=reason, version=commit.version)
+        verdicts = {atom: untouched.get(atom[1]) for atom in whole}
         return {atom: None if sure else doubt for atom, sure in verdicts.items() if sure is not False}
 
     def _note_lost(
@@ -230,17 +217,14 @@ class _HistoryWalk:
             self.losses.clear()
         if ours or not version.rewrites:
             return
-        there: set[Atom] = set()
-        for file in (*version.added, *version.rearranged):
-            there |= self._atoms_of(file.path)[0]
+        there = _join(self._atoms_of(file.path)[0] for file in (*version.added, *version.rearranged))
         self.gone.update({atom: _describe_loss(commit) for atom in taken if atom not in there})
         if unknown:
             self.losses.append(_describe_loss(commit))
 
-    def _is_ours(self, commit: LogCommit, labels: Sequence[Mapping[str, object]]) -> bool:
+    def _is_ours(self, commit: LogCommit) -> bool:
         """Whether rows that went with this commit went on purpose: one of this pipeline's, or anybody's merge."""
-        mine = any(label["pipeline"] == self.pipeline for label in labels)
-        return mine or (bool(labels) and commit.operation == "MERGE")
+        return any(label["pipeline"] == self.pipeline or commit.operation == "MERGE" for label in commit.labels)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,13 +238,16 @@ class _RemovedFiles:
 
     @property
     def atoms(self) -> frozenset[Atom]:
-        """All that they hold."""
-        return frozenset().union(*self.whole.values(), *self.parts.values())
+        return _join((*self.whole.values(), *self.parts.values()))
 
-    def find_moved(self, version: Version) -> Mapping[str, frozenset[Atom]]:
+    def list_moved(self, version: Version) -> Iterator[frozenset[Atom]]:
         """What those hold whole that are not part of the table again, with fewer rows."""
         again = {file.path for file in version.added}
-        return {name: whole for name, whole in self.whole.items() if name not in again}
+        return (whole for name, whole in self.whole.items() if name not in again)
+
+
+def _join(atoms: Iterable[frozenset[Atom]]) -> frozenset[Atom]:
+    return frozenset[Atom]().union(*atoms)
 
 
 def _list_brought(
@@ -268,12 +255,11 @@ def _list_brought(
 ) -> Iterator[BroughtBatch]:
     counted = [file.rows for file in added if file.rows is not None and file.plain]
     compares = commit.operation == "WRITE" and added and len(counted) == len(added)
-    labels = [label for label in parse_labels(commit.tag) if commit.carries(label["key"])]
-    for label in labels:
+    for label in commit.labels:
         yield BroughtBatch(
             label=label,
             rows=commit.measure_written().rows,
-            together=[str(each["key"]) for each in labels],
+            together=[other["key"] for other in commit.labels],
             version=commit.version,
             listed=sum(counted) - commit.copied if compares else None,
             files=[file.path for file in added],
@@ -287,12 +273,11 @@ def _describe_loss(commit: LogCommit) -> Loss:
     code = "RESTORED" if commit.operation in _UNDOES else "ROWS_GONE"
     rows = _count_removed(commit)
     how_many = f" ({rows:,} row{'s' * (rows != 1)})" if rows else ""
-    said = f"version {commit.version} ({_describe_commit(commit)}) removed them{how_many}"
-    return Loss(code=code, said=said, version=commit.version)
+    reason = f"version {commit.version} ({_describe_commit(commit)}) removed them{how_many}"
+    return Loss(code=code, said=reason, version=commit.version)
 
 
 def _describe_commit(commit: LogCommit) -> str:
-    """What a version did, and when."""
     when = f", {commit.at}" if commit.at else ""
     which = commit.parameters.get("predicate")
     what = f" where {which}" if which and which not in ("[]", '["true"]') else ""
@@ -318,21 +303,22 @@ _ADDS_ROWS = ("WRITE", "STREAMING UPDATE", "COPY INTO")
 """The operations that take no row away, unless they overwrite."""
 
 
-def add_way_back(loss: Loss, commits: Sequence[LogCommit], table: str, pipeline: str, *, mends: bool) -> Loss:
+def _add_way_back(loss: Loss, commits: Sequence[LogCommit], table: str, pipeline: str, *, mends: bool) -> Loss:
     """The loss with the statements that take it back. `table` is its name in SQL, and `mends` whether whole batches can
     be put back, so that a restore may take them away."""
-    at, before = loss.version, next((each for each in commits if each.version == loss.version), None)
-    if at is None or before is None or not any(each.version == at - 1 for each in commits):
+    at, before = loss.version, next((commit for commit in commits if commit.version == loss.version), None)
+    if at is None or before is None or not any(commit.version == at - 1 for commit in commits):
         return loss
-    later = [each for each in commits if each.version > at and each.operation not in _KEEPS_ROWS]
-    ours = [each for each in later if _brings(each, pipeline)]
+    later = [commit for commit in commits if commit.version > at and commit.operation not in _KEEPS_ROWS]
+    ours = [commit for commit in later if _brings(commit, pipeline)]
     old = f"{table} VERSION AS OF {at - 1}"
     return replace(
         loss,
         restore=f"RESTORE TABLE {table} TO VERSION AS OF {at - 1}" if later == ours and (mends or not ours) else "",
         takes_later=bool(ours),
         insert=f"INSERT INTO {table} SELECT * FROM {old} EXCEPT ALL SELECT * FROM {table} VERSION AS OF {at}"
-        if before.operation == "DELETE" and all(each.operation in _ADDS_ROWS and not each.overwrites for each in later)
+        if before.operation == "DELETE"
+        and all(commit.operation in _ADDS_ROWS and not commit.overwrites for commit in later)
         else "",
     )
 
@@ -357,19 +343,8 @@ def describe_dropped(spark: SparkSession, table: TargetTable, rows: StructType) 
 
 def _brings(commit: LogCommit, pipeline: str) -> bool:
     """Whether the commit has batches of this pipeline alone, and only added them."""
-    labels = [label for label in parse_labels(commit.tag) if commit.carries(label["key"])]
     adds = commit.operation == "WRITE" and not commit.overwrites
-    return bool(labels) and adds and all(label["pipeline"] == pipeline for label in labels)
-
-
-def _with_ways_back(
-    account: DeliveryAccount, commits: Sequence[LogCommit], table: str, pipeline: str
-) -> DeliveryAccount:
-    def add(loss: Loss) -> Loss:
-        return add_way_back(loss, commits, table, pipeline, mends=account.mends)
-
-    brought = [each if each.loss is None else replace(each, loss=add(each.loss)) for each in account.brought]
-    return replace(account, brought=brought, losses=[add(loss) for loss in account.losses])
+    return adds and {label["pipeline"] for label in commit.labels} == {pipeline}
 
 
 _MODES = {
@@ -383,102 +358,104 @@ def make_account(
     name: str, folder: Path | None, mode: str, spark: Callable[[], SparkSession], pipeline: str
 ) -> DeliveryAccount:
     """What the table of this name in SQL can show; it may be in a folder of this machine."""
-    if folder is not None:
-        if not LocalLog(folder).path_of(0).parent.is_dir():
-            return DeliveryAccount(place=str(folder), proof="nothing: the table was not found", there=False)
-        return _account_here(folder, mode, pipeline, name)
-    table = TargetTable.find(spark(), name)
-    if table is None:
-        return DeliveryAccount(place=name, proof="nothing: the table was not found", there=False)
-    if isinstance(table.log, LocalLog):
+    if folder is None:
+        table = TargetTable.find(spark(), name)
+        if table is None:
+            return DeliveryAccount(place=name, proof="nothing: the table was not found", there=False)
+        if not isinstance(table.log, LocalLog):
+            return _account_through_spark(table, mode, spark(), pipeline)
         return replace(_account_here(table.log.folder, mode, pipeline, name), place=name)
-    assert isinstance(table.log, SparkLog)
-    return _account_through_spark(table, table.log, mode, spark(), pipeline)
+    if not (folder / "_delta_log").is_dir():
+        return DeliveryAccount(place=str(folder), proof="nothing: the table was not found", there=False)
+    return _account_here(folder, mode, pipeline, name)
 
 
 def _account_here(folder: Path, mode: str, pipeline: str, name: str) -> DeliveryAccount:
-    log, nobody = LocalLog(folder), cast("SparkSession", None)
+    log = LocalLog(folder)
     try:
-        commits = list(log.list_commits(nobody, -1))
-        versions = VersionLog(str(folder)).list_after(nobody, -1)
-        table_id = str(log.read_metadata(nobody).get("id", ""))
+        commits = list(log.list_commits(None, -1))
+        versions = VersionLog(str(folder)).list_local_after(-1)
+        table_id = str(log.read_metadata().get("id", ""))
     except (OSError, ValueError, KeyError) as error:
         broken = Loss(code="LOG_BROKEN", said=f"its log cannot be read ({error})")
         return DeliveryAccount(
             place=str(folder), proof="nothing: its log cannot be read", losses=[broken], since=_NEVER
         )
-    story = tell_history(commits, versions, pipeline, partial(find_untouched, folder))
-    losses, since = list(story.losses), _first_version(commits)
+    history = tell_history(commits, versions, pipeline, partial(find_untouched, folder))
+    losses, since = list(history.losses), _find_first_version(commits)
     if max((each.number for each in versions), default=-1) != max((each.version for each in commits), default=-1):
         losses.append(Loss(code="LOG_BROKEN", said=f"version {since - 1} of its log is missing"))
-    hurt = find_harm(folder, story.files.values() if since == 0 else _all_files(folder, story))
-    brought = add_harm(story.brought, hurt)
-    known = {file for each in brought for file in each.files}
+    hurt = find_harm(folder, history.files.values() if since == 0 else _list_all_files(folder, history))
+    brought = [_add_harm(batch, hurt) for batch in history.brought]
+    known = {file for batch in brought for file in batch.files}
     losses += [loss for file, loss in hurt.items() if file not in known]
     account = DeliveryAccount(
-        place=str(folder),
-        proof=_MODES[mode],
-        silent=mode == "merge",
-        mends=mode == "append",
-        id=table_id,
-        since=since,
-        brought=brought,
-        losses=losses,
+        place=str(folder), proof=_MODES[mode], id=table_id, mends=mode == "append", brought=brought, losses=losses
     )
-    return _with_ways_back(account, commits, name, pipeline)
+    return _complete_account(account, commits, name, mode, pipeline)
 
 
-def _account_through_spark(
-    table: TargetTable, log: SparkLog, mode: str, spark: SparkSession, pipeline: str
-) -> DeliveryAccount:
-    commits = list(log.list_commits(spark, -1))
+def _account_through_spark(table: TargetTable, mode: str, spark: SparkSession, pipeline: str) -> DeliveryAccount:
+    commits = list(table.log.list_commits(spark, -1))
     versions: Sequence[Version] = ()
     with contextlib.suppress(*list_spark_errors()):  # a catalog may keep a table's folder to itself
         versions = VersionLog(table.location).list_after(spark, -1)
-    story = tell_history(commits, versions, pipeline)
+    history = tell_history(commits, versions, pipeline)
     seen = "" if versions else "; from the table's history alone, since its files cannot be read"
     account = DeliveryAccount(
         place=table.name,
         proof=_MODES[mode].replace(" and every file", "") + seen,
-        silent=mode == "merge",
-        mends=mode == "append" and bool(versions),
         id=table.id,
-        since=_first_version(commits),
-        brought=story.brought,
-        losses=story.losses,
+        mends=mode == "append" and bool(versions),
+        brought=history.brought,
+        losses=history.losses,
     )
-    return _with_ways_back(account, commits, table.name, pipeline)
+    return _complete_account(account, commits, table.name, mode, pipeline)
+
+
+def _complete_account(
+    account: DeliveryAccount, commits: Sequence[LogCommit], name: str, mode: str, pipeline: str
+) -> DeliveryAccount:
+    """The account with the way back from each loss, and with what the mode and the age of the history say."""
+
+    def add(loss: Loss) -> Loss:
+        return _add_way_back(loss, commits, name, pipeline, mends=account.mends)
+
+    return replace(
+        account,
+        silent=mode == "merge",
+        since=_find_first_version(commits),
+        brought=[batch if batch.loss is None else replace(batch, loss=add(batch.loss)) for batch in account.brought],
+        losses=[add(loss) for loss in account.losses],
+    )
 
 
 def find_newest(log: LocalLog, version: int, pipeline: str) -> BatchLabel | None:
     """What the newest of the last few versions says that brought a batch of this pipeline."""
-    for commit in log.list_commits(cast("SparkSession", None), max(version - _LOOKED_AT, -1)):
-        for label in parse_labels(commit.tag):
-            if label["pipeline"] == pipeline and commit.carries(label["key"]):
-                return label
-    return None
+    commits = log.list_commits(None, max(version - _LOOKED_AT, -1))
+    return next((label for commit in commits for label in commit.labels if label["pipeline"] == pipeline), None)
 
 
 _LOOKED_AT = 16
 _NEVER = 1 << 62
 
 
-def _first_version(commits: Sequence[LogCommit]) -> int:
+def _find_first_version(commits: Sequence[LogCommit]) -> int:
     return min((commit.version for commit in commits), default=_NEVER)
 
 
-def _all_files(folder: Path, story: TableHistory) -> Iterable[AddedFile]:
+def _list_all_files(folder: Path, history: TableHistory) -> Iterable[AddedFile]:
     """Also those that are older than the history; where `deltalake` cannot tell them, those alone that are not."""
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
     try:
-        told = DeltaTable(str(folder)).get_add_actions(flatten=True)
-        rows = zip(*(told[name].to_pylist() for name in ("path", "size_bytes", "num_records")), strict=True)
+        added = DeltaTable(str(folder)).get_add_actions(flatten=True)
+        rows = zip(*(added[name].to_pylist() for name in ("path", "size_bytes", "num_records")), strict=True)
     except (DeltaError, OSError, KeyError):
-        return story.files.values()
+        return history.files.values()
     older = [AddedFile(path=unquote(path), size=size, rows=count, plain=True) for path, size, count in rows]
-    return [*story.files.values(), *(file for file in older if file.path not in story.files)]
+    return [*history.files.values(), *(file for file in older if file.path not in history.files)]
 
 
 def put_back(
@@ -493,7 +470,7 @@ def put_back(
     before = table.log.find_latest(spark)
     try:
         with table.hold_commits():
-            table.append(_select_brought(spark, table, first, but), format_tag([each.label for each in brought]))
+            table.append(_select_brought(spark, table, first, but), format_tag([batch.label for batch in brought]))
     except list_spark_errors(WherryError) as error:
         raise DestinationError(
             f"The rows of version {first.version} of {table.location} cannot be put back: "
@@ -509,15 +486,12 @@ def _select_brought(
     spark: SparkSession, table: TargetTable, brought: BroughtBatch, but: Collection[str] | None
 ) -> DataFrame:
     names = ", ".join(quote_text(PurePosixPath(file).name) for file in brought.files)
-    found = spark.sql(
+    rows = spark.sql(
         f"SELECT * FROM {table.name} VERSION AS OF {brought.version} WHERE _metadata.file_name IN ({names})"
     )
     if but is None:
-        return found
-    there = spark.sql(f"SELECT id FROM {table.name}")
-    wanted = found.join(there, "id", "left_anti").select(*found.columns)
-    if not but:
-        return wanted
-    return wanted.join(spark.createDataFrame([(each,) for each in but], "id string"), "id", "left_anti").select(
-        *found.columns
-    )
+        return rows
+    wanted = rows.join(spark.sql(f"SELECT id FROM {table.name}"), "id", "left_anti")
+    if but:
+        wanted = wanted.join(spark.createDataFrame([(letter,) for letter in but], "id string"), "id", "left_anti")
+    return wanted.select(*rows.columns)

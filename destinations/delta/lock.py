@@ -21,7 +21,6 @@ import os
 import threading
 import time
 import weakref
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -59,26 +58,17 @@ def hold_table(table: Path, patience: float | None = None, *, apart: bool = Fals
             turns.leave()
 
 
-class SparkCommits(ABC):
-    """The commits of a Spark whose JVM belongs to this process, strangers' commits in that JVM included."""
+class SparkCommits:
+    """The commits of a Spark whose JVM belongs to this process, strangers' commits in that JVM included. A Spark
+    without a JVM of this process has none that are to be kept out."""
 
-    @abstractmethod
     def can_be_held(self) -> bool:
         """Whether `hold` keeps all of them out. Where it does not, only Spark may commit."""
-
-    @abstractmethod
-    def hold(self, table: Path) -> AbstractContextManager[None]:
-        """Let no commit of that JVM take a version of the table in this folder. Raises `TimeoutError` if one of them
-        does not end."""
-
-
-class NoCommits(SparkCommits):
-    """Those of a Spark without a JVM of this process: there are none to keep out."""
-
-    def can_be_held(self) -> bool:
         return True
 
     def hold(self, table: Path) -> AbstractContextManager[None]:
+        """Let no commit of that JVM take a version of the table in this folder. Raises `TimeoutError` if one of them
+        does not end."""
         return contextlib.nullcontext()
 
 
@@ -86,13 +76,11 @@ _commits: weakref.WeakKeyDictionary[SparkSession, SparkCommits] = weakref.WeakKe
 
 
 def say_commits(spark: SparkSession, commits: SparkCommits) -> None:
-    """Note which commits are those of this session's JVM."""
     _commits[spark] = commits
 
 
 def get_commits(spark: SparkSession) -> SparkCommits:
-    """The commits that the session's creator noted."""
-    return _commits.get(spark) or NoCommits()
+    return _commits.get(spark) or SparkCommits()
 
 
 @contextlib.contextmanager
@@ -158,21 +146,20 @@ class ForeignWrites:
     def wait(self) -> bool:
         """Whether there are any that waited at the last look as well; a file of ours is committed before the next."""
         try:
-            found = {name for name in os.listdir(self.table) if name.endswith(".parquet")}
+            files = {name for name in os.listdir(self.table) if name.endswith(".parquet")}
         except FileNotFoundError:
             return False  # whoever takes the lock next says that the table is gone
         if self._known is None:
             log = self.table / "_delta_log"
-            self._known, self._version = found, max((int(each.stem) for each in log.glob("0*.json")), default=-1)
+            self._known, self._version = files, max((int(each.stem) for each in log.glob("0*.json")), default=-1)
             return False
         before, committed = self._waiting, set(self._list_committed())
-        new = (found - self._known | before.keys()) - committed
-        self._known = found
-        self._waiting = {name: before.get(name, 0) + 1 for name in new & found}
+        new = (files - self._known | before.keys()) - committed
+        self._known = files
+        self._waiting = {name: before.get(name, 0) + 1 for name in new & files}
         return any(1 < looks <= self.patience for looks in self._waiting.values())
 
     def _list_committed(self) -> Iterator[str]:
-        """The files that the versions since the last look have added."""
         while (file := self.table / "_delta_log" / f"{self._version + 1:020}.json").exists():
             self._version += 1
             for line in file.read_text(encoding="utf-8").splitlines():
@@ -207,7 +194,7 @@ class _TableTurns:
                 if not apart and not self.apart and not self.taking and not self._is_wanted():
                     self.inside += 1
                     return True
-                if not self.changed.wait(_time_left(deadline)):
+                if not self.changed.wait(None if deadline is None else max(0.0, deadline - time.monotonic())):
                     return False
             self.taking = True
         try:
@@ -238,7 +225,6 @@ class _TableTurns:
             os.close(gate)
 
     def _is_wanted(self) -> bool:
-        """Whether another process waits for the table."""
         gate = _lock_folder(self.table, time.monotonic())
         if gate is not None:
             os.close(gate)
@@ -260,7 +246,7 @@ def _lock_folder(folder: Path, deadline: float | None = None) -> int | None:
     """An open handle of the folder, locked against other processes; None when the deadline passed first."""
     tell = time.monotonic() + _LONG
     while True:
-        handle = _try(folder)
+        handle = _try_lock(folder)
         if handle is not None:
             return handle
         if deadline is not None and time.monotonic() >= deadline:
@@ -271,7 +257,7 @@ def _lock_folder(folder: Path, deadline: float | None = None) -> int | None:
         time.sleep(_PAUSE)
 
 
-def _try(folder: Path) -> int | None:
+def _try_lock(folder: Path) -> int | None:
     try:
         handle = os.open(folder, os.O_RDONLY)
     except FileNotFoundError as error:
@@ -289,7 +275,3 @@ def _try(folder: Path) -> int | None:
 @functools.cache
 def _warn(message: str) -> None:
     log.warning(message)
-
-
-def _time_left(deadline: float | None) -> float | None:
-    return None if deadline is None else max(0.0, deadline - time.monotonic())

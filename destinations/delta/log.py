@@ -14,13 +14,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from destinations.account import BatchLabel
-from destinations.delta.direct_append import read_metadata
-from destinations.delta.direct_commit import Overwritten, describe_batches, identify_file
-from destinations.destination import Label, Written
+from destinations.delta.direct_append import UNUSABLE
+from destinations.delta.direct_commit import LogHead, Overwritten, describe_batches, identify_file
+from destinations.destination import BatchLabel, Label, Written
 from origins.batch import Json
 from origins.delta_actions import ActionBody, CommitBody, MetadataBody
 from origins.errors import list_spark_errors
@@ -53,6 +53,11 @@ class LogCommit:
         """Whether these rows were delivered under this label. Only a commit that delivers rows can carry one."""
         return self.operation in _METRICS and key in self.tag and key in _parse_keys(self.tag)
 
+    @cached_property
+    def labels(self) -> Sequence[BatchLabel]:
+        """Under which labels it delivered rows."""
+        return [label for label in parse_labels(self.tag) if self.carries(label["key"])]
+
     @property
     def undoes(self) -> bool:
         """Whether it may have taken away what earlier versions brought."""
@@ -66,7 +71,6 @@ class LogCommit:
 
     @property
     def overwrites(self) -> bool:
-        """Whether it put its rows in the place of others."""
         return self.operation == "WRITE" and self.parameters.get("mode") == "Overwrite"
 
     @property
@@ -90,7 +94,6 @@ class LogCommit:
 
     @property
     def has_several_labels(self) -> bool:
-        """Whether it carries several labels."""
         return len(_parse_keys(self.tag)) > 1
 
 
@@ -116,7 +119,7 @@ class LocalLog(TableLog):
 
     folder: Path
 
-    def find_latest(self, spark: SparkSession) -> int:
+    def find_latest(self, spark: SparkSession | None) -> int:
         return self.find_newest()
 
     def find_newest(self, known: int = -1) -> int:
@@ -126,26 +129,31 @@ class LocalLog(TableLog):
             version += 1
         return version
 
-    def list_commits(self, spark: SparkSession, after: int) -> Iterator[LogCommit]:
+    def list_commits(self, spark: SparkSession | None, after: int) -> Iterator[LogCommit]:
         for version in range(self.find_newest(after), after, -1):
             if not self.has(version):
                 return
             yield self._read_commit(version)
 
     def has(self, version: int) -> bool:
-        """Whether the log has this version still."""
         return self.path_of(version).exists()
 
     def is_of(self, table_id: str) -> bool:
         """Whether it is the log of the table with this id."""
-        return bool(self._find_metadata().get("id") == table_id)
+        return bool(self.read_metadata().get("id") == table_id)
 
-    def read_metadata(self, spark: SparkSession) -> MetadataBody:
-        return self._find_metadata()
+    def read_metadata(self, spark: SparkSession | None = None) -> MetadataBody:
+        """That in the checksum that Spark leaves beside a version, or else as `deltalake` finds it."""
+        from deltalake.exceptions import DeltaError
 
-    def _find_metadata(self) -> MetadataBody:
-        """The metadata in the checksum that Spark leaves beside a version, or else as `deltalake` finds it."""
-        return parse_metadata(self.read_checksum(max(self._list_versions(), default=-1))) or read_metadata(self.folder)
+        metadata = parse_metadata(self.read_checksum(max(self._list_versions(), default=-1)))
+        if metadata or UNUSABLE.search(str(self.folder)):
+            return metadata
+        try:
+            head = LogHead.of(self.folder)
+        except (DeltaError, OSError):
+            return {}
+        return {"id": head.id, "configuration": head.configuration, "schemaString": head.schema}
 
     def read_checksum(self, version: int) -> str:
         """What Spark left beside a version, as JSON, unless it is torn; empty where it left nothing."""
@@ -153,7 +161,6 @@ class LocalLog(TableLog):
         return file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
 
     def path_of(self, version: int, kind: str = "json") -> Path:
-        """The path of a version, or of its checksum."""
         return self.folder / "_delta_log" / f"{version:020}.{kind}"
 
     def carries(self, version: int, key: str) -> bool:
@@ -165,7 +172,7 @@ class LocalLog(TableLog):
 
     def _list_versions(self) -> list[int]:
         names = (path.name for path in (self.folder / "_delta_log").glob("*.json"))
-        return [int(found.group(1)) for name in names if (found := re.fullmatch(r"(\d{20})\.json", name))]
+        return [int(match.group(1)) for name in names if (match := re.fullmatch(r"(\d{20})\.json", name))]
 
     def _read_commit(self, version: int) -> LogCommit:
         with self.path_of(version).open(encoding="utf-8") as lines:
@@ -194,6 +201,10 @@ class LocalLog(TableLog):
         return {_ROWS: str(sum(rows)), "numOutputBytes": str(sum(file["size"] for file in files))}
 
 
+_REMEMBERED = 10_000
+"""So many of its own versions a run remembers of a table."""
+
+
 @dataclass
 class OwnCommits:
     """The versions with which this process brought batches into a table of this machine, as long as it remembers
@@ -205,7 +216,6 @@ class OwnCommits:
 
     @property
     def any(self) -> bool:
-        """Whether there are any."""
         return bool(self._known)
 
     def note(self, log: TableLog, version: int | None, labels: Sequence[Label]) -> None:
@@ -237,10 +247,6 @@ class OwnCommits:
                 self._known[version] = labels, now
 
 
-_REMEMBERED = 10_000
-"""So many of its own versions a run remembers of a table."""
-
-
 def _overwritten_error(log: LocalLog, version: int, labels: Sequence[Label]) -> Overwritten:
     error = Overwritten(log.folder, version, describe_batches(make_tag(labels)))
     error.batch = labels[0].batch
@@ -252,7 +258,6 @@ class SparkLog(TableLog):
     """The log of a table that only Spark can read."""
 
     table: str
-    """As it is named in SQL."""
     location: str
 
     def read_metadata(self, spark: SparkSession) -> MetadataBody:
@@ -268,14 +273,14 @@ class SparkLog(TableLog):
     def list_commits(self, spark: SparkSession, after: int) -> Iterator[LogCommit]:
         limit, upto = 8, None
         while True:
-            found = self._read_newest(spark, limit)
-            for commit in found:
+            newest = self._read_newest(spark, limit)
+            for commit in newest:
                 if commit.version <= after:
                     return
                 if upto is None or commit.version < upto:
                     upto = commit.version
                     yield commit
-            if len(found) < limit:
+            if len(newest) < limit:
                 return
             limit *= 16
 
@@ -299,10 +304,10 @@ def parse_metadata(checksum: str) -> MetadataBody:
     """A table's metadata in a version's checksum; nothing if that lacks it, or is torn. Delta does not need it:
     the log has the same."""
     try:
-        found = json.loads(checksum)
+        parsed = json.loads(checksum)
     except ValueError:
         return {}
-    metadata: MetadataBody = found.get("metadata") or {} if isinstance(found, dict) else {}
+    metadata: MetadataBody = parsed.get("metadata") or {} if isinstance(parsed, dict) else {}
     return metadata
 
 

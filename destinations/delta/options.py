@@ -115,15 +115,18 @@ class DeltaOptions(Destination):
 
     @property
     def sql_name(self) -> str:
-        """The table as it is named in SQL."""
         return self.table or f"delta.{quote_name(self.place)}"
+
+    @property
+    def has_layout(self) -> bool:
+        """Whether a table that Wherry creates is set up by more than its properties."""
+        return bool(self.partition_by or self.cluster_by) or self.comment is not None
 
     @property
     def replaces(self) -> bool:
         return self.mode == "replace"
 
     def select_written_columns(self, rows: StructType) -> StructType:
-        """The columns of such rows that are written."""
         left_out = {name.lower() for name in self.except_column_list}
         return type(rows)([field for field in rows if field.name.lower() not in left_out])
 

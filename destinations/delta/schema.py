@@ -1,18 +1,26 @@
-"""Rows and Delta tables: the columns that a table is made with, and why rows do not fit one that is there."""
+"""Rows and Delta tables: the columns that a table is made with, why rows do not fit one that is there, and what its
+metadata demands of each: NOT NULL, CHECK, lengths."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from destinations.destination import Rule
+from origins.errors import get_raised_words, has_condition, list_spark_errors
 from origins.files.changes import is_wider
 from origins.names import quote_name
 from origins.schema import sql_type
+from stages.expressions import list_columns, put_for
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from pyspark.sql.types import DataType, StructField, StructType
+
+    from destinations.delta.options import DeltaOptions
 
 _NEED_MAPPING = set(" ,;{}()\n\t=")
 """Characters that Delta has in a column's name only where names are mapped."""
@@ -47,7 +55,7 @@ def list_impossible(rows: StructType) -> list[str]:
     return problems
 
 
-def find_misfits(rows: StructType, table: StructType, name: str) -> dict[str, str]:
+def _find_misfits(rows: StructType, table: StructType, name: str) -> dict[str, str]:
     """By column, why these rows do not fit the table called `name`, each with the way out.
 
     Names that differ in the case of letters are one; the order does not matter.
@@ -63,15 +71,14 @@ def find_misfits(rows: StructType, table: StructType, name: str) -> dict[str, st
                 f"ALTER TABLE {name} ADD COLUMNS ({quote_name(field.name)} {sql_type(field.dataType)})"
             )
         elif not _is_same_type(field.dataType, target.dataType):
-            wanted = sql_type(target.dataType)
-            have = sql_type(field.dataType)
+            wanted, have = sql_type(target.dataType), sql_type(field.dataType)
             problems[field.name] = (
                 f"{field.name}: the rows have {have}, the table {wanted}; {_cast_hint(field, wanted)}"
             )
     return problems
 
 
-def list_lacking(rows: StructType, table: StructType, within: str = "") -> list[str]:
+def _list_lacking(rows: StructType, table: StructType, within: str = "") -> list[str]:
     """The columns that the table wants in every row and that these rows do not have, those inside structs too."""
     from pyspark.sql.types import StructType
 
@@ -84,11 +91,11 @@ def list_lacking(rows: StructType, table: StructType, within: str = "") -> list[
         if mine is None and not field.nullable:
             missing.append(within + field.name)
         elif isinstance(field.dataType, StructType) and (mine is None or isinstance(mine, StructType)):
-            missing += list_lacking(mine or StructType(), field.dataType, f"{within}{field.name}.")
+            missing += _list_lacking(mine or StructType(), field.dataType, f"{within}{field.name}.")
     return missing
 
 
-def list_lacking_parts(rows: DataType, table: DataType) -> list[str]:
+def _list_lacking_parts(rows: DataType, table: DataType) -> list[str]:
     """The fields of structs, however deep, that the table has and the rows have not."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
@@ -98,12 +105,12 @@ def list_lacking_parts(rows: DataType, table: DataType) -> list[str]:
         return [
             path
             for name, own, kind in inner
-            for path in ([name] if own is None else [f"{name}.{part}" for part in list_lacking_parts(own, kind)])
+            for path in ([name] if own is None else [f"{name}.{part}" for part in _list_lacking_parts(own, kind)])
         ]
     if isinstance(rows, ArrayType) and isinstance(table, ArrayType):
-        return list_lacking_parts(rows.elementType, table.elementType)
+        return _list_lacking_parts(rows.elementType, table.elementType)
     if isinstance(rows, MapType) and isinstance(table, MapType):
-        return list_lacking_parts(rows.keyType, table.keyType) + list_lacking_parts(rows.valueType, table.valueType)
+        return _list_lacking_parts(rows.keyType, table.keyType) + _list_lacking_parts(rows.valueType, table.valueType)
     return []
 
 
@@ -122,7 +129,6 @@ def _is_same_type(rows: DataType, table: DataType) -> bool:
 
 
 def _inner_types(kind: DataType) -> Iterator[DataType]:
-    """The types inside a type, however deep."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     inside: list[DataType] = []
@@ -132,18 +138,17 @@ def _inner_types(kind: DataType) -> Iterator[DataType]:
         inside = [kind.elementType]
     if isinstance(kind, MapType):
         inside = [kind.keyType, kind.valueType]
-    for each in inside:
-        yield each
-        yield from _inner_types(each)
+    for part in inside:
+        yield part
+        yield from _inner_types(part)
 
 
 def _inner_fields(kind: DataType) -> Iterator[StructField]:
-    """The fields of all structs inside a type."""
     from pyspark.sql.types import StructType
 
-    for each in [kind, *_inner_types(kind)]:
-        if isinstance(each, StructType):
-            yield from each
+    for part in [kind, *_inner_types(kind)]:
+        if isinstance(part, StructType):
+            yield from part
 
 
 def _cast_hint(field: StructField, kind: str) -> str:
@@ -200,3 +205,196 @@ def _pair_inner_types(rows: DataType, table: DataType, before: str) -> Iterator[
         yield f"{before}element", rows.elementType, table.elementType
     if isinstance(rows, MapType) and isinstance(table, MapType):
         yield f"{before}value", rows.valueType, table.valueType
+
+
+_LENGTH = "__CHAR_VARCHAR_TYPE_STRING"
+_DEFAULT = "CURRENT_DEFAULT"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeclaredTable:
+    """A table as its metadata declares it; columns are named in small letters."""
+
+    schema: StructType
+    checks: Mapping[str, str]
+    """The conditions of its constraints, by their names."""
+    generated: Mapping[str, str]
+    identities: Mapping[str, bool]
+    """The columns that it counts itself, and whether rows may bring values for them."""
+
+
+def make_rules(table: DeclaredTable, rows: StructType, *, updates: bool) -> list[Rule]:
+    """What the table demands of rows that fit it.
+
+    With `updates` a column that rows do not bring keeps what it has, so a constraint on it cannot be judged; nor can
+    one on a struct of which rows bring a part.
+    """
+    from pyspark.sql.types import DataType
+
+    filled = _list_filled_columns(table, rows, updates)
+    brought = [field for field in table.schema if field.name.lower() not in filled]
+    rules = []
+    for path in [path for field in table.schema if _find_column(rows, field) for path in _list_required_paths(field)]:
+        says = f"column {'.'.join(path)} is NULL, but the table needs a value in every row (NOT NULL)"
+        rules.append(Rule(code="NOT_NULL", holds=f"{'.'.join(map(quote_name, path))} IS NOT NULL", says=says))
+    for field in brought:
+        declared = field.metadata.get(_LENGTH)
+        fits = None if declared is None else _fits_sql(quote_name(field.name), DataType.fromDDL(declared))
+        if fits is not None:
+            says = f"column {field.name} is too long for {declared}"
+            rules.append(Rule(code="LENGTH", holds=fits, says=says, shows=[field.name]))
+    names = {field.name.lower(): field.name for field in brought}
+    for name, expression in table.generated.items():
+        value = _put_values(expression, filled)
+        if name in names and value is not None:
+            says = f"column {names[name]} differs from what the table generates ({expression})"
+            shows = [names[name], *_format_columns(expression, names)]
+            rules.append(Rule(code="GENERATED", holds=f"{quote_name(name)} <=> {value}", says=says, shows=shows))
+    for name, condition in table.checks.items():
+        holds = _put_values(condition, filled)
+        if holds is not None:
+            says = f"constraint {name} ({condition}) does not hold"
+            rules.append(Rule(code="CHECK", holds=holds, says=says, shows=_format_columns(condition, names)))
+    return rules
+
+
+def _list_filled_columns(table: DeclaredTable, rows: StructType, updates: bool) -> Mapping[str, str | None]:
+    """By column that rows do not bring whole, what the table will have there, as SQL; None where that is not known."""
+    filled: dict[str, str | None] = {}
+    for there in table.schema:
+        name, mine = there.name.lower(), _find_column(rows, there)
+        if mine is not None and _list_lacking_parts(mine.dataType, there.dataType):
+            filled[name] = None
+        if mine is None and name not in table.generated:
+            known = not updates and name not in table.identities
+            value = f"cast(({there.metadata.get(_DEFAULT, 'NULL')}) as {sql_type(there.dataType)})"
+            filled[name] = value if known else None
+    for there in table.schema:
+        if _find_column(rows, there) is None and there.name.lower() in table.generated:
+            filled[there.name.lower()] = _put_values(table.generated[there.name.lower()], filled)
+    return filled
+
+
+def _put_values(sql: str, filled: Mapping[str, str | None]) -> str | None:
+    """The expression over the columns that rows bring; None when it asks for one that is not known."""
+    known: dict[str, str] = {}
+    for name in list_columns(sql):
+        value = filled.get(name, "")
+        if value is None:
+            return None
+        if value:
+            known[name] = value
+    return f"({put_for(sql, known)})"
+
+
+def _find_column(rows: StructType, there: StructField) -> StructField | None:
+    return next((field for field in rows if field.name.lower() == there.name.lower()), None)
+
+
+def _format_columns(sql: str, names: Mapping[str, str]) -> list[str]:
+    return [names[name] for name in list_columns(sql) if name in names]
+
+
+def _list_required_paths(field: StructField) -> Iterator[Sequence[str]]:
+    """The paths of the fields that are never NULL, through structs; Delta allows none inside arrays and maps."""
+    from pyspark.sql.types import StructType
+
+    if not field.nullable:
+        yield [field.name]
+    if isinstance(field.dataType, StructType):
+        for inner in field.dataType:
+            yield from ([field.name, *path] for path in _list_required_paths(inner))
+
+
+def _fits_sql(value: str, kind: DataType, depth: int = 0) -> str | None:
+    """The condition under which the texts in a value are not too long; None when any length will do."""
+    from pyspark.sql.types import ArrayType, CharType, MapType, StructType, VarcharType
+
+    element = f"_wherry_{depth}"
+    if isinstance(kind, CharType | VarcharType):
+        return f"({value} IS NULL OR length({value}) <= {kind.length})"
+    if isinstance(kind, StructType):
+        parts = [_fits_sql(f"{value}.{quote_name(field.name)}", field.dataType, depth) for field in kind]
+    elif isinstance(kind, ArrayType):
+        inner = _fits_sql(element, kind.elementType, depth + 1)
+        parts = [inner and f"({value} IS NULL OR forall({value}, {element} -> {inner}))"]
+    elif isinstance(kind, MapType):
+        parts = [
+            _fits_sql(f"map_keys({value})", ArrayType(kind.keyType), depth),
+            _fits_sql(f"map_values({value})", ArrayType(kind.valueType), depth),
+        ]
+    else:
+        return None
+    return " AND ".join(part for part in parts if part) or None
+
+
+_ASKED = "WHERRY_ASKED"
+"""What the error of a write says that got past the table's own checks."""
+
+
+def list_misfits(spark: SparkSession, delta: DeltaOptions, rows: StructType, table: DeclaredTable) -> list[str]:
+    """Why these rows cannot be written into the table, each with the way out."""
+    problems = _find_misfits(rows, table.schema, delta.sql_name) | _find_counted_columns(delta, rows, table)
+    if delta.mode == "merge":
+        problems |= _find_partial_structs(rows, table.schema)
+    wanted = _list_lacking(rows, table.schema)
+    fitting = [field for field in rows if field.name not in problems]
+    own = {field.name for field in table.schema}  # what lies inside a struct no table fills by itself
+    if wanted and (not own.issuperset(wanted) or not _table_fills(spark, delta.sql_name, fitting)):
+        problems |= {
+            name: f"{name}: the table needs a value in every row (NOT NULL); add it, with_columns: {{{name}: …}}"
+            for name in wanted
+        }
+    return list(problems.values())
+
+
+def list_unclear(spark: SparkSession, delta: DeltaOptions, rows: StructType) -> list[str]:
+    """Why the destination's own conditions cannot be asked of such rows."""
+    problems = []
+    for option, condition in (("apply_as_deletes", delta.apply_as_deletes), ("where", delta.where)):
+        if condition is not None:
+            try:
+                spark.createDataFrame([], rows).where(condition).isLocal()  # analyses, on Connect too
+            except list_spark_errors() as error:
+                problems.append(f"{option}: {str(error).splitlines()[0]}")
+    return problems
+
+
+def _find_counted_columns(delta: DeltaOptions, rows: StructType, table: DeclaredTable) -> dict[str, str]:
+    """The columns that the table counts itself, where it takes no values for them."""
+    problems = {}
+    keys = {key.lower() for key in delta.keys}
+    for name in [field.name for field in rows if field.name.lower() in table.identities]:
+        if not table.identities[name.lower()]:
+            problems[name] = f"{name}: the table generates it (GENERATED ALWAYS AS IDENTITY); drop: [{name}]"
+        elif delta.mode == "merge" and name.lower() not in keys:
+            problems[name] = (
+                f"{name}: the table generates it (IDENTITY), and a merge cannot change it; except_column_list: [{name}]"
+            )
+    return problems
+
+
+def _find_partial_structs(rows: StructType, table: StructType) -> dict[str, str]:
+    """The structs of which rows bring a part: a merge can neither keep nor clear the rest."""
+    there = {field.name.lower(): field.dataType for field in table}
+    return {
+        field.name: f"{field.name}: a merge needs the whole struct; the rows have no {', '.join(parts)} in it"
+        for field in rows
+        if field.name.lower() in there and (parts := _list_lacking_parts(field.dataType, there[field.name.lower()]))
+    }
+
+
+def _table_fills(spark: SparkSession, table: str, fields: Sequence[StructField]) -> bool:
+    """Whether the table itself gives the columns that these lack. It is asked by a write whose only row raises."""
+    from pyspark.sql import functions as F
+
+    row = [F.raise_error(F.lit(_ASKED)).cast(field.dataType).alias(field.name) for field in fields]
+    try:
+        spark.range(1).select(*row).writeTo(table).append()
+    except list_spark_errors() as error:
+        if get_raised_words(error) == _ASKED:
+            return True
+        if not has_condition(error, "NOT_NULL"):
+            raise
+        return False
+    raise AssertionError("a row that raises was written")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,8 +15,8 @@ from typing import TYPE_CHECKING
 from destinations.delta.direct_append import DirectTable, make_here, writes_plainly
 from destinations.delta.lock import get_commits, hold_making_lock, hold_table
 from destinations.delta.log import LocalLog, SparkLog, TableLog
-from destinations.delta.rules import DeclaredTable
-from destinations.delta.schema import format_columns
+from destinations.delta.options import DeltaOptions
+from destinations.delta.schema import DeclaredTable, format_columns, needs_mapping
 from destinations.destination import DestinationError, Written
 from origins.errors import has_condition, list_spark_errors
 from origins.files.listing import escape_pattern
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+_PROPERTIES = {"delta.checkpointInterval": "100"}
+"""Of every table that is made: a checkpoint after each tenth commit doubles what a small append costs."""
+_MERGED = {"delta.isolationLevel": "Serializable"}
+"""Of a table that is made for merges: otherwise Delta lets others append the keys that a merge is about to add."""
 _CHECK = "delta.constraints."
 """How the names of the properties begin that hold constraints."""
 _EXPLICIT = "delta.identity.allowExplicitInsert"
@@ -45,7 +50,6 @@ class TargetTable:
     """One table as it was found. Only `version` ever changes, and only upwards, so that threads may share it."""
 
     name: str
-    """As it is named in SQL."""
     id: str
     location: str
     properties: Mapping[str, str]
@@ -112,14 +116,9 @@ class TargetTable:
         self.version = self.log.find_newest(self.version)
         return True
 
-    @contextlib.contextmanager
-    def hold_commits(self, patience: float | None = None) -> Iterator[None]:
+    def hold_commits(self, patience: float | None = None) -> AbstractContextManager[object]:
         """Let no other process of ours commit to it, where Spark itself does not see to that."""
-        if isinstance(self.log, LocalLog):
-            with hold_table(self.log.folder, patience):
-                yield
-        else:
-            yield
+        return hold_table(self.log.folder, patience) if isinstance(self.log, LocalLog) else contextlib.nullcontext()
 
     def read_declared(self, spark: SparkSession) -> DeclaredTable:
         """What it says of its columns. Generated and identity columns are told where its folder can be read."""
@@ -133,7 +132,6 @@ class TargetTable:
         )
 
     def append(self, rows: DataFrame, tag: str) -> None:
-        """Append the rows in one commit that carries the tag."""
         rows.writeTo(self.name).option("userMetadata", tag).append()
 
     def mark(self, spark: SparkSession, properties: Mapping[str, str], patience: float) -> bool:
@@ -164,8 +162,10 @@ class TargetTable:
         """At which version its small files were last put together, if that was one of the last so many; else the one
         before these."""
         oldest = max(self.version - back, 0)
-        found = (commit.version for commit in self.log.list_commits(spark, oldest) if commit.operation == "OPTIMIZE")
-        return next(found, oldest)
+        optimized = (
+            commit.version for commit in self.log.list_commits(spark, oldest) if commit.operation == "OPTIMIZE"
+        )
+        return next(optimized, oldest)
 
     def find_written(self, spark: SparkSession, key: str, after: int) -> Written:
         """What the write under this label left, which began when version `after` was there."""
@@ -176,63 +176,50 @@ class TargetTable:
         return Written(rows=0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TableLayout:
-    """How a table is made that is not there yet."""
-
-    partition_by: Sequence[str] = ()
-    cluster_by: Sequence[str] = ()
-    properties: Mapping[str, str] = field(default_factory=dict)
-    comment: str | None = None
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether it says nothing of a table but its properties."""
-        return not self.partition_by and not self.cluster_by and self.comment is None
-
-    def format_sql(self, schema: StructType) -> str:
-        """The table with these columns, as `CREATE TABLE` takes it behind the name."""
-        clauses = [f"({format_columns(schema)}) USING delta"]
-        if self.partition_by:
-            clauses.append(f"PARTITIONED BY ({', '.join(map(quote_name, self.partition_by))})")
-        if self.cluster_by:
-            clauses.append(f"CLUSTER BY ({', '.join(map(quote_name, self.cluster_by))})")
-        if self.comment is not None:
-            clauses.append(f"COMMENT {quote_text(self.comment)}")
-        listed = ", ".join(f"{quote_text(key)} = {quote_text(value)}" for key, value in self.properties.items())
-        return " ".join([*clauses, f"TBLPROPERTIES ({listed})"])
+def format_layout(delta: DeltaOptions, schema: StructType, properties: Mapping[str, str]) -> str:
+    """A table with these columns, as `CREATE TABLE` takes it behind the name."""
+    clauses = [f"({format_columns(schema)}) USING delta"]
+    if delta.partition_by:
+        clauses.append(f"PARTITIONED BY ({', '.join(map(quote_name, delta.partition_by))})")
+    if delta.cluster_by:
+        clauses.append(f"CLUSTER BY ({', '.join(map(quote_name, delta.cluster_by))})")
+    if delta.comment is not None:
+        clauses.append(f"COMMENT {quote_text(delta.comment)}")
+    listed = ", ".join(f"{quote_text(key)} = {quote_text(value)}" for key, value in properties.items())
+    return " ".join([*clauses, f"TBLPROPERTIES ({listed})"])
 
 
-def make(spark: SparkSession, name: str, schema: StructType, layout: TableLayout, folder: Path | None) -> TargetTable:
-    """Create the table, unless another writer just did. Raises `DestinationError` with what is in the way.
-
-    `folder` is where it will lie, if that is on this machine.
-    """
+def make(spark: SparkSession, delta: DeltaOptions, schema: StructType) -> TargetTable:
+    """Create the table, unless another writer just did. Raises `DestinationError` with what is in the way."""
+    name, folder = delta.sql_name, delta.folder
+    merged = _MERGED if delta.mode == "merge" else {}
+    mapping = {"delta.columnMapping.mode": "name"} if needs_mapping(schema) else {}
+    properties = {**_PROPERTIES, **merged, **mapping, **delta.properties}
     with hold_making_lock(folder) if folder else contextlib.nullcontext():
-        found = TargetTable.find(spark, name, folder)
-        if found is not None:
-            return found
+        table = TargetTable.find(spark, name, folder)
+        if table is not None:
+            return table
         try:
-            here = folder if layout.is_plain and is_one_disk(spark) else None
-            if here is None or not make_here(spark, here, schema, layout.properties):
-                spark.sql(f"CREATE TABLE {name} {layout.format_sql(schema)}")
+            here = folder if is_one_disk(spark) and not delta.has_layout else None
+            if here is None or not make_here(spark, here, schema, properties):
+                spark.sql(f"CREATE TABLE {name} {format_layout(delta, schema, properties)}")
         except Exception as error:
-            found, why = TargetTable.find(spark, name, folder), _describe_obstacle(error, folder)
-            if found is None and why:
+            table, why = TargetTable.find(spark, name, folder), _describe_obstacle(error, folder)
+            if table is None and why:
                 raise DestinationError(
                     f"The table {name} cannot be created: {why}.", hint="Choose another place."
                 ) from error
-            if found is None:
+            if table is None:
                 raise
-            return found
-        made = TargetTable.find(spark, name, folder)
-    assert made is not None
-    return made
+            return table
+        table = TargetTable.find(spark, name, folder)
+    assert table is not None
+    return table
 
 
 def _describe_obstacle(error: Exception, folder: Path | None) -> str:
     """What is in the way of a table; empty when it is not known."""
-    above = next(each for each in folder.parents if each.exists()) if folder else None
+    above = next(parent for parent in folder.parents if parent.exists()) if folder else None
     if above is not None and not above.is_dir():
         return f"{above} is a file"
     if above is not None and not os.access(above, os.W_OK):
@@ -285,8 +272,5 @@ def _reads_alike(spark: SparkSession, log: LocalLog, version: int) -> bool:
 
 
 def _find_local_log(location: str, table_id: str) -> LocalLog | None:
-    """The log of the table with this id, if its place is a folder on this machine."""
-    if not location.startswith("file:"):
-        return None
-    log = LocalLog(Path("/" + location[len("file:") :].lstrip("/")))
-    return log if log.is_of(table_id) else None
+    log = LocalLog(Path("/" + location.removeprefix("file:").lstrip("/")))
+    return log if location.startswith("file:") and log.is_of(table_id) else None

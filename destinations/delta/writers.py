@@ -11,18 +11,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from destinations.delta.adopt import AdoptableFiles
+from destinations.delta.data_files import AdoptableFiles
 from destinations.delta.direct_append import DirectWrite, collect_arrow
 from destinations.delta.direct_commit import Overwritten
 from destinations.delta.lock import hold_table
 from destinations.delta.log import LocalLog, make_tag
+from destinations.delta.options import DeltaOptions
 from destinations.delta.table import TargetTable
 from destinations.destination import Deadline, Label, Late, Written
 from origins.batch_rows import BatchRows
 from origins.crash_points import reach_within
-from origins.delta_actions import NestedBody
 from origins.errors import has_condition, list_spark_errors
 from origins.names import HIDDEN, quote_name
 
@@ -48,51 +48,42 @@ _HERE = HIDDEN + "here"
 _DELETES = HIDDEN + "deletes"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Merge:
-    """What becomes of a row whose keys the table has, and of one whose keys it has not."""
+def merge_rows(delta: DeltaOptions, rows: DataFrame, tag: str) -> None:
+    """Merge the rows into the table, in a commit that carries the tag.
 
-    keys: Sequence[str]
-    sequence_by: str | None = None
-    deletes: str | None = None
-    """The condition under which a row takes away what it finds."""
+    Nobody else may write in the rows' session meanwhile: its configuration says what the commit carries.
+    """
+    from pyspark.sql import functions as F
 
-    def run(self, rows: DataFrame, names: Sequence[str], table: str, tag: str) -> None:
-        """Merge these columns of the rows into the table, in a commit that carries the tag.
+    spark, view = rows.sparkSession, f"{HIDDEN}{uuid.uuid4().hex}"
+    names = delta.select_written_columns(rows.schema).names
+    deletes = F.coalesce(F.expr(delta.apply_as_deletes or "false"), F.lit(False)).alias(_DELETES)
+    rows.select(*[F.col(quote_name(name)) for name in names], deletes).createOrReplaceTempView(view)
+    try:
+        with _tag_commits(spark, tag):
+            spark.sql(_format_merge(delta, names, view)).collect()
+    finally:
+        spark.catalog.dropTempView(view)
 
-        Nobody else may write in the rows' session meanwhile: its configuration says what the commit carries.
-        """
-        from pyspark.sql import functions as F
 
-        spark, view = rows.sparkSession, f"{HIDDEN}{uuid.uuid4().hex}"
-        deletes = F.coalesce(F.expr(self.deletes or "false"), F.lit(False)).alias(_DELETES)
-        rows.select(*[F.col(quote_name(name)) for name in names], deletes).createOrReplaceTempView(view)
-        try:
-            with _tag_commits(spark, tag):
-                spark.sql(self.format_statement(names, table, view)).collect()
-        finally:
-            spark.catalog.dropTempView(view)
-
-    def format_statement(self, names: Sequence[str], table: str, source: str) -> str:
-        """The merge in SQL."""
-        keys = {key.lower() for key in self.keys}
-        same = " AND ".join(f"{_THERE}.{quote_name(key)} = {_HERE}.{quote_name(key)}" for key in self.keys)
-        newer = ""
-        if self.sequence_by is not None:
-            own, its = (f"{side}.{quote_name(self.sequence_by)}" for side in (_HERE, _THERE))
-            newer = f" AND ({its} IS NULL OR {own} >= {its})"
-        changes = ", ".join(
-            f"{quote_name(name)} = {_HERE}.{quote_name(name)}" for name in names if name.lower() not in keys
-        )
-        values = ", ".join(f"{_HERE}.{quote_name(name)}" for name in names)
-        clauses = [f"MERGE INTO {table} AS {_THERE} USING {source} AS {_HERE} ON {same}"]
-        if self.deletes is not None:
-            clauses.append(f"WHEN MATCHED AND {_HERE}.{_DELETES}{newer} THEN DELETE")
-        if changes:
-            clauses.append(f"WHEN MATCHED AND NOT {_HERE}.{_DELETES}{newer} THEN UPDATE SET {changes}")
-        listed = ", ".join(map(quote_name, names))
-        clauses.append(f"WHEN NOT MATCHED AND NOT {_HERE}.{_DELETES} THEN INSERT ({listed}) VALUES ({values})")
-        return " ".join(clauses)
+def _format_merge(delta: DeltaOptions, names: Sequence[str], source: str) -> str:
+    keys = {key.lower() for key in delta.keys}
+    same = " AND ".join(f"{_THERE}.{quote_name(key)} = {_HERE}.{quote_name(key)}" for key in delta.keys)
+    newer = ""
+    if delta.sequence_by is not None:
+        own, its = (f"{side}.{quote_name(delta.sequence_by)}" for side in (_HERE, _THERE))
+        newer = f" AND ({its} IS NULL OR {own} >= {its})"
+    listed = ", ".join(map(quote_name, names))
+    values = ", ".join(f"{_HERE}.{quote_name(name)}" for name in names)
+    changed = [quote_name(name) for name in names if name.lower() not in keys]
+    changes = ", ".join(f"{name} = {_HERE}.{name}" for name in changed)
+    clauses = [f"MERGE INTO {delta.sql_name} AS {_THERE} USING {source} AS {_HERE} ON {same}"]
+    if delta.apply_as_deletes is not None:
+        clauses.append(f"WHEN MATCHED AND {_HERE}.{_DELETES}{newer} THEN DELETE")
+    if changes:
+        clauses.append(f"WHEN MATCHED AND NOT {_HERE}.{_DELETES}{newer} THEN UPDATE SET {changes}")
+    clauses.append(f"WHEN NOT MATCHED AND NOT {_HERE}.{_DELETES} THEN INSERT ({listed}) VALUES ({values})")
+    return " ".join(clauses)
 
 
 def commit_persistently(commit: Callable[[], None], landed: Callable[[], bool]) -> None:
@@ -133,12 +124,10 @@ class PendingAppend:
 
     @property
     def key(self) -> str:
-        """By which the commit is found again."""
         return self.labels[0].key
 
     @property
     def tag(self) -> str:
-        """What the commit carries."""
         return make_tag(self.labels)
 
     @property
@@ -149,7 +138,6 @@ class PendingAppend:
 
     @property
     def deadline(self) -> Deadline | None:
-        """Until when the write may begin."""
         return self.labels[0].deadline
 
     @cached_property
@@ -162,18 +150,15 @@ class PendingAppend:
 class DeltaWriter(ABC):
     """One way of appending rows. What it declines leaves nothing behind, and goes another way."""
 
-    name: ClassVar[str]
-
     @abstractmethod
-    def why_not(self, append: PendingAppend) -> str:
-        """Why the rows cannot go this way, as a sentence; empty if they can, as far as that shows. Starts no Spark
-        job."""
+    def can_take(self, append: PendingAppend) -> bool:
+        """Whether the rows can go this way, as far as that shows. Starts no Spark job."""
 
     @abstractmethod
     def write(self, append: PendingAppend) -> Written | None:
         """Append all rows in one commit, or nothing; None, with nothing written, if they cannot go this way after all.
 
-        Called where `why_not` is empty. Raises `Late` if the deadline is over.
+        Called where `can_take` is true. Raises `Late` if the deadline is over.
         """
 
 
@@ -181,43 +166,35 @@ class DeltaWriter(ABC):
 class AdoptFiles(DeltaWriter):
     """The table adopts the files of the rows, by a hard link where possible."""
 
-    name = "adopt files"
-
-    def why_not(self, append: PendingAppend) -> str:
-        if append.short is None:
-            return _NOT_PLAIN
-        return "" if append.rows.files() else "The rows are not in files of their own."
+    def can_take(self, append: PendingAppend) -> bool:
+        return append.short is not None and bool(append.rows.files())
 
     def write(self, append: PendingAppend) -> Written | None:
-        short, found = append.short, AdoptableFiles.of(list((append.rows.files() or {}).values()))
-        if short is None or found is None or not short.can_take(found.columns, spelled=True):
+        short, adopted = append.short, AdoptableFiles.of(list((append.rows.files() or {}).values()))
+        if short is None or adopted is None or not short.can_take(adopted.columns, spelled=True):
             return None
-        if not found.rows:
+        if not adopted.rows:
             return Written(rows=0)
-        return _commit_here(append, lambda check: short.take(found, append.tag, check))
+        return _commit_here(append, lambda check: short.take(adopted, append.tag, check))
 
 
 @dataclass(frozen=True)
 class DirectAppend(DeltaWriter):
     """This process writes the rows as one file, and one more in the table's log."""
 
-    name = "append directly"
-
     collects: int = 4 << 20
     """Up to so many bytes of a batch, rows that Spark computes are collected."""
 
-    def why_not(self, append: PendingAppend) -> str:
+    def can_take(self, append: PendingAppend) -> bool:
+        from deltalake import Schema
+
         if append.short is None:
-            return _NOT_PLAIN
+            return False
         table, size = append.rows.table(), append.rows.size()
-        if table is None and (size is None or size > self.collects * len(append.labels)):
-            return "The batch has too many rows to write from this process."
-        columns = _describe_frame(append.rows.frame()) if table is None else _describe(table)
-        return (
-            ""
-            if append.short.can_take(columns)
-            else "The table has other columns, or columns that only Spark can write."
-        )
+        if table is not None:
+            return append.short.can_take(json.loads(Schema.from_arrow(table.schema).to_json()))
+        is_small = size is not None and size <= self.collects * len(append.labels)
+        return is_small and append.short.can_take(json.loads(append.rows.frame().schema.json()))
 
     def write(self, append: PendingAppend) -> Written | None:
         short, table = append.short, append.rows.table()
@@ -232,18 +209,13 @@ class DirectAppend(DeltaWriter):
 
 @dataclass(frozen=True)
 class SparkAppend(DeltaWriter):
-    """Spark writes the rows and commits them. Takes everything."""
+    """Spark writes the rows and commits them."""
 
-    name = "append by Spark"
-
-    def why_not(self, append: PendingAppend) -> str:
-        return ""
+    def can_take(self, append: PendingAppend) -> bool:
+        return True
 
     def write(self, append: PendingAppend) -> Written:
         return commit_by_spark(append, lambda rows: append.table.append(rows, append.tag))
-
-
-_NOT_PLAIN = "The table is not a plain one in a folder of this machine."
 
 
 def commit_by_spark(append: PendingAppend, commit: Callable[[DataFrame], None]) -> Written:
@@ -279,27 +251,13 @@ def _commit_here(append: PendingAppend, commit: Callable[[Callable[[], None]], N
     return table.find_written(append.spark, append.key, before)
 
 
-def _describe_frame(rows: DataFrame) -> NestedBody:
-    found: NestedBody = json.loads(rows.schema.json())
-    return found
-
-
-def _describe(table: pyarrow.Table) -> NestedBody:
-    """The columns of the rows as Delta describes them."""
-    from deltalake import Schema
-
-    found: NestedBody = json.loads(Schema.from_arrow(table.schema).to_json())
-    return found
-
-
 WRITERS: Sequence[DeltaWriter] = (AdoptFiles(), DirectAppend(), SparkAppend())
 """In the order in which they are asked; the last one takes everything."""
 
 
 def append_rows(append: PendingAppend) -> Written:
-    """Append the rows by the first writer that can."""
     for writer in WRITERS:
-        written = None if writer.why_not(append) else writer.write(append)
+        written = writer.write(append) if writer.can_take(append) else None
         if written is not None:
             return written
     raise AssertionError("the last writer accepts every batch")

@@ -48,7 +48,6 @@ class DeliveryRules:
     dlq: Dlq = Dlq()
     delivery: Literal["after_all", "after_any"] = "after_all"
     discards: bool = False
-    """Whether the DLQ throws rows away."""
     replacing: frozenset[str] = frozenset()
     """The destinations of which a run's first batch replaces the rows, and so is written though it has none."""
     keeps_filtered: bool = False
@@ -68,7 +67,6 @@ class BatchInFlight:
     landed: Mapping[str, Written] = field(default_factory=dict)
     failed: Mapping[str, Exception] = field(default_factory=dict)
     declined: frozenset[str] = frozenset()
-    """The ways that declined it."""
     begun: bool = False
     """Whether this run planned it."""
     refusing: str = ""
@@ -87,7 +85,6 @@ class BatchInFlight:
     """Until when it rests before it is tried again; None once it was."""
 
     def is_resting(self, now: float) -> bool:
-        """Whether it is not yet time to try the batch again."""
         return self.until is not None and self.until > now
 
 
@@ -195,21 +192,22 @@ def _on_tripped(flight: BatchInFlight, explained: Explained, rules: DeliveryRule
     task, nacks, causes = flight.task, explained.nacks, explained.causes
     assert isinstance(task, Explain)
     dlq, batch = rules.dlq, flight.plan.batch
-    nacked = task.decision.counts.nacked
-    error: Exception = WindowTripped(
-        batch,
-        place=task.place,
-        window=dlq.window,
-        threshold=dlq.threshold,
-        nacks=nacks,
-        nacked=nacked,
-        causes=causes,
-    )
+    error: Exception
     if task.stages:
         error = StageStopped(batch, stages=task.stages, nacks=nacks)
     elif task.code:
         read, limit = task.decision.counts.read, dlq.limits.get(task.code, "")
         error = LimitTripped(batch, of=task.code, limit=limit, rows=task.rows, read=read, nacks=nacks, causes=causes)
+    else:
+        error = WindowTripped(
+            batch,
+            place=task.place,
+            window=dlq.window,
+            threshold=dlq.threshold,
+            nacks=nacks,
+            nacked=task.decision.counts.nacked,
+            causes=causes,
+        )
     return replace(_cancel(flight), error=error)
 
 
@@ -228,7 +226,7 @@ def _on_answers_decided(
 ) -> Transition:
     """A decided batch goes on to those that do not have it. Where nobody has it, and a destination has refused rows of
     it or may demand something else than when it was decided, that is looked at first."""
-    found = {name: each for name, each in answers.found.items() if name != DLQ or not decision.again}
+    found = {name: written for name, written in answers.found.items() if name != DLQ or not decision.again}
     flight = replace(flight, landed={**flight.landed, **found})
     having = _list_landed(flight)
     if flight.refusing in having:
@@ -330,17 +328,16 @@ def _next_deliveries(flight: BatchInFlight, rules: DeliveryRules) -> Transition:
 
 
 def _list_landed(flight: BatchInFlight) -> Sequence[str]:
-    """The destinations that have got rows of a decided batch."""
     assert flight.decision is not None
     branches = flight.decision.counts.branches
     landed = {name: flight.landed[name] for name in flight.plan.destinations if name in flight.landed}
-    return [name for name, each in landed.items() if branches[name].expected or each.version is not None]
+    return [name for name, written in landed.items() if branches[name].expected or written.version is not None]
 
 
 def _refuse_late(flight: BatchInFlight, refusing: str, having: Sequence[str]) -> Transition:
     error = flight.failed.get(refusing)
-    said = getattr(error, "message", str(error)) if error else "it has a new constraint that these rows do not meet"
-    late = RefusedLate(flight.plan.batch, refusing=refusing, having=having, said=said)
+    reason = getattr(error, "message", str(error)) if error else "it has a new constraint that these rows do not meet"
+    late = RefusedLate(flight.plan.batch, refusing=refusing, having=having, said=reason)
     late.__cause__ = error
     return Transition(flight=replace(flight, task=None), error=late)
 
@@ -431,7 +428,6 @@ def _on_failed(flight: BatchInFlight, error: Exception, rules: DeliveryRules) ->
 
 
 def rest_flight(flight: BatchInFlight, again: Task, *, now: float, until: float) -> BatchInFlight:
-    """The flight once more, after a rest."""
     since = now if flight.since is None else flight.since
     return replace(flight, task=again, failed={}, tried=flight.tried + 1, since=since, until=until)
 

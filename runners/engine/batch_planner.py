@@ -111,25 +111,25 @@ class BatchPlanner:
 
     def count_waiting(self, offsets: Mapping[str, Json], pace: BatchSizing, clock: Clock) -> Mapping[str, int]:
         """How many batches wait behind these offsets, of the lanes that can be counted within a blink."""
-        until, found = clock.elapsed() + BLINK, {}
+        until, waiting = clock.elapsed() + BLINK, {}
         for lane in self.lanes:
             count, start = 0, offsets.get(lane)
             while clock.elapsed() < until and (span := self.take(lane, start, pace)) is not None:
                 count, start = count + 1, span.end
             if clock.elapsed() >= until:
                 break
-            found[lane] = count
-        return found
+            waiting[lane] = count
+        return waiting
 
     def make_ticks(self, lanes: Callable[[str], LaneState], now: datetime) -> Mapping[str, ShowEmptyBatch]:
         """An empty batch of each origin, by the lane that shows it."""
-        found = {}
+        ticks = {}
         for feed in self.feeds:
             lane = next(iter(feed.lanes))
             state = lanes(lane)
             span = Span(start=state.offset, end=state.offset, label="nothing")
-            found[lane] = ShowEmptyBatch(batch=self._make_batch(lane, state.number, span, now))
-        return found
+            ticks[lane] = ShowEmptyBatch(batch=self._make_batch(lane, state.number, span, now))
+        return ticks
 
     def _make_batch(self, lane: str, number: int, span: Span, now: datetime, *, first: bool = False) -> Batch:
         feed = self._feeds[lane]

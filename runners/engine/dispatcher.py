@@ -15,10 +15,9 @@ from destinations.destination import Identity
 from destinations.dlq import DLQ, FILTERED
 from origins.batch import Batch
 from origins.crash_points import reach
-from runners.engine.backoff import BackOff
 from runners.engine.batch_machine import BatchInFlight, DeliveryRules, Transition, next_transition, resume_flight
 from runners.engine.planning import Planning
-from runners.engine.work_in_flight import WorkInFlight, group_flights
+from runners.engine.work_in_flight import BackOff, WorkInFlight, group_flights
 from runners.engine.worker_pool import Finished, TaskWorkers
 from runners.model.batch_timing import BatchSizing
 from runners.model.clock import Clock
@@ -90,34 +89,17 @@ class Dispatcher:
         self.work = WorkInFlight(crew)
         self.planning = Planning(self.work, pace=pace or BatchSizing(), max_in_flight=options.max_in_flight)
         self.resting = BackOff(options.retry, dice or random.Random(), now=clock.elapsed())  # noqa: S311
-        self.stops = StoppingRules()
+        self.stopping = ""
+        """Why it plans nothing more; empty while it does."""
+        self.asked_to_stop = ""
+        """Why somebody asked it to stop; the next turn hears it."""
+        self.stop_asked: float | None = None
+        """When it was asked first, by the clock."""
+        self.forced = False
+        """Whether what is in flight is left as it is."""
+        self.errors: list[Exception] = []
         if journal.tenure is not None:
             journal.tenure.wake = crew.wake
-
-    @property
-    def stopping(self) -> str:
-        """Why it stops; empty while it does not."""
-        return self.stops.reason
-
-    @property
-    def asked_to_stop(self) -> str:
-        """Why it was asked to stop; empty until then."""
-        return self.stops.asked
-
-    @property
-    def stop_asked(self) -> float | None:
-        """When it was asked first, by the clock."""
-        return self.stops.asked_at
-
-    @property
-    def forced(self) -> bool:
-        """Whether what is in flight is left as it is."""
-        return self.stops.forced
-
-    @property
-    def errors(self) -> Sequence[Exception]:
-        """What went wrong, in its order."""
-        return self.stops.errors
 
     def run(self) -> None:
         """Turn until there is nothing left to do. The first error is `errors[0]`; it is not raised."""
@@ -138,7 +120,10 @@ class Dispatcher:
 
         May be called from any thread and from a signal handler; the next turn hears it.
         """
-        self.stops.request(reason, self.clock.elapsed(), force=force)
+        self.forced = self.forced or force
+        if self.stop_asked is None:
+            self.stop_asked = self.clock.elapsed()
+        self.asked_to_stop = self.asked_to_stop or reason
         self.crew.wake()
 
     def take_turn(self, finished: Sequence[Finished] = ()) -> bool:
@@ -202,12 +187,14 @@ class Dispatcher:
 
     def _stop(self, reason: str, *, asked: bool = True) -> None:
         now = self.clock.elapsed()
-        if self.stops.begin(reason, now if asked else None):
+        if not self.stopping:
+            self.stopping = reason
+            if asked and self.stop_asked is None:
+                self.stop_asked = now
             self.work.drop_resting(now)
             self._emit(RunStopping(reason=reason))
 
     def _heed_ledger(self) -> None:
-        """Stop if the ledger says so."""
         if self.journal.state.stopping:
             self._stop(self.journal.state.stopping)
 
@@ -216,13 +203,15 @@ class Dispatcher:
         in a run that has lost its pipeline is no error: it raises `Fenced`."""
         with contextlib.suppress(LedgerError):
             self.journal.refresh()
-        self.stops.add_error(error)
+        if error not in self.errors:
+            self.errors.append(error)
         self.planning.following = None
         self._stop("failed", asked=False)
 
     def _poll(self) -> None:
         """See whether more waits, when it is time to."""
-        if self.stopping or not self.planning.is_poll_due(self.clock.elapsed()):
+        following = self.planning.following
+        if self.stopping or following is None or not following.is_due(self.clock.elapsed()):
             return
         self.journal.refresh()
         self._heed_ledger()
@@ -252,11 +241,11 @@ class Dispatcher:
         """What follows from these outcomes; nothing does from an empty batch that was seen."""
         steps = []
         for first, outcome in finished:
-            for lane, each in self.work.split(first, outcome):
+            for lane, part in self.work.split(first, outcome):
                 if not self.work.end_tick(lane):
-                    steps.append(self._decide(lane, each))
-                elif isinstance(each, Failed):
-                    self._fail(each.error)
+                    steps.append(self._decide(lane, part))
+                elif isinstance(part, Failed):
+                    self._fail(part.error)
         return steps
 
     def _decide(self, lane: str, outcome: Outcome) -> Transition:
@@ -362,7 +351,6 @@ class Dispatcher:
         return task
 
     def _tick(self) -> None:
-        """Show everybody an empty batch when nothing has come for a while."""
         if not self.stopping:
             for lane, tick in self.planning.make_ticks(self.journal.state, self.clock):
                 self.work.start_tick(lane, tick)
@@ -373,7 +361,6 @@ class Dispatcher:
 
 
 def _time_until_first(moments: Sequence[float]) -> float | None:
-    """How long it is until the first of them; None for ever."""
     return max(0.0, min(moments)) if moments else None
 
 
@@ -390,39 +377,3 @@ def make_event(flight: BatchInFlight, entry: Entry, spent: Mapping[str, float]) 
     return BatchSettled(
         batch=batch, counts=body["counts"], owed=tuple(body["owed"]), seconds=dict(spent), way=flight.way
     )
-
-
-class StoppingRules:
-    """Whether a run plans anything more. Only `request` may be called from any thread and from a signal handler."""
-
-    def __init__(self) -> None:
-        self.reason = ""
-        """Why it stops; empty while it does not."""
-        self.asked = ""
-        """Why somebody asked it to; the next turn hears it."""
-        self.asked_at: float | None = None
-        """When somebody asked it to stop, by the clock."""
-        self.forced = False
-        """Whether what is in flight is left as it is."""
-        self.errors: list[Exception] = []
-
-    def request(self, reason: str, now: float, *, force: bool) -> None:
-        """Ask for a stop. The first reason counts."""
-        self.forced = self.forced or force
-        if self.asked_at is None:
-            self.asked_at = now
-        self.asked = self.asked or reason
-
-    def begin(self, reason: str, now: float | None) -> bool:
-        """Stop, unless it does already; whether it begins to. `now` is None where nobody asked for it."""
-        if self.reason:
-            return False
-        self.reason = reason
-        if self.asked_at is None:
-            self.asked_at = now
-        return True
-
-    def add_error(self, error: Exception) -> None:
-        """Keep the error, once."""
-        if error not in self.errors:
-            self.errors.append(error)

@@ -50,7 +50,6 @@ class LaneCoordination:
         self.view = LaneView(me=journal.owner, lanes=lanes, frees=frees, follows=follows)
         self.every = tenure.busy / LOOKS
         self.next = self.clock.elapsed()
-        """When it is time to look."""
         self._met: frozenset[str] = frozenset()
         """Who was there when this run looked at what waits."""
         self._heard: dict[str, tuple[int, float]] = {}
@@ -58,7 +57,6 @@ class LaneCoordination:
 
     @property
     def alone(self) -> bool:
-        """Whether there are no others."""
         return len(self.journal.state.owners) == 1
 
     @property
@@ -201,7 +199,6 @@ class LaneChange:
     done: tuple[str, ...] = ()
     """Lanes given back since all of them is carried."""
     give: tuple[str, ...] = ()
-    """Lanes given back for others."""
     take: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
@@ -215,7 +212,7 @@ def deal_lanes(lanes: Sequence[str], owners: Sequence[str]) -> Mapping[str, str]
 
 def list_lanes(state: PipelineState, lanes: Sequence[str]) -> Sequence[str]:
     """The lanes of the definition, and those with an open batch that it has no more."""
-    return [*lanes, *sorted(lane for lane, each in state.lanes.items() if each.open and lane not in lanes)]
+    return [*lanes, *sorted(lane for lane, known in state.lanes.items() if known.open and lane not in lanes)]
 
 
 def divide_lanes(state: PipelineState, view: LaneView) -> Mapping[str, str]:

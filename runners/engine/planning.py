@@ -6,11 +6,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 
 from origins.batch import Batch, Json, Span
-from runners.engine.backoff import BackOff
 from runners.engine.batch_machine import BatchInFlight, Transition, begin_flight
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.engine.lane_coordination import LaneCoordination
-from runners.engine.work_in_flight import WorkInFlight, may_share
+from runners.engine.work_in_flight import BackOff, WorkInFlight, may_share
 from runners.model.batch_timing import BatchSizing
 from runners.model.clock import Clock
 from runners.model.entry import Entry
@@ -41,7 +40,6 @@ class Planning:
         """For each lane the turn in which it was last planned: who waited longest comes first."""
         self.turns = 0
         self.begun = False
-        """Whether this run has planned a batch."""
         self._predicted: dict[str, PlannedBatch] = {}
 
     def plan(self, state: PipelineState, clock: Clock, *, midway: bool, stopping: bool) -> Sequence[Transition]:
@@ -63,7 +61,11 @@ class Planning:
             span = source.take(lane, lane_state.offset, self.pace)
             if span is None:
                 self._note_exhausted(lane)
-            elif stopping or not self._is_gathering(lane, span, source.wait, clock.elapsed()):
+            elif (
+                stopping
+                or self.following is None
+                or not self.following.is_gathering(lane, span, source.wait, clock.elapsed())
+            ):
                 flight = self._begin(source, lane_state, lane, span, clock, midway=midway)
                 self.work.add(flight, began)
                 batch = flight.plan.batch
@@ -113,12 +115,7 @@ class Planning:
             free = self._has_room(now, shared=False) and not (self.source and self._is_opening(self.source))
             yield self.following.compute_patience(self.source, now, busy=bool(self.work.working), free=free)
 
-    def is_poll_due(self, now: float) -> bool:
-        """Whether it is time to see whether more waits."""
-        return self.following is not None and self.following.is_due(now)
-
     def poll(self, state: PipelineState, clock: Clock) -> None:
-        """See whether more waits behind all that is recorded and in flight."""
         assert self.following is not None
         offsets = {lane: state.get_lane(lane).offset for lane in self.source.lanes} if self.source else {}
         offsets.update({lane: flight.plan.batch.span.end for lane, flight in self.work.flights.items()})
@@ -195,10 +192,6 @@ class Planning:
         """Whether the run's first batch must be settled before another is planned."""
         return source.first_alone and any(flight.plan.batch.first for flight in self.work.flights.values())
 
-    def _is_gathering(self, lane: str, span: Span, wait: float, now: float) -> bool:
-        """Whether the lane's next batch waits for more rows."""
-        return self.following is not None and self.following.is_gathering(lane, span, wait, now)
-
     def _note_exhausted(self, lane: str) -> None:
         self.exhausted.add(lane)
         if self.following is not None:
@@ -239,26 +232,22 @@ class Follower:
 
     def __init__(self, *, every: float, again: Again, now: float) -> None:
         self.every = every
-        """How long to wait between two looks."""
         self.again = again
         self.next = now + every
-        """When it is time to look again."""
         self.gathering: dict[str, float] = {}
         """When the first row was seen of each lane whose next batch waits for more."""
         self.quiet = now
         """Since when there was no batch, and no empty one."""
 
     def is_due(self, now: float) -> bool:
-        """Whether it is time to look."""
         return now >= self.next
 
     def poll(self, source: BatchPlanner | None, offsets: Mapping[str, Json], clock: Clock) -> BatchPlanner | None:
-        """What there is to plan from now."""
         began = clock.elapsed()
-        found = self.again(source, offsets)
+        planner = self.again(source, offsets)
         took = clock.elapsed() - began
         self.next = clock.elapsed() + max(self.every, SELDOM * took)
-        return found
+        return planner
 
     def is_gathering(self, lane: str, span: Span, wait: float, now: float) -> bool:
         """Whether the lane's next batch waits for more rows: no limit has closed it, and its first row was seen less

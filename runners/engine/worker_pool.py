@@ -44,7 +44,6 @@ class WorkerPool(TaskWorkers):
         self._tasks: list[queue.SimpleQueue[tuple[str, Task] | None]] = [queue.SimpleQueue() for _ in range(size)]
         self._finished: queue.SimpleQueue[Finished | None] = queue.SimpleQueue()
         self._busy: dict[str, int] = {}
-        """Which runner works in the name of a lane."""
         self._threads = [
             threading.Thread(target=self._work, args=[number], name=f"wherry-runner-{number}", daemon=True)
             for number in range(size)

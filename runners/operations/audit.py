@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from destinations.account import DeliveryAccount
 from destinations.dead_letters import query_dlq
 from destinations.delta.delta import Delta
-from destinations.destination import Destination, DestinationError
+from destinations.destination import DeliveryAccount, Destination, DestinationError
 from origins.batch import JSON
 from runners.model.clock import Clock
 from runners.model.counts import SettledCounts

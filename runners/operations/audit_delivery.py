@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from destinations.account import BroughtBatch, DeliveryAccount
+from destinations.destination import BroughtBatch, DeliveryAccount
 from destinations.dlq import DLQ
 from origins.batch import JSON
 from runners.model.entry import Settled

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from destinations.account import BroughtBatch, Loss
+from destinations.destination import BroughtBatch, Loss
 from origins.batch import JSON
 from runners.model.entry import Settled
 from runners.model.pipeline_state import is_aside

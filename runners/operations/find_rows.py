@@ -18,11 +18,10 @@ from urllib.parse import unquote
 
 from pyspark.sql import functions as F
 
-from destinations.account import BroughtBatch
 from destinations.dead_letters import format_moment, query_dlq
 from destinations.delta.delta import Delta
 from destinations.delta.table import TargetTable
-from destinations.destination import Destination, DestinationError
+from destinations.destination import BroughtBatch, Destination, DestinationError
 from origins.batch import JSON, Batch, Span
 from origins.errors import OriginError, WherryError, list_spark_errors
 from origins.nack import RAW, REFUSED, restore

@@ -15,11 +15,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from destinations.account import BroughtBatch
 from destinations.delta.delta import Delta
 from destinations.delta.history import put_back
 from destinations.delta.table import TargetTable
-from destinations.destination import Destination, DestinationError
+from destinations.destination import BroughtBatch, Destination, DestinationError
 from destinations.dlq import DLQ
 from origins.batch import JSON
 from runners.definitions.definition import definition_of

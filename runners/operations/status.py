@@ -30,8 +30,8 @@ from runners.model.text import (
     table,
 )
 from runners.operations.offsets import open_plan, show
+from runners.running.activity import read_activities
 from runners.spark.session import make_own_session, obtain
-from runners.state.activity_files import read_activities
 from runners.state.journal import Journal, list_decided
 from runners.state.location import StateLocation, check_pipeline, find_dlq
 from runners.state.run_history import KILLED, MOST_BEGUN, WantedRuns

@@ -7,6 +7,7 @@ run that takes long, in a thread beside.
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import queue
@@ -16,10 +17,12 @@ import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from types import FrameType, TracebackType
+from typing import Any
 
-from origins.batch import JSON
+from origins.batch import JSON, Json
 from runners.model.clock import Clock
 from runners.model.tasks import (
     AskDestinations,
@@ -36,7 +39,6 @@ from runners.model.tasks import (
     list_batches,
 )
 from runners.model.text import describe_thread, describe_work
-from runners.state.activity_files import remove_activity, sweep_activities, write_activity
 from runners.state.background_writer import BackgroundWriter
 
 EVERY = 5.0
@@ -94,7 +96,7 @@ class RunActivity:
         if self._stored and self.folder is not None:
             self._writer.flush(_PATIENCE)
             with contextlib.suppress(OSError):
-                remove_activity(self.folder, self.run)
+                _get_file(self.folder, self.run).unlink(missing_ok=True)
 
     def watch(self, process: Callable[[Task], Outcome]) -> Callable[[Task], Outcome]:
         """The same work, which is seen here while it is done."""
@@ -152,6 +154,48 @@ class RunActivity:
     def _put(self, facts: Mapping[str, JSON]) -> None:
         if self.folder is not None and not self._ended:
             write_activity(self.folder, self.run, facts)
+
+
+def write_activity(folder: Path, run: str, facts: Mapping[str, Json]) -> None:
+    """Put the facts in the place of the run's earlier ones, all at once."""
+    folder.mkdir(exist_ok=True, mode=0o700)
+    new = folder / f".{run}"
+    new.write_text(json.dumps(facts), encoding="utf-8")
+    os.replace(new, _get_file(folder, run))
+
+
+def read_activities(folder: Path, runs: Collection[str]) -> Mapping[str, Mapping[str, Json]]:
+    """The facts of these runs, as far as they wrote some that this version can read."""
+    found = {}
+    for run in runs:
+        try:
+            facts = json.loads(_get_file(folder, run).read_text(encoding="utf-8"))
+            datetime.fromisoformat(facts["at"])
+            if all(each.keys() >= keys for each, keys in _list_parts(facts)):
+                found[run] = facts
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            continue
+    return found
+
+
+def _list_parts(facts: Any) -> Iterator[tuple[Any, set[str]]]:
+    """What is shown of the facts, each with the keys that it needs."""
+    for thread in facts["threads"]:
+        yield thread, {"doing", "batches", "rows", "seconds", "place"}
+        yield from ((batch, {"lane", "number"}) for batch in thread["batches"])
+    if facts["spark"] is not None:
+        yield facts["spark"], {"jobs", "tasks", "done", "left"}
+
+
+def sweep_activities(folder: Path, runs: Collection[str]) -> None:
+    """Remove what runs left that were killed: all but these."""
+    for file in folder.glob("*.json"):
+        if file.stem not in runs:
+            file.unlink(missing_ok=True)
+
+
+def _get_file(folder: Path, run: str) -> Path:
+    return folder / f"{run}.json"
 
 
 def _describe_task(task: Task) -> dict[str, JSON]:

@@ -71,14 +71,9 @@ class Journal:
         while ours := [*entries, *(plans if self.state.stopping == asked else ())]:
             ours = [*self._shorten_lease(ours), *ours]
             owned = [replace(entry, epoch=self.state.epoch, owner=self.owner) for entry in ours]
-            began, kinds = self._elapsed(), [entry.kind for entry in owned]
+            kinds = [entry.kind for entry in owned]
             reach_recording("before", kinds)
-            try:
-                self._take_in(self.ledger.append(owned, after=self.state.seq))
-            except Conflict:
-                self.refresh()
-            else:
-                self._note_renewed(began)
+            if self._append(owned):
                 reach_recording("after", kinds)
                 break
         return self.state.stopping == asked
@@ -88,10 +83,14 @@ class Journal:
         again; whether they are recorded. A lane is taken under the next epoch."""
         self._check()
         epochs = {"take": self.state.epoch + 1}
-        owned = [replace(each, epoch=epochs.get(each.kind, self.state.epoch), owner=self.owner) for each in entries]
+        owned = [replace(entry, epoch=epochs.get(entry.kind, self.state.epoch), owner=self.owner) for entry in entries]
+        return self._append(owned)
+
+    def _append(self, entries: Sequence[Entry]) -> bool:
+        """Whether they landed; else what others have recorded instead is taken in."""
         began = self._elapsed()
         try:
-            self._take_in(self.ledger.append(owned, after=self.state.seq))
+            self._take_in(self.ledger.append(entries, after=self.state.seq))
         except Conflict:
             self.refresh()
             return False
@@ -157,7 +156,7 @@ class Journal:
             self.refresh()
             return
         if self._history is not None:
-            self._history.update({each.plan: each for each in settled})
+            self._history.update({batch.plan: batch for batch in settled})
         self._tail = [landed]
         self._before = PipelineState()
         self.state = apply_entries(self._tail)
@@ -166,7 +165,8 @@ class Journal:
         """All settled batches that still count as carried. The history is read once."""
         if self._history is None:
             self._history = _load_history(self.ledger, self._tail)
-        return _select_counting(self._history, self._tail, self.state)
+        known = {**self._history, **{settled.plan: settled for settled in list_settled_among(self._tail)}}
+        return [settled for settled in known.values() if self.state.is_carried(settled)]
 
     def _elapsed(self) -> float:
         return self.tenure.clock.elapsed() if self.tenure else 0.0
@@ -200,8 +200,8 @@ def list_settled_ever(journal: Journal) -> Sequence[Settled]:
 
 def find_newest_label(journal: Journal, destination: str) -> str:
     """What the destination calls the newest batch of which it got rows (`Label.key`); nothing if there is none."""
-    got = [each for each in list_settled_ever(journal) if each.counts.get("delivered", {}).get(destination)]
-    return f"{max(got, key=lambda each: each.at).plan}/{destination}" if got else ""
+    got = [batch for batch in list_settled_ever(journal) if batch.counts.get("delivered", {}).get(destination)]
+    return f"{max(got, key=lambda batch: batch.at).plan}/{destination}" if got else ""
 
 
 def _load_history(ledger: Ledger, entries: Sequence[Entry]) -> dict[str, Settled]:
@@ -216,13 +216,6 @@ def _load_history(ledger: Ledger, entries: Sequence[Entry]) -> dict[str, Settled
                 hint="Put it back from a backup. The run processed nothing, since the history lists delivered batches.",
             )
     return history
-
-
-def _select_counting(
-    history: Mapping[str, Settled], entries: Sequence[Entry], state: PipelineState
-) -> Sequence[Settled]:
-    kept = {**history, **{settled.plan: settled for settled in list_settled_among(entries)}}
-    return [settled for settled in kept.values() if state.is_carried(settled)]
 
 
 DISCARDS = "discards"
@@ -241,7 +234,6 @@ class DecidedLetters:
 
     @property
     def ids(self) -> frozenset[str]:
-        """All of them."""
         return self.replayed | self.discarded
 
 

@@ -1,13 +1,21 @@
-"""The contract of the ledger: an append-only sequence of entries, in which every append is conditional."""
+"""The ledger: an append-only sequence of entries, in which every append is conditional; how its entries stand in three
+Delta tables, a row each, what is nested as JSON text; and how these stay small."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any, Generic, TypedDict, TypeVar
 
 from origins.errors import WherryError
-from runners.model.entry import Entry, Settled
+from origins.json_shape import check_shape
+from runners.model.counts import SettledCounts
+from runners.model.entry import FORMAT, Entry, Settled, SpanBody, as_text
+from runners.model.version import find_version
 
 
 class Conflict(WherryError):
@@ -66,37 +74,359 @@ class Ledger(ABC):
 
 TRIES = 5
 """How often a commit is tried that fails without another process's entry."""
+FILES = 64
+"""How many files a history may have. Every compaction that settled something adds one."""
+KEPT_DAYS = 7
+"""How long a file stays that is not part of its table any more: somebody may be reading."""
+Columns = Mapping[str, str]
+"""The columns of a table, in order, with their types as Delta and Spark write them in JSON."""
+Row = dict[str, Any]
+ENTRIES: Columns = {
+    "seq": "long",
+    "kind": "string",
+    "lane": "string",
+    "plan": "string",
+    "epoch": "long",
+    "owner": "string",
+    "id": "string",
+    "at": "string",
+    "format": "integer",
+    "body": "string",
+}
+SETTLED: Columns = {
+    "number": "long",
+    "lane": "string",
+    "plan": "string",
+    "run": "string",
+    "at": "string",
+    "span": "string",
+    "counts": "string",
+}
+BODIES: Columns = {
+    "seq": "long",
+    "id": "string",
+    "body": "string",
+}
 
 
-def land(
-    entries: Sequence[Entry],
-    *,
-    after: int,
-    fresh: bool,
-    look: Callable[[int], tuple[list[Entry], int]],
-    commit: Callable[[Sequence[Entry]], None],
-) -> list[Entry]:
-    """Add the entries behind the last one, whose number must be `after`; returns them numbered.
+class LedgerTable(ABC):
+    """One of a ledger's tables, made by its first commit."""
 
-    `fresh` says that it was, at the last look. `look` reads anew: the entries above a number, and the last number.
-    `commit` adds entries if nothing was added since the last look, and raises `LedgerError` unless it is sure of it.
-    """
-    if not entries:
-        return []
-    numbered = [replace(entry, seq=seq) for seq, entry in enumerate(entries, after + 1)]
-    failures: list[LedgerError] = []
-    while True:
-        if failures or not fresh:
-            later, last = look(after)
-            if [entry.id for entry in later[: len(numbered)]] == [entry.id for entry in numbered]:
+    place: str
+    columns: Columns
+
+    @abstractmethod
+    def refresh(self) -> None:
+        """Read the newest version. Raises `LedgerError` if it is not one of our tables, or newer than we are."""
+
+    @abstractmethod
+    def rows(self, condition: str) -> Iterable[Row]:
+        """The rows for which the condition holds, in no order."""
+
+    @abstractmethod
+    def find_highest(self, column: str) -> int:
+        """The highest value of a column; 0 where there are no rows."""
+
+    @abstractmethod
+    def remove(self, condition: str) -> None:
+        """Remove the rows for which the condition holds."""
+
+    @abstractmethod
+    def count_files(self) -> int:
+        """How many files the table has."""
+
+    @abstractmethod
+    def optimize(self) -> None:
+        """Put small files together."""
+
+    @abstractmethod
+    def vacuum(self) -> None:
+        """Remove files that have not been part of the table for `KEPT_DAYS`."""
+
+    def check_columns(self, schema: str, read_formats: Callable[[], Iterable[Row]]) -> None:
+        """Raises `LedgerError` unless a table with this schema, as Delta and Spark write it, is one of ours."""
+        found: Columns = {field["name"]: field["type"] for field in json.loads(schema)["fields"]}
+        if found == self.columns:
+            return
+        if found.get("format") == ENTRIES["format"]:
+            _check_format(self.place, max((row["format"] or 0 for row in read_formats()), default=0))
+        raise LedgerError(
+            f"{self.place} is a Delta table, but not a ledger of Wherry {find_version()}: expected the columns "
+            f"{_describe_columns(self.columns)}; found {_describe_columns(found)}.",
+            hint="Set `state` to another place. Wherry wrote nothing here.",
+        )
+
+
+def _describe_columns(columns: Columns) -> str:
+    return ", ".join(f"{name} {kind if isinstance(kind, str) else kind['type']}" for name, kind in columns.items())
+
+
+Table = TypeVar("Table", bound=LedgerTable)
+
+
+class TableLedger(Ledger, Generic[Table]):
+    """The entries in one table, what was settled before the last snapshot in another, large bodies in a third."""
+
+    def __init__(self, entries: Table, settled: Table, bodies: Table) -> None:
+        self._entries, self._settled, self._bodies = entries, settled, bodies
+        self._lock = threading.Lock()
+
+    @abstractmethod
+    def _is_fresh(self, after: int) -> bool:
+        """Whether `after` is the last number for all that this process knows."""
+
+    @abstractmethod
+    def _commit(self, rows: Sequence[Row], after: int, *, instead: bool) -> None:
+        """Add the rows of entries if `after` is the last number still, or put them in the place of all others. Raises
+        `LedgerError` unless they landed for sure."""
+
+    @abstractmethod
+    def _commit_bodies(self, rows: Sequence[Row]) -> None:
+        """Add large bodies to the table beside."""
+
+    @abstractmethod
+    def _remember(self, settled: Sequence[Settled]) -> None:
+        """Put these batches into the history, but for those that it has. Those lie near by their numbers."""
+
+    def read(self, after: int = 0) -> list[Entry]:
+        with self._lock:
+            return self._read_behind(after)[0]
+
+    def append(self, entries: Sequence[Entry], *, after: int) -> list[Entry]:
+        with self._lock:
+            return self._land(entries, after) if entries else []
+
+    def compact(self, snapshot: Entry, settled: Sequence[Settled], *, after: int) -> Entry:
+        with self._lock:
+            (landed,) = self._land([snapshot], after, settled)
+            self._tidy(landed.seq)
+            return landed
+
+    def history(self) -> Iterator[Settled]:
+        with self._lock:
+            self._settled.refresh()
+            return (to_settled(self.place, row) for row in self._settled.rows("true"))
+
+    @property
+    def place(self) -> str:
+        return self._entries.place
+
+    def _land(self, entries: Sequence[Entry], after: int, settled: Sequence[Settled] | None = None) -> list[Entry]:
+        """Add the entries behind the last one, or put them in the place of all once `settled` is in the history."""
+        numbered = [replace(entry, seq=seq) for seq, entry in enumerate(entries, after + 1)]
+        failures: list[LedgerError] = []
+        while True:
+            if failures or settled is not None or not self._is_fresh(after):
+                later, last = self._read_behind(after)
+                if [entry.id for entry in later[: len(numbered)]] == [entry.id for entry in numbered]:
+                    return numbered
+                if last != after:
+                    raise Conflict(f"The ledger's last entry is {last}; {after} was expected.")
+            if len(failures) == TRIES:
+                raise failures[-1]
+            try:
+                if settled:  # the history first: a process that dies in between has lost nothing
+                    self._remember(settled)
+                rows, bodies = split_bodies([to_row(entry) for entry in numbered])
+                if bodies:  # before the entries, so that none is there without its own
+                    self._commit_bodies(bodies)
+                self._commit(rows, after, instead=settled is not None)
+            except LedgerError as error:
+                failures.append(error)
+            else:
                 return numbered
-            if last != after:
-                raise Conflict(f"The ledger's last entry is {last}; {after} was expected.")
-        if len(failures) == TRIES:
-            raise failures[-1]
+
+    def _read_behind(self, after: int) -> tuple[list[Entry], int]:
+        """The entries above a number, read anew, and the last number."""
+        rows = self._read_rows(after)
         try:
-            commit(numbered)
-        except LedgerError as error:
-            failures.append(error)
-        else:
-            return numbered
+            later = to_entries(self.place, join_bodies(self.place, rows, self._read_bodies))
+        except LedgerError:
+            if self._read_rows(after) == rows:
+                raise
+            return self._read_behind(after)  # what was missing was compacted away while it was read
+        return later, later[-1].seq if later else self._entries.find_highest("seq")
+
+    def _read_rows(self, after: int) -> list[Row]:
+        self._entries.refresh()
+        return sorted(self._entries.rows(f"seq > {int(after)}"), key=lambda row: row["seq"])
+
+    def _read_bodies(self, condition: str) -> Iterable[Row]:
+        self._bodies.refresh()
+        return self._bodies.rows(condition)
+
+    def _tidy(self, first: int) -> None:
+        """Remove the bodies of entries before `first`; once in `FILES` compactions put the history together and sweep.
+
+        What goes wrong here costs space and time only, and the next compaction makes up for it.
+        """
+        with contextlib.suppress(Exception):  # deltalake has no type for a file that is gone; no row depends on this
+            self._bodies.remove(f"seq < {first}")
+            if self._settled.count_files() > FILES:
+                self._settled.optimize()
+                for table in (self._settled, self._entries, self._bodies):
+                    table.vacuum()
+
+
+def _check_format(place: str, newest: int) -> None:
+    """Raises `LedgerError` when this version does not know the newest format in a ledger."""
+    if newest > FORMAT:
+        raise LedgerError(
+            (f"The ledger at {place} has entries of format {newest}; Wherry {find_version()} reads up to {FORMAT}."),
+            hint=f"Upgrade Wherry to a version that reads format {newest}: a newer version has written this state.",
+        )
+
+
+def to_row(item: Entry | Settled) -> Row:
+    return {name: as_text(value) if name in _NESTED else value for name, value in vars(item).items()}
+
+
+def to_entries(place: str, rows: Iterable[Row]) -> list[Entry]:
+    """The rows as entries of today's format, in order. Raises `LedgerError` when one is of a newer format."""
+    listed = list(rows)
+    _check_format(place, max((row["format"] for row in listed), default=0))
+    return [_to_entry(place, row) for row in sorted(listed, key=lambda row: row["seq"])]
+
+
+def _to_entry(place: str, row: Row) -> Entry:
+    try:
+        return migrate_entry(Entry(**{**row, "body": check_shape(_Nested, {"body": json.loads(row["body"])})["body"]}))
+    except ValueError as error:
+        raise LedgerError(
+            f"Entry {row['seq']} of the ledger at {place} ({row['kind']}) cannot be understood: {error}.", hint=RESTORE
+        ) from error
+
+
+def to_settled(place: str, row: Row) -> Settled:
+    """The row as a settled batch. Raises `LedgerError` when it is none."""
+    try:
+        span = check_shape(SpanBody, json.loads(row["span"]))
+        return Settled(**{**row, "span": span, "counts": check_shape(SettledCounts, json.loads(row["counts"]))})
+    except ValueError as error:
+        raise LedgerError(
+            f"Batch {row['number']} of lane {row['lane']} in the history of the ledger at {place} cannot be "
+            f"understood: {error}.",
+            hint=RESTORE,
+        ) from error
+
+
+_NESTED = {"body", "span", "counts"}
+
+
+LARGEST = 15 * 1024
+"""So many bytes of a body stand in the ledger; with its other columns an entry stays below 16 KiB."""
+BESIDE = '"beside"'
+"""What replaces a body that is in the table beside. A body is an object, so none looks like this."""
+
+
+def split_bodies(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+    """The entries as the ledger keeps them, and the bodies that are too large for it."""
+    large = [row for row in rows if len(row["body"].encode()) > LARGEST]
+    kept = [{**row, "body": BESIDE} if row in large else row for row in rows]
+    return kept, [{name: row[name] for name in BODIES} for row in large]
+
+
+def join_bodies(place: str, rows: Iterable[Row], look: Callable[[str], Iterable[Row]]) -> list[Row]:
+    """The entries with their whole bodies; `look` gives bodies in the table beside that meet a condition.
+
+    Raises `LedgerError` when one is not there.
+    """
+    listed = list(rows)
+    beside = [row["seq"] for row in listed if row["body"] == BESIDE]
+    if not beside:
+        return listed
+    bodies = {(row["seq"], row["id"]): row["body"] for row in look(f"seq >= {min(beside)} and seq <= {max(beside)}")}
+    whole = []
+    for row in listed:
+        body = bodies.get((row["seq"], row["id"])) if row["body"] == BESIDE else row["body"]
+        if body is None:
+            raise LedgerError(
+                f"The ledger at {place} has lost the body of entry {row['seq']}, which the table beside it should "
+                "have.",
+                hint=f"Put the table {place}_bodies back from a backup; without it Wherry reads nothing.",
+            )
+        whole.append({**row, "body": body})
+    return whole
+
+
+Body = Mapping[str, object]
+
+
+def migrate_entry(entry: Entry) -> Entry:
+    if entry.format == FORMAT:
+        return entry
+    change = _CHANGES.get(entry.kind)
+    return replace(entry, format=FORMAT, body=change(entry.body) if change else entry.body)
+
+
+class _OldOrigin(TypedDict):
+    name: str
+    lanes: Sequence[str]
+    place: str
+
+
+class _OldSnapshot(TypedDict):
+    opened: Mapping[str, object]
+    lanes: Mapping[str, Mapping[str, object]]
+
+
+def _migrate_plan(body: Body) -> Body:
+    return {"pins": {}, "first": False, **body, "decision": _migrate_in(body.get("decision"), _migrate_decision)}
+
+
+def _migrate_in(value: object, change: Callable[[Body], Body]) -> Body | None:
+    return change(check_shape(_Nested, {"body": value})["body"]) if value else None
+
+
+class _Nested(TypedDict):
+    body: Mapping[str, object]
+
+
+def _migrate_decision(body: Body) -> Body:
+    return {"sections": 1, "bases": {}, **body}
+
+
+def _migrate_opened(body: Body) -> Body:
+    """There was one origin, and its schema stood beside it."""
+    if not body or "origins" in body:
+        return body
+    origin = check_shape(_OldOrigin, body.get("origin") or {"name": "origin", "lanes": ["0"], "place": ""})
+    schema = body.get("schema")
+    return {**body, "origins": {origin["name"]: {"lanes": origin["lanes"], "place": origin["place"], "schema": schema}}}
+
+
+def _migrate_snapshot(body: Body) -> Body:
+    old = check_shape(_OldSnapshot, body)
+    lanes = {name: _migrate_lane(lane) for name, lane in old["lanes"].items()}
+    shared = {"held": {}, "done": [], "owners": _migrate_owners(body)}
+    return {
+        "midway": False,
+        "backfills": {},
+        **shared,
+        **body,
+        "opened": _migrate_opened(old["opened"]),
+        "lanes": lanes,
+    }
+
+
+def _migrate_owners(body: Body) -> list[Body]:
+    """There was one at most, and when it was heard stood beside it."""
+    seq, at = check_shape(_Heard, {"heard": body.get("heard", (0, ""))})["heard"]
+    owner = _migrate_in(body.get("owner"), lambda owner: owner)
+    return [{**owner, "heard": seq, "heard_at": at}] if owner else []
+
+
+class _Heard(TypedDict):
+    heard: tuple[int, str]
+
+
+def _migrate_lane(lane: Body) -> Body:
+    return {**lane, **{name: _migrate_in(lane.get(name), _migrate_plan) for name in ("open", "told")}}
+
+
+_CHANGES: Mapping[str, Callable[[Body], Body]] = {
+    "open": _migrate_opened,
+    "plan": _migrate_plan,
+    "prepared": _migrate_decision,
+    "snapshot": _migrate_snapshot,
+}

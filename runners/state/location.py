@@ -43,7 +43,6 @@ class StateLocation:
 
     @staticmethod
     def of(pipeline: PipelineSpec) -> StateLocation:
-        """The state of this pipeline."""
         if isinstance(pipeline.state, SchemaState):
             return StateLocation(directory=None, schema=pipeline.state.schema, name=pipeline.name)
         directory = Path(pipeline.state or f".wherry/{pipeline.name}").absolute()
@@ -150,10 +149,10 @@ def check_pipeline(pipeline: PipelineSpec, place: StateLocation, state: Pipeline
 def check_lasting(pipeline: PipelineSpec, spark: SparkSession) -> None:
     """Raises `Refusal`, and ends this Spark, which was started for this run, where it would forget the pipeline's
     tables at its end."""
-    delta = [each for each in (*pipeline.every_destination, pipeline.dlq.destination) if isinstance(each, Delta)]
+    every = [*pipeline.every_destination, pipeline.dlq.destination]
     place = StateLocation.of(pipeline)
     state = [f"{place.schema}.{place.name}_ledger"] if place.schema else []
-    tables = [*state, *(each.table for each in delta if each.table)]
+    tables = [*state, *(target.table for target in every if isinstance(target, Delta) and target.table)]
     gone = list_forgotten_tables(spark, tables) if tables else []
     if gone:
         stop(spark)

@@ -3,16 +3,23 @@ read."""
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from destinations.delta import data_files
+from destinations.delta.direct_append import collect_arrow
 from origins.batch import Json
 from origins.batch_rows import BatchRows, FrameRows
+from origins.delta_actions import TypeBody
+from origins.files.parquet_in_process import LEGACY, ROWS, ReadsOtherwise, open_file, read_pieces
 from origins.names import quote_name
 from runners.model.planned_batch import DecidedBatch
 from runners.spark.session import is_here
@@ -25,6 +32,13 @@ if TYPE_CHECKING:
 
 _FEW = "few.parquet"
 """The only file of a frame that passed through this process."""
+_SHARE = 128 << 20
+"""About how many bytes of files become one file, where rows are copied."""
+_THREADS = 4
+_SIMPLE = frozenset({
+    "boolean", "byte", "short", "integer", "long", "float", "double", "string", "binary", "date", "timestamp",
+    "timestamp_ntz",
+})  # fmt: skip
 
 
 class PreparedStore(ABC):
@@ -89,35 +103,59 @@ class FolderStore(PreparedStore):
     """Of what this process wrote: asking the files for it costs a Spark job each time."""
 
     def write(self, name: str, frame: DataFrame) -> int | None:
+        from pyarrow import parquet
+
         frame.write.parquet(str(self.root / name))
         self._schemas[name] = frame.schema
-        return _count_rows(self.list_files(name))
+        files = self.list_files(name)  # none where Spark wrote them elsewhere
+        return sum(parquet.read_metadata(file).num_rows for file in files) if files else None
 
     def write_few(self, name: str, frame: DataFrame) -> Any:
-        from runners.state.parquet_io import fetch_table, write
-
-        if not is_here(frame.sparkSession):
-            return None
-        table = fetch_table(frame)
+        table = fetch_table(frame) if is_here(frame.sparkSession) else None
         if table is not None:
-            write(table, frame.schema, self.root / name / _FEW)
-            self._schemas[name] = frame.schema
+            self._write_table(name, table, frame.schema)
         return table
 
     def put(self, name: str, rows: Sequence[Mapping[str, Json]], schema: StructType) -> bool:
-        from runners.state.parquet_io import make_table, write
+        import pyarrow as pa
+        from pyspark.sql.pandas.types import to_arrow_schema
 
-        write(make_table(rows, schema), schema, self.root / name / _FEW)
-        self._schemas[name] = schema
+        self._write_table(name, pa.Table.from_pylist(list(rows), to_arrow_schema(schema, timezone="UTC")), schema)
         return True
 
-    def copy(self, name: str, files: Mapping[Path, Sequence[int]], schema: StructType) -> int | None:
-        from runners.state.parquet_io import copy
-
-        (self.root / name).mkdir(parents=True)
-        copied = copy(files, schema, self.root / name)
+    def _write_table(self, name: str, table: Any, schema: StructType) -> None:
+        write_table(table, schema, self.root / name / _FEW)
         self._schemas[name] = schema
-        return copied
+
+    def copy(self, name: str, files: Mapping[Path, Sequence[int]], schema: StructType) -> int | None:
+        from pyarrow import ArrowException
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        folder = self.root / name
+        folder.mkdir(parents=True)
+        self._schemas[name] = schema
+
+        def copy_share(number: int, share: Sequence[Path]) -> int:
+            rows = 0
+
+            def count_pieces() -> Iterator[pyarrow.Table]:
+                nonlocal rows
+                for file in share:
+                    for piece in read_pieces(file, schema, files[file]):
+                        rows += piece.num_rows
+                        yield piece
+
+            arrow, file = to_arrow_schema(schema, timezone="UTC"), folder / f"part-{number:05}.parquet"
+            data_files.write(count_pieces(), arrow, schema.json(), file)
+            return rows
+
+        threads = min(_THREADS, os.cpu_count() or 1)
+        try:
+            shares = _split_files(files, threads)
+            with ThreadPoolExecutor(threads) as pool:
+                return sum(pool.map(copy_share, range(len(shares)), shares))
+        except (ReadsOtherwise, ArrowException, OSError, KeyError):  # not surely what Spark reads, or not readable here
+            return None
 
     def read(self, spark: SparkSession, name: str) -> DataFrame:
         schema = self._schemas.get(name)
@@ -125,9 +163,29 @@ class FolderStore(PreparedStore):
         return reader.parquet(str(self.root / name))
 
     def scan(self, name: str, wanted: Callable[[str], bool]) -> pyarrow.RecordBatchReader | None:
-        from runners.state.parquet_io import scan_files
+        import pyarrow as pa
+        from pyarrow import parquet
 
-        return scan_files(self.list_files(name), wanted, most=self.read_bytes, piece=self.piece_bytes)
+        files = self.list_files(name)
+        footers = [parquet.read_metadata(file) for file in files]
+        size = sum(footer.row_group(at).total_byte_size for footer in footers for at in range(footer.num_row_groups))
+        if not footers or size > self.read_bytes or any(LEGACY & set(footer.metadata or {}) for footer in footers):
+            return None
+        rows = max(1, sum(footer.num_rows for footer in footers))
+        at_once = max(1, self.piece_bytes * rows // max(1, size))
+        first = open_file(files[0]).schema_arrow
+        types = {
+            field["name"]: field["type"] for field in json.loads(first.metadata[data_files.COLUMNS.encode()])["fields"]
+        }
+        columns = [column for column in first.names if wanted(column)]
+        schema = pa.schema([(column, _to_arrow_type(first.field(column).type, types[column])) for column in columns])
+
+        def read() -> Iterator[pyarrow.RecordBatch]:
+            for file in files:
+                for piece in open_file(file).iter_batches(min(at_once, ROWS), columns=columns):
+                    yield from pa.Table.from_batches([piece]).cast(schema).to_batches()
+
+        return pa.RecordBatchReader.from_batches(schema, read())
 
     def list_files(self, name: str) -> Sequence[Path]:
         return sorted((self.root / name).glob("*.parquet"))
@@ -178,8 +236,8 @@ class TableStore(PreparedStore):
         return self.prefix + name.replace("-", "_")
 
     def _list_tables(self, spark: SparkSession) -> list[str]:
-        found = spark.sql(f"show tables in {self.schema}").select("tableName").collect()
-        return [row[0] for row in found if row[0].startswith(self.prefix)]
+        tables = spark.sql(f"show tables in {self.schema}").select("tableName").collect()
+        return [row[0] for row in tables if row[0].startswith(self.prefix)]
 
 
 @dataclass(frozen=True)
@@ -204,11 +262,52 @@ class MemoryStore(PreparedStore):
         pass
 
 
-def _count_rows(files: Sequence[Path]) -> int | None:
-    """How many rows the parquet files of a folder say that they have; None if Spark wrote them elsewhere."""
-    from pyarrow import parquet
+def fetch_table(frame: DataFrame) -> Any:
+    """The rows as a table of Arrow's; None where their types, or how many they are, want Spark's own way."""
+    return collect_arrow(frame) if _is_plain(json.loads(frame.schema.json())) else None
 
-    return sum(parquet.read_metadata(file).num_rows for file in files) if files else None
+
+def write_table(table: Any, schema: StructType, file: Path) -> None:
+    """Write the rows as one file in a new folder, as Spark would."""
+    file.parent.mkdir(parents=True)
+    data_files.write([table], table.schema, schema.json(), file)
+
+
+def _split_files(files: Collection[Path], threads: int) -> Sequence[Sequence[Path]]:
+    """The files in as many shares as there are threads, or more if they are large: each becomes one file."""
+    sizes = {file: file.stat().st_size for file in files}
+    most = min(_SHARE, -(-sum(sizes.values()) // threads))
+    shares: list[list[Path]] = []
+    room = 0
+    for file, size in sizes.items():
+        if room <= 0:
+            shares.append([])
+            room = most
+        shares[-1].append(file)
+        room -= size
+    return shares
+
+
+def _to_arrow_type(kind: pyarrow.DataType, described: TypeBody) -> pyarrow.DataType:
+    """The type that Arrow reads with what only Spark knows of it: that a time stands for a moment."""
+    import pyarrow as pa
+
+    if described == "timestamp":
+        return pa.timestamp("us", "UTC")
+    if isinstance(described, dict) and described["type"] == "struct":
+        inner = zip(kind, described["fields"], strict=True)
+        return pa.struct([pa.field(field.name, _to_arrow_type(field.type, column["type"])) for field, column in inner])
+    return kind
+
+
+def _is_plain(kind: TypeBody) -> bool:
+    if isinstance(kind, str):
+        return kind in _SIMPLE or kind.startswith("decimal")
+    if kind["type"] == "struct":
+        return all(_is_plain(field["type"]) for field in kind["fields"])
+    if kind["type"] == "map":
+        return _is_plain(kind["keyType"]) and _is_plain(kind["valueType"])
+    return kind["type"] == "array" and _is_plain(kind["elementType"])
 
 
 NACKED = "nack"
@@ -267,14 +366,14 @@ class _LiveRows(BatchRows):
         parted = own in found.schema.names
         rows = own if parted else "live"
 
-        def kept(pieces: pyarrow.RecordBatchReader) -> Iterator[pyarrow.RecordBatch]:
+        def select_live(pieces: pyarrow.RecordBatchReader) -> Iterator[pyarrow.RecordBatch]:
             for piece in pieces:
                 stays = pc.equal(piece["state"], 0)
                 if parted:
                     stays = pc.and_(stays, pc.equal(piece[filters], 0))
                 yield pa.RecordBatch.from_struct_array(piece.filter(stays)[rows])
 
-        return pa.Table.from_batches(kept(found), pa.schema(list(found.schema.field(rows).type)))
+        return pa.Table.from_batches(select_live(found), pa.schema(list(found.schema.field(rows).type)))
 
     @property
     def _branch(self) -> int:
@@ -317,7 +416,7 @@ class RefusedRows(BatchRows):
             bases = self._get_bases(number)
             if bases:
                 key = F.concat_ws("#", F.col("block").cast("string"), F.col("part"))
-                base = F.create_map(*[F.lit(each) for pair in bases.items() for each in pair])[key]
+                base = F.create_map(*[F.lit(part) for pair in bases.items() for part in pair])[key]
                 position = (base + F.col("row")).cast("bigint").alias("position")
                 frame = self.store.read(self.spark, f"{self.decision.path}-{number}").where("state < 0")
                 frames.append(frame.select(F.col(NACKED), F.col("part"), position))

@@ -183,7 +183,6 @@ def _get_jvm_note(lock: Path, run: str) -> Path:
 
 
 _HELD: set[StateLock] = set()
-"""The locks that this process has."""
 
 
 def _let_go_in_child() -> None:

@@ -35,7 +35,6 @@ from runners.state.ledger import RESTORE, LedgerError
 
 
 def apply_entry(state: PipelineState, entry: Entry) -> PipelineState:
-    """The state after one more entry."""
     if entry.format > FORMAT:
         raise LedgerError(
             f"The ledger has an entry of format {entry.format}; this version reads up to {FORMAT}.",
@@ -62,7 +61,6 @@ def read_body(entry: Entry, shape: type[Shape]) -> Shape:
 
 
 def apply_entries(entries: Iterable[Entry], state: PipelineState | None = None) -> PipelineState:
-    """The state after all these entries."""
     state = state or PipelineState()
     for entry in entries:
         state = apply_entry(state, entry)
@@ -76,6 +74,9 @@ def list_settled_among(entries: Iterable[Entry], state: PipelineState | None = N
         plan = state.get_lane(entry.lane).open if entry.kind == "settle" else None
         if plan is not None and not plan.published:
             body = read_body(entry, SettleBody)
+            counts: SettledCounts = {**body["counts"], "owed": body["owed"]}
+            if "way" in body:
+                counts["way"] = body["way"]
             yield Settled(
                 lane=entry.lane,
                 number=plan.batch.number,
@@ -83,16 +84,9 @@ def list_settled_among(entries: Iterable[Entry], state: PipelineState | None = N
                 run=plan.batch.run,
                 at=entry.at,
                 span=plan.json()["span"],
-                counts=_make_history(body),
+                counts=counts,
             )
         state = apply_entry(state, entry)
-
-
-def _make_history(body: SettleBody) -> SettledCounts:
-    counts: SettledCounts = {**body["counts"], "owed": body["owed"]}
-    if "way" in body:
-        counts["way"] = body["way"]
-    return counts
 
 
 def _snapshot(_: PipelineState, entry: Entry) -> PipelineState:
@@ -129,7 +123,7 @@ def _take(state: PipelineState, entry: Entry) -> PipelineState:
 def _give(state: PipelineState, entry: Entry) -> PipelineState:
     body = read_body(entry, GiveBody)
     given = set(body["lanes"])
-    held = {lane: each for lane, each in state.held.items() if lane not in given}
+    held = {lane: holder for lane, holder in state.held.items() if lane not in given}
     return replace(state, held=held, done=state.done | given if body["done"] else state.done)
 
 

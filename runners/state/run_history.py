@@ -9,11 +9,12 @@ import functools
 import itertools
 import json
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from origins.batch import JSON
 from origins.batch_rows import to_python_rows
@@ -68,19 +69,15 @@ class RunRow:
     nacked: int | None = None
     error: str | None = None
     definition: str = ""
-    """The hash of the definition."""
     host: str = ""
     report: str | None = None
-    """The whole report, as JSON."""
 
     def end(self, report: Report, facts: Mapping[str, JSON], now: datetime) -> RunRow:
         """The row of the same run at its end; `facts` are the report's, without secrets."""
-        return RunRow(
-            run=self.run,
-            pipeline=self.pipeline,
+        return replace(
+            self,
             status=report.status,
             reason=facts["reason"],
-            started_at=self.started_at,
             ended_at=now,
             seconds=report.seconds,
             batches=report.batches,
@@ -88,8 +85,6 @@ class RunRow:
             filtered=report.filtered,
             nacked=report.nacked,
             error=facts["error"]["message"] if facts["error"] else None,
-            definition=self.definition,
-            host=self.host,
             report=as_text(facts),
         )
 
@@ -117,7 +112,6 @@ class WantedRuns:
     run: str = ""
     """How the name of one begins."""
     limit: int = 20
-    """The newest so many."""
     report: bool = False
     """Whether with what each reported."""
     archived: bool = False
@@ -127,13 +121,15 @@ class WantedRuns:
 
     @property
     def status_in_sql(self) -> str:
-        """SQL for how a run went."""
-        if not self.fates:
-            return "status"
-        known = " ".join(
-            f"WHEN run = {_quote_text(run)} THEN {_quote_text(status)}" for run, status in self.fates.items()
-        )
-        return f"CASE WHEN status <> 'running' THEN status {known} ELSE status END"
+        known = (f"WHEN run = {_quote_text(run)} THEN {_quote_text(status)}" for run, status in self.fates.items())
+        return f"CASE WHEN status <> 'running' THEN status {' '.join(known)} ELSE status END"
+
+    def format_query(self, source: str, moment: Callable[[datetime], str]) -> str:
+        """The query for these runs of a table; `moment` writes one in SQL."""
+        names = [f"{self.status_in_sql} AS status" if name == "status" else name for name in _NAMES]
+        listed = ", ".join(name for name in names if self.report or name != "report")
+        where = " AND ".join(make_conditions(source, self, moment))
+        return f"SELECT {listed} FROM {source} AS runs WHERE {where} ORDER BY started_at DESC, run LIMIT {self.limit}"
 
 
 def _quote_text(text: str) -> str:
@@ -141,20 +137,24 @@ def _quote_text(text: str) -> str:
 
 
 NEWEST = WantedRuns()
+_NAMES = [field.name for field in fields(RunRow)]
+_WITHOUT_REPORT = ", ".join("NULL" if name == "report" else name for name in _NAMES)
 
 
-class History(Protocol):
-    """Where runs are kept."""
+class History(ABC):
+    """Where runs are kept: a table and, beside it, the archive; for one thread at a time."""
 
+    @abstractmethod
     def write(self, rows: Sequence[RunRow]) -> None:
         """Add rows. Makes the table if it is missing."""
 
+    @abstractmethod
     def list_runs(self, wanted: WantedRuns = NEWEST) -> list[dict[str, JSON]]:
         """Those of the runs, the newest first. One that is `running` may have been killed: nobody has said so yet."""
 
 
-class RunHistory:
-    """The table, in a folder, through `deltalake`; for one thread at a time."""
+class RunHistory(History):
+    """In a folder, through `deltalake`."""
 
     def __init__(self, path: Path, retain: timedelta) -> None:
         self.path = path
@@ -162,7 +162,6 @@ class RunHistory:
         """How long a run stays in it before it goes into the archive."""
 
     def write(self, rows: Sequence[RunRow]) -> None:
-        """Add rows. Makes the table if it is missing."""
         from deltalake import DeltaTable, PostCommitHookProperties, write_deltalake
 
         from runners.state.delta_ledger import PROPERTIES
@@ -183,7 +182,6 @@ class RunHistory:
             table.vacuum(retention_hours=168, dry_run=False)
 
     def list_runs(self, wanted: WantedRuns = NEWEST) -> list[dict[str, JSON]]:
-        """As `History.list_runs` says."""
         import pyarrow as pa
         from deltalake import DeltaTable, QueryBuilder
 
@@ -193,15 +191,9 @@ class RunHistory:
         if wanted.archived and self._archived.exists():
             tables = tables.register("archived", DeltaTable(str(self._archived)))
             source = "(SELECT * FROM kept UNION ALL SELECT * FROM archived)"
-        where = " AND ".join(make_conditions(source, wanted, _moment_sql))
-        names = ", ".join(
-            f"{wanted.status_in_sql} AS status" if each.name == "status" else f'"{each.name}"'
-            for each in fields(RunRow)
-            if wanted.report or each.name != "report"
-        )
-        query = f"SELECT {names} FROM {source} AS runs WHERE {where} ORDER BY started_at DESC, run LIMIT {wanted.limit}"
-        found = pa.RecordBatchReader.from_stream(tables.execute(query)).read_all()
-        return [to_json_row(row) for row in to_python_rows(found)]
+        query = wanted.format_query(source, _moment_sql)
+        rows = pa.RecordBatchReader.from_stream(tables.execute(query)).read_all()
+        return [to_json_row(row) for row in to_python_rows(rows)]
 
     @property
     def _archived(self) -> Path:
@@ -216,12 +208,10 @@ class RunHistory:
         if self._archived.exists():
             tables = tables.register("archived", DeltaTable(str(self._archived)))
             where.append("run NOT IN (SELECT run FROM archived)")
-        names = ", ".join("NULL" if each.name == "report" else f'"{each.name}"' for each in fields(RunRow))
-        found = pa.table(tables.execute(f"SELECT {names} FROM kept WHERE {' AND '.join(where)}").read_all())
-        if found.num_rows:
-            write_deltalake(
-                str(self._archived), pa.Table.from_pylist(_name_columns(found), schema=_make_schema()), mode="append"
-            )
+        query = f"SELECT {_WITHOUT_REPORT} FROM kept WHERE {' AND '.join(where)}"
+        ended = pa.table(tables.execute(query).read_all())
+        if ended.num_rows:
+            write_deltalake(str(self._archived), ended.rename_columns(_NAMES).cast(_make_schema()), mode="append")
 
 
 def get_writer(history: History) -> BackgroundWriter[RunRow]:
@@ -253,14 +243,14 @@ def make_conditions(table: str, wanted: WantedRuns = NEWEST, moment: Callable[[d
     `moment` writes one in SQL.
     """
     ended = f"SELECT run FROM {table} AS ended WHERE status"
-    found = [
+    conditions = [
         f"(status NOT IN ('running', '{KILLED}') OR (status = 'running' AND run NOT IN ({ended} <> 'running')) "
         f"OR (status = '{KILLED}' AND run NOT IN ({ended} NOT IN ('running', '{KILLED}'))))"
     ]
-    found += [f"{wanted.status_in_sql} = {_quote_text(wanted.status)}"] if wanted.status else []
-    found += [f"left(run, {len(wanted.run)}) = {_quote_text(wanted.run)}"] if wanted.run else []
-    found += [f"started_at >= {moment(wanted.since)}"] if wanted.since else []
-    return found
+    conditions += [f"{wanted.status_in_sql} = {_quote_text(wanted.status)}"] if wanted.status else []
+    conditions += [f"left(run, {len(wanted.run)}) = {_quote_text(wanted.run)}"] if wanted.run else []
+    conditions += [f"started_at >= {moment(wanted.since)}"] if wanted.since else []
+    return conditions
 
 
 def _make_table(rows: Sequence[RunRow]) -> Table:
@@ -288,11 +278,7 @@ def _make_schema() -> pa.Schema:
     moment = pa.timestamp("us", tz="UTC")
     kinds = {"started_at": moment, "ended_at": moment, "seconds": pa.float64()}
     kinds |= {name: pa.int64() for name in ("batches", "read", "filtered", "nacked")}
-    return pa.schema([(each.name, kinds.get(each.name, pa.string())) for each in fields(RunRow)])
-
-
-def _name_columns(found: pa.Table) -> list[dict[str, Any]]:
-    return [dict(zip((each.name for each in fields(RunRow)), row.values(), strict=True)) for row in found.to_pylist()]
+    return pa.schema([(name, kinds.get(name, pa.string())) for name in _NAMES])
 
 
 def _moment_sql(moment: datetime) -> str:
@@ -302,7 +288,6 @@ def _moment_sql(moment: datetime) -> str:
 
 
 def to_json_row(row: dict[str, Any]) -> dict[str, JSON]:
-    """A row as `json.dumps` takes it."""
     moments = {name: row[name] and row[name].isoformat(timespec="milliseconds") for name in ("started_at", "ended_at")}
     report = {"report": json.loads(row["report"]) if row["report"] else None} if "report" in row else {}
     return {**row, **moments, **report}
@@ -311,13 +296,13 @@ def to_json_row(row: dict[str, Any]) -> dict[str, JSON]:
 _TYPES = {"started_at": "timestamp", "ended_at": "timestamp", "seconds": "double"} | dict.fromkeys(
     ("batches", "read", "filtered", "nacked"), "bigint"
 )
-_COLUMNS = ", ".join(f"{each.name} {_TYPES.get(each.name, 'string')}" for each in fields(RunRow))
+_COLUMNS = ", ".join(f"{name} {_TYPES.get(name, 'string')}" for name in _NAMES)
 _KEPT_APART = "TBLPROPERTIES ('delta.logRetentionDuration' = 'interval 7 days', 'delta.checkpointInterval' = '100')"
 
 
 @dataclass(frozen=True)
-class SparkRunHistory:
-    """The table and, beside it, the archive; for one thread at a time."""
+class SparkRunHistory(History):
+    """In a catalog, through Spark."""
 
     spark: Callable[[], SparkSession]
     """Gives the session, when there is something to write or to read."""
@@ -326,7 +311,6 @@ class SparkRunHistory:
     """How long a run stays in it before it goes into the archive."""
 
     def write(self, rows: Sequence[RunRow]) -> None:
-        """Add rows. Makes the tables if they are missing."""
         try:
             self._add(rows)
         except list_spark_errors() as error:
@@ -338,29 +322,23 @@ class SparkRunHistory:
     def _add(self, rows: Sequence[RunRow]) -> None:
         from pyspark.sql import functions as F
 
-        spark, name = self._session, self._ensure_tables()
-        told = json.dumps([vars(row) for row in rows], default=datetime.isoformat)
-        literal = F.from_json(F.lit(told), f"array<struct<{_COLUMNS.replace(' ', ':').replace(',:', ',')}>>")
+        spark, name = self._session, self._name
+        if not spark.catalog.tableExists(self._archived):
+            for table in (name, self._archived):
+                spark.sql(f"CREATE TABLE IF NOT EXISTS {table} ({_COLUMNS}) USING delta {_KEPT_APART}")
+        listed = json.dumps([vars(row) for row in rows], default=datetime.isoformat)
+        literal = F.from_json(F.lit(listed), f"array<struct<{_COLUMNS.replace(' ', ':').replace(',:', ',')}>>")
         spark.range(0, 1, 1, 1).select(F.inline(literal)).writeTo(name).append()
         if spark.sql(f"DESCRIBE DETAIL {name}").collect()[0]["numFiles"] > FILES:
             self._archive(max(row.started_at for row in rows) - self.retain)
 
     def list_runs(self, wanted: WantedRuns = NEWEST) -> list[dict[str, JSON]]:
-        """As `History.list_runs` says."""
-        spark = self._session
-        if not spark.catalog.tableExists(self._name):
+        if not self._session.catalog.tableExists(self._name):
             return []
-        found = f"(SELECT * FROM {self._name})"
+        source = f"(SELECT * FROM {self._name})"
         if wanted.archived:
-            found = f"(SELECT * FROM {self._name} UNION ALL SELECT * FROM {self._archived})"
-        where = " AND ".join(make_conditions(found, wanted, _spark_moment_sql))
-        names = ", ".join(
-            f"{wanted.status_in_sql} AS status" if each.name == "status" else each.name
-            for each in fields(RunRow)
-            if wanted.report or each.name != "report"
-        )
-        order = f"ORDER BY started_at DESC, run LIMIT {wanted.limit}"
-        rows = spark.sql(f"SELECT {names} FROM {found} WHERE {where} {order}")
+            source = f"(SELECT * FROM {self._name} UNION ALL SELECT * FROM {self._archived})"
+        rows = self._session.sql(wanted.format_query(source, _spark_moment_sql))
         return [to_json_row(_add_time_zone(row.asDict())) for row in rows.collect()]
 
     @functools.cached_property
@@ -375,19 +353,12 @@ class SparkRunHistory:
     def _archived(self) -> str:
         return quote_table(self.table, ARCHIVE)
 
-    def _ensure_tables(self) -> str:
-        if not self._session.catalog.tableExists(self._archived):
-            for name in (self._name, self._archived):
-                self._session.sql(f"CREATE TABLE IF NOT EXISTS {name} ({_COLUMNS}) USING delta {_KEPT_APART}")
-        return self._name
-
     def _archive(self, before: datetime) -> None:
-        """Those that began before go, without their reports, into the archive; twice is once."""
         spark, old = self._session, f"started_at < {_spark_moment_sql(before)}"
-        names = ", ".join("NULL" if each.name == "report" else each.name for each in fields(RunRow))
-        new = f"run NOT IN (SELECT run FROM {self._archived})"
-        ended = make_conditions(self._name)[0]
-        spark.sql(f"INSERT INTO {self._archived} SELECT {names} FROM {self._name} WHERE {old} AND {new} AND {ended}")
+        where = [old, f"run NOT IN (SELECT run FROM {self._archived})", *make_conditions(self._name)]
+        spark.sql(
+            f"INSERT INTO {self._archived} SELECT {_WITHOUT_REPORT} FROM {self._name} WHERE {' AND '.join(where)}"
+        )
         spark.sql(f"DELETE FROM {self._name} WHERE {old}").collect()
         spark.sql(f"OPTIMIZE {self._name}").collect()
         spark.sql(f"VACUUM {self._name}").collect()

@@ -4,106 +4,66 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from origins.errors import list_spark_errors
 from origins.names import quote_name
-from runners.model.entry import Entry, Settled
+from runners.model.entry import Settled
 from runners.model.error_kinds import classify
 from runners.model.text import summarise_error
 from runners.spark.session import reconnect
-from runners.state.ledger import Ledger, LedgerError, land
-from runners.state.ledger_rows import (
+from runners.state.ledger import (
     BODIES,
     ENTRIES,
     KEPT_DAYS,
     SETTLED,
     Columns,
+    LedgerError,
+    LedgerTable,
     Row,
-    check_format,
-    join_bodies,
-    make_foreign_table_error,
-    parse_columns,
-    split_bodies,
-    tidy,
-    to_entries,
+    TableLedger,
     to_row,
-    to_settled,
 )
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class SparkLedger(Ledger):
+class SparkLedger(TableLedger["CatalogTable"]):
     """The entries in `table`, the history in `<table>_history`, large bodies in `<table>_bodies`; on both Sparks.
 
     Any number of sessions may append where the storage keeps two commits apart; on a local disk those of one JVM.
     """
 
     def __init__(self, spark: SparkSession, table: str) -> None:
-        self._entries = CatalogTable(spark, quote_table(table), ENTRIES)
-        self._settled = CatalogTable(spark, quote_table(table, "_history"), SETTLED)
-        self._bodies = CatalogTable(spark, quote_table(table, "_bodies"), BODIES)
+        super().__init__(
+            CatalogTable(spark, quote_table(table), ENTRIES),
+            CatalogTable(spark, quote_table(table, "_history"), SETTLED),
+            CatalogTable(spark, quote_table(table, "_bodies"), BODIES),
+        )
         self._table = table
-
-    def read(self, after: int = 0) -> list[Entry]:
-        return self._read_behind(after)[0]
-
-    def append(self, entries: Sequence[Entry], *, after: int) -> list[Entry]:
-        def commit(numbered: Sequence[Entry]) -> None:
-            self._commit(numbered, after)
-
-        return land(entries, after=after, fresh=True, look=self._read_behind, commit=commit)
-
-    def compact(self, snapshot: Entry, settled: Sequence[Settled], *, after: int) -> Entry:
-        def commit(numbered: Sequence[Entry]) -> None:
-            self._remember(settled)
-            self._commit(numbered, after, instead=True)
-
-        (landed,) = land([snapshot], after=after, fresh=False, look=self._read_behind, commit=commit)
-        tidy(self._entries, self._settled, self._bodies, first=landed.seq)
-        return landed
-
-    def history(self) -> Iterator[Settled]:
-        return (to_settled(self.place, row) for row in self._settled.rows("true"))
 
     @property
     def place(self) -> str:
         return self._table
 
-    def _read_behind(self, after: int) -> tuple[list[Entry], int]:
-        rows = self._read_rows(after)
-        try:
-            later = to_entries(self.place, join_bodies(self.place, rows, self._bodies.rows))
-        except LedgerError:
-            if self._read_rows(after) == rows:
-                raise
-            return self._read_behind(after)  # what was missing was compacted away while it was read
-        return later, later[-1].seq if later else self._entries.find_highest("seq")
+    def _is_fresh(self, after: int) -> bool:
+        return True  # the commit's own condition tells
 
-    def _read_rows(self, after: int) -> list[Row]:
-        return sorted(self._entries.rows(f"seq > {int(after)}"), key=lambda row: row["seq"])
-
-    def _commit(self, entries: Sequence[Entry], after: int, *, instead: bool = False) -> None:
-        """The large bodies first, so that no entry is there without its own."""
-        rows, bodies = split_bodies([to_row(entry) for entry in entries])
-        if bodies:
-            self._bodies.commit(bodies, "true")
-        self._entries.commit(rows, self._last_is_sql(after), instead=instead)
-
-    def _last_is_sql(self, after: int) -> str:
+    def _commit(self, rows: Sequence[Row], after: int, *, instead: bool) -> None:
         last = f"(SELECT coalesce(max(seq), 0) FROM {self._entries.name})"
-        return f"if({last} = {int(after)}, true, cast(raise_error('the last entry is another one') AS boolean))"
+        is_last = f"if({last} = {int(after)}, true, cast(raise_error('the last entry is another one') AS boolean))"
+        self._entries.commit(rows, is_last, instead=instead)
+
+    def _commit_bodies(self, rows: Sequence[Row]) -> None:
+        self._bodies.commit(rows, "true")
 
     def _remember(self, settled: Sequence[Settled]) -> None:
-        """Put them into the history, but for those that it has. Those lie near by their numbers."""
-        if settled:
-            numbers = [each.number for each in settled]
-            near = f"SELECT plan FROM {self._settled.name} WHERE number BETWEEN {min(numbers)} AND {max(numbers)}"
-            rows = {each.plan: to_row(each) for each in settled}
-            self._settled.commit(list(rows.values()), f"plan NOT IN ({near})")
+        numbers = [batch.number for batch in settled]
+        near = f"SELECT plan FROM {self._settled.name} WHERE number BETWEEN {min(numbers)} AND {max(numbers)}"
+        rows = {batch.plan: to_row(batch) for batch in settled}
+        self._settled.commit(list(rows.values()), f"plan NOT IN ({near})")
 
 
 PROPERTIES = {
@@ -118,18 +78,20 @@ PROPERTIES = {
 _TYPES = {"long": "bigint", "integer": "int", "string": "string"}
 
 
-class CatalogTable:
-    """The table, made by its first commit. For any number of threads."""
+class CatalogTable(LedgerTable):
+    """The table. For any number of threads."""
 
     def __init__(self, spark: SparkSession, name: str, columns: Columns) -> None:
         self.spark = spark
-        self.name = name
+        self.name = self.place = name
         """As it stands in SQL: `quote_table`."""
         self.columns = columns
         self._there = False
 
+    def refresh(self) -> None:
+        """Spark reads the newest version each time."""
+
     def rows(self, condition: str) -> list[Row]:
-        """The rows for which the condition holds, in no order. Raises `LedgerError` if it is not one of our tables."""
         try:
             table = self._read_table()
             return [] if table is None else [row.asDict() for row in table.filter(condition).collect()]
@@ -142,9 +104,8 @@ class CatalogTable:
             raise LedgerError(f"The ledger {self.name} cannot be read: {summarise_error(error)}.") from error
 
     def find_highest(self, column: str) -> int:
-        """The highest value of a column; 0 where there are no rows."""
-        found = self.rows(f"{column} = (SELECT max({column}) FROM {self.name})") if self._exists() else []
-        return max((row[column] for row in found), default=0)
+        rows = self.rows(f"{column} = (SELECT max({column}) FROM {self.name})") if self._exists() else []
+        return max((row[column] for row in rows), default=0)
 
     def commit(self, rows: Sequence[Row], condition: str, *, instead: bool = False) -> None:
         """Add those of the rows for which the condition holds, or put them in the place of all others.
@@ -167,20 +128,16 @@ class CatalogTable:
             ) from error
 
     def remove(self, condition: str) -> None:
-        """Remove the rows for which the condition holds."""
         if self._exists():
             self.spark.sql(f"DELETE FROM {self.name} WHERE {condition}").collect()
 
     def count_files(self) -> int:
-        """How many files the table has."""
         return int(self.spark.sql(f"DESCRIBE DETAIL {self.name}").collect()[0]["numFiles"]) if self._exists() else 0
 
     def optimize(self) -> None:
-        """Put small files together."""
         self.spark.sql(f"OPTIMIZE {self.name}").collect()
 
     def vacuum(self) -> None:
-        """Remove files that have not been part of the table for seven days."""
         self.spark.sql(f"VACUUM {self.name}").collect()
 
     def _make_frame(self, rows: Sequence[Row]) -> DataFrame:
@@ -196,13 +153,7 @@ class CatalogTable:
         if not self._exists():
             return None
         table = self.spark.read.table(self.name)
-        found = parse_columns(table.schema.json())
-        if found != self.columns:
-            if found.get("format") == ENTRIES["format"]:
-                check_format(
-                    self.name, max((row["format"] or 0 for row in table.select("format").collect()), default=0)
-                )
-            raise make_foreign_table_error(self.name, self.columns, found)
+        self.check_columns(table.schema.json(), lambda: (row.asDict() for row in table.select("format").collect()))
         return table
 
     def _exists(self) -> bool:

@@ -61,8 +61,8 @@ class Takeover:
         """Whether all who have it share its lanes as this run would, nobody asked them to stop, and somebody may be
         alive."""
         who = state.owners
-        alike = all((each.get("assignment"), each.get("hash")) == (self.assignment, self.hash) for each in who)
-        alive = any(not is_dead(each, self.place, self.lock) for each in who)
+        alike = all((owner.get("assignment"), owner.get("hash")) == (self.assignment, self.hash) for owner in who)
+        alive = any(not is_dead(owner, self.place, self.lock) for owner in who)
         return self.assignment != "single" and not state.stopping and alike and alive
 
     def _await_end(self, journal: Journal, owner: OwnerBody) -> None:
@@ -82,7 +82,7 @@ class Takeover:
             owner["heard_at"],
             owner["lease"],
         )
-        self._present = self._present or frozenset(each["owner"] for each in journal.state.owners)
+        self._present = self._present or frozenset(other["owner"] for other in journal.state.owners)
         if not self._is_silent(journal, owner):
             raise self._make_owned_error(journal.state.find_owner(name) or journal.state.owner or owner)
         self._outlasted[name] = owner["heard"]
@@ -125,7 +125,6 @@ class Takeover:
 
 
 def make_kept_error(pipeline: str, state: PipelineState, owner: OwnerBody) -> Owned:
-    """The error about an owner that keeps its lanes."""
     lanes = ", ".join(state.lanes_of(owner["owner"]))
     return Owned(
         f"Lanes {lanes} of {pipeline} belong to {describe_owner(owner)}, since {owner['at']}, last heard at "
@@ -140,7 +139,6 @@ def is_run(state: PipelineState, place: StateLocation, clock: Clock) -> bool:
 
 
 def is_owner_alive(owner: OwnerBody, place: StateLocation, clock: Clock) -> bool:
-    """Whether this owner does."""
     if is_dead(owner, place):
         return False
     if owner.get("ownership") == "off" and owner["boot"] == identify_host()["boot"]:
@@ -173,5 +171,4 @@ def is_dead(owner: OwnerBody, place: StateLocation, mine: StateLock | None = Non
 
 
 def describe_owner(owner: OwnerBody) -> str:
-    """The owner, as a person would name it."""
     return f"{owner['host']}, process {owner['pid']}"

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from destinations.demands import Demands
-from destinations.destination import Destination
+from destinations.destination import Demands, Destination
 from origins.batch import Batch
 from origins.batch_rows import BatchRows
 from origins.errors import OriginError, list_spark_errors

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from origins.batch import JSON
 from origins.files.parquet_in_process import count_rows
 from runners.model.tasks import Declined, Prepared
-from runners.state.parquet_io import fetch_table
+from runners.state.prepared_store import fetch_table
 from runners.ways.one_pass import explain_not_apart, find_noting_step, is_short
 from runners.ways.row_outcomes import PickedRows, RowOutcomes, place_columns
 from runners.ways.stage_chain import StageChain

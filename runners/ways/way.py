@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from runners.model.planned_batch import PlannedBatch
 from runners.model.tasks import Declined
-from runners.state.parquet_io import is_small
 from runners.ways.stage_chain import StageChain
 
 if TYPE_CHECKING:
@@ -75,8 +74,8 @@ class Candidate:
     @property
     def is_small(self) -> bool:
         """Whether it is a batch whose rows are surely few, behind all stages as well."""
-        known = self.plan is not None and is_small(self.plan.batch, self.thresholds.small_bytes)
-        return known and not self.changing
+        size = None if self.plan is None else self.plan.batch.span.bytes
+        return size is not None and size <= self.thresholds.small_bytes and not self.changing
 
     @property
     def changing(self) -> str:

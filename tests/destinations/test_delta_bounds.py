@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable, Schema
 from pyarrow import parquet
 
-from destinations.delta.adopt import COLUMNS, AdoptableFiles, bring, describe_files, write
+from destinations.delta.data_files import COLUMNS, AdoptableFiles, bring, describe_files, write
 from destinations.delta.direct_commit import LogHead, append
 from origins.delta_actions import FieldBody, NestedBody
 

@@ -27,7 +27,7 @@ from pyarrow.dataset import ParquetReadOptions
 
 from destinations.conformance import make_label
 from destinations.delta import Delta
-from destinations.delta.adopt import describe_files, write
+from destinations.delta.data_files import describe_files, write
 from destinations.delta.delta import OpenDelta
 from destinations.delta.direct_commit import LogHead, append
 from origins.batch_rows import FrameRows, TableRows

@@ -17,7 +17,7 @@ import pytest
 
 from origins.batch import Json
 from runners.model.events import BatchPlanned, Event
-from runners.state.activity_files import write_activity
+from runners.running.activity import write_activity
 from tests.scenarios.conftest import ORDERS, Place, order
 
 ROOT = Path(__file__).resolve().parents[2]

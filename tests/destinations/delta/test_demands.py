@@ -11,8 +11,7 @@ from destinations.conformance import make_label
 from destinations.delta import Delta
 from destinations.delta import table as delta_table
 from destinations.delta.delta import OpenDelta
-from destinations.demands import Demands, Rule
-from destinations.destination import Misfit
+from destinations.destination import Demands, Misfit, Rule
 from origins.batch_rows import FrameRows
 from stages.conformance import StageConformance, begin
 from stages.stage import Stage

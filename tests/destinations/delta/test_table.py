@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pytest
@@ -13,9 +13,10 @@ from deltalake import CommitProperties, write_deltalake
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from destinations.conformance import make_label
+from destinations.delta.delta import Delta
 from destinations.delta.lock import hold_table
 from destinations.delta.log import LocalLog, SparkLog, make_tag
-from destinations.delta.table import TableLayout, TargetTable
+from destinations.delta.table import TargetTable, format_layout
 from destinations.destination import Written
 
 if TYPE_CHECKING:
@@ -144,22 +145,21 @@ def test_nobody_commits_without_spark_while_a_table_is_held(table: TargetTable) 
         assert held
 
 
-def test_a_layout_names_all_that_it_was_given() -> None:
-    """In the order in which `CREATE TABLE` wants it, with names and texts quoted."""
-    layout = TableLayout(
-        partition_by=["day"], cluster_by=["a b"], properties={"delta.appendOnly": "true"}, comment="Anna's"
-    )
-    schema = StructType([StructField("a b", LongType()), StructField("day", StringType())])
-    said = layout.format_sql(schema)
-    order = ["USING delta", "PARTITIONED BY (`day`)", "CLUSTER BY (`a b`)", "COMMENT ", "TBLPROPERTIES ("]
-    places = [said.index(each) for each in order]
-    assert places == sorted(places)
-    assert "Anna's" not in said.replace("Anna\\'s", "")
-
-
 @pytest.mark.parametrize(
-    "layout", [TableLayout(partition_by=["day"]), TableLayout(cluster_by=["day"]), TableLayout(comment="orders")]
+    ("options", "clause"),
+    [({"partition_by": ["day"]}, "PARTITIONED BY (`day`)"), ({"cluster_by": ["a b"]}, "CLUSTER BY (`a b`)")],
 )
-def test_a_layout_that_says_more_than_properties_is_not_plain(layout: TableLayout) -> None:
+def test_a_layout_names_all_that_it_was_given(options: dict[str, Any], clause: str) -> None:
+    """In the order in which `CREATE TABLE` wants it, with names and texts quoted."""
+    schema = StructType([StructField("a b", LongType()), StructField("day", StringType())])
+    text = format_layout(Delta(path="orders", comment="Anna's", **options), schema, {"delta.appendOnly": "true"})
+    places = [text.index(each) for each in ("USING delta", clause, "COMMENT ", "TBLPROPERTIES (")]
+    assert places == sorted(places)
+    assert "Anna's" not in text.replace("Anna\\'s", "")
+
+
+@pytest.mark.parametrize("options", [{"partition_by": ["day"]}, {"cluster_by": ["day"]}, {"comment": "orders"}])
+def test_a_layout_that_says_more_than_properties_is_not_plain(options: dict[str, Any]) -> None:
     """So such a table is made by Spark."""
-    assert (layout.is_plain, TableLayout(properties={"a": "b"}).is_plain) == (False, True)
+    assert Delta(path="orders", **options).has_layout
+    assert not Delta(path="orders", properties={"a": "b"}).has_layout

@@ -27,7 +27,7 @@ from destinations.delta.writers import (
 )
 from destinations.destination import Deadline, Late, Written
 from origins.batch_rows import BatchRows, FrameRows, TableRows
-from runners.state import parquet_io
+from runners.state import prepared_store
 from tests.destinations.delta.direct.test_adopt import InFiles, lying
 from tests.destinations.delta.writers_conformance import DeltaWriterConformance, DirectWriterConformance
 
@@ -107,7 +107,7 @@ def there(table: TargetTable) -> list[int]:
 
 def few_files(folder: Path) -> InFiles:
     """The rows in a file as Spark would have written it."""
-    parquet_io.write(ROWS, SCHEMA, folder / "part-0.parquet")
+    prepared_store.write_table(ROWS, SCHEMA, folder / "part-0.parquet")
     return InFiles(NO_SPARK, [folder / "part-0.parquet"])
 
 
@@ -136,10 +136,10 @@ def test_the_stamp_stands_beside_rows_of_this_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rows", [TableRows(NO_SPARK, ROWS.rename_columns(["id", "other"])), FrameRows(cast("Any", 0))])
-def test_rows_that_do_not_fit_are_declined_with_a_reason(table: TargetTable, rows: BatchRows) -> None:
+def test_rows_that_do_not_fit_are_declined(table: TargetTable, rows: BatchRows) -> None:
     """Other columns, and rows of which nobody knows how many they are."""
     for writer in (AdoptFiles(), DirectAppend()):
-        assert writer.why_not(append_to(table, rows)).endswith(".")
+        assert not writer.can_take(append_to(table, rows))
 
 
 def test_a_write_that_is_too_late_leaves_nothing_on_the_disk(table: TargetTable, tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from runners.engine.backoff import LISTEN, BackOff
 from runners.engine.batch_machine import BatchInFlight, Transition, begin_flight
+from runners.engine.work_in_flight import LISTEN, BackOff
 from runners.model.pipeline_state import LaneState
 from runners.model.spec import RetryPolicy
 from runners.model.tasks import AskDestinations, WriteStraight

@@ -2,46 +2,70 @@
 
 from __future__ import annotations
 
-from runners.engine.dispatcher import StoppingRules
+import pytest
+
+from runners.model.events import RunStopping
+from tests.manual_clock import ManualClock
+from tests.runners.engine.test_dispatcher import Bench
 
 
-def test_the_first_reason_and_the_first_moment_count() -> None:
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def bench(clock: ManualClock) -> Bench:
+    """A run with two lanes."""
+    bench = Bench(lanes=2, runners=2)
+    bench.dispatcher.clock = clock
+    return bench
+
+
+def test_the_first_reason_and_the_first_moment_count(bench: Bench, clock: ManualClock) -> None:
     """Whoever asks later changes neither."""
-    stops = StoppingRules()
-    stops.request("signal SIGTERM", 10, force=False)
-    stops.request("the night", 20, force=False)
-    assert (stops.asked, stops.asked_at, stops.forced) == ("signal SIGTERM", 10, False)
+    began = clock.elapsed()
+    bench.dispatcher.request_stop("signal SIGTERM")
+    clock.move(10)
+    bench.dispatcher.request_stop("the night")
+    run = bench.dispatcher
+    assert (run.asked_to_stop, run.stop_asked, run.forced) == ("signal SIGTERM", began, False)
 
 
-def test_who_asks_twice_may_force_it() -> None:
+def test_who_asks_twice_may_force_it(bench: Bench) -> None:
     """Nobody takes that back."""
-    stops = StoppingRules()
-    stops.request("signal SIGTERM", 10, force=False)
-    stops.request("signal SIGTERM", 20, force=True)
-    stops.request("the night", 30, force=False)
-    assert stops.forced
+    for reason, force in (("signal SIGTERM", False), ("signal SIGTERM", True), ("the night", False)):
+        bench.dispatcher.request_stop(reason, force=force)
+    assert bench.dispatcher.forced
 
 
-def test_a_run_begins_to_stop_once() -> None:
+def test_a_run_begins_to_stop_once(bench: Bench) -> None:
     """With the reason that came first."""
-    stops = StoppingRules()
-    assert [stops.begin("the night", 10), stops.begin("failed", None)] == [True, False]
-    assert (stops.reason, stops.asked_at) == ("the night", 10)
+    bench.turn()
+    bench.dispatcher.request_stop("the night")
+    bench.turn()
+    bench.error = OSError("first")
+    bench.turn("0")
+    assert bench.dispatcher.stopping == "the night"
+    assert [event.reason for event in bench.events if isinstance(event, RunStopping)] == ["the night"]
 
 
-def test_a_stop_that_nobody_asked_for_was_never_asked_for() -> None:
+def test_a_stop_that_nobody_asked_for_was_never_asked_for(bench: Bench, clock: ManualClock) -> None:
     """Its drain begins when somebody does."""
-    stops = StoppingRules()
-    stops.begin("failed", None)
-    assert stops.asked_at is None
-    stops.request("the night", 20, force=False)
-    assert stops.asked_at == 20
+    bench.turn()
+    bench.error = OSError("first")
+    bench.turn("0")
+    assert (bench.dispatcher.stopping, bench.dispatcher.stop_asked) == ("failed", None)
+    clock.move(20)
+    bench.dispatcher.request_stop("the night")
+    assert bench.dispatcher.stop_asked == clock.elapsed()
 
 
-def test_an_error_is_kept_once() -> None:
+def test_an_error_is_kept_once(bench: Bench) -> None:
     """In the order in which they came."""
-    stops = StoppingRules()
-    first, second = ValueError("first"), ValueError("second")
-    for error in (first, second, first):
-        stops.add_error(error)
-    assert stops.errors == [first, second]
+    bench.turn()
+    for lane, error in (("0", OSError("first")), ("1", OSError("second"))):
+        bench.error = error
+        bench.turn(lane)
+    bench.dispatcher._fail(bench.dispatcher.errors[0])
+    assert [str(error) for error in bench.dispatcher.errors] == ["first", "second"]

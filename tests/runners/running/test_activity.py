@@ -22,8 +22,15 @@ from runners.model.pipeline_state import PipelineState
 from runners.model.tasks import EmptyBatchShown, Outcome, ShowEmptyBatch, Task
 from runners.model.text import describe_thread, describe_work
 from runners.operations.status import _read_activity
-from runners.running.activity import EVERY, RunActivity, find_place, tell_on_signal
-from runners.state.activity_files import read_activities, sweep_activities, write_activity
+from runners.running.activity import (
+    EVERY,
+    RunActivity,
+    find_place,
+    read_activities,
+    sweep_activities,
+    tell_on_signal,
+    write_activity,
+)
 from runners.state.location import StateLocation
 from tests.manual_clock import ManualClock
 

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from destinations.account import BatchLabel
 from destinations.delta import Delta
-from destinations.destination import Identity, Label, StatelessDestination, Written
+from destinations.destination import BatchLabel, Identity, Label, StatelessDestination, Written
 from destinations.memory import Memory
 from origins.batch import JSON, Batch, Span
 from origins.batch_rows import BatchRows

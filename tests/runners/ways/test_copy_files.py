@@ -15,7 +15,7 @@ from pyarrow import parquet
 
 from destinations.delta.writers import AdoptFiles
 from runners.spark.session import make_own_session as own_session
-from runners.state import parquet_io
+from runners.state import prepared_store
 from runners.state.prepared_store import FolderStore
 from tests.runners.ways.test_one_pass import OF_A_RUN, WHOLE
 from tests.scenarios.conftest import Place, place
@@ -196,7 +196,7 @@ def test_what_cannot_be_read_here_is_written_by_spark(place: Place, monkeypatch:
 
     land(place, "a.parquet", [order(1), order(2, amount=-1.0), order(3)])
     names = written(monkeypatch)
-    monkeypatch.setattr(parquet_io, "read_pieces", raising)
+    monkeypatch.setattr(prepared_store, "read_pieces", raising)
     report = place.carry(PIPELINE.replace("FILES", "1"), small_bytes=0)
     assert (report.balanced, report.nacked, names) == (True, 1, ["copied", "picked"])
     assert place.ids("tables/orders") == [1, 3]

@@ -13,7 +13,7 @@ import pytest
 
 from destinations.conformance import make_label
 from destinations.delta import Delta
-from destinations.delta.adopt import bring
+from destinations.delta.data_files import bring
 from destinations.destination import Deadline, Late, Written
 from origins.batch_rows import BatchRows, FrameRows
 from tests.destinations.delta.direct.test_append import COMPARED, VALUES, engine, read_as_spark_tells, table, told

@@ -18,7 +18,7 @@ import pytest
 from destinations.conformance import make_label, start_paused_write
 from destinations.delta import Delta
 from destinations.delta.delta import OpenDelta
-from destinations.delta.direct_append import DirectTable, _column_types, _write_checkpoint
+from destinations.delta.direct_append import DirectTable, _list_types, _write_checkpoint
 from destinations.delta.direct_commit import Overwritten, append
 from destinations.delta.lock import get_commits, hold_table
 from destinations.delta.log import LocalLog
@@ -573,7 +573,7 @@ def test_a_table_without_checksums_is_opened_as_fast(
 @pytest.mark.parametrize("schema", [f"{COLUMNS}, name2 interval day", "id bigint, ID bigint"])
 def test_rows_of_other_kinds_go_sparks_way(spark: SparkSession, schema: str, empty: Callable[[str], DataFrame]) -> None:
     """So do names that differ in the case of letters only."""
-    assert _column_types(json.loads(empty(schema).schema.json())) is None
+    assert _list_types(json.loads(empty(schema).schema.json()), spelled=False) is None
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ import pytest
 from deltalake import DeltaTable, Schema, write_deltalake
 
 from destinations.conformance import make_label
-from destinations.delta.adopt import describe_files, write
+from destinations.delta.data_files import describe_files, write
 from destinations.delta.direct_append import DirectTable, _is_plain_setting
 from destinations.delta.direct_commit import LogHead, MetadataChanged, Overwritten, append, is_kept_apart
 from destinations.delta.log import LocalLog, OwnCommits, make_tag

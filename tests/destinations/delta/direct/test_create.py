@@ -15,7 +15,7 @@ from destinations.delta import Delta
 from destinations.delta.direct_append import make_here
 from destinations.delta.log import LocalLog
 from destinations.delta.schema import format_columns
-from destinations.delta.table import TableLayout, TargetTable, make
+from destinations.delta.table import TargetTable, format_layout, make
 from origins.batch_rows import FrameRows
 
 if TYPE_CHECKING:
@@ -35,13 +35,13 @@ OTHERS = [
     "`a.b` int",
     "v void",
 ]
-NOT_PLAIN = [
-    TableLayout(properties=PROPERTIES, comment="of orders"),
-    TableLayout(properties=PROPERTIES, partition_by=["day"]),
-    TableLayout(properties=PROPERTIES, cluster_by=["day"]),
-    TableLayout(properties={**PROPERTIES, "delta.enableChangeDataFeed": "true"}),
-    TableLayout(properties={**PROPERTIES, "mine": "x"}),
-    TableLayout(properties={"delta.checkpointInterval": "7"}),
+NOT_PLAIN: list[dict[str, Any]] = [
+    {"comment": "of orders"},
+    {"partition_by": ["day"]},
+    {"cluster_by": ["day"]},
+    {"properties": {"delta.enableChangeDataFeed": "true"}},
+    {"properties": {"mine": "x"}},
+    {"properties": {"delta.checkpointInterval": "7"}},
 ]
 
 
@@ -63,9 +63,9 @@ def actions(folder: Path) -> dict[str, Any]:
 def test_it_is_the_same_table(spark: SparkSession, tmp_path: Path, more: dict[str, str]) -> None:
     """Protocol, schema and properties, as they lie in the log, and as Spark describes them."""
     schema, properties = rows(spark, PLAIN), {**PROPERTIES, **more}
-    layout, here, there = TableLayout(properties=properties), tmp_path / "here", tmp_path / "there"
+    here, there = tmp_path / "here", tmp_path / "there"
     assert make_here(spark, here, schema, properties)
-    spark.sql(f"create table delta.`{there}` {layout.format_sql(schema)}")
+    spark.sql(f"create table delta.`{there}` {format_layout(Delta(path=str(there)), schema, properties)}")
     assert actions(here) == actions(there)
     named = "format, name, description, numFiles, sizeInBytes, partitionColumns, clusteringColumns, properties"
     said = [
@@ -113,7 +113,7 @@ def test_spark_sees_it_where_another_table_was_a_moment_ago(spark: SparkSession,
     """Spark keeps in mind what it read of a log; not of one that is gone, though it was as long."""
     name, folder = f"delta.`{tmp_path / 'orders'}`", tmp_path / "orders"
     for kinds in ("id long", "name string, id long", "day date"):
-        make(spark, name, rows(spark, kinds), TableLayout(properties=PROPERTIES), folder)
+        make(spark, Delta(path=str(folder)), rows(spark, kinds))
         assert spark.table(name).schema == rows(spark, kinds)
         assert spark.table(name).count() == 0
         shutil.rmtree(folder)
@@ -139,12 +139,12 @@ def test_a_column_that_wants_more_of_a_table_is_sparks(spark: SparkSession, tmp_
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("layout", NOT_PLAIN)
+@pytest.mark.parametrize("options", NOT_PLAIN)
 def test_a_table_that_is_to_be_more_than_plain_is_sparks(
-    spark: SparkSession, tmp_path: Path, layout: TableLayout
+    spark: SparkSession, tmp_path: Path, options: dict[str, Any]
 ) -> None:
     """Spark's own word for making it stands in its log."""
-    table = make(spark, f"delta.`{tmp_path / 'orders'}`", rows(spark, "id long, day date"), layout, tmp_path / "orders")
+    table = make(spark, Delta(path=str(tmp_path / "orders"), **options), rows(spark, "id long, day date"))
     assert by_whom(table) == "Spark"
 
 
@@ -152,13 +152,7 @@ def test_a_table_that_is_to_be_more_than_plain_is_sparks(
 def test_a_session_with_a_word_on_tables_makes_them_itself(spark: SparkSession, tmp_path: Path) -> None:
     """Such as properties that all tables have by default."""
     spark.conf.set("spark.databricks.delta.properties.defaults.enableChangeDataFeed", "true")
-    table = make(
-        spark,
-        f"delta.`{tmp_path / 'orders'}`",
-        rows(spark, "id long"),
-        TableLayout(properties=PROPERTIES),
-        tmp_path / "orders",
-    )
+    table = make(spark, Delta(path=str(tmp_path / "orders")), rows(spark, "id long"))
     assert table.properties == {**PROPERTIES, "delta.enableChangeDataFeed": "true"}
 
 
@@ -176,12 +170,12 @@ def test_a_folder_that_holds_something_is_left_to_spark(spark: SparkSession, tmp
 def test_of_two_that_make_it_one_does(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though the other saw nothing there a moment ago: then it finds a table that it need not make."""
     monkeypatch.setattr("destinations.delta.direct_append._is_empty", lambda _: True)
-    schema, layout, folder = rows(spark, "id long"), TableLayout(properties=PROPERTIES), tmp_path / "orders"
+    schema, folder = rows(spark, "id long"), tmp_path / "orders"
     assert make_here(spark, folder, schema, PROPERTIES)
     before = actions(folder)
     assert not make_here(spark, folder, schema, PROPERTIES)
     monkeypatch.setattr(TargetTable, "find", unseen_at_first(TargetTable.find))
-    assert make(spark, f"delta.`{folder}`", schema, layout, folder).version == 0
+    assert make(spark, Delta(path=str(folder)), schema).version == 0
     assert actions(folder) == before
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from destinations.account import BatchLabel, BroughtBatch, DeliveryAccount, Loss
+from destinations.destination import BatchLabel, BroughtBatch, DeliveryAccount, Loss
 from runners.command_line.printing_state import format_problem
 from runners.model.counts import BranchBody
 from runners.model.entry import Settled

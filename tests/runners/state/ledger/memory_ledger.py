@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from runners.model.entry import Entry, Settled
-from runners.state.ledger import Conflict, Ledger
-from runners.state.ledger_rows import Row, to_entries, to_row, to_settled
+from runners.state.ledger import Conflict, Ledger, Row, to_entries, to_row, to_settled
 
 
 class MemoryLedger(Ledger):

@@ -16,8 +16,7 @@ from origins.files.listing import read_parts
 from runners.model.entry import Entry
 from runners.state.delta_ledger import DeltaLedger, LocalTable
 from runners.state.journal import Journal
-from runners.state.ledger import LedgerError
-from runners.state.ledger_rows import LARGEST
+from runners.state.ledger import LARGEST, LedgerError
 from tests.runners.state.ledger.test_progress import COUNTS, plan
 
 LARGE = {"parts": list(range(10_000))}
@@ -116,3 +115,12 @@ def test_a_body_that_is_lost_is_an_error(path: Path) -> None:
     with pytest.raises(LedgerError, match="has lost the body of entry 1") as error:
         DeltaLedger(path).read()
     assert "ledger_bodies back" in error.value.hint
+
+
+def test_one_lost_body_of_several_is_an_error(path: Path) -> None:
+    """Those that are there do not hide it."""
+    ledger = DeltaLedger(path)
+    ledger.append([Entry(kind="plan", id="a", body=LARGE), Entry(kind="plan", id="b", body=LARGE)], after=0)
+    DeltaTable(str(path.with_name("ledger_bodies"))).delete("id = 'b'")
+    with pytest.raises(LedgerError, match="has lost the body of entry 2"):
+        DeltaLedger(path).read()

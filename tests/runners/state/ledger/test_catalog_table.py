@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from runners.state.ledger import LedgerError
-from runners.state.ledger_rows import ENTRIES
+from runners.state.ledger import ENTRIES, LedgerError
 from runners.state.spark_ledger import CatalogTable
 from tests.spark_errors import spark_error
 

@@ -19,8 +19,7 @@ from deltalake.exceptions import DeltaError
 from runners.model.entry import FORMAT, Entry, Settled
 from runners.state import delta_ledger
 from runners.state.delta_ledger import CHECKPOINT_EVERY, DeltaLedger, LocalTable
-from runners.state.ledger import Conflict, Ledger, LedgerError
-from runners.state.ledger_rows import ENTRIES, FILES
+from runners.state.ledger import ENTRIES, FILES, Conflict, Ledger, LedgerError
 from tests.runners.state.ledger.conformance import NOWHERE, LedgerConformance
 
 ROOT = Path(__file__).parents[4]

@@ -9,8 +9,7 @@ import pytest
 
 from runners.model.entry import FORMAT, Entry, Settled
 from runners.model.pipeline_state import PipelineState
-from runners.state.ledger import LedgerError
-from runners.state.ledger_rows import migrate_entry, to_entries, to_row, to_settled
+from runners.state.ledger import LedgerError, migrate_entry, to_entries, to_row, to_settled
 from runners.state.progress import apply_entries
 from tests.runners.state.ledger.conformance import NOWHERE
 from tests.runners.state.ledger.test_progress import PLANNED, PREPARED, numbered, plan, settle

@@ -171,7 +171,7 @@ def test_no_entry_is_larger_than_16_kib(spark: SparkSession, table: str) -> None
 
 def test_the_history_is_put_together(spark: SparkSession, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small files become one, and nothing is lost."""
-    monkeypatch.setattr("runners.state.ledger_rows.FILES", 1)
+    monkeypatch.setattr("runners.state.ledger.FILES", 1)
     ledger = SparkLedger(spark, table)
     ledger.append(entries("a"), after=0)
     ledger.compact(Entry(kind="snapshot"), [settled("p", 1)], after=1)

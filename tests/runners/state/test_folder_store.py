@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from pyspark.sql import functions as F
 
-from runners.state.parquet_io import fetch_table
-from runners.state.prepared_store import FolderStore
+from runners.state.prepared_store import FolderStore, fetch_table
 from tests.spark_errors import spark_error
 
 if TYPE_CHECKING:
