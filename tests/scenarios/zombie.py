@@ -16,8 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import deltalake
-
+from destinations.delta import direct_commit
 from destinations.delta.delta import OpenDelta
 from destinations.delta.direct_append import DirectWrite
 from destinations.delta.table import TargetTable
@@ -65,7 +64,7 @@ class Zombie:
         self.around(TargetTable, "append", self.append)
         self.around(DirectAppend, "write", self.append_directly)
         self.around(DirectWrite, "commit", self.commit)
-        self.around(deltalake, "write_deltalake", self.land)
+        self.around(direct_commit, "_try_link", self.take_version)
         if self.frozen != "jvm":
             self.around(Dispatcher, "patience", lambda does, of: None if self.armed else does(of))
 
@@ -103,10 +102,10 @@ class Zombie:
             self.hold()
         does(*words)
 
-    def land(self, does: Any, table: Any, *words: Any, **more: Any) -> None:
-        if self.armed and self.moment == "commit" and self.way == "short" and "tables" in table.table_uri:
+    def take_version(self, does: Any, file: Path, version: Path) -> Any:
+        if self.armed and self.moment == "commit" and self.way == "short" and version.suffix == ".json":
             self.hold()
-        does(table, *words, **more)
+        return does(file, version)
 
 
 def main(folder: str, moment: str, way: str, frozen: str) -> None:
