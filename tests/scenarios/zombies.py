@@ -168,8 +168,8 @@ class Trial:
     def _processes(self, zombie: subprocess.Popen[str]) -> list[int]:
         """Its Python and its JVM."""
         entries = Journal(self._place.open_ledger(None)).ledger.read() if (self.folder / ".wherry").exists() else []
-        found = [entry.body["jvm"]["pid"] for entry in entries if entry.kind == "acquire"]
-        return [zombie.pid, *found[:1]]
+        jvms = [entry.body["jvm"] for entry in entries if entry.kind == "acquire"]
+        return [zombie.pid, *(jvm["pid"] for jvm in jvms[:1])]
 
     def _taken(self, taken: threading.Event) -> str:
         """Another run, which is refused until the lease is over; it says when the open batch was asked for, and what
