@@ -369,14 +369,16 @@ def test_rows_for_which_it_raises_are_refused_alone(tmp_path: Path, bad: set[int
 
 @pytest.mark.promise("HP-15")
 @pytest.mark.parametrize(
-    ("end", "says"),
+    ("end", "timeout", "says"),
     [
-        (lambda: os._exit(3), "ended the process of the call (exit code 3)"),
-        (lambda: os.kill(os.getpid(), 9), "ended the process of the call (signal 9)"),
-        (lambda: time.sleep(3600), "did not return within 0.2 s"),
+        (lambda: os._exit(3), 60.0, "ended the process of the call (exit code 3)"),
+        (lambda: os.kill(os.getpid(), 9), 60.0, "ended the process of the call (signal 9)"),
+        (lambda: time.sleep(3600), 0.2, "did not return within 0.2 s"),
     ],
 )
-def test_a_row_that_ends_or_stalls_the_process_is_refused_alone(end: Callable[[], None], says: str) -> None:
+def test_a_row_that_ends_or_stalls_the_process_is_refused_alone(
+    end: Callable[[], None], timeout: float, says: str
+) -> None:
     """As if it had raised."""
 
     def function(rows: list[dict[str, Any]]) -> list[Any]:
@@ -385,7 +387,7 @@ def test_a_row_that_ends_or_stalls_the_process_is_refused_alone(end: Callable[[]
                 end()
         return [keep for _ in rows]
 
-    found = answered(function, 4, timeout=0.2)
+    found = answered(function, 4, timeout=timeout)
     assert found[2] == ("nack", "LOST", f"f {says}")
     assert refused(found) == {2: "LOST"}
 
