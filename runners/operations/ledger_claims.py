@@ -219,7 +219,7 @@ def _check_changed(said: LedgerClaims) -> Iterator[Finding]:
                     number=each.number,
                     plans=[each.plan],
                     message=f"{names[0]}{more} changed after it was processed: {changed[names[0]]}",
-                    repair=_suggest_repair(said, each, names),
+                    repair=_suggest_repair(said, each),
                 )
 
 
@@ -235,12 +235,11 @@ def _suggest_going_back(lane: str, end: JSON) -> str:
     return f"Or process only the rows that were left out:  {command}"
 
 
-def _suggest_repair(said: LedgerClaims, settled: Settled, changed: Sequence[str]) -> str:
-    """What to do about files that changed after they were carried."""
-    file = shlex.quote(changed[0]) if len(changed) == 1 else "NAME"
+def _suggest_repair(said: LedgerClaims, settled: Settled) -> str:
+    """What to do about files that changed after they were carried. Batches with the same advice are one finding."""
     new = (
         "Wherry does not read it again. Put the new rows into a file of their own for the next run.\n"
-        f"Or replace its old rows by its new ones:  wherry redo FILE --file {file}"
+        "Or replace its old rows by its new ones:  wherry redo FILE --file NAME"
     )
     behind = [
         each for each in said.lanes[settled.lane] if each.number >= settled.number and said.state.is_carried(each)
