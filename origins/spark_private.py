@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import copy
+import sys
 import uuid
 import weakref
 from collections.abc import Mapping
@@ -44,6 +45,12 @@ def launch_jvm(settings: Mapping[str, str], waiting: AbstractContextManager[None
         with waiting:
             gateway = launch_gateway(conf, {"start_new_session": True, "stderr": noise})  # type: ignore[no-untyped-call]
         SparkContext._ensure_initialized(gateway=gateway)
+
+
+def has_context() -> bool:
+    """Whether this process has a classic Spark, made by any thread. Imports nothing."""
+    context = getattr(sys.modules.get("pyspark"), "SparkContext", None)  # another thread may be importing it
+    return context is not None and context._active_spark_context is not None
 
 
 def find_jvm() -> Popen[bytes] | None:

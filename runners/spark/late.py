@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from destinations.delta.lock import SparkCommits, get_commits
-from origins.spark_private import name_jobs
+from origins.spark_private import has_context, name_jobs
 from runners.model.errors import WorkCancelled
 
 if TYPE_CHECKING:
@@ -51,10 +51,12 @@ class LateSpark:
 
     def get(self, group: str = "") -> SparkSession:
         """The session, once it is up and no commit is under way that began without it. Raises `WorkCancelled` as soon
-        as the work of this group is cancelled or gives up."""
+        as the work of this group is cancelled, or gives up before the JVM is there."""
+        self._check(group, waits=not self.is_up)
         start = self.start_ahead()
         while not wait([start], OFTEN).done:
-            self.check(group)
+            self._check(group, waits=True)
+        self._check(group, waits=False)
         return start.result()
 
     def _run(self, start: Future[SparkSession]) -> None:
@@ -73,9 +75,9 @@ class LateSpark:
 
     @contextlib.contextmanager
     def commit_without(self) -> Iterator[bool]:
-        """While in here the JVM, if there is none yet, does nothing; False where there is one."""
+        """While in here the JVM, if there is none yet, does nothing; False where this process has one, of any run."""
         with self._commits:
-            alone = self._session is None
+            alone = not self.is_up and not has_context()
             self._under_way += alone
         try:
             yield alone
@@ -90,10 +92,9 @@ class LateSpark:
             self._cancelled.add(group)
             return self._session is None
 
-    def check(self, group: str) -> None:
-        """Raises `WorkCancelled` for a group that was cancelled, or gives up."""
-        stopped = any(stops() for name, stops in [*self.gives_up.items()] if group.startswith(name))
-        if stopped or group in self._cancelled:
+    def _check(self, group: str, *, waits: bool) -> None:
+        stops = [stops for name, stops in [*self.gives_up.items()] if waits and group.startswith(name)]
+        if group in self._cancelled or any(stop() for stop in stops):
             raise WorkCancelled("the run was stopped before Spark was up")
 
 
@@ -121,14 +122,13 @@ class LateSession:
 
     @property
     def conf(self) -> Any:
-        """The settings."""
-        return LateSettings(self) if self._made is None else self.start().conf
+        """The settings. Once the JVM is up they are asked of it, so that one that is frozen does not answer."""
+        return self.start().conf if self.late.is_up else LateSettings(self)
 
     def start(self) -> SparkSession:
         """The session itself. Raises `WorkCancelled` for work that was cancelled before it could begin."""
         group, pool = getattr(self._thread, "tag", ("", ""))
         if self._made is None:
-            self.late.check(group)
             given = self.late.get(group)
             with self._making:
                 if self._made is None:
@@ -137,7 +137,6 @@ class LateSession:
                         made.conf.set(key, value)
                     self._made = made
         if group:
-            self.late.check(group)
             self.tag(group, pool)
         return self._made
 
@@ -197,7 +196,8 @@ class LateCommits(SparkCommits):
         self._session = session
 
     def can_be_held(self) -> bool:
-        return not self._session.late.is_up or get_commits(self._session.start()).can_be_held()
+        with self._session.late.commit_without() as alone:
+            return alone or get_commits(self._session.start()).can_be_held()
 
     @contextlib.contextmanager
     def hold(self, table: Path) -> Iterator[None]:

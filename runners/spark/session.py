@@ -27,6 +27,7 @@ from origins.spark_private import (
     get_hadoop_settings,
     get_java_session,
     get_jvm,
+    has_context,
     is_unasked,
     keeps_threads_apart,
     make_client,
@@ -124,6 +125,8 @@ def is_given() -> bool:
     """Whether there is a Spark to use, so that none is started. Imports nothing where that is not needed."""
     if os.environ.get("SPARK_REMOTE") or "PYSPARK_GATEWAY_PORT" in os.environ:
         return importlib.util.find_spec("pyspark") is not None
+    if has_context():
+        return True
     if "pyspark.sql" not in sys.modules:
         return False
     from pyspark.sql import SparkSession
@@ -164,7 +167,7 @@ def make_own_session(spark: SparkSession, time_zone: str = "UTC") -> SparkSessio
 
 
 def _make_own_late_session(spark: LateSession, time_zone: str) -> SparkSession:
-    late = LateSession(spark.late, lambda _: make_own_session(spark.start(), time_zone))
+    late = LateSession(spark.late, lambda given: make_own_session(given, time_zone))
     session = cast("SparkSession", late)
     session.conf.set("spark.sql.session.timeZone", time_zone)
     say_commits(session, LateCommits(late))

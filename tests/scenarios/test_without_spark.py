@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from origins.crash_points import watch_points
 from runners.crashes.crash_trial import CrashInjector
 from runners.pipeline import Pipeline
-from runners.spark import session
+from runners.spark import late, session
 from runners.spark.start import SparkMissing
 
 PLAIN = """
@@ -42,6 +42,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
         raise SparkMissing("Java is missing.")
 
     monkeypatch.setattr(session, "is_given", lambda: False)
+    monkeypatch.setattr(late, "has_context", lambda: False)
     monkeypatch.setattr(session, "obtain_now", fail)
 
 

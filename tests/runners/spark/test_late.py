@@ -61,6 +61,7 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> Starts:
     """How the Spark is started; the names of jobs are noted in it."""
     made = Starts()
     monkeypatch.setattr(late, "name_jobs", lambda spark, group, pool: spark.named.append(f"{group} {pool}"))
+    monkeypatch.setattr(late, "has_context", lambda: False)
     return made
 
 
@@ -218,6 +219,31 @@ def test_commits_are_held_by_spark_once_it_is_up(spark: Any, starts: Starts, tmp
     assert not commits.can_be_held()
     with commits.hold(tmp_path):
         assert held == [tmp_path]
+
+
+def test_a_spark_of_another_run_holds_commits_too(
+    spark: Any, starts: Starts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the same JVM, and may be writing the same table."""
+    monkeypatch.setattr(late, "has_context", lambda: True)
+    with LateCommits(spark).hold(tmp_path):
+        assert starts.times == 1
+
+
+def test_the_settings_of_a_spark_that_is_up_are_asked_of_it(spark: Any, starts: Starts) -> None:
+    """By a session of its own that has done nothing yet: a JVM that is frozen does not answer."""
+    own = LateSession(spark.late, lambda given: given)
+    spark.table("orders")
+    starts.session.known["spark.sql.ansi.enabled"] = "from Spark"
+    assert own.conf.get("spark.sql.ansi.enabled") == "from Spark"
+
+
+def test_work_goes_on_with_a_spark_that_is_up(spark: Any, starts: Starts) -> None:
+    """A run that is to stop finishes what is in flight."""
+    own = LateSession(spark.late, lambda given: given)
+    spark.table("orders")
+    with give_up_waiting(spark, "run-7", lambda: True), tag_work(own, "run-7"):  # type: ignore[arg-type]
+        assert own.table("orders") == "rows of orders"
 
 
 def test_a_session_of_its_own_starts_no_spark(spark: Any, starts: Starts) -> None:
