@@ -5,20 +5,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from runners.command_line import printing
 from runners.command_line.help_sections import SELECTION, command, group, option
 from runners.command_line.options import (
     as_json,
     load_definition,
     load_for_reading,
-    parse_moment,
+    time_option,
     with_definition,
     with_wide,
 )
+from runners.model.text import format_percent, table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,7 +49,6 @@ def preview(
     Shows rows as they leave each stage, and filtered or refused rows as they reached it. Writes nothing, and moves no
     offset.
     """
-    from runners.command_line import printing
     from runners.command_line.carrying import show_progress
     from runners.model.masking import hide_in_errors
     from runners.operations.preview import format_preview
@@ -54,20 +57,19 @@ def preview(
     definition = load_definition(**given)
     waiting = show_progress(definition.pipeline, doing="trying the waiting rows")
     with hide_in_errors(definition.pipeline.secrets), waiting:
-        said = preview(definition, rows=rows, shown=shown, lane=lane, from_beginning=from_beginning)
+        found = preview(definition, rows=rows, shown=shown, lane=lane, from_beginning=from_beginning)
     if json:
-        click.echo(printing.as_json(said.json()))
+        click.echo(printing.as_json(found.json()))
     else:
-        whole = format_preview(said, wide=True)
-        click.echo(whole if wide else printing.suggest_wide(format_preview(said), whole))
+        click.echo(printing.format_wide(partial(format_preview, found), wide=wide))
 
 
 @command()
 @with_definition
 @option("--where", section=SELECTION, required=True, metavar="SQL", help="Find rows as read for which this is true.")
-@option("--since", section=SELECTION, metavar="TIME", help="Read batches since 2026-01-31T06:00 (UTC).")
+@time_option("--since", section=SELECTION, help="Read batches since 2026-01-31T06:00 (UTC).")
 @as_json
-def find(where: str, since: str | None, json: bool, **given: Any) -> None:
+def find(where: str, since: datetime | None, json: bool, **given: Any) -> None:
     """Find rows: in files, tables and the DLQ.
 
     For example:  wherry find orders.yaml --where "id = 42"
@@ -77,18 +79,16 @@ def find(where: str, since: str | None, json: bool, **given: Any) -> None:
     """
     from rich.console import Console
 
-    from runners.command_line import printing
     from runners.model.masking import hide_in_errors
     from runners.operations.find_rows import find_rows
 
-    began = parse_moment(since, "--since")
     definition = load_definition(**given)
     waiting = Console(stderr=True).status(f"{definition.pipeline.name}: reading the ledger")
     with hide_in_errors(definition.pipeline.secrets), waiting:
         found = find_rows(
             definition,
             where=where,
-            since=began,
+            since=since,
             say=lambda doing: waiting.update(f"{definition.pipeline.name}: {doing}"),
         )
     click.echo(printing.as_json(found.json()) if json else str(found))
@@ -116,7 +116,6 @@ def suggest(table: str | None, path: str | None, place: Path | None, json: bool,
     Looks at rows as they leave the stages of the pipeline, in one pass of Spark, and delivers nothing. A rule that one
     batch cannot prove is a warning. Read the rules, change them, and make those critical that must hold.
     """
-    from runners.command_line import printing
     from runners.model.errors import Refusal
     from runners.operations.profile import profile_rows
 
@@ -173,20 +172,15 @@ def quality(limit: int, json: bool, **given: Any) -> None:
 
     A rule about rows has a share of rows, and a rule about batches a share of batches.
     """
-    from runners.command_line import printing
     from runners.model.run_report import compute_trends
 
     runs = load_for_reading(**given).runs(limit=limit, report=True)
-    found = compute_trends(runs)
-    click.echo(
-        printing.as_json({"rules": found}) if json else format_trends(found, [run["run"] for run in reversed(runs)])
-    )
+    found, names = compute_trends(runs), [run["run"] for run in reversed(runs)]
+    click.echo(printing.as_json({"rules": found}) if json else format_trends(found, names))
 
 
 def format_trends(found: Sequence[Mapping[str, JSON]], runs: Sequence[str]) -> str:
     """Each rule, and below it how it fared in each run that asked one, the newest last."""
-    from runners.model.text import format_percent, table
-
     if not found:
         return "No run has checked expectations yet. Add a stage `expect` to the definition."
     asked = [run for run in runs if any(each["run"] == run for rule in found for each in rule["runs"])]

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from origins.batch import JSON
 from runners.command_line.options import VERSION
-from runners.model.causes import find_file_name
 from runners.model.codes import read_codes
 from runners.model.colors import paint, paint_hint, paint_word
-from runners.model.row_table import ShownRow, format_rows
 from runners.model.text import (
     describe_thread,
     describe_work,
@@ -33,6 +30,7 @@ from runners.model.text import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from origins.batch import JSON
     from runners.definitions.kinds import DescribedOption, Kind
     from runners.model.run_report import DestinationReport, Report
     from runners.model.spec import PipelineSpec
@@ -74,7 +72,7 @@ def format_explanation(explanation: Explanation, file: str, columns: Mapping[str
         ("flow", carried),
         ("delivers", guarantees),
         ("batches", [*explanation.batches, _format_way(explanation)]),
-        ("ways", _ways(explanation.ways)),
+        ("ways", _format_ways(explanation.ways)),
         ("commits", [explanation.delivery]),
         ("refused rows", explanation.dead_letters),
         ("restart", explanation.restart),
@@ -150,41 +148,33 @@ def _format_time_spent(seconds: Mapping[str, float]) -> str:
 
 def format_demo(report: Report, pipeline: PipelineSpec, file: Path) -> str:
     """What the demo carried, where it is, and what to type next."""
-    named: list[tuple[str, Sequence[str]]] = [
-        ("the definition", [str(file)]),
-        *((f"{destination.name}", [destination.place]) for destination in pipeline.every_destination),
-        ("the state", [str(pipeline.state)]),
-    ]
-    lie = [(heading, [shorten_paths(place) for place in places]) for heading, places in named]
+    named = [("the definition", str(file))]
+    named += [(str(destination.name), destination.place) for destination in pipeline.every_destination]
+    named += [("the state", str(pipeline.state))]
+    places = [(heading, [shorten_paths(place)]) for heading, place in named]
     rows = [
         [f"wherry dlq show {file}", "shows the refused rows, and why"],
         [f"wherry status {file}", "shows progress and open batches"],
         [f"wherry validate {file}", "explains the definition in words"],
         [f"wherry run {file}", "processes new rows, after you add files"],
     ]
-    return f"{format_report(report, str(file))}\n\n{format_sections(lie)}\n\n{table(['type next', ''], rows)}"
+    return f"{format_report(report, str(file))}\n\n{format_sections(places)}\n\n{table(['type next', ''], rows)}"
 
 
 def format_failure(report: Report, file: str = "FILE") -> str:
     """Why a run failed, and what to do."""
     error = report.error
     assert error is not None
+    what = f"{_format_ending(report, report.status)}: {error.message}"
     hint = [with_file(error.hint, file)] if error.hint else []
-    later = [f"later        {escape_line(each)}" for each in error.later]
-    return escape_controls(
-        "\n".join(
-            [f"{_format_ending(report, report.status)}: {error.message}", *hint, *suggest_explain(error.code), *later]
-        )
-    )
+    later = [f"later        {escape_line(text)}" for text in error.later]
+    return escape_controls("\n".join([what, *hint, *suggest_explain(error.code), *later]))
 
 
 def suggest_explain(code: str) -> list[str]:
     """Where to read more about an error; nothing if its message says everything."""
-    return (
-        [f"more         wherry explain {code}"]
-        if code in read_codes() and code not in ("DEFINITION", "REFUSED")
-        else []
-    )
+    explained = code in read_codes() and code not in ("DEFINITION", "REFUSED")
+    return [f"more         wherry explain {code}"] if explained else []
 
 
 def format_status(facts: Mapping[str, JSON], file: str = "FILE") -> str:
@@ -193,10 +183,7 @@ def format_status(facts: Mapping[str, JSON], file: str = "FILE") -> str:
     under_way = facts["state"] == "running"
     named: list[tuple[str, Sequence[str]]] = [
         ("run by", [_format_owner(each) for each in facts.get("owners", [owner] if owner else [])]),
-        (
-            "differs",
-            ["the run uses an older definition; the next run uses this one"] if facts["differs"] else [],
-        ),
+        ("differs", ["the run uses an older definition; the next run uses this one"] if facts["differs"] else []),
         ("heard", [show_moment(owner["heard"])] if owner and owner.get("heard") and "owners" not in facts else []),
         ("stops", [f"{facts['stopping']}; open batches are finished first"] if facts["stopping"] else []),
         ("doing", [line for each in facts.get("activity", ()) for line in _format_activity(each)]),
@@ -243,6 +230,9 @@ def _format_owner(owner: Mapping[str, JSON]) -> str:
 
 def format_dead_letters(rows: Sequence[Mapping[str, JSON]], *, wide: bool = False) -> str:
     """Refused rows as tables, one for each batch, with the stage and the reason below each row."""
+    from runners.model.causes import find_file_name
+    from runners.model.row_table import ShownRow, format_rows
+
     if not rows:
         return "The DLQ has no rows."
     parts = []
@@ -269,20 +259,17 @@ def _list_columns(row: JSON) -> Sequence[str]:
     return [*row] if isinstance(row, Mapping) else []
 
 
-def suggest_wide(text: str, whole: str) -> str:
-    """The text of a table; where it leaves something out, a last line says how to see the whole."""
+def format_wide(render: Callable[..., str], *, wide: bool) -> str:
+    """What this renders, `wide` or not; where a table leaves something out, a last line says how to see the whole."""
+    whole = render(wide=True)
+    text = whole if wide else render()
     return text if text == whole else f"{text}\n\n{paint_hint('Show all columns and whole values:  --wide')}"
 
 
-def move(offset_move: OffsetMove) -> str:
+def format_move(offset_move: OffsetMove) -> str:
     """What will happen when offsets are moved."""
     rows = [
-        [
-            name,
-            _count(lane.batches),
-            _count(lane.rows),
-            f"{show_offset(lane.before)} → {show_offset(lane.after)}",
-        ]
+        [name, _count(lane.batches), _count(lane.rows), f"{show_offset(lane.before)} → {show_offset(lane.after)}"]
         for name, lane in offset_move.lanes.items()
     ]
     if not rows:
@@ -312,17 +299,15 @@ def format_runs(found: Sequence[Mapping[str, JSON]]) -> str:
 
 def format_run(found: Mapping[str, JSON]) -> str:
     """One run, with all that is known of it."""
-    known = [(key, [str(value)]) for key, value in found.items() if key != "report" and value not in (None, "")]
+    facts = [(key, [str(value)]) for key, value in found.items() if key != "report" and value not in (None, "")]
     report = found["report"] or {}
-    known.append(("was processing", _format_snapshot(report.get("snapshot"))))
-    parts = [
-        (name, [", ".join(f"{key} {rows:,}" for key, rows in to.items())])
-        for name, to in report.get("destinations", {}).items()
-    ]
-    return format_sections([*known, *parts])
+    facts.append(("was processing", _format_snapshot(report.get("snapshot"))))
+    for name, counts in report.get("destinations", {}).items():
+        facts.append((name, [", ".join(f"{key} {rows:,}" for key, rows in counts.items())]))
+    return format_sections(facts)
 
 
-def schedule_plan(facts: Mapping[str, JSON]) -> str:
+def format_schedule(facts: Mapping[str, JSON]) -> str:
     """What a scheduler would run when, what comes first at the top."""
     rows = [[each["pipeline"], _format_next(each), each["when"]] for each in facts["scheduled"]]
     rows += [[name, "", f"manual:  wherry run {file}"] for name, file in facts["by_hand"].items()]
@@ -337,7 +322,7 @@ def _format_next(scheduled: Mapping[str, JSON]) -> str:
     return f"{datetime.fromisoformat(scheduled['next'][0]):%a %Y-%m-%d %H:%M:%S}" if scheduled["next"] else ""
 
 
-def all_kinds(kinds: Sequence[Kind]) -> str:
+def format_kinds(kinds: Sequence[Kind]) -> str:
     """Every kind in a line, by role; where some come from other packages, with the package."""
     others = any(kind.source != "wherry" for kind in kinds)
     rows = [[kind.name, kind.role, *([kind.source] if others else []), kind.summary] for kind in kinds]
@@ -365,25 +350,21 @@ def _format_origin(origin: Mapping[str, JSON]) -> str:
 
 def _format_destination(destination: Mapping[str, JSON]) -> str:
     through = f" through {', '.join(destination['stages'])}" if destination["stages"] else ""
-    return (
-        f"{destination['name']}{through} to {destination['place'] or destination['kind']}, {destination['guarantee']}."
-    )
+    place = destination["place"] or destination["kind"]
+    return f"{destination['name']}{through} to {place}, {destination['guarantee']}."
 
 
 def _format_way(explanation: Explanation) -> str:
     if explanation.way == "straight":
         return "A clean batch is written straight: its write is its only Spark job, and stops at the first refused row."
-    return (
-        f"Wherry decides every batch and writes it under the state before delivery: {'; '.join(explanation.because)}."
-    )
+    because = "; ".join(explanation.because)
+    return f"Wherry decides every batch and writes it under the state before delivery: {because}."
 
 
-def _ways(said: Mapping[str, str]) -> Sequence[str]:
+def _format_ways(ways: Mapping[str, str]) -> Sequence[str]:
     """Which ways batches can take, and why not the others."""
-    return [
-        ", ".join(way for way, why in said.items() if not why),
-        *(f"not {way}: {why}" for way, why in said.items() if why),
-    ]
+    possible = ", ".join(way for way, why in ways.items() if not why)
+    return [possible, *(f"not {way}: {why}" for way, why in ways.items() if why)]
 
 
 def _format_ending(report: Report, status: str) -> str:

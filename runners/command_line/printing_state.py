@@ -6,8 +6,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from origins.batch import JSON
-from runners.model.causes import Causes
 from runners.model.colors import paint
 from runners.model.text import (
     escape_controls,
@@ -15,21 +13,20 @@ from runners.model.text import (
     format_batches,
     format_count,
     format_sections,
+    show_moment,
     table,
     with_file,
 )
-from runners.operations.audit_finding import Audit, DestinationProof, Finding
-
-MERGES = "merges the new rows; an old row whose keys are not in the file any more stays"
-"""What a redo does to a table with keys."""
 
 if TYPE_CHECKING:
+    from origins.batch import JSON
+    from runners.operations.audit_finding import Audit, DestinationProof, Finding
     from runners.operations.redo import RedoPreview
     from runners.operations.repair import RepairResult
     from runners.running.replay import SortedLetters
 
 
-def audit(said: Audit, file: str) -> str:
+def format_audit(said: Audit, file: str) -> str:
     """Whether all adds up, what of it is proved, and each thing that does not, with what to do."""
     batches = sum(lane["batches"] for lane in said.lanes.values())
     if not batches and said.balanced:
@@ -53,12 +50,8 @@ def audit(said: Audit, file: str) -> str:
 def format_problem(finding: Finding, file: str = "FILE") -> str:
     """One finding: what, where, and what to do."""
     repair = with_file(finding.repair, file).replace("--accept ID", f"--accept {finding.id}")
-    lines = [
-        f"  {_format_where(finding)}",
-        f"  {finding.message}",
-        *(f"  {line}" for line in repair.split("\n")),
-    ]
-    return paint(finding.code, "red") + escape_controls("\n".join(lines))
+    lines = [_format_where(finding), finding.message, *repair.split("\n")]
+    return paint(finding.code, "red") + escape_controls("\n".join(f"  {line}" for line in lines))
 
 
 def format_repairs(found: Sequence[Finding], accept: Sequence[str] = ()) -> str:
@@ -73,7 +66,7 @@ def format_repaired(said: RepairResult, file: str) -> str:
         ("done", [*said.done, *(f"accepted: {each}" for each in said.accepted)]),
         ("not done", said.failed),
     ]
-    return "\n\n".join(part for part in (format_sections(done), audit(said.audit, file)) if part)
+    return "\n\n".join(part for part in (format_sections(done), format_audit(said.audit, file)) if part)
 
 
 _ACCEPTED = "none: the finding is accepted as it is"
@@ -106,23 +99,19 @@ def _format_letters(said: Audit) -> Sequence[str]:
 
 def format_summary(causes: Sequence[Mapping[str, JSON]]) -> str:
     """Why rows were refused, the most frequent cause first."""
+    from runners.model.causes import Causes
+
     if not causes:
         return "The DLQ has no rows."
     parts = []
     for cause in causes:
         where = cause["stage"] if cause["destination"] is None else f"{cause['stage']} for {cause['destination']}"
-        rows = [
-            [
-                f"{cause['rows']:,}",
-                f"{cause['waiting']:,}",
-                _format_minute(cause["first"]),
-                _format_minute(cause["last"]),
-            ],
-        ]
+        first, last = (show_moment(cause[name])[:16] for name in ("first", "last"))
+        row = [f"{cause['rows']:,}", f"{cause['waiting']:,}", first, last]
         example = cause["example"]
         parts += [
             escape_line(f"{cause['code']}, {where}"),
-            table(["rows", "waiting", "first (UTC)", "last (UTC)"], rows),
+            table(["rows", "waiting", "first (UTC)", "last (UTC)"], [row]),
             *(f"  {line}" for line in Causes.of(cause["forms"]).describe(placed=False)),
             escape_line(f"  {json.dumps(example['row'], ensure_ascii=False)}"),
             "",
@@ -138,7 +127,7 @@ def format_settings(facts: Mapping[str, JSON]) -> str:
     return format_sections([*named, *([("changed", [f"{changed}, for this run"])] if changed else [])])
 
 
-def replay(found: SortedLetters) -> str:
+def format_replay(found: SortedLetters) -> str:
     """What a replay would carry, and what it leaves."""
     rows = [
         [
@@ -149,9 +138,8 @@ def replay(found: SortedLetters) -> str:
         ]
         for origin, spans in found.spans.items()
     ]
-    carried = (
-        table(["rows of origin", "rows", "batches", "go to"], rows) if rows else "No row of the DLQ can be replayed."
-    )
+    heading = ["rows of origin", "rows", "batches", "go to"]
+    carried = table(heading, rows) if rows else "No row of the DLQ can be replayed."
     return "\n".join([carried, *map(escape_line, found.notices)])
 
 
@@ -172,9 +160,5 @@ def format_redo(found: RedoPreview) -> str:
 
 def _describe_leaving(leaving: int | None, condition: str | None) -> tuple[str, str]:
     if leaving is None:
-        return "", MERGES
+        return "", "merges the new rows; an old row whose keys are not in the file any more stays"
     return f"{leaving:,}", f"replaces the rows where {escape_line(str(condition))}"
-
-
-def _format_minute(moment: str) -> str:
-    return moment[:16].replace("T", " ")

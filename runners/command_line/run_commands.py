@@ -1,30 +1,58 @@
-"""The commands `wherry runs` and `wherry report`: which runs of a pipeline there were, and how each went."""
+"""The commands `wherry ls`, `runs` and `report`: the pipelines of a folder, and how their runs went."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from runners.command_line import printing
 from runners.command_line.help_sections import SELECTION, command, group, option
 from runners.command_line.options import (
+    WRONG,
+    GivenValues,
     as_json,
     find_definition,
     list_secrets_to_mask,
     load_for_reading,
-    merge_variables,
-    parse_moment,
     split_words,
+    time_option,
     with_definition,
     with_definition_and,
+    with_select,
     with_values,
+    with_variables,
 )
 
 if TYPE_CHECKING:
     from origins.batch import JSON
     from runners.pipeline import Pipeline
+
+
+@command("ls")
+@click.argument("directory", type=click.Path(path_type=Path), default=Path())
+@with_select
+@with_variables
+@as_json
+def list_folder(directory: Path, select: Sequence[str], values: GivenValues, json: bool) -> int:
+    """List the definitions of a folder, with their last runs.
+
+    For example:  wherry ls pipelines
+
+    DIRECTORY is this one by default. A pipeline stands below those whose tables it reads. Starts no Spark. Ends with 2
+    if a definition is broken.
+    """
+    from runners.command_line.folder import format_folder, read_folder
+    from runners.operations.status import describe_pipelines
+
+    folder = read_folder(directory, values)
+    facts = describe_pipelines(folder.definitions, folder.graph, folder.graph.sort(folder.graph.select(select)))
+    document = {"pipelines": facts, "broken": folder.broken}
+    click.echo(printing.as_json(document) if json else format_folder(facts, folder.broken))
+    return WRONG if folder.broken else 0
 
 
 @group(default="list")
@@ -44,7 +72,7 @@ def runs() -> None:
     metavar="STATUS",
     help="Show running, succeeded, failed, stopped or killed.",
 )
-@option("--since", section=SELECTION, metavar="TIME", help="Show runs since 2026-01-31T06:00 (UTC).")
+@time_option("--since", section=SELECTION, help="Show runs since 2026-01-31T06:00 (UTC).")
 @option(
     "--limit",
     section=SELECTION,
@@ -55,15 +83,12 @@ def runs() -> None:
 )
 @option("--archived", section=SELECTION, is_flag=True, help="Show runs older than run.history too.")
 @as_json
-def list_runs(status: str | None, since: str | None, limit: int, archived: bool, json: bool, **given: Any) -> None:
+def list_runs(status: str | None, since: datetime | None, limit: int, archived: bool, json: bool, **given: Any) -> None:
     """List the newest runs.
 
     For example:  wherry runs list orders.yaml --status failed
     """
-    from runners.command_line import printing
-
-    began = parse_moment(since, "--since")
-    found = load_for_reading(**given).runs(status=status or "", since=began, limit=limit, archived=archived)
+    found = load_for_reading(**given).runs(status=status or "", since=since, limit=limit, archived=archived)
     click.echo(printing.as_json({"runs": found}) if json else printing.format_runs(found))
 
 
@@ -76,8 +101,6 @@ def show_run(run: str, json: bool, **given: Any) -> None:
 
     For example:  wherry runs show orders.yaml 3f9a
     """
-    from runners.command_line import printing
-
     found = _find_run(load_for_reading(**given), run, given["file"])
     click.echo(printing.as_json(found) if json else printing.format_run(found))
 
@@ -109,16 +132,14 @@ def report(
     RUN is the name of a run or its first letters, by default the last run. The page needs no network. With --index,
     PLACE is a folder, by default reports; it gets an index and a page for each of the newest runs.
     """
-    from runners.command_line import printing
     from runners.reports.write_html import ReportWriter
 
     file, run = split_words(file, run)
     if file is not None and directory is not None:
         raise click.UsageError("Name a definition, or with --index a directory of them.", ctx)
     if directory is not None:
-        variables = merge_variables(given["variables"], given["variable_file"])
-        secrets = list_secrets_to_mask()
-        page = ReportWriter(place or Path("reports")).write_directory(directory, variables, secrets.update)
+        variables: Mapping[str, str] = given["values"].read_variables()
+        page = ReportWriter(place).write_directory(directory, variables, list_secrets_to_mask().update)
     else:
         file = file or find_definition()
         pipeline = load_for_reading(file=file, **given)

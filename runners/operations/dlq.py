@@ -179,7 +179,7 @@ def _make_batch(pipeline: PipelineSpec, origin: str, number: int, ids: tuple[str
     )
 
 
-def get(pipeline: PipelineSpec) -> dict[str, JSON]:
+def read_settings(pipeline: PipelineSpec) -> dict[str, JSON]:
     """The settings that the next batch goes by, and which of them were changed since the run began."""
     state = _open_journal(pipeline).state
     return {**_list_settings(apply_config(pipeline.dlq, state.config)), "changed": sorted(state.config)}

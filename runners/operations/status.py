@@ -1,20 +1,31 @@
-"""How a pipeline is, as its state says, lane by lane and run by run: nothing is started, and no secret is needed."""
+"""How one pipeline is, or all of a folder, as the state says: nothing is started, and no secret is needed."""
 
 from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from destinations.dead_letters import count_dead_letters, query_dlq
 from destinations.destination import Destination
 from origins.batch import JSON
+from origins.delta import Delta
+from origins.delta_table import read_offset
+from origins.delta_versions import VersionLog
+from origins.errors import WherryError
+from origins.files.files import Files
+from origins.files.listing import FileBacklog, is_local, without_scheme
+from origins.origin import Origin
+from runners.definitions.definition import Definition
+from runners.definitions.pipeline_graph import PipelineGraph
 from runners.model.clock import Clock, convert_to_utc
 from runners.model.codes import Advice, find_advice
 from runners.model.errors import Refusal
+from runners.model.masking import hide_secrets
 from runners.model.pipeline_state import PipelineState, is_aside
 from runners.model.spec import PipelineSpec
 from runners.model.text import (
@@ -29,7 +40,9 @@ from runners.model.text import (
     show_open_batch,
     table,
 )
+from runners.model.timetable import describe_times
 from runners.operations.offsets import open_plan, show
+from runners.running.opening import survey_origin
 from runners.spark.session import make_own_session, obtain
 from runners.state.activity_files import read_activities
 from runners.state.journal import Journal, list_decided
@@ -236,3 +249,64 @@ def find_fates(begun: Sequence[Mapping[str, JSON]], state: PipelineState, place:
     alive = {owner["run"] for owner in state.owners if is_owner_alive(owner, place, Clock())}
     known = {state.ended["run"]: state.ended["status"]} if state.ended and "run" in state.ended else {}
     return {each["run"]: known.get(each["run"], KILLED) for each in begun if each["run"] not in alive}
+
+
+def describe_pipelines(
+    definitions: Mapping[str, Definition], graph: PipelineGraph, names: Sequence[str]
+) -> list[dict[str, JSON]]:
+    """`{"pipeline", "file", "reads", "writes", "after", "schedule", "state", "last_run", "waiting"}` of each of these.
+
+    `after` are the pipelines that feed it. `state`, `last_run` and `waiting` are None where only Spark knows.
+    """
+    return [_describe_pipeline(definitions[name], graph.upstream[name]) for name in names]
+
+
+def _describe_pipeline(definition: Definition, after: Collection[str]) -> dict[str, JSON]:
+    pipeline = definition.pipeline
+    schedule, place = pipeline.schedule, StateLocation.of(pipeline)
+    state: str | None = None
+    last: Mapping[str, JSON] | None = None
+    waiting: Mapping[str, int] | None = None
+    if not place.needs_spark:
+        journal = place.open_journal(pipeline)
+        state = describe_state(place, journal.state)
+        last = find_last_run(journal.state, state)
+        waiting = _count_unread(pipeline, journal)
+    return {
+        "pipeline": pipeline.name,
+        "file": str(definition.path),
+        "reads": [hide_secrets(origin).place for origin in pipeline.given_origins],
+        "writes": [hide_secrets(destination).place for destination in pipeline.destinations],
+        "after": list(after),
+        "schedule": describe_times(schedule) if schedule else None,
+        "state": state,
+        "last_run": last,
+        "waiting": waiting,
+    }
+
+
+def _count_unread(pipeline: PipelineSpec, journal: Journal) -> Mapping[str, int] | None:
+    """How many `files`, and how many `versions` of tables, no run has read yet; None where only Spark knows."""
+    total: Counter[str] = Counter()
+    for origin in pipeline.every_origin:
+        try:
+            unread = _count_unread_at(pipeline, origin, journal)
+        except WherryError:  # a folder that is not there: a run says so
+            return None
+        if unread is None:
+            return None
+        total.update(unread)
+    return dict(total)
+
+
+def _count_unread_at(pipeline: PipelineSpec, origin: Origin, journal: Journal) -> Mapping[str, int] | None:
+    if isinstance(origin, Files) and is_local(origin.path):
+        waiting = survey_origin(pipeline, origin, journal, cast("SparkSession", None))
+        assert isinstance(waiting, FileBacklog)
+        return {"files": len(waiting.files)}
+    if isinstance(origin, Delta) and origin.path and is_local(origin.path) and origin.starting_version == "beginning":
+        (lane,) = pipeline.lanes_of(origin)
+        offset = journal.state.get_lane(lane).offset
+        versions = VersionLog(without_scheme(origin.place)).list_local_after(read_offset(offset)[0] if offset else -1)
+        return {"versions": sum(version.has_news for version in versions)}
+    return None
