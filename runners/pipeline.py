@@ -212,10 +212,10 @@ class Pipeline(PipelineSpec):
     def dead_letter_causes(self, choice: Choice | None = None) -> list[dict[str, JSON]]:
         """Why rows were refused: by cause how many, how many of them wait, the first and the last, and an example.
         `forms` groups the rows of a cause by column and form of the value."""
-        from runners.operations.dlq import summarize
+        from runners.operations.dlq import summarise
         from runners.running.choice import Choice
 
-        return summarize(self._definition().pipeline, choice or Choice())
+        return summarise(self._definition().pipeline, choice or Choice())
 
     def preview(
         self,

@@ -148,14 +148,13 @@ def suggest(table: str | None, path: str | None, place: Path | None, json: bool,
 
 def _read_rows(definition: Definition, table: str | None, path: str | None) -> DataFrame | None:
     from origins.names import SCHEME
+    from runners.operations.pipeline_access import open_session
     from runners.operations.trial import read_next_rows
-    from runners.spark.session import make_own_session, obtain
     from stages.expect.expect import Expect
 
     if not table and not path:
         return read_next_rows(definition, without=Expect)
-    pipeline = definition.pipeline
-    spark = make_own_session(obtain(pipeline.spark.conf, pipeline.spark.packages), pipeline.run_options.time_zone)
+    spark = open_session(definition.pipeline)
     if table:
         return spark.read.table(table)
     return spark.read.format("delta").load(str(path) if SCHEME.match(str(path)) else os.path.abspath(str(path)))

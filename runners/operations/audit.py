@@ -20,10 +20,11 @@ from runners.model.spec import PipelineSpec
 from runners.operations.audit_delivery import PUT_BACK, DeliveryAudit
 from runners.operations.audit_finding import ACCEPT, Audit, Finding, group_findings
 from runners.operations.ledger_claims import LedgerClaims, check_spans
+from runners.operations.pipeline_access import open_state
 from runners.running.compatibility import resolve_names
 from runners.running.opening import list_carried_parts
 from runners.state.journal import list_settled_ever
-from runners.state.location import StateLocation, check_pipeline, find_dlq
+from runners.state.location import find_dlq
 from runners.state.takeover import is_run
 from runners.ways.stage_chain import name_destinations
 
@@ -132,22 +133,20 @@ def audit(pipeline: PipelineSpec) -> Audit:
     Changes nothing, and may be called while the pipeline is run. Needs Spark only for tables that do not lie in a
     folder of this machine.
     """
-    place = StateLocation.of(pipeline)
     dlq, spark = find_dlq(pipeline)
     destinations = name_destinations(pipeline.every_destination)
-    claims = _read_claims(pipeline, place)
+    claims = _read_claims(pipeline)
     accounts = {name: each.account(spark, pipeline.name) for name, each in destinations.items()}
     queue = _read_dlq(dlq, spark, claims)
     claims = _find_changed(pipeline, claims)
-    afterwards = _read_claims(pipeline, place)
+    afterwards = _read_claims(pipeline)
     claims = replace(claims, later=afterwards.known, running=claims.running or afterwards.running)
     return make_audit(claims, accounts, resolve_names(destinations), queue)
 
 
-def _read_claims(pipeline: PipelineSpec, place: StateLocation) -> LedgerClaims:
-    journal = place.open_journal(pipeline)
+def _read_claims(pipeline: PipelineSpec) -> LedgerClaims:
+    place, journal = open_state(pipeline)
     state = journal.state
-    check_pipeline(pipeline, place, state)
     settled = list_settled_ever(journal)
     return LedgerClaims(
         state=replace(state, pipeline=pipeline.name),
@@ -180,7 +179,7 @@ def _find_changed(pipeline: PipelineSpec, claims: LedgerClaims) -> LedgerClaims:
 
 def list_decided_ids(pipeline: PipelineSpec) -> frozenset[str]:
     """The ids of refused rows that were replayed or discarded."""
-    return _read_claims(pipeline, StateLocation.of(pipeline)).decided
+    return _read_claims(pipeline).decided
 
 
 def _read_dlq(dlq: Destination, spark: Callable[[], SparkSession], claims: LedgerClaims) -> DlqContent:

@@ -284,7 +284,8 @@ class DeliveryAudit:
 
     def _report_lost(self, settled: Settled, brought: BroughtBatch) -> Finding:
         """Rows were brought, and are not all there any more."""
-        assert brought.loss is not None and self.account is not None
+        assert brought.loss is not None
+        assert self.account is not None
         loss, whole = brought.loss, brought.loss.whole
         back = self.account.mends and whole and loss.version is not None and bool(brought.files) and not brought.copied
         repair = (PUT_BACK if back else "") + self._suggest_backfill(settled, loss)

@@ -42,11 +42,12 @@ from runners.model.text import (
 )
 from runners.model.timetable import describe_times
 from runners.operations.offsets import open_plan, show
+from runners.operations.pipeline_access import open_state
 from runners.running.opening import survey_origin
 from runners.spark.session import make_own_session, obtain
 from runners.state.activity_files import read_activities
 from runners.state.journal import Journal, list_decided
-from runners.state.location import StateLocation, check_pipeline, find_dlq
+from runners.state.location import StateLocation, find_dlq
 from runners.state.run_history import KILLED, MOST_BEGUN, WantedRuns
 from runners.state.takeover import is_owner_alive, is_run
 
@@ -60,10 +61,8 @@ def read_status(pipeline: PipelineSpec, file: str = "FILE", *, definition: str =
     `lanes` and whether it `is_run`. `differs` says that one goes by another definition than the one of which this is
     the hash, and `stopping` why somebody asked the run under way to stop. `activity` is what each long
     run is doing, as of `age` seconds ago."""
-    place = StateLocation.of(pipeline)
-    journal = place.open_journal(pipeline)
+    place, journal = open_state(pipeline)
     state = journal.state
-    check_pipeline(pipeline, place, state)
     how = describe_state(place, state)
     dlq, spark = find_dlq(pipeline)
     refused = count_dead_letters(dlq, spark)
@@ -227,11 +226,8 @@ def list_runs(
 ) -> list[dict[str, JSON]]:
     """The newest runs, the newest first. Raises `Refusal` where no run history is kept."""
     place = StateLocation.of(pipeline)
-
-    def spark() -> SparkSession:
-        return make_own_session(obtain(pipeline.spark.conf, pipeline.spark.packages))
-
-    history = place.open_history(pipeline, spark)
+    spark = pipeline.spark
+    history = place.open_history(pipeline, lambda: make_own_session(obtain(spark.conf, spark.packages)))
     if history is None:
         raise Refusal(f"{pipeline.name} keeps no run history: run.history is 0s.")
     begun = history.list_runs(WantedRuns(status="running", limit=MOST_BEGUN, archived=archived))
