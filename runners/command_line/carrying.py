@@ -48,13 +48,11 @@ class RunEnding:
 
     @property
     def exit_code(self) -> int:
-        """By which a scheduler knows."""
         if self.report is not None and self.report.error is not None:
             return BY_CODE.get(self.report.error.code, FAILED)
         return {**BY_STATUS, "skipped": 0}[self.status]
 
     def json(self) -> dict[str, JSON]:
-        """As `--json` prints it."""
         if self.report is not None:
             return self.report.json()
         return {"pipeline": self.pipeline, "status": self.status, "reason": self.reason}

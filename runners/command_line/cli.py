@@ -21,7 +21,6 @@ from runners.model.colors import choose_colors, paint
 
 
 def main() -> None:
-    """Run the command that was typed, and end with its exit code."""
     sys.exit(execute(sys.argv[1:]))
 
 
@@ -66,7 +65,6 @@ def _execute(words: Sequence[str], secrets: dict[str, str]) -> int:
 
 
 def _print_usage(error: click.ClickException) -> None:
-    """Say on standard error what is wrong with what was typed."""
     text = io.StringIO()
     error.show(text)
     click.echo(text.getvalue().replace("Error:", paint("Error:", "red"), 1), err=True, nl=False)

@@ -32,7 +32,6 @@ class SectionedOption(click.Option):
 
 
 def option(*names: str, section: str = _FIRST, **how: Any) -> Callable[[F], F]:
-    """An option that help shows under this heading."""
     return click.option(*names, cls=SectionedOption, section=section, **how)
 
 
@@ -99,12 +98,10 @@ class SectionedGroup(click.Group):
 
 
 def command(name: str | None = None) -> Callable[[Callable[..., Any]], click.Command]:
-    """Make a command whose help groups its options."""
     return click.command(name, cls=SectionedCommand)
 
 
 def group(*, default: str = "", **how: Any) -> Callable[[Callable[..., Any]], SectionedGroup]:
-    """Make a group whose help groups its commands."""
     return click.group(cls=SectionedGroup, default=default, **how)
 
 

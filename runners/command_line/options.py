@@ -43,7 +43,6 @@ def with_folder(command: F) -> F:
 
 
 def with_select(command: F) -> F:
-    """A command over the pipelines of a folder."""
     said = "Take some of a folder: gold, gold+ or +gold."
     return option("--select", section=SELECTION, multiple=True, metavar="NAME", help=said)(command)
 
@@ -184,7 +183,6 @@ def with_move_options(command: F) -> F:
 
 
 def with_reason(command: F) -> F:
-    """A command that wants a reason."""
     return option("--reason", default="", metavar="TEXT", help="Say why; the ledger keeps it.")(command)
 
 
@@ -309,7 +307,6 @@ def complete_kinds(ctx: click.Context, parameter: click.Parameter, incomplete: s
 
 
 def complete_codes(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """The codes that begin like this."""
     from runners.model.codes import read_codes
 
     return [code for code in read_codes() if code.startswith(incomplete.upper())]
@@ -321,7 +318,6 @@ def load_for_reading(**given: Any) -> Pipeline:
 
 
 def load_pipeline(**given: Any) -> Pipeline:
-    """The pipeline of a definition, with what was put into it."""
     from runners.pipeline import Pipeline
 
     return Pipeline.of(load_definition(**given).pipeline)
@@ -330,7 +326,6 @@ def load_pipeline(**given: Any) -> Pipeline:
 def load_definition(
     file: Path, values: GivenValues, overrides: Sequence[str], needs_secrets: bool = True
 ) -> Definition:
-    """The definition, with what was put into it."""
     from runners.definitions.definition import list_secrets, load
 
     masked = list_secrets_to_mask()

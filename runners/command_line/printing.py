@@ -48,7 +48,6 @@ _PHASES = {
 
 
 def as_json(facts: Mapping[str, JSON]) -> str:
-    """Facts for a program, with the version of their form."""
     return dump({"version": VERSION, **facts})
 
 
@@ -58,7 +57,6 @@ def dump(value: JSON) -> str:
 
 
 def format_explanation(explanation: Explanation, file: str, columns: Mapping[str, str] | None = None) -> str:
-    """What a definition will do."""
     through = f" → {', '.join(explanation.stages)}" if explanation.stages else ""
     into = ", ".join(str(each["name"]) for each in explanation.destinations)
     carried = [f"{_format_origin(origin)}{through} → {into}" for origin in explanation.origins]
@@ -162,7 +160,6 @@ def format_demo(report: Report, pipeline: PipelineSpec, file: Path) -> str:
 
 
 def format_failure(report: Report, file: str = "FILE") -> str:
-    """Why a run failed, and what to do."""
     error = report.error
     assert error is not None
     what = f"{_format_ending(report, report.status)}: {error.message}"
@@ -178,7 +175,6 @@ def suggest_explain(code: str) -> list[str]:
 
 
 def format_status(facts: Mapping[str, JSON], file: str = "FILE") -> str:
-    """How a pipeline is."""
     owner, last, dlq = facts["owner"], facts["last_run"], facts["dlq"]
     under_way = facts["state"] == "running"
     named: list[tuple[str, Sequence[str]]] = [
@@ -281,7 +277,6 @@ def format_move(offset_move: OffsetMove) -> str:
 
 
 def format_runs(found: Sequence[Mapping[str, JSON]]) -> str:
-    """Runs, one a line."""
     if not found:
         return "No run matches."
     rows = [
@@ -298,7 +293,6 @@ def format_runs(found: Sequence[Mapping[str, JSON]]) -> str:
 
 
 def format_run(found: Mapping[str, JSON]) -> str:
-    """One run, with all that is known of it."""
     facts = [(key, [str(value)]) for key, value in found.items() if key != "report" and value not in (None, "")]
     report = found["report"] or {}
     facts.append(("was processing", _format_snapshot(report.get("snapshot"))))
@@ -331,7 +325,6 @@ def format_kinds(kinds: Sequence[Kind]) -> str:
 
 
 def format_kind(kind: Kind) -> str:
-    """A kind with its options."""
     named: list[tuple[str, Sequence[str]]] = [(kind.name, [f"A kind of {kind.role}. {kind.summary}"])]
     named += [("from", [kind.source])] if kind.source != "wherry" else []
     named += [(promise, [text]) for promise, text in kind.promises.items()]

@@ -55,13 +55,11 @@ def format_problem(finding: Finding, file: str = "FILE") -> str:
 
 
 def format_repairs(found: Sequence[Finding], accept: Sequence[str] = ()) -> str:
-    """What would be done."""
     rows = [[each.code, _format_where(each), _ACCEPTED if each.id in accept else _DOES[each.remedy]] for each in found]
     return table(["finding", "where", "repair"], rows)
 
 
 def format_repaired(said: RepairResult, file: str) -> str:
-    """What was done, what was not, and what is left."""
     done: list[tuple[str, Sequence[str]]] = [
         ("done", [*said.done, *(f"accepted: {each}" for each in said.accepted)]),
         ("not done", said.failed),
@@ -144,7 +142,6 @@ def format_replay(found: SortedLetters) -> str:
 
 
 def format_redo(found: RedoPreview) -> str:
-    """What a redo of a file would do."""
     letters = [f"{format_count(found.letters)} of the old file in the DLQ will be discarded."] if found.letters else []
     if found.read is None:
         return "\n".join([f"{found.file} was already read as it is now: no row leaves or comes.", *letters])

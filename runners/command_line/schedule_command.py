@@ -35,7 +35,6 @@ _FILES = {"cron": "crontab", "systemd": "systemd.service", "airflow": "airflow_d
 
 
 def render_example(example: str, directory: Path) -> str:
-    """The example for the definitions of this directory."""
     from importlib.resources import files
 
     text = (files("runners") / "examples" / _FILES[example]).read_text(encoding="utf-8")

@@ -178,7 +178,6 @@ def _find_changed(pipeline: PipelineSpec, claims: LedgerClaims) -> LedgerClaims:
 
 
 def list_decided_ids(pipeline: PipelineSpec) -> frozenset[str]:
-    """The ids of refused rows that were replayed or discarded."""
     return _read_claims(pipeline).decided
 
 

@@ -59,7 +59,6 @@ class Finding:
 
     @staticmethod
     def about(batch: NumberedBatch, code: str, message: str, repair: str, **more: Any) -> Finding:
-        """A finding about one batch."""
         where = {"lane": batch.lane, "number": batch.number, "plans": [batch.plan]}
         return Finding(code=code, message=message, repair=repair, **{**where, **more})
 
@@ -80,7 +79,6 @@ class Finding:
         return f"batches {self.number} to {self.last} of lane {self.lane}"
 
     def json(self) -> dict[str, JSON]:
-        """As `wherry audit --json` prints it."""
         return {
             "code": self.code,
             "lane": self.lane,
@@ -113,7 +111,6 @@ class DestinationProof:
     proof: str = ""
 
     def json(self) -> dict[str, JSON]:
-        """As `wherry audit --json` prints it."""
         return {**vars(self), "proved_from": None if self.proved_from is None else dict(self.proved_from)}
 
 
@@ -137,7 +134,6 @@ class Audit:
 
     @property
     def balanced(self) -> bool:
-        """Whether nothing was found."""
         return not self.problems
 
     def __repr__(self) -> str:
@@ -145,7 +141,6 @@ class Audit:
         return format_repr("Audit", self.pipeline, verdict, f"{format_count(self.read)} read")
 
     def json(self) -> dict[str, JSON]:
-        """As `wherry audit --json` prints it."""
         return {
             "pipeline": self.pipeline,
             "balanced": self.balanced,

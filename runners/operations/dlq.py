@@ -206,7 +206,6 @@ def change_settings(pipeline: PipelineSpec, settings: Mapping[str, str], *, reas
 
 
 def _put_in(dlq: Dlq, settings: Mapping[str, str]) -> Dlq:
-    """The settings as they are typed, put in."""
     limits = dict(dlq.limits)
     numbers = {"window": dlq.window, "threshold": dlq.threshold}
     for name, value in settings.items():

@@ -41,7 +41,6 @@ class LedgerClaims:
 
     @cached_property
     def known(self) -> frozenset[str]:
-        """The plans that the ledger knows."""
         plans = {settled.plan for settled in self.settled} | {plan.batch.plan for plan in self.state.open_plans}
         return frozenset(plans) | self.later
 
@@ -80,7 +79,6 @@ class LedgerClaims:
 
 
 def list_meant_destinations(settled: Settled) -> Sequence[str]:
-    """The destinations that get the batch."""
     counts = settled.counts
     delivered, branches = counts.get("delivered") or {}, counts.get("branches") or {}
     if "owed" in counts:
@@ -121,7 +119,6 @@ _TWICE = (
 
 
 def check_spans(claims: LedgerClaims) -> Iterator[Finding]:
-    """What does not follow."""
     for lane, batches in claims.lanes.items():
         for before, settled in itertools.pairwise(batches):
             if settled.number == before.number:

@@ -50,7 +50,6 @@ class OffsetMove:
     """For each destination what becomes of rows that it has already."""
 
     def json(self) -> dict[str, JSON]:
-        """As `wherry offsets` prints it."""
         return {
             "lanes": {
                 name: {
@@ -100,7 +99,6 @@ def open_plan(state: PipelineState, lane: str) -> dict[str, JSON]:
 
 
 def plan_reset(pipeline: PipelineSpec) -> OffsetMove:
-    """Every lane back to its beginning."""
     with _hold_settled(pipeline) as journal:
         return _plan_rewind(pipeline, journal, lambda _: True, everything=True)
 

@@ -34,7 +34,6 @@ class SeenRow:
     """Why it is refused."""
 
     def json(self) -> dict[str, Any]:
-        """As `--json` prints it."""
         return vars(self).copy()
 
 
@@ -50,11 +49,9 @@ class StageFailure:
 
     @property
     def outcome(self) -> str:
-        """What becomes of it, in words."""
         return _OUTCOMES[self.then]
 
     def json(self) -> dict[str, Any]:
-        """As `--json` prints it."""
         return {"why": list(self.why), "then": self.then}
 
 
@@ -70,7 +67,6 @@ class StagePreview:
     """Why rows are refused."""
 
     def json(self) -> dict[str, Any]:
-        """As `--json` prints it."""
         failure, rows = self.failure and self.failure.json(), [row.json() for row in self.rows]
         return {**self.counts.json(), "failure": failure, "rows": rows, "causes": self.causes.json()}
 
@@ -94,7 +90,6 @@ class BatchPreview:
         return any(stage.failure is not None and stage.failure.then == "stop" for stage in self.stages)
 
     def json(self) -> dict[str, Any]:
-        """As `--json` prints it."""
         return {**vars(self), "stages": [stage.json() for stage in self.stages], "stops": self.stops}
 
 
@@ -107,7 +102,6 @@ class Preview:
     """The next batch of each origin; none where nothing waits."""
 
     def json(self) -> dict[str, Any]:
-        """As `wherry preview --json` prints it."""
         return {"pipeline": self.pipeline, "batches": [batch.json() for batch in self.batches]}
 
     def __str__(self) -> str:
@@ -159,7 +153,6 @@ def _format_counts(stage: StagePreview) -> str:
 
 
 def _as_html(said: Preview) -> str:
-    """Every stage of every batch with some of its rows, columns side by side."""
     if not said.batches:
         return f"<p>No rows wait for <b>{escape_html(said.pipeline)}</b>.</p>"
     return "".join(part for batch in said.batches for part in _render_batch(batch))

@@ -41,11 +41,9 @@ class RedoPreview:
 
     @property
     def does_nothing(self) -> bool:
-        """Whether there is nothing to do."""
         return self.read is None and not self.letters
 
     def json(self) -> dict[str, JSON]:
-        """As a program reads it."""
         return {
             "file": self.file,
             "read": self.read,

@@ -47,7 +47,6 @@ class RepairResult:
         return format_repr("RepairResult", self.audit.pipeline, *facts, repr(self.audit))
 
     def json(self) -> dict[str, JSON]:
-        """As `wherry repair --json` prints it."""
         return {
             "done": list(self.done),
             "failed": list(self.failed),
@@ -81,7 +80,6 @@ def repair(pipeline: PipelineSpec, *, reason: str, accept: Sequence[str] = ()) -
 
 
 def _expand_ids(found: Audit, accept: Sequence[str]) -> list[str]:
-    """What these ids stand for."""
     by_id = {finding.id: finding for finding in found.problems}
     unknown = [name for name in accept if name not in by_id]
     if unknown:

@@ -179,12 +179,10 @@ class Lanes:
 
     @staticmethod
     def of(pipeline: PipelineSpec) -> Lanes:
-        """As the pipeline's state has them."""
         facts = show(pipeline)
         return Lanes(pipeline=pipeline.name, lanes=facts["lanes"], open=facts["open"])
 
     def json(self) -> dict[str, JSON]:
-        """As `--json` prints it."""
         return {"lanes": dict(self.lanes), "open": list(self.open)}
 
     def __repr__(self) -> str:

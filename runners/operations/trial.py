@@ -110,7 +110,6 @@ class TrialRun:
 
     @staticmethod
     def open(definition: Definition, *, from_beginning: bool = False) -> TrialRun:
-        """Raises `Refusal` when the state is another pipeline's."""
         pipeline, spark = definition.pipeline, open_session(definition.pipeline)
         return TrialRun(
             definition=definition, journal=open_state(pipeline)[1], spark=spark, from_beginning=from_beginning
@@ -248,7 +247,6 @@ class TracedRow:
     """Which stage filtered it on the way to one destination."""
 
     def json(self) -> dict[str, JSON]:
-        """As `--json` prints it."""
         return {**vars(self), "destinations": list(self.destinations), "filtered_for": dict(self.filtered_for)}
 
 
@@ -386,7 +384,6 @@ class BatchTrial:
         return replace(rows, frame=frame, kept=(*rows.kept, column))
 
     def _apply_branches(self, rows: MarkedRows) -> DataFrame:
-        """The rows behind every destination's own steps."""
         steps = {name: own for name, own in self.line.branches.items() if own}
         self.sections[-1].filters.update({name: f"{FILTERED}{index}" for index, name in enumerate(steps)})
 

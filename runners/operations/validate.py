@@ -69,7 +69,6 @@ class Explanation:
     """What is easily overlooked."""
 
     def json(self) -> dict[str, JSON]:
-        """As `--json` prints it."""
         return dataclasses.asdict(self)
 
 

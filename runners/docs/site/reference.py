@@ -80,7 +80,6 @@ _ROW_CODE = re.compile(
 
 
 def write_reference(folder: Path) -> None:
-    """Write all pages of the reference below a folder."""
     for name, text in make_pages().items():
         page = folder / name
         page.parent.mkdir(parents=True, exist_ok=True)
@@ -88,7 +87,6 @@ def write_reference(folder: Path) -> None:
 
 
 def make_pages() -> Pages:
-    """All pages of the reference."""
     kinds = [describe_kind(role, kind) for role in CONTRACTS for kind in get_our_kinds().get_kinds(role)]
     commands = dict(_walk_commands(wherry, ()))
     pages = {
@@ -154,7 +152,6 @@ def read_code(code: str) -> CodeText:
 
 
 def _make_index(title: str, intro: str, names: Mapping[str, str]) -> str:
-    """A page that leads to others in its folder, by their names, each with its meaning."""
     tree = _make_toctree({name: name for name in names})
     return "\n".join([f"# {title}\n\n{intro}\n", _make_links(names), tree])
 
@@ -294,7 +291,6 @@ def _mark_options(text: str) -> str:
 
 
 def _read_help(command: click.Command) -> list[str]:
-    """The paragraphs of a command's help."""
     text = inspect.cleandoc(command.help or "").partition("\f")[0]
     return [" ".join(each.replace("\b", "").split()) for each in text.split("\n\n")]
 
