@@ -79,8 +79,8 @@ def format_explanation(explanation: Explanation, file: str, columns: Mapping[str
         ("columns", analysed),
         ("note", explanation.notes),
     ]
-    told = [(heading, [with_file(shorten_paths(sentence), file) for sentence in told]) for heading, told in named]
-    return f"The definition of {explanation.pipeline} is valid.\n\n{format_sections(told)}"
+    sections = [(heading, [with_file(shorten_paths(line), file) for line in lines]) for heading, lines in named]
+    return f"The definition of {explanation.pipeline} is valid.\n\n{format_sections(sections)}"
 
 
 def format_report(report: Report, file: str, *, shown: Collection[str] = ()) -> str:
@@ -117,24 +117,25 @@ def format_report(report: Report, file: str, *, shown: Collection[str] = ()) -> 
 
 def _format_destinations(report: Report) -> str:
     """The equation of each destination: read + changed = delivered + filtered + refused."""
-    shown = {name: each for name, each in report.destinations.items() if _was_involved(report, each)}
-    changed = any(each.changed for each in shown.values())
+    shown = {name: counts for name, counts in report.destinations.items() if _was_involved(report, counts)}
     rows = [
-        [
-            *(name, f"{each.read:,}", *([f"{each.changed:+,}"] if changed else [])),
-            *(f"{count:,}" for count in (each.delivered, each.filtered, each.nacked)),
-        ]
-        for name, each in shown.items()
+        [name, *(f"{count:,}" for count in (to.read, to.delivered, to.filtered, to.nacked))]
+        for name, to in shown.items()
     ]
-    return table(["to", "read", *(["changed"] if changed else []), "delivered", "filtered", "refused"], rows)
+    head = ["to", "read", "delivered", "filtered", "refused"]
+    if any(to.changed for to in shown.values()):
+        head.insert(2, "changed")
+        for row, to in zip(rows, shown.values(), strict=True):
+            row.insert(2, f"{to.changed:+,}")
+    return table(head, rows)
 
 
-def _was_involved(report: Report, each: DestinationReport) -> bool:
+def _was_involved(report: Report, counts: DestinationReport) -> bool:
     """Whether a destination was to get any of it; a backfill may be for others alone."""
     from runners.model.pipeline_state import is_aside
 
     again = bool(report.lanes) and all(map(is_aside, report.lanes))
-    return not again or any(vars(each).values())
+    return not again or any(vars(counts).values())
 
 
 def _format_time_spent(seconds: Mapping[str, float]) -> str:
@@ -178,7 +179,7 @@ def format_status(facts: Mapping[str, JSON], file: str = "FILE") -> str:
     owner, last, dlq = facts["owner"], facts["last_run"], facts["dlq"]
     under_way = facts["state"] == "running"
     named: list[tuple[str, Sequence[str]]] = [
-        ("run by", [_format_owner(each) for each in facts.get("owners", [owner] if owner else [])]),
+        ("run by", list(map(_format_owner, facts.get("owners", [owner] if owner else [])))),
         ("differs", ["the run uses an older definition; the next run uses this one"] if facts["differs"] else []),
         ("heard", [show_moment(owner["heard"])] if owner and owner.get("heard") and "owners" not in facts else []),
         ("stops", [f"{facts['stopping']}; open batches are finished first"] if facts["stopping"] else []),
@@ -235,11 +236,11 @@ def format_dead_letters(rows: Sequence[Mapping[str, JSON]], *, wide: bool = Fals
     for (place, _), alike in groupby(rows, lambda row: (_describe_letter(row), _list_columns(row["row"]))):
         shown = [
             ShownRow(
-                row=each["row"],
-                note=f"{each['stage'] or each['destination']}: {each['message']}",
-                source=f"id {each['id']}" + (f"  file {find_file_name(each['part'])}" if each.get("part") else ""),
+                row=row["row"],
+                note=f"{row['stage'] or row['destination']}: {row['message']}",
+                source=f"id {row['id']}" + (f"  file {find_file_name(row['part'])}" if row.get("part") else ""),
             )
-            for each in alike
+            for row in alike
         ]
         parts.append("\n".join([escape_line(place), *format_rows(shown, wide=wide)]))
     return "\n\n".join(parts)
@@ -281,13 +282,13 @@ def format_runs(found: Sequence[Mapping[str, JSON]]) -> str:
         return "No run matches."
     rows = [
         [
-            each["run"][:8],
-            each["status"],
-            show_moment(each["started_at"]),
-            *("" if each[key] is None else f"{each[key]:,.0f}" for key in ("seconds", "batches", "read", "nacked")),
-            (each["error"] or "").partition("\n")[0],
+            run["run"][:8],
+            run["status"],
+            show_moment(run["started_at"]),
+            *("" if run[key] is None else f"{run[key]:,.0f}" for key in ("seconds", "batches", "read", "nacked")),
+            (run["error"] or "").partition("\n")[0],
         ]
-        for each in found
+        for run in found
     ]
     return table(["run", "status", "began (UTC)", "seconds", "batches", "read", "refused", "error"], rows)
 
@@ -303,7 +304,7 @@ def format_run(found: Mapping[str, JSON]) -> str:
 
 def format_schedule(facts: Mapping[str, JSON]) -> str:
     """What a scheduler would run when, what comes first at the top."""
-    rows = [[each["pipeline"], _format_next(each), each["when"]] for each in facts["scheduled"]]
+    rows = [[plan["pipeline"], _format_next(plan), plan["when"]] for plan in facts["scheduled"]]
     rows += [[name, "", f"manual:  wherry run {file}"] for name, file in facts["by_hand"].items()]
     broken = [f"{file} is broken: {why.removeprefix(f'{file}: ')}" for file, why in facts["broken"].items()]
     known = [table(["pipeline", "next (UTC)", "runs"], rows)] if rows else []
@@ -402,8 +403,8 @@ def _format_example(kind: Kind) -> str:
     """How the kind is written, in its shortest form."""
     main = next((option.type for option in kind.options if option.main), "")
     if not main:
-        needed = [option.name for option in kind.options if option.required] or [each.name for each in kind.options[:1]]
-        return f"{{{', '.join(f'{name}: …' for name in needed)}}}"
+        needed = [option for option in kind.options if option.required] or kind.options[:1]
+        return f"{{{', '.join(f'{option.name}: …' for option in needed)}}}"
     return {"a mapping": "{name: …}", "a list": "[name, …]"}.get(main.split(" or ")[0], '"…"')
 
 

@@ -1,10 +1,11 @@
-"""Moving a pipeline's offsets by hand: what would happen first, then the entry that says who did it and why.
+"""A pipeline's offsets, and moving them by hand: what would happen first, then the entry that says who did it and why.
 
 Numbers go on: a batch after a rewind is a new batch, and no destination skips it.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,18 @@ from runners.model.entry import Entry, Settled
 from runners.model.errors import Owned, Refusal
 from runners.model.pipeline_state import LaneState, PipelineState, is_aside
 from runners.model.spec import PipelineSpec
+from runners.model.text import (
+    escape_html,
+    escape_line,
+    format_batches,
+    format_count,
+    format_repr,
+    render_html_table,
+    show_moment,
+    show_offset,
+    show_open_batch,
+    table,
+)
 from runners.operations.pipeline_access import hold_pipeline, open_state, sign
 from runners.state.journal import Journal
 from runners.state.ledger import Conflict
@@ -65,11 +78,20 @@ class OffsetMove:
         }
 
 
-def show(pipeline: PipelineSpec) -> dict[str, JSON]:
-    """How far every lane is, and what is open."""
-    state = open_state(pipeline)[1].state
-    return {
-        "lanes": {
+@dataclass(frozen=True, kw_only=True)
+class Lanes:
+    """What `wherry offsets show` says."""
+
+    pipeline: str
+    lanes: Mapping[str, Mapping[str, JSON]]
+    """`{"offset", "number", "epoch", "committed_at"}` of each."""
+    open: Sequence[Mapping[str, JSON]]
+    """The batches that are planned and not settled."""
+
+    @staticmethod
+    def of(pipeline: PipelineSpec) -> Lanes:
+        state = open_state(pipeline)[1].state
+        lanes = {
             name: {
                 "offset": lane.offset,
                 "number": lane.committed,
@@ -78,12 +100,41 @@ def show(pipeline: PipelineSpec) -> dict[str, JSON]:
             }
             for name, lane in state.lanes.items()
             if not is_aside(name)
-        },
-        "open": [open_plan(state, name) for name, lane in state.lanes.items() if lane.open],
-    }
+        }
+        batches = [describe_open(state, name) for name, lane in state.lanes.items() if lane.open]
+        return Lanes(pipeline=pipeline.name, lanes=lanes, open=batches)
+
+    def json(self) -> dict[str, JSON]:
+        return {"lanes": dict(self.lanes), "open": list(self.open)}
+
+    def __repr__(self) -> str:
+        lanes, batches = format_count(len(self.lanes), "lane", "lanes"), format_batches(len(self.open))
+        return format_repr("Lanes", self.pipeline, lanes, f"{batches} open")
+
+    def __str__(self) -> str:
+        rows = [
+            [name, str(lane["number"]), show_moment(lane["committed_at"]), show_offset(lane["offset"])]
+            for name, lane in self.lanes.items()
+        ]
+        if not rows:
+            return "No batch was processed yet."
+        open_batches = [escape_line(show_open_batch(batch)) for batch in self.open]
+        return "\n".join([table(["lane", "batch", "committed (UTC)", "offset"], rows), *open_batches])
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [name, str(lane["number"]), str(lane["committed_at"] or ""), json.dumps(lane["offset"], ensure_ascii=False)]
+            for name, lane in self.lanes.items()
+        ]
+        waiting = "".join(
+            f"<p>Batch {batch['number']} of lane {escape_html(batch['lane'])} is open.</p>" for batch in self.open
+        )
+        if not rows:
+            return f"<p><b>{escape_html(self.pipeline)}</b> has processed no batch yet.</p>{waiting}"
+        return render_html_table(["lane", "batch", "committed at", "offset"], rows) + waiting
 
 
-def open_plan(state: PipelineState, lane: str) -> dict[str, JSON]:
+def describe_open(state: PipelineState, lane: str) -> dict[str, JSON]:
     """A batch that is planned and not settled, for a person."""
     plan = state.get_lane(lane).open
     assert plan is not None

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
@@ -28,20 +27,8 @@ from runners.model.errors import Refusal
 from runners.model.masking import hide_secrets
 from runners.model.pipeline_state import PipelineState, is_aside
 from runners.model.spec import PipelineSpec
-from runners.model.text import (
-    escape_html,
-    escape_line,
-    format_batches,
-    format_count,
-    format_repr,
-    render_html_table,
-    show_moment,
-    show_offset,
-    show_open_batch,
-    table,
-)
 from runners.model.timetable import describe_times
-from runners.operations.offsets import open_plan, show
+from runners.operations.offsets import describe_open
 from runners.operations.pipeline_access import open_state
 from runners.running.opening import survey_origin
 from runners.spark.session import make_own_session, obtain
@@ -83,7 +70,7 @@ def read_status(pipeline: PipelineSpec, file: str = "FILE", *, definition: str =
             for name, lane in state.lanes.items()
             if not is_aside(name)
         },
-        "open": [open_plan(state, name) for name, lane in state.lanes.items() if lane.open],
+        "open": [describe_open(state, name) for name, lane in state.lanes.items() if lane.open],
         "dlq": {"rows": refused, "unreplayed": waits},
         "last_run": last,
         "first": coming.first,
@@ -167,74 +154,17 @@ def _advise_next(how: str, last: Mapping[str, JSON] | None, refused: int | None)
     return Advice("wherry dlq show FILE" if how == "idle" and refused else "wherry run FILE")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Lanes:
-    """What `wherry offsets show` says."""
-
-    pipeline: str
-    lanes: Mapping[str, Mapping[str, JSON]]
-    """`{"offset", "number", "epoch", "committed_at"}` of each."""
-    open: Sequence[Mapping[str, JSON]]
-    """The batches that are planned and not settled."""
-
-    @staticmethod
-    def of(pipeline: PipelineSpec) -> Lanes:
-        facts = show(pipeline)
-        return Lanes(pipeline=pipeline.name, lanes=facts["lanes"], open=facts["open"])
-
-    def json(self) -> dict[str, JSON]:
-        return {"lanes": dict(self.lanes), "open": list(self.open)}
-
-    def __repr__(self) -> str:
-        lanes, batches = format_count(len(self.lanes), "lane", "lanes"), format_batches(len(self.open))
-        return format_repr("Lanes", self.pipeline, lanes, f"{batches} open")
-
-    def __str__(self) -> str:
-        rows = [
-            [name, str(lane["number"]), show_moment(lane["committed_at"]), show_offset(lane["offset"])]
-            for name, lane in self.lanes.items()
-        ]
-        if not rows:
-            return "No batch was processed yet."
-        open_batches = [escape_line(show_open_batch(each)) for each in self.open]
-        return "\n".join([table(["lane", "batch", "committed (UTC)", "offset"], rows), *open_batches])
-
-    def _repr_html_(self) -> str:
-        rows = [
-            [name, str(lane["number"]), str(lane["committed_at"] or ""), json.dumps(lane["offset"], ensure_ascii=False)]
-            for name, lane in self.lanes.items()
-        ]
-        waiting = "".join(
-            f"<p>Batch {each['number']} of lane {escape_html(each['lane'])} is open.</p>" for each in self.open
-        )
-        if not rows:
-            return f"<p><b>{escape_html(self.pipeline)}</b> has processed no batch yet.</p>{waiting}"
-        return render_html_table(["lane", "batch", "committed at", "offset"], rows) + waiting
-
-
-def list_runs(
-    pipeline: PipelineSpec,
-    *,
-    status: str = "",
-    since: datetime | None = None,
-    run: str = "",
-    limit: int = 20,
-    report: bool = False,
-    archived: bool = False,
-) -> list[dict[str, JSON]]:
+def list_runs(pipeline: PipelineSpec, wanted: WantedRuns) -> list[dict[str, JSON]]:
     """The newest runs, the newest first. Raises `Refusal` where no run history is kept."""
     place = StateLocation.of(pipeline)
     spark = pipeline.spark
     history = place.open_history(pipeline, lambda: make_own_session(obtain(spark.conf, spark.packages)))
     if history is None:
         raise Refusal(f"{pipeline.name} keeps no run history: run.history is 0s.")
-    begun = history.list_runs(WantedRuns(status="running", limit=MOST_BEGUN, archived=archived))
-    known: Mapping[str, str] = {}
+    begun = history.list_runs(WantedRuns(status="running", limit=MOST_BEGUN, archived=wanted.archived))
     if begun:  # the ledger is read behind them, so that a run that begins meanwhile is not taken for a dead one
-        known = find_fates(begun, place.open_journal(pipeline).state, place)
-    return history.list_runs(
-        WantedRuns(status=status, since=since, run=run, limit=limit, report=report, archived=archived, fates=known)
-    )
+        wanted = replace(wanted, fates=find_fates(begun, place.open_journal(pipeline).state, place))
+    return history.list_runs(wanted)
 
 
 def find_fates(begun: Sequence[Mapping[str, JSON]], state: PipelineState, place: StateLocation) -> Mapping[str, str]:
@@ -242,7 +172,7 @@ def find_fates(begun: Sequence[Mapping[str, JSON]], state: PipelineState, place:
     whoever does not own the pipeline any more, or is dead, or has said nothing for a whole lease, was killed."""
     alive = {owner["run"] for owner in state.owners if is_owner_alive(owner, place, Clock())}
     known = {state.ended["run"]: state.ended["status"]} if state.ended and "run" in state.ended else {}
-    return {each["run"]: known.get(each["run"], KILLED) for each in begun if each["run"] not in alive}
+    return {run["run"]: known.get(run["run"], KILLED) for run in begun if run["run"] not in alive}
 
 
 def describe_pipelines(

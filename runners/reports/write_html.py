@@ -28,6 +28,7 @@ from runners.reports.report_page import (
     render_table,
 )
 from runners.state.location import StateLocation
+from runners.state.run_history import WantedRuns
 
 Runs = Mapping[str, "Sequence[Mapping[str, JSON]] | str"]
 """The newest runs by pipeline, the newest first; in their place why they are not known."""
@@ -123,7 +124,7 @@ class ReportWriter:
         for definition in [each for each in found.values() if not isinstance(each, str)]:
             pipeline = definition.pipeline
             try:
-                newest = list_runs(pipeline, limit=NEWEST, report=True)
+                newest = list_runs(pipeline, WantedRuns(limit=NEWEST, report=True))
                 for run in newest:
                     pages[run["run"]] = f"{pipeline.name}-{run['run'][:12]}.html"
                     ReportWriter(folder / pages[run["run"]]).write_run(pipeline, run)
@@ -163,7 +164,7 @@ def _read_trends(pipeline: PipelineSpec, run: Mapping[str, JSON]) -> Sequence[Ma
     """How the rules of the run fared in it and in those before it."""
     if not (run["report"] or {}).get("quality"):
         return ()
-    newest = list_runs(pipeline, limit=NEWEST, report=True)
+    newest = list_runs(pipeline, WantedRuns(limit=NEWEST, report=True))
     return compute_trends([each for each in newest if each["started_at"] <= run["started_at"]])
 
 

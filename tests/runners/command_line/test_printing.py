@@ -19,9 +19,8 @@ from runners.model.errors import WindowTripped
 from runners.model.run_report import DestinationReport, Report, RunError
 from runners.model.text import format_sections, table
 from runners.operations.audit_finding import Finding
-from runners.operations.offsets import LaneMove, OffsetMove
+from runners.operations.offsets import LaneMove, Lanes, OffsetMove
 from runners.operations.preview import BatchPreview, Preview, SeenRow, StagePreview
-from runners.operations.status import Lanes
 from runners.reports.report_page import escape_text as page_text
 
 
