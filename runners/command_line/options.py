@@ -21,19 +21,31 @@ if TYPE_CHECKING:
     from runners.pipeline import Pipeline
 
 
-def with_definition(command: F) -> F:
-    """A command over a definition file, and what is put into it. Without a file it is the only one in this folder."""
-    return with_definition_and("")(command)
+def with_definition(command: F, rest: str = "") -> F:
+    """A command over a definition file, and what is put into it. Without a file it is the only one in this folder.
 
+    What its errors say to type names the file. An argument `rest` may follow it: a first word that is no file belongs
+    to that.
+    """
 
-def with_definition_and(rest: str) -> Callable[[F], F]:
-    """The same for a command whose argument `rest` follows the file: a first word that is no file belongs to it."""
+    @functools.wraps(command)
+    def naming(**given: Any) -> Any:
+        from origins.errors import WherryError
+        from runners.model.text import with_file
 
-    def make(command: F) -> F:
-        file = click.argument("file", type=click.Path(path_type=Path), required=False)
-        return file(with_values(_find_file(command, rest)))
+        if rest:
+            given["file"], given[rest] = split_words(given["file"], given[rest])
+        if given.get("everything") or given.get("select"):
+            given["file"] = given["file"] or Path()
+        given["file"] = given["file"] or find_definition()
+        try:
+            return command(**given)
+        except WherryError as error:
+            error.hint = with_file(error.hint, given["file"])
+            raise
 
-    return make
+    file = click.argument("file", type=click.Path(path_type=Path), required=False)
+    return file(with_values(cast(F, naming)))
 
 
 def with_folder(command: F) -> F:
@@ -43,8 +55,8 @@ def with_folder(command: F) -> F:
 
 
 def with_select(command: F) -> F:
-    said = "Take some of a folder: gold, gold+ or +gold."
-    return option("--select", section=SELECTION, multiple=True, metavar="NAME", help=said)(command)
+    text = "Take some of a folder: gold, gold+ or +gold."
+    return option("--select", section=SELECTION, multiple=True, metavar="NAME", help=text)(command)
 
 
 def split_words(file: Path | None, rest: Any) -> tuple[Path | None, Any]:
@@ -91,28 +103,6 @@ def with_values(command: F) -> F:
         help="Override a field for this call only.",
     )
     return with_variables(change(command))
-
-
-def _find_file(command: F, rest: str) -> F:
-    """The command, given the definition; what its errors say to type names it."""
-
-    @functools.wraps(command)
-    def naming(**given: Any) -> Any:
-        from origins.errors import WherryError
-        from runners.model.text import with_file
-
-        if rest:
-            given["file"], given[rest] = split_words(given["file"], given[rest])
-        if given.get("everything") or given.get("select"):
-            given["file"] = given["file"] or Path()
-        given["file"] = given["file"] or find_definition()
-        try:
-            return command(**given)
-        except WherryError as error:
-            error.hint = with_file(error.hint, given["file"])
-            raise
-
-    return cast(F, naming)
 
 
 @dataclass(frozen=True, kw_only=True)

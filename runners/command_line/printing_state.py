@@ -26,23 +26,23 @@ if TYPE_CHECKING:
     from runners.running.replay import SortedLetters
 
 
-def format_audit(said: Audit, file: str) -> str:
+def format_audit(audit: Audit, file: str) -> str:
     """Whether all adds up, what of it is proved, and each thing that does not, with what to do."""
-    batches = sum(lane["batches"] for lane in said.lanes.values())
-    if not batches and said.balanced:
-        return f"{said.pipeline} has processed nothing yet."
-    count = format_count(len(said.problems), "problem", "problems")
-    verdict = paint("balances", "green") if said.balanced else paint("does not balance", "red")
-    adds_up = f"{verdict}: {'every row is where it should be' if said.balanced else count}."
+    batches = sum(lane["batches"] for lane in audit.lanes.values())
+    if not batches and audit.balanced:
+        return f"{audit.pipeline} has processed nothing yet."
+    count = format_count(len(audit.problems), "problem", "problems")
+    verdict = paint("balances", "green") if audit.balanced else paint("does not balance", "red")
+    adds_up = f"{verdict}: {'every row is where it should be' if audit.balanced else count}."
     named: list[tuple[str, Sequence[str]]] = [
-        ("read", [f"{format_count(said.read)} in {format_batches(batches)}; {said.nacked:,} refused"]),
-        *((name, list(_format_destination(each))) for name, each in said.destinations.items()),
-        ("refused rows", _format_letters(said)),
-        ("open", [f"batch {each['number']} of lane {each['lane']}: {each['label']}" for each in said.open]),
-        ("accepted", [f"{each.code}  {_format_where(each)}: {each.message}" for each in said.accepted]),
+        ("read", [f"{format_count(audit.read)} in {format_batches(batches)}; {audit.nacked:,} refused"]),
+        *((name, list(_format_destination(each))) for name, each in audit.destinations.items()),
+        ("refused rows", _format_letters(audit)),
+        ("open", [f"batch {each['number']} of lane {each['lane']}: {each['label']}" for each in audit.open]),
+        ("accepted", [f"{each.code}  {_format_where(each)}: {each.message}" for each in audit.accepted]),
     ]
-    parts = [f"{said.pipeline} {adds_up}", "", format_sections(named)]
-    for finding in said.problems:
+    parts = [f"{audit.pipeline} {adds_up}", "", format_sections(named)]
+    for finding in audit.problems:
         parts += ["", format_problem(finding, file)]
     return "\n".join(parts)
 
@@ -59,12 +59,12 @@ def format_repairs(found: Sequence[Finding], accept: Sequence[str] = ()) -> str:
     return table(["finding", "where", "repair"], rows)
 
 
-def format_repaired(said: RepairResult, file: str) -> str:
+def format_repaired(result: RepairResult, file: str) -> str:
     done: list[tuple[str, Sequence[str]]] = [
-        ("done", [*said.done, *(f"accepted: {each}" for each in said.accepted)]),
-        ("not done", said.failed),
+        ("done", [*result.done, *(f"accepted: {each}" for each in result.accepted)]),
+        ("not done", result.failed),
     ]
-    return "\n\n".join(part for part in (format_sections(done), format_audit(said.audit, file)) if part)
+    return "\n\n".join(part for part in (format_sections(done), format_audit(result.audit, file)) if part)
 
 
 _ACCEPTED = "none: the finding is accepted as it is"
@@ -89,10 +89,10 @@ def _format_destination(proved: DestinationProof) -> Iterator[str]:
     yield f"checked since {since or 'the beginning'}: {proved.proof}"
 
 
-def _format_letters(said: Audit) -> Sequence[str]:
-    if said.dlq is None:
-        return [f"{said.nacked:,} rows; their destination cannot be read, so they are not checked"]
-    return [f"{said.dlq['refused']:,} went to the DLQ, which has {said.dlq['rows']:,} rows"]
+def _format_letters(audit: Audit) -> Sequence[str]:
+    if audit.dlq is None:
+        return [f"{audit.nacked:,} rows; their destination cannot be read, so they are not checked"]
+    return [f"{audit.dlq['refused']:,} went to the DLQ, which has {audit.dlq['rows']:,} rows"]
 
 
 def format_summary(causes: Sequence[Mapping[str, JSON]]) -> str:

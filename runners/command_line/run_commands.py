@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,6 @@ from runners.command_line.options import (
     split_words,
     time_option,
     with_definition,
-    with_definition_and,
     with_select,
     with_values,
     with_variables,
@@ -93,7 +93,7 @@ def list_runs(status: str | None, since: datetime | None, limit: int, archived: 
 
 
 @runs.command("show")
-@with_definition_and("run")
+@partial(with_definition, rest="run")
 @click.argument("run", default="")
 @as_json
 def show_run(run: str, json: bool, **given: Any) -> None:

@@ -23,7 +23,6 @@ from runners.command_line.options import (
     with_carry_options,
     with_choice_options,
     with_definition,
-    with_definition_and,
     with_move_options,
     with_reason,
     with_wide,
@@ -325,7 +324,7 @@ def get_config(json: bool, **given: Any) -> None:
 
 
 @config.command("set")
-@with_definition_and("changes")
+@partial(with_definition, rest="changes")
 @click.argument("changes", nargs=-1, metavar="NAME=VALUE...")
 @with_reason
 @as_json

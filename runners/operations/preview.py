@@ -152,10 +152,10 @@ def _format_counts(stage: StagePreview) -> str:
     return f"{paint(counts.stage, 'bold')}: {format_count(counts.entered)}{changed}{', '.join(['', *lost])}"
 
 
-def _as_html(said: Preview) -> str:
-    if not said.batches:
-        return f"<p>No rows wait for <b>{escape_html(said.pipeline)}</b>.</p>"
-    return "".join(part for batch in said.batches for part in _render_batch(batch))
+def _as_html(preview: Preview) -> str:
+    if not preview.batches:
+        return f"<p>No rows wait for <b>{escape_html(preview.pipeline)}</b>.</p>"
+    return "".join(part for batch in preview.batches for part in _render_batch(batch))
 
 
 def _render_batch(batch: BatchPreview) -> Iterator[str]:

@@ -226,9 +226,9 @@ def _make_code_list(codes: Sequence[str]) -> Iterator[str]:
 
 
 def _make_code_page(code: str, kinds: Sequence[Kind]) -> str:
-    said = read_code(code)
-    parts = [f"# `{code}`", "## Cause", said.cause, "## Check", _make_list(said.checks)]
-    parts += ["## Remedy", _make_list(said.remedies)]
+    explained = read_code(code)
+    parts = [f"# `{code}`", "## Cause", explained.cause, "## Check", _make_list(explained.checks)]
+    parts += ["## Remedy", _make_list(explained.remedies)]
     if kinds:
         links = [f"[`{kind.name}` ({kind.role})](../{FOLDERS[kind.role]}/{kind.name}.md)" for kind in kinds]
         parts += ["## Where it occurs", _make_list(links)]
