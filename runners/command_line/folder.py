@@ -97,12 +97,11 @@ def validate_folder(directory: Path, select: Sequence[str], *, with_spark: bool,
     if json:
         click.echo(printing.as_json({"pipelines": explained}))
     else:
-        click.echo("\n".join(f"{name} is well defined.{_format_after(graph.upstream[name])}" for name in files))
+        for name in files:
+            feeds = graph.upstream[name]
+            reads = f" It reads what {' and '.join(feeds)} {'write' if len(feeds) > 1 else 'writes'}." if feeds else ""
+            click.echo(f"{name} is well defined.{reads}")
     return 0
-
-
-def _format_after(names: Any) -> str:
-    return f" It reads what {' and '.join(names)} {'write' if len(names) > 1 else 'writes'}." if names else ""
 
 
 def run_folder(directory: Path, select: Sequence[str], *, carrying: CarryOptions, **given: Any) -> int:
@@ -155,12 +154,9 @@ def _find_obstacle(upstream: Any, endings: Mapping[str, RunEnding]) -> str:
     stopped = next((name for name, ending in endings.items() if ending.status == "stopped"), None)
     if stopped is not None:
         return f"{stopped} was stopped"
-    bad = [name for name in upstream if name in endings and not _is_good(endings[name])]
+    good = {name for name, ending in endings.items() if ending.status == "succeeded" or ending.passed_over}
+    bad = [name for name in upstream if name in endings and name not in good]
     return f"it reads what {' and '.join(bad)} should have written" if bad else ""
-
-
-def _is_good(ending: RunEnding) -> bool:
-    return ending.status == "succeeded" or ending.passed_over
 
 
 def _run_one(definition: Definition, file: Path, carrying: CarryOptions) -> tuple[RunEnding, int]:

@@ -59,7 +59,10 @@ def dump(value: JSON) -> str:
 def format_explanation(explanation: Explanation, file: str, columns: Mapping[str, str] | None = None) -> str:
     through = f" → {', '.join(explanation.stages)}" if explanation.stages else ""
     into = ", ".join(str(each["name"]) for each in explanation.destinations)
-    carried = [f"{_format_origin(origin)}{through} → {into}" for origin in explanation.origins]
+    carried = [
+        " → ".join([str(origin["place"]), *filter(None, [", ".join(origin["stages"])])]) + f"{through} → {into}"
+        for origin in explanation.origins
+    ]
     guarantees = [_format_destination(each) for each in explanation.destinations]
     analysed = [f"{name}: {ddl}" for name, ddl in (columns or {}).items()]
     if columns is None:
@@ -336,10 +339,6 @@ def format_kind(kind: Kind) -> str:
             rows = [[option.name, option.type, _format_default(option), option.text] for option in options]
             parts.append(table([heading, "takes", "default", ""], rows))
     return "\n\n".join(parts)
-
-
-def _format_origin(origin: Mapping[str, JSON]) -> str:
-    return " → ".join([str(origin["place"]), *([", ".join(origin["stages"])] if origin["stages"] else [])])
 
 
 def _format_destination(destination: Mapping[str, JSON]) -> str:

@@ -249,35 +249,6 @@ def summarise(choice: Choice, json: bool, **given: Any) -> None:
     click.echo(printing.as_json({"causes": causes}) if json else format_summary(causes))
 
 
-@dlq.command("replay")
-@with_definition
-@with_choice_options
-@with_move_options
-@with_carry_options
-def replay(choice: Choice, reason: str, yes: bool, carrying: CarryOptions, **given: Any) -> int:
-    """Process refused rows again, as they were read.
-
-    For example:  wherry dlq replay orders.yaml --code CAST --reason "the amounts are text now"
-
-    Each row passes today's definition once, to the destinations that lack it. A row that is refused again becomes a
-    new row of the queue, which names the old one. A second replay takes what is left.
-    """
-    from runners.command_line.carrying import carry_and_print
-    from runners.running.replay import Replay, make_empty_report, plan_replay
-
-    again = Replay(choice=choice, reason=reason)
-    pipeline = load_pipeline(**given)
-    found = plan_replay(pipeline, choice)
-    click.echo(format_replay(found), err=True)
-    if not found.rows:
-        if carrying.json:
-            click.echo(printing.as_json(make_empty_report(pipeline).json()))
-        return 0
-    confirm(yes=yes)
-    carry = partial(pipeline.replay, again, check=False)
-    return carry_and_print(pipeline, given["file"], carry, carrying, shown=found.notices)
-
-
 @dlq.command("discard")
 @with_definition
 @with_choice_options
@@ -345,3 +316,32 @@ def set_config(changes: Sequence[str], reason: str, json: bool, **given: Any) ->
         raise click.BadParameter(f"expected NAME=VALUE, got '{wrong}'", param_hint="NAME=VALUE")
     facts = change_settings(load_for_reading(**given), {name: value for name, _, value in pairs}, reason=reason)
     click.echo(printing.as_json(facts) if json else format_settings(facts))
+
+
+@dlq.command("replay")
+@with_definition
+@with_choice_options
+@with_move_options
+@with_carry_options
+def replay(choice: Choice, reason: str, yes: bool, carrying: CarryOptions, **given: Any) -> int:
+    """Process refused rows again, as they were read.
+
+    For example:  wherry dlq replay orders.yaml --code CAST --reason "the amounts are text now"
+
+    Each row passes today's definition once, to the destinations that lack it. A row that is refused again becomes a
+    new row of the queue, which names the old one. A second replay takes what is left.
+    """
+    from runners.command_line.carrying import carry_and_print
+    from runners.running.replay import Replay, make_empty_report, plan_replay
+
+    again = Replay(choice=choice, reason=reason)
+    pipeline = load_pipeline(**given)
+    found = plan_replay(pipeline, choice)
+    click.echo(format_replay(found), err=True)
+    if not found.rows:
+        if carrying.json:
+            click.echo(printing.as_json(make_empty_report(pipeline).json()))
+        return 0
+    confirm(yes=yes)
+    carry = partial(pipeline.replay, again, check=False)
+    return carry_and_print(pipeline, given["file"], carry, carrying, shown=found.notices)

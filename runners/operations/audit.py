@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from destinations.account import DeliveryAccount
@@ -13,7 +14,7 @@ from destinations.destination import Destination, DestinationError
 from destinations.dlq import DLQ
 from origins.batch import JSON
 from runners.model.clock import Clock
-from runners.model.counts import SettledCounts
+from runners.model.counts import BranchBody
 from runners.model.entry import Settled
 from runners.model.pipeline_state import is_aside
 from runners.model.spec import PipelineSpec
@@ -59,7 +60,7 @@ def make_audit(
         pipeline=claims.state.pipeline,
         lanes={lane: _summarise_lane(batches) for lane, batches in carried.items() if batches},
         read=_sum_counts(claims.counting, "read"),
-        filtered=sum(_get_first_filtered(settled.counts) for settled in claims.counting),
+        filtered=sum(branches[0]["filtered"] for branches in map(_list_branches, claims.counting) if branches),
         nacked=_sum_counts(claims.counting, "nacked"),
         destinations={name: delivery.prove() for name, delivery in deliveries.items()},
         problems=group_findings(finding for finding in findings if finding.id not in accepted),
@@ -113,13 +114,12 @@ def _summarise_lane(batches: Sequence[Settled]) -> Mapping[str, JSON]:
     }
 
 
+def _list_branches(settled: Settled) -> Sequence[BranchBody]:
+    return list((settled.counts.get("branches") or {}).values())
+
+
 def _sum_counts(batches: Iterable[Settled], name: Literal["read", "nacked"]) -> int:
     return sum(settled.counts.get(name, 0) for settled in batches)
-
-
-def _get_first_filtered(counts: SettledCounts) -> int:
-    branches = list((counts.get("branches") or {}).values())
-    return branches[0]["filtered"] if branches else 0
 
 
 _COUNTS = (
@@ -207,14 +207,11 @@ def _read_dlq(dlq: Destination, spark: Callable[[], SparkSession], claims: Ledge
         )
         for row in mine
     ]
-    account = dlq.account(spark, claims.state.pipeline) if _is_lacking(held, refused) or not held else None
+    distinct = {letters.plan: letters.distinct for letters in held}
+    lacks = not held or any(distinct.get(plan, 0) < rows for plan, rows in refused.items())
+    account = dlq.account(spark, claims.state.pipeline) if lacks else None
     there = account is None or account.there
     return DlqContent(place=dlq.place, held=held, account=account, there=there)
-
-
-def _is_lacking(held: Sequence[HeldLetters], refused: dict[str, int]) -> bool:
-    there = {each.plan: each.distinct for each in held}
-    return any(there.get(plan, 0) < rows for plan, rows in refused.items())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,10 +238,11 @@ class DlqContent:
     there: bool = True
     unreadable: str = ""
     """Why its rows cannot be read, though it keeps them."""
-    by_plan: Mapping[str, HeldLetters] = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "by_plan", {held.plan: held for held in self.held or ()})
+    @cached_property
+    def by_plan(self) -> Mapping[str, HeldLetters]:
+        """The rows of each batch, by its plan."""
+        return {held.plan: held for held in self.held or ()}
 
     def json(self, claims: LedgerClaims) -> Mapping[str, JSON] | None:
         """How many rows should be there, and how many are."""

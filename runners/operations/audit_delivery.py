@@ -45,6 +45,7 @@ class DeliveryAudit:
 
     def prove(self) -> DestinationProof:
         """This destination's side of the equation."""
+        there = self.account is not None and self.account.there
         branches = [(settled.counts.get("branches") or {}).get(own) for settled, own in self._expected]
         return DestinationProof(
             delivered=sum(self._count_delivered(*pair) or 0 for pair in self._expected),
@@ -57,7 +58,7 @@ class DeliveryAudit:
                 for plan in self.claims.state.open_plans
                 for own in self.names.intersection(plan.destinations)
             ),
-            proved_from=self._find_proved(),
+            proved_from=(self._first_told if self._first_told or not self._meant else None) if there else None,
             proof=NO_PROOF if self.account is None else self.account.proof,
         )
 
@@ -138,11 +139,6 @@ class DeliveryAudit:
             if whole or self.has(key):
                 first[settled.lane] = min(settled.number, first.get(settled.lane, settled.number))
         return first
-
-    def _find_proved(self) -> Mapping[str, int] | None:
-        if self.account is None or not self.account.there:
-            return None
-        return self._first_told if self._first_told or not self._meant else None
 
     def _is_told(self, settled: Settled) -> bool:
         """Whether the history tells of batches as old as this one."""

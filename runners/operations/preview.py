@@ -112,7 +112,9 @@ class Preview:
         return format_repr("Preview", self.pipeline, *(batches or ["no rows wait"]))
 
     def _repr_html_(self) -> str:
-        return _as_html(self)
+        if not self.batches:
+            return f"<p>No rows wait for <b>{escape_html(self.pipeline)}</b>.</p>"
+        return "".join(part for batch in self.batches for part in _render_batch(batch))
 
 
 def format_preview(preview: Preview, *, wide: bool = False) -> str:
@@ -150,12 +152,6 @@ def _format_counts(stage: StagePreview) -> str:
     lost = [f"{counts.filtered:,} filtered"] if counts.filtered else []
     lost += [paint(f"{counts.nacked:,} refused", "yellow")] if counts.nacked else []
     return f"{paint(counts.stage, 'bold')}: {format_count(counts.entered)}{changed}{', '.join(['', *lost])}"
-
-
-def _as_html(preview: Preview) -> str:
-    if not preview.batches:
-        return f"<p>No rows wait for <b>{escape_html(preview.pipeline)}</b>.</p>"
-    return "".join(part for batch in preview.batches for part in _render_batch(batch))
 
 
 def _render_batch(batch: BatchPreview) -> Iterator[str]:

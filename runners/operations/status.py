@@ -56,12 +56,13 @@ def read_status(pipeline: PipelineSpec, file: str = "FILE", *, definition: str =
     waits = _count_waiting(refused, dlq, spark, journal) if refused else refused
     last = find_last_run(state, how)
     coming = _advise_next(how, last, waits)
+    hashes = [owner.get("hash", definition) for owner in state.owners]
     shared = any(owner.get("assignment", "single") != "single" for owner in state.owners)
     return {
         "pipeline": pipeline.name,
         "state": how,
         "owner": _describe_owner(state.owner or {}) if how == "running" else None,
-        "differs": how == "running" and _has_other_definition(state, definition),
+        "differs": how == "running" and bool(definition) and any(known != definition for known in hashes),
         "stopping": state.stopping if how == "running" else "",
         **({"owners": _describe_owners(state, place)} if shared else {}),
         **({"activity": activity} if (activity := _read_activity(state, place)) and how == "running" else {}),
@@ -93,11 +94,6 @@ def describe_state(place: StateLocation, state: PipelineState) -> str:
     if state.ended is None:
         return "never_run"
     return {"succeeded": "idle"}.get(state.ended["status"], str(state.ended["status"]))
-
-
-def _has_other_definition(state: PipelineState, definition: str) -> bool:
-    """Whether one of those who run it is known to go by another definition."""
-    return bool(definition) and any(owner.get("hash", definition) != definition for owner in state.owners)
 
 
 def _describe_owner(owner: Mapping[str, JSON]) -> dict[str, JSON]:

@@ -146,7 +146,8 @@ class TrialRun:
             limits=make_limits(options),
         )
         pace = BatchSizing(parse_seconds(options.target))
-        for lane in self._order_lanes(lanes):
+        failed = ((self.journal.state.ended or EndedBody()).get("error") or ErrorBody()).get("lane")
+        for lane in sorted(lanes, key=lambda lane: lane != failed):  # the lane in which the last run failed comes first
             state = LaneState() if self.from_beginning else self.journal.state.get_lane(lane)
             span = source.take(lane, state.offset, pace) if lane in source.lanes else None
             if span is not None:
@@ -214,12 +215,6 @@ class TrialRun:
             name: list(list_demands_now(self.spark, destinations[name], arriving[name])) for name in line.branches
         }
         return make_chain(pipeline, origin, destinations, demands)
-
-    def _order_lanes(self, lanes: list[str]) -> Iterator[str]:
-        """The lane in which the last run failed comes first."""
-        ended = self.journal.state.ended or EndedBody()
-        failed = (ended.get("error") or ErrorBody()).get("lane")
-        yield from sorted(lanes, key=lambda lane: lane != failed)
 
 
 SEEN = HIDDEN + "seen"

@@ -273,17 +273,15 @@ def render_timeline(lanes: Mapping[str, Sequence[Mapping[str, JSON]]], lanes_in_
         batches = sum(part["batches"] for part in parts)
         busy = sum(sum(part["spent"].values()) for part in parts)
         label = f"lane {name}: {format_batches(batches)}, {busy:,.1f} s of work"
-        drawn = "".join(_render_part(part, whole) for part in parts)
+        drawn = ""
+        for part in parts:
+            left, width = 100 * part["start"] / whole, 100 * (part["end"] - part["start"]) / whole
+            drawn += f'<span style="left:{left:.2f}%;width:{width:.2f}%">{_render_phases(part["spent"])}</span>'
         yield f'<div class="lane"><span title="{escape_text(label)}">{escape_text(name)}</span>'
         yield f'<div class="track" role="img" aria-label="{escape_text(label)}">{drawn}</div></div>'
     yield f'<div class="lane"><span></span><div class="ends"><span>0 s</span><span>{whole:,.1f} s</span></div></div>'
     if lanes_in_all > len(lanes):
         yield f'<p class="dim">and {lanes_in_all - len(lanes):,} more lanes</p>'
-
-
-def _render_part(part: Mapping[str, JSON], whole: float) -> str:
-    left, width = 100 * part["start"] / whole, 100 * (part["end"] - part["start"]) / whole
-    return f'<span style="left:{left:.2f}%;width:{width:.2f}%">{_render_phases(part["spent"])}</span>'
 
 
 def _render_phases(parts: Mapping[str, float]) -> str:

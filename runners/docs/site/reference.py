@@ -100,7 +100,8 @@ def make_pages() -> Pages:
     for role, folder in FOLDERS.items():
         ours = {kind.name: kind.summary for kind in kinds if kind.role == role}
         intro = f"Each kind of {role} has a page with its options. `wherry kinds` lists them too."
-        pages[f"{folder}/index.md"] = _make_index(folder.capitalize(), intro, ours)
+        menu = _make_toctree({name: name for name in ours})
+        pages[f"{folder}/index.md"] = "\n".join([f"# {folder.capitalize()}\n\n{intro}\n", _make_links(ours), menu])
     pages |= {f"{FOLDERS[kind.role]}/{kind.name}.md": _make_kind_page(kind) for kind in kinds}
     pages |= {f"commands/{'-'.join(words)}.md": _make_command_page(words, each) for words, each in commands.items()}
     found = [(kind, find_codes(kind)) for kind in kinds]
@@ -149,11 +150,6 @@ def read_code(code: str) -> CodeText:
         checks=[text for label, _, text in labelled if label == "Check"],
         remedies=[text for label, _, text in labelled if label == "Remedy"],
     )
-
-
-def _make_index(title: str, intro: str, names: Mapping[str, str]) -> str:
-    tree = _make_toctree({name: name for name in names})
-    return "\n".join([f"# {title}\n\n{intro}\n", _make_links(names), tree])
 
 
 def _make_links(names: Mapping[str, str]) -> str:
@@ -276,13 +272,9 @@ def _make_command_page(words: tuple[str, ...], command: click.Command) -> str:
         parts += ["## Commands", "\n".join(inside)]
     options = [each for each in command.params if isinstance(each, click.Option) and not each.hidden]
     if options:
-        parts += ["## Options", *(_make_command_option(each, context) for each in options)]
+        records = [option.get_help_record(context) or ("", "") for option in options]
+        parts += ["## Options", *(f"`{names}`\n: {_mark_options(text)}" for names, text in records)]
     return "\n\n".join(parts) + "\n"
-
-
-def _make_command_option(option: click.Option, context: click.Context) -> str:
-    names, text = option.get_help_record(context) or ("", "")
-    return f"`{names}`\n: {_mark_options(text)}"
 
 
 def _mark_options(text: str) -> str:
@@ -304,14 +296,11 @@ def _make_definition_page() -> str:
         docs = read_docs(component)
         for name, option in list_options(component).items():
             called = {"run_options": "run"}.get(name, name)
-            default = "required" if option.required else f"default: {_show_value(option.default)}"
+            value = "see below" if dataclasses.is_dataclass(option.default) else _show(option.default)
+            default = "required" if option.required else f"default: {value}"
             kind = _show_type(describe_type(option.annotation).replace("nothing", "a mapping"))
             parts.append(f"`{called}`\n: *{kind}, {default}*\n\n  {docs[name]}\n")
     return "\n".join(parts)
-
-
-def _show_value(default: Any) -> str:
-    return "see below" if dataclasses.is_dataclass(default) else _show(default)
 
 
 def _make_metrics_page() -> str:
