@@ -18,6 +18,7 @@ import click
 
 from runners.command_line import printing
 from runners.command_line.help_sections import EXPERTS, SELECTION, command, group, option
+from runners.command_line.look_commands import expect, find, list_folder, preview, quality, report, runs
 from runners.command_line.options import (
     BY_STATUS,
     FAILED,
@@ -34,9 +35,7 @@ from runners.command_line.options import (
     with_folder,
     with_move_options,
 )
-from runners.command_line.preview_commands import expect, find, preview, quality
 from runners.command_line.printing_state import format_redo
-from runners.command_line.run_commands import list_folder, report, runs
 from runners.command_line.schedule_command import schedule
 from runners.command_line.state_commands import audit, confirm, dlq, move_offsets, offsets, repair
 from runners.model.codes import read_codes, summarise

@@ -29,7 +29,7 @@ def with_definition(command: F, rest: str = "") -> F:
     """
 
     @functools.wraps(command)
-    def naming(**given: Any) -> Any:
+    def name_file(**given: Any) -> Any:
         from origins.errors import WherryError
         from runners.model.text import with_file
 
@@ -45,7 +45,7 @@ def with_definition(command: F, rest: str = "") -> F:
             raise
 
     file = click.argument("file", type=click.Path(path_type=Path), required=False)
-    return file(with_values(cast(F, naming)))
+    return file(with_values(cast(F, name_file)))
 
 
 def with_folder(command: F) -> F:
@@ -132,7 +132,9 @@ def with_variables(command: F) -> F:
     """A command that reads definitions: it is given `GivenValues` to put into them."""
 
     @functools.wraps(command)
-    def reading(*, variables: Sequence[str], variable_file: Path | None, secret_file: Path | None, **given: Any) -> Any:
+    def give_values(
+        *, variables: Sequence[str], variable_file: Path | None, secret_file: Path | None, **given: Any
+    ) -> Any:
         return command(values=GivenValues(pairs=variables, file=variable_file, secret_file=secret_file), **given)
 
     path = click.Path(path_type=Path)
@@ -159,7 +161,7 @@ def with_variables(command: F) -> F:
             help="Read values for ${secret:NAME} from a YAML file.",
         ),
     ]
-    return _add_options(cast(F, reading), options)
+    return _add_options(cast(F, give_values), options)
 
 
 def _add_options(command: F, options: Sequence[Callable[[F], F]]) -> F:
@@ -187,7 +189,7 @@ def with_choice_options(command: F) -> F:
     """A command over rows of the DLQ: it is given a `Choice`, by default of all rows."""
 
     @functools.wraps(command)
-    def choosing(*, ids: Sequence[str], of_file: str, **given: Any) -> Any:
+    def choose(*, ids: Sequence[str], of_file: str, **given: Any) -> Any:
         from runners.running.choice import Choice
 
         conditions = {name: given.pop(name) for name in ("code", "stage", "column", "where", "since", "until")}
@@ -211,7 +213,7 @@ def with_choice_options(command: F) -> F:
         time_option("--since", section=SELECTION, help="Take rows refused since 2026-01-31T06:00 (UTC)."),
         time_option("--until", section=SELECTION, help="Take rows refused before this time (UTC)."),
     ]
-    return _add_options(cast(F, choosing), options)
+    return _add_options(cast(F, choose), options)
 
 
 def time_option(*names: str, **how: Any) -> Callable[[F], F]:
@@ -265,7 +267,7 @@ def with_carry_options(command: F) -> F:
     """A command that carries: it is given a `CarryOptions`, and from then on speaks as that says."""
 
     @functools.wraps(command)
-    def carrying(*, quiet: bool, if_running: str, log_format: str, json: bool, **given: Any) -> Any:
+    def carry(*, quiet: bool, if_running: str, log_format: str, json: bool, **given: Any) -> Any:
         from runners.listeners.log_lines import configure_logs
 
         configure_logs(log_format)
@@ -284,7 +286,7 @@ def with_carry_options(command: F) -> F:
         with_log_format,
         as_json,
     ]
-    return _add_options(cast(F, carrying), options)
+    return _add_options(cast(F, carry), options)
 
 
 def complete_kinds(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
