@@ -104,7 +104,7 @@ def carry_with_progress(
         if report is None:
             return _say_not_begun(pipeline)
     except Owned as error:
-        if not carrying.skips:
+        if carrying.if_running != "skip":
             raise
         if not carrying.quiet:
             complain(f"{error.message} This run is skipped.")

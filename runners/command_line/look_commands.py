@@ -140,18 +140,19 @@ def report(
     RUN is the name of a run or its first letters, by default the last run. The page needs no network. With --index,
     PLACE is a folder, by default reports; it gets an index and a page for each of the newest runs.
     """
-    from runners.reports.write_html import ReportWriter
+    from runners.reports.write_html import write_directory, write_run
 
     file, run = split_words(file, run)
     if file is not None and directory is not None:
         raise click.UsageError("Name a definition, or with --index a directory of them.", ctx)
     if directory is not None:
         variables: Mapping[str, str] = given["values"].read_variables()
-        page = ReportWriter(place).write_directory(directory, variables, list_secrets_to_mask().update)
+        secrets = list_secrets_to_mask()
+        page = write_directory(directory, place or Path("reports"), variables=variables, tell_secrets=secrets.update)
     else:
         file = file or find_definition()
         pipeline = load_for_reading(file=file, **given)
-        page = ReportWriter(place).write_run(pipeline, _find_run(pipeline, run, file))
+        page = write_run(pipeline, _find_run(pipeline, run, file), place)
     click.echo(printing.as_json({"file": str(page)}) if json else str(page))
 
 

@@ -257,11 +257,6 @@ class CarryOptions:
     log_format: str
     json: bool
 
-    @property
-    def skips(self) -> bool:
-        """Whether nothing is done where another run has the pipeline."""
-        return self.if_running == "skip"
-
 
 def with_carry_options(command: F) -> F:
     """A command that carries: it is given a `CarryOptions`, and from then on speaks as that says."""

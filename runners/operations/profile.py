@@ -8,6 +8,7 @@ from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, DateType, NumericType, StringType, TimestampType
 
 from origins.batch import JSON
 from origins.names import quote_name
@@ -44,8 +45,6 @@ def profile_rows(rows: DataFrame, name: str) -> dict[str, JSON]:
 
 
 def _make_figures(name: str, kind: DataType) -> Mapping[str, Column]:
-    from pyspark.sql.types import BooleanType, DateType, NumericType, StringType, TimestampType
-
     column = F.col(quote_name(name))
     found = {"there": F.count(column)}
     if isinstance(kind, NumericType | DateType | TimestampType):

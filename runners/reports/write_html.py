@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from origins.batch import JSON
@@ -92,47 +91,43 @@ LOOKED_THROUGH = 1_000
 """Among so many of the newest refused rows those of a run are looked for."""
 
 
-@dataclass(frozen=True)
-class ReportWriter:
-    """Pages at a place: a file, or the folder of an index; None for a file named after the run, here."""
+def write_run(pipeline: PipelineSpec, run: Mapping[str, JSON], file: Path | None = None) -> Path:
+    """Write the page of a run, by default to a file that is named after it. Raises `Refusal` where that cannot be
+    done."""
+    pipeline = definition_of(pipeline).pipeline
+    file = file or Path(f"{pipeline.name}-{run['run'][:8]}.html")
+    parts = _find_definition(pipeline, run), read_samples(pipeline, run), _read_trends(pipeline, run)
+    return _write_file(file, render_page(run, *parts))
 
-    place: Path | None = None
 
-    def write_run(self, pipeline: PipelineSpec, run: Mapping[str, JSON]) -> Path:
-        """Write the page of a run. Raises `Refusal` where that cannot be done."""
-        pipeline = definition_of(pipeline).pipeline
-        file = self.place or Path(f"{pipeline.name}-{run['run'][:8]}.html")
-        parts = _find_definition(pipeline, run), read_samples(pipeline, run), _read_trends(pipeline, run)
-        return _write_file(file, render_page(run, *parts))
-
-    def write_directory(
-        self,
-        directory: Path,
-        variables: Mapping[str, str],
-        tell_secrets: Callable[[Mapping[str, str]], None] = lambda _: None,
-    ) -> Path:
-        """Write the pages of the newest runs of all pipelines that are defined there, and an index over them."""
-        folder = self.place or Path("reports")
+def write_directory(
+    directory: Path,
+    folder: Path,
+    *,
+    variables: Mapping[str, str],
+    tell_secrets: Callable[[Mapping[str, str]], None],
+) -> Path:
+    """Write the pages of the newest runs of all pipelines that are defined in a directory, and an index over them."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        hint = "Choose another folder:  --to DIR"
+        raise Refusal(f"{folder} cannot be created: {error.strerror}.", hint=hint) from error
+    found = folder_of(directory, variables=variables, needs_secrets=False, tell_secrets=tell_secrets).open()
+    runs: dict[str, Sequence[Mapping[str, JSON]] | str] = {}
+    pages: dict[str, str] = {}
+    for definition in [each for each in found.values() if not isinstance(each, str)]:
+        pipeline = definition.pipeline
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            hint = "Choose another folder:  --to DIR"
-            raise Refusal(f"{folder} cannot be created: {error.strerror}.", hint=hint) from error
-        found = folder_of(directory, variables=variables, needs_secrets=False, tell_secrets=tell_secrets).open()
-        runs: dict[str, Sequence[Mapping[str, JSON]] | str] = {}
-        pages: dict[str, str] = {}
-        for definition in [each for each in found.values() if not isinstance(each, str)]:
-            pipeline = definition.pipeline
-            try:
-                newest = list_runs(pipeline, WantedRuns(limit=NEWEST, report=True))
-                for run in newest:
-                    pages[run["run"]] = f"{pipeline.name}-{run['run'][:12]}.html"
-                    ReportWriter(folder / pages[run["run"]]).write_run(pipeline, run)
-                runs[pipeline.name] = newest
-            except WherryError as error:
-                runs[pipeline.name] = str(error)
-        broken = {file: each for file, each in found.items() if isinstance(each, str)}
-        return _write_file(folder / "index.html", render_index(runs, broken, pages))
+            newest = list_runs(pipeline, WantedRuns(limit=NEWEST, report=True))
+            for run in newest:
+                pages[run["run"]] = f"{pipeline.name}-{run['run'][:12]}.html"
+                write_run(pipeline, run, folder / pages[run["run"]])
+            runs[pipeline.name] = newest
+        except WherryError as error:
+            runs[pipeline.name] = str(error)
+    broken = {file: each for file, each in found.items() if isinstance(each, str)}
+    return _write_file(folder / "index.html", render_index(runs, broken, pages))
 
 
 def show(definition: Definition, report: Report) -> str:
