@@ -336,9 +336,9 @@ def redo(name: str, reason: str, yes: bool, carrying: CarryOptions, **given: Any
     from runners.operations.redo import preview_redo
 
     pipeline = load_pipeline(**given)
-    found = preview_redo(pipeline, name)
-    click.echo(format_redo(found), err=True)
-    if not found.does_nothing:
+    redo_preview = preview_redo(pipeline, name)
+    click.echo(format_redo(redo_preview), err=True)
+    if not redo_preview.does_nothing:
         confirm(yes=yes)
     carry = partial(pipeline.redo, name, reason=reason, check=False)
     return carry_and_print(pipeline, given["file"], carry, carrying)
@@ -418,18 +418,18 @@ def kinds(kind: str | None, json_schema: bool, json: bool) -> None:
         click.echo(printing.dump(make_json_schema()))
         return
     if kind is None:
-        found = list_kinds()
+        described = list_kinds()
     else:
-        found = [describe_kind(role, kind) for role in get_our_kinds().list_roles(kind)]
-        if not found:
+        described = [describe_kind(role, kind) for role in get_our_kinds().list_roles(kind)]
+        if not described:
             known = [name for role in CONTRACTS for name in get_our_kinds().list_names(role)]
             raise click.UsageError(f"There is no kind '{kind}'; {suggest_nearest(kind, known)}")
     if json:
-        click.echo(printing.as_json({"kinds": [described.json() for described in found]}))
+        click.echo(printing.as_json({"kinds": [each.json() for each in described]}))
     elif kind is None:
-        click.echo(printing.format_kinds(found))
+        click.echo(printing.format_kinds(described))
     else:
-        click.echo("\n\n".join(map(printing.format_kind, found)))
+        click.echo("\n\n".join(map(printing.format_kind, described)))
 
 
 @command()
@@ -448,11 +448,11 @@ def explain(code: str | None, json: bool) -> None:
         rows = [*summaries.items()]
         click.echo(printing.as_json({"codes": summaries}) if json else table(["code", "what it means"], rows))
         return
-    found = next((name for name in known if name.lower() == code.lower()), None)
-    if found is None:
+    name = next((name for name in known if name.lower() == code.lower()), None)
+    if name is None:
         hint = f"{suggest_nearest(code, known)} A rule of `require` has its own name as its code."
         raise click.UsageError(f"There is no code '{code}'; {hint}")
-    click.echo(printing.as_json({"code": found, "text": known[found]}) if json else f"{found}\n\n{known[found]}")
+    click.echo(printing.as_json({"code": name, "text": known[name]}) if json else f"{name}\n\n{known[name]}")
 
 
 @command()

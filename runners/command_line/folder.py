@@ -58,14 +58,14 @@ def read_folder(directory: Path, values: GivenValues) -> PipelineFolder:
     definitions: dict[str, Definition] = {}
     broken: dict[str, str] = {}
     for file in list_definitions(directory):
-        found = folder.read(file.name)
-        if isinstance(found, str):
-            broken[file.name] = found
-        elif found.pipeline.name in definitions:
-            other = definitions[found.pipeline.name].path
-            broken[file.name] = f"{file.name}: the pipeline in {other} is called {found.pipeline.name} already"
+        definition = folder.read(file.name)
+        if isinstance(definition, str):
+            broken[file.name] = definition
+        elif definition.pipeline.name in definitions:
+            other = definitions[definition.pipeline.name].path
+            broken[file.name] = f"{file.name}: the pipeline in {other} is called {definition.pipeline.name} already"
         else:
-            definitions[found.pipeline.name] = replace(found, path=file)
+            definitions[definition.pipeline.name] = replace(definition, path=file)
     if not definitions and not broken:
         where = "this folder" if directory == Path() else str(directory)
         raise Refusal(f"There is no definition in {where}.", hint="Write one:  wherry init")
@@ -174,7 +174,7 @@ def _run_one(definition: Definition, file: Path, carrying: CarryOptions) -> tupl
 
 def _format_endings(endings: Sequence[RunEnding]) -> str:
     """How each ended, one a line."""
-    rows = [[each.pipeline, each.status, *_format_counts(each), _format_reason(each)] for each in endings]
+    rows = [[ending.pipeline, ending.status, *_format_counts(ending), _format_reason(ending)] for ending in endings]
     return table(["pipeline", "ended", "read", "delivered", "refused", "seconds", ""], rows)
 
 
@@ -183,7 +183,7 @@ def _format_counts(ending: RunEnding) -> list[str]:
     if report is None:
         return [""] * 4
     return [
-        *(f"{report.read:,}", f"{sum(each.delivered for each in report.destinations.values()):,}"),
+        *(f"{report.read:,}", f"{sum(counts.delivered for counts in report.destinations.values()):,}"),
         *(f"{report.nacked:,}", f"{report.seconds:,.1f}"),
     ]
 

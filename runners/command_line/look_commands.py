@@ -96,8 +96,8 @@ def list_runs(status: str | None, since: datetime | None, limit: int, archived: 
 
     For example:  wherry runs list orders.yaml --status failed
     """
-    found = load_for_reading(**given).runs(status=status or "", since=since, limit=limit, archived=archived)
-    click.echo(printing.as_json({"runs": found}) if json else printing.format_runs(found))
+    listed = load_for_reading(**given).runs(status=status or "", since=since, limit=limit, archived=archived)
+    click.echo(printing.as_json({"runs": listed}) if json else printing.format_runs(listed))
 
 
 @runs.command("show")
@@ -109,8 +109,8 @@ def show_run(run: str, json: bool, **given: Any) -> None:
 
     For example:  wherry runs show orders.yaml 3f9a
     """
-    found = _find_run(load_for_reading(**given), run, given["file"])
-    click.echo(printing.as_json(found) if json else printing.format_run(found))
+    facts = _find_run(load_for_reading(**given), run, given["file"])
+    click.echo(printing.as_json(facts) if json else printing.format_run(facts))
 
 
 @command()
@@ -160,11 +160,11 @@ def _find_run(pipeline: Pipeline, run: str, file: object) -> Mapping[str, JSON]:
     """The run whose name begins so; the last one for no name at all."""
     from runners.model.errors import Refusal
 
-    found = pipeline.runs(run=run, limit=2 if run else 1, report=True)
-    if len(found) != 1:
-        message = f"Several runs begin with {run!r}" if found else f"There is no run {run!r}" if run else "No run yet"
+    listed = pipeline.runs(run=run, limit=2 if run else 1, report=True)
+    if len(listed) != 1:
+        message = f"Several runs begin with {run!r}" if listed else f"There is no run {run!r}" if run else "No run yet"
         raise Refusal(f"{message}.", hint=f"See all runs:  wherry runs list {file}")
-    return found[0]
+    return listed[0]
 
 
 @command()
@@ -193,11 +193,11 @@ def preview(
     definition = load_definition(**given)
     waiting = show_progress(definition.pipeline, doing="trying the waiting rows")
     with hide_in_errors(definition.pipeline.secrets), waiting:
-        found = preview(definition, rows=rows, shown=shown, lane=lane, from_beginning=from_beginning)
+        previewed = preview(definition, rows=rows, shown=shown, lane=lane, from_beginning=from_beginning)
     if json:
-        click.echo(printing.as_json(found.json()))
+        click.echo(printing.as_json(previewed.json()))
     else:
-        click.echo(printing.format_wide(partial(format_preview, found), wide=wide))
+        click.echo(printing.format_wide(partial(format_preview, previewed), wide=wide))
 
 
 @command()
@@ -221,13 +221,13 @@ def find(where: str, since: datetime | None, json: bool, **given: Any) -> None:
     definition = load_definition(**given)
     waiting = Console(stderr=True).status(f"{definition.pipeline.name}: reading the ledger")
     with hide_in_errors(definition.pipeline.secrets), waiting:
-        found = find_rows(
+        rows = find_rows(
             definition,
             where=where,
             since=since,
             say=lambda doing: waiting.update(f"{definition.pipeline.name}: {doing}"),
         )
-    click.echo(printing.as_json(found.json()) if json else str(found))
+    click.echo(printing.as_json(rows.json()) if json else str(rows))
 
 
 @group(default="suggest")
@@ -310,18 +310,18 @@ def quality(limit: int, json: bool, **given: Any) -> None:
     from runners.model.run_report import compute_trends
 
     runs = load_for_reading(**given).runs(limit=limit, report=True)
-    found, names = compute_trends(runs), [run["run"] for run in reversed(runs)]
-    click.echo(printing.as_json({"rules": found}) if json else format_trends(found, names))
+    trends, names = compute_trends(runs), [run["run"] for run in reversed(runs)]
+    click.echo(printing.as_json({"rules": trends}) if json else format_trends(trends, names))
 
 
-def format_trends(found: Sequence[Mapping[str, JSON]], runs: Sequence[str]) -> str:
+def format_trends(trends: Sequence[Mapping[str, JSON]], runs: Sequence[str]) -> str:
     """Each rule, and below it how it fared in each run that asked one, the newest last."""
-    if not found:
+    if not trends:
         return "No run has checked expectations yet. Add a stage `expect` to the definition."
-    asked = [run for run in runs if any(each["run"] == run for rule in found for each in rule["runs"])]
+    asked = [run for run in runs if any(share["run"] == run for rule in trends for share in rule["runs"])]
     rows = [["", _format_cells([run[:8] for run in asked])]]
-    for rule in found:
-        fared = {each["run"]: format_percent(each) for each in rule["runs"]}
+    for rule in trends:
+        fared = {share["run"]: format_percent(share) for share in rule["runs"]}
         rows += [[rule["stage"], rule["rule"]], ["", _format_cells([fared.get(run, "-") for run in asked])]]
     return table(["stage", "rule, and the share that passed it by run, the newest last"], rows)
 

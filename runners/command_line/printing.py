@@ -58,12 +58,12 @@ def dump(value: JSON) -> str:
 
 def format_explanation(explanation: Explanation, file: str, columns: Mapping[str, str] | None = None) -> str:
     through = f" → {', '.join(explanation.stages)}" if explanation.stages else ""
-    into = ", ".join(str(each["name"]) for each in explanation.destinations)
+    into = ", ".join(str(destination["name"]) for destination in explanation.destinations)
     carried = [
         " → ".join([str(origin["place"]), *filter(None, [", ".join(origin["stages"])])]) + f"{through} → {into}"
         for origin in explanation.origins
     ]
-    guarantees = [_format_destination(each) for each in explanation.destinations]
+    guarantees = [_format_destination(destination) for destination in explanation.destinations]
     analysed = [f"{name}: {ddl}" for name, ddl in (columns or {}).items()]
     if columns is None:
         analysed = [f"Types and SQL are not checked yet:  wherry validate {file} --spark"]
@@ -186,12 +186,12 @@ def format_status(facts: Mapping[str, JSON], file: str = "FILE") -> str:
         ("differs", ["the run uses an older definition; the next run uses this one"] if facts["differs"] else []),
         ("heard", [show_moment(owner["heard"])] if owner and owner.get("heard") and "owners" not in facts else []),
         ("stops", [f"{facts['stopping']}; open batches are finished first"] if facts["stopping"] else []),
-        ("doing", [line for each in facts.get("activity", ()) for line in _format_activity(each)]),
+        ("doing", [line for item in facts.get("activity", ()) for line in _format_activity(item)]),
         ("last run", [_format_last_run(last)] if last else []),
         ("error", _format_error(last["error"], file) if last and last["error"] else []),
         ("was processing", _format_snapshot(last.get("snapshot")) if last else []),
         ("lanes", [_format_lane(name, lane) for name, lane in facts["lanes"].items()]),
-        ("open", [show_open_batch(each, under_way=under_way) for each in facts["open"]]),
+        ("open", [show_open_batch(item, under_way=under_way) for item in facts["open"]]),
         ("refused", _format_refused(dlq)),
         ("first", [facts["first"]] if facts.get("first") else []),
         ("next", [facts["next"]]),
@@ -280,8 +280,8 @@ def format_move(offset_move: OffsetMove) -> str:
     return f"{table(['lane', 'batches again', 'rows again', 'from → to'], rows)}\n\n{format_sections(again)}"
 
 
-def format_runs(found: Sequence[Mapping[str, JSON]]) -> str:
-    if not found:
+def format_runs(runs: Sequence[Mapping[str, JSON]]) -> str:
+    if not runs:
         return "No run matches."
     rows = [
         [
@@ -291,14 +291,14 @@ def format_runs(found: Sequence[Mapping[str, JSON]]) -> str:
             *("" if run[key] is None else f"{run[key]:,.0f}" for key in ("seconds", "batches", "read", "nacked")),
             (run["error"] or "").partition("\n")[0],
         ]
-        for run in found
+        for run in runs
     ]
     return table(["run", "status", "began (UTC)", "seconds", "batches", "read", "refused", "error"], rows)
 
 
-def format_run(found: Mapping[str, JSON]) -> str:
-    facts = [(key, [str(value)]) for key, value in found.items() if key != "report" and value not in (None, "")]
-    report = found["report"] or {}
+def format_run(run: Mapping[str, JSON]) -> str:
+    facts = [(key, [str(value)]) for key, value in run.items() if key != "report" and value not in (None, "")]
+    report = run["report"] or {}
     facts.append(("was processing", _format_snapshot(report.get("snapshot"))))
     for name, counts in report.get("destinations", {}).items():
         facts.append((name, [", ".join(f"{key} {rows:,}" for key, rows in counts.items())]))

@@ -54,8 +54,11 @@ def format_problem(finding: Finding, file: str = "FILE") -> str:
     return paint(finding.code, "red") + escape_controls("\n".join(f"  {line}" for line in lines))
 
 
-def format_repairs(found: Sequence[Finding], accept: Sequence[str] = ()) -> str:
-    rows = [[each.code, _format_where(each), _ACCEPTED if each.id in accept else _DOES[each.remedy]] for each in found]
+def format_repairs(findings: Sequence[Finding], accept: Sequence[str] = ()) -> str:
+    rows = [
+        [finding.code, _format_where(finding), _ACCEPTED if finding.id in accept else _DOES[finding.remedy]]
+        for finding in findings
+    ]
     return table(["finding", "where", "repair"], rows)
 
 

@@ -60,8 +60,8 @@ def show_offsets(json: bool, **given: Any) -> None:
 
     For example:  wherry offsets show orders.yaml
     """
-    found = load_for_reading(**given).lanes()
-    click.echo(printing.as_json(found.json()) if json else str(found))
+    lanes = load_for_reading(**given).lanes()
+    click.echo(printing.as_json(lanes.json()) if json else str(lanes))
 
 
 def _parse_offset(ctx: click.Context, parameter: click.Parameter, text: str) -> JSON:
@@ -171,9 +171,9 @@ def audit(json: bool, **given: Any) -> int:
     Compares the ledger with the history and the rows of every destination, and with the dead letter queue. Changes
     nothing. Ends with 0 if all adds up, with 1 if not.
     """
-    found = load_for_reading(**given).audit()
-    click.echo(printing.as_json(found.json()) if json else format_audit(found, str(given["file"])))
-    return 0 if found.balanced else FAILED
+    result = load_for_reading(**given).audit()
+    click.echo(printing.as_json(result.json()) if json else format_audit(result, str(given["file"])))
+    return 0 if result.balanced else FAILED
 
 
 @command()
@@ -193,11 +193,11 @@ def repair(accept: Sequence[str], reason: str, yes: bool, json: bool, **given: A
     from runners.operations.repair import RepairResult
 
     pipeline = load_pipeline(**given)
-    found = pipeline.audit()
-    safe = [finding for finding in found.problems if finding.remedy or finding.id in accept]
-    alone = "Wherry can repair nothing by itself." if found.problems else "Nothing is wrong."
+    before = pipeline.audit()
+    safe = [finding for finding in before.problems if finding.remedy or finding.id in accept]
+    alone = "Wherry can repair nothing by itself." if before.problems else "Nothing is wrong."
     click.echo(format_repairs(safe, accept) if safe else alone, err=True)
-    result = RepairResult(done=[], audit=found)
+    result = RepairResult(done=[], audit=before)
     if safe or accept:
         confirm(yes=yes)
         result = pipeline.repair(reason=reason, accept=accept)
@@ -336,12 +336,12 @@ def replay(choice: Choice, reason: str, yes: bool, carrying: CarryOptions, **giv
 
     again = Replay(choice=choice, reason=reason)
     pipeline = load_pipeline(**given)
-    found = plan_replay(pipeline, choice)
-    click.echo(format_replay(found), err=True)
-    if not found.rows:
+    letters = plan_replay(pipeline, choice)
+    click.echo(format_replay(letters), err=True)
+    if not letters.rows:
         if carrying.json:
             click.echo(printing.as_json(make_empty_report(pipeline).json()))
         return 0
     confirm(yes=yes)
     carry = partial(pipeline.replay, again, check=False)
-    return carry_and_print(pipeline, given["file"], carry, carrying, shown=found.notices)
+    return carry_and_print(pipeline, given["file"], carry, carrying, shown=letters.notices)

@@ -168,13 +168,13 @@ def _read_claims(pipeline: PipelineSpec) -> LedgerClaims:
 
 def _find_changed(pipeline: PipelineSpec, claims: LedgerClaims) -> LedgerClaims:
     """With what has changed at the origins since it was carried."""
-    found: dict[str, Mapping[str, str]] = {}
+    changes: dict[str, Mapping[str, str]] = {}
     for origin in pipeline.every_origin if claims.whole else ():
         lanes = [lane for lane in claims.whole if pipeline.owns(origin, lane)]
         parts = list_carried_parts(pipeline, origin, claims.counting) if lanes else ()
         changed = origin.find_changed(parts) if parts else {}
-        found.update(dict.fromkeys(lanes, changed))
-    return replace(claims, changed=found)
+        changes.update(dict.fromkeys(lanes, changed))
+    return replace(claims, changed=changes)
 
 
 def list_decided_ids(pipeline: PipelineSpec) -> frozenset[str]:
@@ -289,7 +289,7 @@ def _find_harmed(queue: DlqContent) -> Iterator[Finding]:
     """Whose rows lie in files that cannot be read."""
     repair = f"Put the file back from a backup. {ACCEPT}"
     brought = queue.account.brought if queue.account else ()
-    harmed = [(each.label, each.loss) for each in brought if each.loss is not None and each.loss.version is None]
+    harmed = [(write.label, write.loss) for write in brought if write.loss is not None and write.loss.version is None]
     for label, loss in harmed:
         yield Finding(
             code=loss.code,
@@ -320,7 +320,7 @@ def _count_missing(claims: LedgerClaims, queue: DlqContent, settled: Settled) ->
 
 def _report_missing(claims: LedgerClaims, queue: DlqContent, settled: Settled) -> Finding:
     missing, account = _count_missing(claims, queue, settled), queue.account
-    losses = [each.loss for each in (account.brought if account else ()) if each.label["plan"] == settled.plan]
+    losses = [write.loss for write in (account.brought if account else ()) if write.label["plan"] == settled.plan]
     loss = next((loss for loss in reversed(losses) if loss is not None), None)
     back = loss is not None and loss.version is not None and account is not None and account.mends
     message = (

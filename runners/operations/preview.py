@@ -176,9 +176,9 @@ def _render_batch(batch: BatchPreview) -> Iterator[str]:
 
 
 def _render_rows(stage: StagePreview) -> str:
-    seen = [(each, each.row if isinstance(each.row, Mapping) else {"": each.row}) for each in stage.rows]
+    seen = [(shown, shown.row if isinstance(shown.row, Mapping) else {"": shown.row}) for shown in stage.rows]
     names = list(dict.fromkeys(name for _, row in seen for name in row))
-    lines = [[each.outcome, *(_render_cell(row, name) for name in names), each.message or ""] for each, row in seen]
+    lines = [[shown.outcome, *(_render_cell(row, name) for name in names), shown.message or ""] for shown, row in seen]
     return render_html_table(["", *names, "why"], lines)
 
 

@@ -62,11 +62,11 @@ def repair(pipeline: PipelineSpec, *, reason: str, accept: Sequence[str] = ()) -
     """
     if not reason.strip():
         raise Refusal("A repair needs a reason, which the ledger keeps.", hint='--reason "…"')
-    found = audit(pipeline)
-    members = _expand_ids(found, accept)
+    before = audit(pipeline)
+    members = _expand_ids(before, accept)
     done: list[str] = []
     failed: list[str] = []
-    wanted = [finding for finding in found.problems if finding.id not in accept]
+    wanted = [finding for finding in before.problems if finding.id not in accept]
     if any(finding.remedy == "finish" for finding in wanted):
         done += _finish_open(pipeline, failed)
     back = [finding for finding in wanted if finding.remedy == "put_back"]
@@ -79,8 +79,8 @@ def repair(pipeline: PipelineSpec, *, reason: str, accept: Sequence[str] = ()) -
     return RepairResult(done=done, failed=failed, accepted=members, audit=audit(pipeline))
 
 
-def _expand_ids(found: Audit, accept: Sequence[str]) -> list[str]:
-    by_id = {finding.id: finding for finding in found.problems}
+def _expand_ids(audit: Audit, accept: Sequence[str]) -> list[str]:
+    by_id = {finding.id: finding for finding in audit.problems}
     unknown = [name for name in accept if name not in by_id]
     if unknown:
         known = ", ".join(by_id) or "nothing"

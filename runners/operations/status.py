@@ -120,10 +120,10 @@ def _describe_owners(state: PipelineState, place: StateLocation) -> list[JSON]:
 def _read_activity(state: PipelineState, place: StateLocation) -> list[JSON]:
     """What the runs under way stored of what they are doing, with its age in seconds."""
     runs = [str(owner.get("run")) for owner in state.owners]
-    found = read_activities(place.activity, runs) if place.activity is not None else {}
+    activities = read_activities(place.activity, runs) if place.activity is not None else {}
     now = Clock().now()
-    ages = {run: now - convert_to_utc(datetime.fromisoformat(str(facts["at"]))) for run, facts in found.items()}
-    return [{**facts, "age": max(0.0, round(ages[run].total_seconds(), 1))} for run, facts in found.items()]
+    ages = {run: now - convert_to_utc(datetime.fromisoformat(str(facts["at"]))) for run, facts in activities.items()}
+    return [{**facts, "age": max(0.0, round(ages[run].total_seconds(), 1))} for run, facts in activities.items()]
 
 
 def find_last_run(state: PipelineState, how: str) -> Mapping[str, JSON] | None:

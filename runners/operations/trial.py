@@ -364,7 +364,7 @@ class BatchTrial:
 
     def _apply_steps(self, rows: MarkedRows, steps: Sequence[PlacedStage], filters: str = "") -> MarkedRows:
         for step in steps:
-            before = [each.column for each in self.sections[-1].notes if each.filters in ("", filters)][-1]
+            before = [note.column for note in self.sections[-1].notes if note.filters in ("", filters)][-1]
             rows = apply_chain(rows, [_without_stop(step)], self.pins, checked=True)
             if step.stage.changes_rows:
                 self.sections.append(TrialSection())
@@ -402,7 +402,7 @@ class BatchTrial:
         alike = Window.partitionBy(STATE, F.col(VERDICT)["code"], *filters)
         nth = F.row_number().over(alike.orderBy(*self._arrival_order())).alias("nth")
         first = needed.select("*", nth, F.count(F.lit(1)).over(alike).alias("alike")).where(F.col("nth") <= self.most)
-        found = first.select(
+        rows = first.select(
             F.col(STATE).alias("state"),
             *[F.col(name) for name in filters],
             *[F.col(VERDICT)[name].alias(name) for name in ("code", "message", "row")],
@@ -411,7 +411,7 @@ class BatchTrial:
             "alike",
             F.array(*self._arrival_order()).alias("arrival"),
         )
-        section.found = sorted((row.asDict() for row in found.collect()), key=lambda row: row["arrival"])
+        section.found = sorted((row.asDict() for row in rows.collect()), key=lambda row: row["arrival"])
         section.refused = self._group_refused(needed, section)
 
     def _group_refused(self, frame: DataFrame, section: TrialSection) -> Sequence[Mapping[str, JSON]]:

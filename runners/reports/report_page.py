@@ -199,11 +199,12 @@ def render_flow(report: Mapping[str, JSON]) -> Iterator[str]:
     """Read → filtered, refused by cause, taken → each destination."""
     destinations, stages = report["destinations"], report["stages"]
     several = destinations if len(destinations) > 1 else {}
-    own = {name: sum(each["filtered"] for each in stages if _is_of(each, several, name)) for name in destinations}
+    own = {name: sum(stage["filtered"] for stage in stages if _is_of(stage, several, name)) for name in destinations}
     first = next(iter(destinations), "")
-    filtered = {each["stage"]: each["filtered"] for each in stages if not any(_is_of(each, several, n) for n in own)}
-    refused = {each["stage"]: each["nacked"] for each in stages}
-    parted = sum(each.get("read", report["read"]) for each in destinations.values()) == report["read"]
+    shared = [stage for stage in stages if not any(_is_of(stage, several, name) for name in own)]
+    filtered = {stage["stage"]: stage["filtered"] for stage in shared}
+    refused = {stage["stage"]: stage["nacked"] for stage in stages}
+    parted = sum(counts.get("read", report["read"]) for counts in destinations.values()) == report["read"]
     lost = report["filtered"] - (sum(own.values()) if parted else own[first] if first else 0)
     taken = report["read"] + report["changed"] - report["nacked"] - lost
     middle = [
@@ -213,7 +214,7 @@ def render_flow(report: Mapping[str, JSON]) -> Iterator[str]:
     if report["changed"]:
         middle.append(_render_box("", report["changed"], "more or fewer rows, by stages that change them"))
     middle.append(_render_box("good", taken, "taken"))
-    ends = [_render_destination(name, each, own[name]) for name, each in list(destinations.items())[:SHOWN]]
+    ends = [_render_destination(name, counts, own[name]) for name, counts in list(destinations.items())[:SHOWN]]
     yield "<h2>Where the rows went</h2>"
     yield '<div class="flow" role="group" aria-label="Where the rows went">'
     yield f"<div>{_render_box('', report['read'], 'read')}</div>{_ARROW}<div>{''.join(middle)}</div>{_ARROW}"

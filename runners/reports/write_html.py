@@ -113,10 +113,10 @@ def write_directory(
     except OSError as error:
         hint = "Choose another folder:  --to DIR"
         raise Refusal(f"{folder} cannot be created: {error.strerror}.", hint=hint) from error
-    found = folder_of(directory, variables=variables, needs_secrets=False, tell_secrets=tell_secrets).open()
+    definitions = folder_of(directory, variables=variables, needs_secrets=False, tell_secrets=tell_secrets).open()
     runs: dict[str, Sequence[Mapping[str, JSON]] | str] = {}
     pages: dict[str, str] = {}
-    for definition in [each for each in found.values() if not isinstance(each, str)]:
+    for definition in [read for read in definitions.values() if not isinstance(read, str)]:
         pipeline = definition.pipeline
         try:
             newest = list_runs(pipeline, WantedRuns(limit=NEWEST, report=True))
@@ -126,7 +126,7 @@ def write_directory(
             runs[pipeline.name] = newest
         except WherryError as error:
             runs[pipeline.name] = str(error)
-    broken = {file: each for file, each in found.items() if isinstance(each, str)}
+    broken = {file: why for file, why in definitions.items() if isinstance(why, str)}
     return _write_file(folder / "index.html", render_index(runs, broken, pages))
 
 
@@ -160,7 +160,7 @@ def _read_trends(pipeline: PipelineSpec, run: Mapping[str, JSON]) -> Sequence[Ma
     if not (run["report"] or {}).get("quality"):
         return ()
     newest = list_runs(pipeline, WantedRuns(limit=NEWEST, report=True))
-    return compute_trends([each for each in newest if each["started_at"] <= run["started_at"]])
+    return compute_trends([earlier for earlier in newest if earlier["started_at"] <= run["started_at"]])
 
 
 def _write_file(file: Path, content: str) -> Path:

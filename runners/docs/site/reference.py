@@ -175,8 +175,8 @@ def _make_kind_page(kind: Kind) -> str:
     component = get_our_kinds().resolve(kind.role, kind.name)
     text = (inspect.getdoc(component) or "").partition("\nExample:\n")[0].strip()
     example = make_example(kind)
-    common = [each for each in kind.options if each.required or re.search(rf"\b{each.name}:", example)]
-    main = next((each for each in kind.options if each.main), None)
+    common = [option for option in kind.options if option.required or re.search(rf"\b{option.name}:", example)]
+    main = next((option for option in kind.options if option.main), None)
     common = common or ([main] if main else [])
     promises = [f"{name.capitalize()}\n: {text}\n" for name, text in kind.promises.items()]
     return "\n".join(
@@ -185,7 +185,7 @@ def _make_kind_page(kind: Kind) -> str:
             *promises,
             f"## Example\n\n```yaml\n{example}```\n",
             *_make_options("Common options", common, main),
-            *_make_options("Advanced options", [each for each in kind.options if each not in common], main),
+            *_make_options("Advanced options", [option for option in kind.options if option not in common], main),
             *_make_options(f"Options beside `{kind.name}`", kind.beside, None),
             *_make_code_list(find_codes(kind)),
             f"## More\n\n[How {FOLDERS[kind.role]} work](../../{FOLDERS[kind.role]}/README.md)\n",
@@ -199,9 +199,9 @@ def _make_options(title: str, options: Sequence[DescribedOption], main: Describe
     yield f"## {title}\n"
     if main in options:
         yield f"`{main.name}` is the main option: its value may stand right behind the kind.\n" if main else ""
-    for each in options:
-        default = "required" if each.required else f"default: {_show(each.default)}"
-        yield f"`{each.name}`\n: *{_show_type(each.type)}, {default}*\n\n  {each.text}\n"
+    for option in options:
+        default = "required" if option.required else f"default: {_show(option.default)}"
+        yield f"`{option.name}`\n: *{_show_type(option.type)}, {default}*\n\n  {option.text}\n"
 
 
 def _show_type(text: str) -> str:
@@ -266,11 +266,11 @@ def _make_command_page(words: tuple[str, ...], command: click.Command) -> str:
     parts += ["## Usage", f"```text\n{usage}\n```"]
     if isinstance(command, click.Group):
         inside = [
-            f"- [`{name}`]({'-'.join((*words, name))}.md): {_read_help(each)[0]}"
-            for name, each in command.commands.items()
+            f"- [`{name}`]({'-'.join((*words, name))}.md): {_read_help(inner)[0]}"
+            for name, inner in command.commands.items()
         ]
         parts += ["## Commands", "\n".join(inside)]
-    options = [each for each in command.params if isinstance(each, click.Option) and not each.hidden]
+    options = [option for option in command.params if isinstance(option, click.Option) and not option.hidden]
     if options:
         records = [option.get_help_record(context) or ("", "") for option in options]
         parts += ["## Options", *(f"`{names}`\n: {_mark_options(text)}" for names, text in records)]
@@ -284,7 +284,7 @@ def _mark_options(text: str) -> str:
 
 def _read_help(command: click.Command) -> list[str]:
     text = inspect.cleandoc(command.help or "").partition("\f")[0]
-    return [" ".join(each.replace("\b", "").split()) for each in text.split("\n\n")]
+    return [" ".join(paragraph.replace("\b", "").split()) for paragraph in text.split("\n\n")]
 
 
 def _make_definition_page() -> str:
@@ -315,11 +315,11 @@ def _make_metrics_page() -> str:
 
 def _read_labels() -> Mapping[str, list[str]]:
     """The labels of each metric, as the source sets them."""
-    found: dict[str, list[str]] = {name: [] for name in metrics.METRICS}
+    labels: dict[str, list[str]] = {name: [] for name in metrics.METRICS}
     for node in ast.walk(ast.parse(inspect.getsource(metrics))):
         if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
-            found.get(str(node.args[0].value), []).extend(each.arg for each in node.keywords if each.arg)
-    return {name: list(dict.fromkeys(labels)) for name, labels in found.items()}
+            labels.get(str(node.args[0].value), []).extend(keyword.arg for keyword in node.keywords if keyword.arg)
+    return {name: list(dict.fromkeys(found)) for name, found in labels.items()}
 
 
 def _make_events_page() -> str:
@@ -340,7 +340,7 @@ def _list_events(union: Any, module: Any) -> list[type]:
 
 def _describe_fields(component: type, title: str = "") -> str:
     docs = read_docs(component)
-    rows = [f"`{each.name}`\n: {docs[each.name]}\n" for each in dataclasses.fields(component)]
+    rows = [f"`{field.name}`\n: {docs[field.name]}\n" for field in dataclasses.fields(component)]
     return "\n".join([f"### `{title or component.__name__}`\n\n{read_summary(component)}\n", *rows])
 
 
@@ -378,5 +378,5 @@ def _list_sources(module: str) -> Sequence[Path]:
         seen[file] = None
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{folder}."):
-                waiting += [str(node.module), *(f"{node.module}.{each.name}" for each in node.names)]
+                waiting += [str(node.module), *(f"{node.module}.{imported.name}" for imported in node.names)]
     return list(seen)
