@@ -37,11 +37,7 @@ if TYPE_CHECKING:
 def list_dead_letters(
     pipeline: PipelineSpec, limit: int | None = None, *, choice: Choice = Choice(), reveal: bool = False
 ) -> list[dict[str, JSON]]:
-    """The last `limit` of the chosen refused rows (default: all), the newest last; with `reveal` protected columns as
-    they are.
-
-    Raises `DestinationError` for a DLQ that cannot be read again, and `Refusal` for a choice that cannot be made.
-    """
+    """Refused rows, as `Pipeline.dead_letters` says."""
     decided = list_decided(StateLocation.of(pipeline).open_journal(pipeline))
     dlq, spark = find_dlq(pipeline)
     ids = None if choice.chooses_all else {letter.id for letter in choice.list_letters(dlq, spark)[-(limit or 0) :]}

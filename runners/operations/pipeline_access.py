@@ -37,7 +37,7 @@ def open_state(pipeline: PipelineSpec) -> tuple[StateLocation, Journal]:
 
 @contextmanager
 def hold_pipeline(pipeline: PipelineSpec, before: str) -> Iterator[Journal]:
-    """The ledger, while nobody runs the pipeline; `before` is what its end has to be waited for."""
+    """The ledger, while no run has the pipeline; `before` says in an error what has to wait for the end of a run."""
     lock = StateLock(StateLocation.of(pipeline).lock)
     if not lock.acquire():
         raise Owned(f"{pipeline.name} is running. Wait for its end before you {before}.")
@@ -50,5 +50,5 @@ def hold_pipeline(pipeline: PipelineSpec, before: str) -> Iterator[Journal]:
 
 
 def sign(reason: str) -> dict[str, JSON]:
-    """Who does something and why, as the ledger keeps it."""
+    """The user and the reason, as the ledger keeps them."""
     return {"who": f"{getpass.getuser()}@{socket.gethostname()}", "reason": reason}
