@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from runners.command_line import printing
+from runners.command_line import printing, printing_state
 from runners.command_line.help_sections import EXPERTS, SELECTION, command, group, option
 from runners.command_line.look_commands import expect, find, list_folder, preview, quality, report, runs
 from runners.command_line.options import (
@@ -35,7 +35,6 @@ from runners.command_line.options import (
     with_folder,
     with_move_options,
 )
-from runners.command_line.printing_state import format_redo
 from runners.command_line.schedule_command import schedule
 from runners.command_line.state_commands import audit, confirm, dlq, move_offsets, offsets, repair
 from runners.model.codes import read_codes, summarise
@@ -337,7 +336,7 @@ def redo(name: str, reason: str, yes: bool, carrying: CarryOptions, **given: Any
 
     pipeline = load_pipeline(**given)
     redo_preview = preview_redo(pipeline, name)
-    click.echo(format_redo(redo_preview), err=True)
+    click.echo(printing_state.format_redo(redo_preview), err=True)
     if not redo_preview.does_nothing:
         confirm(yes=yes)
     carry = partial(pipeline.redo, name, reason=reason, check=False)

@@ -57,12 +57,11 @@ def dump(value: JSON) -> str:
 
 
 def format_explanation(explanation: Explanation, file: str, columns: Mapping[str, str] | None = None) -> str:
-    through = f" → {', '.join(explanation.stages)}" if explanation.stages else ""
     into = ", ".join(str(destination["name"]) for destination in explanation.destinations)
-    carried = [
-        " → ".join([str(origin["place"]), *filter(None, [", ".join(origin["stages"])])]) + f"{through} → {into}"
-        for origin in explanation.origins
-    ]
+    carried = []
+    for origin in explanation.origins:
+        stages = [", ".join(names) for names in (origin["stages"], explanation.stages) if names]
+        carried.append(" → ".join([str(origin["place"]), *stages, into]))
     guarantees = [_format_destination(destination) for destination in explanation.destinations]
     analysed = [f"{name}: {ddl}" for name, ddl in (columns or {}).items()]
     if columns is None:

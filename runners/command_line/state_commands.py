@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from runners.command_line import printing
+from runners.command_line import printing, printing_state
 from runners.command_line.help_sections import command, group, option
 from runners.command_line.options import (
     FAILED,
@@ -26,14 +26,6 @@ from runners.command_line.options import (
     with_move_options,
     with_reason,
     with_wide,
-)
-from runners.command_line.printing_state import (
-    format_audit,
-    format_repaired,
-    format_repairs,
-    format_replay,
-    format_settings,
-    format_summary,
 )
 from runners.model.text import format_count
 
@@ -172,7 +164,7 @@ def audit(json: bool, **given: Any) -> int:
     nothing. Ends with 0 if all adds up, with 1 if not.
     """
     result = load_for_reading(**given).audit()
-    click.echo(printing.as_json(result.json()) if json else format_audit(result, str(given["file"])))
+    click.echo(printing.as_json(result.json()) if json else printing_state.format_audit(result, str(given["file"])))
     return 0 if result.balanced else FAILED
 
 
@@ -196,12 +188,12 @@ def repair(accept: Sequence[str], reason: str, yes: bool, json: bool, **given: A
     before = pipeline.audit()
     safe = [finding for finding in before.problems if finding.remedy or finding.id in accept]
     alone = "Wherry can repair nothing by itself." if before.problems else "Nothing is wrong."
-    click.echo(format_repairs(safe, accept) if safe else alone, err=True)
+    click.echo(printing_state.format_repairs(safe, accept) if safe else alone, err=True)
     result = RepairResult(done=[], audit=before)
     if safe or accept:
         confirm(yes=yes)
         result = pipeline.repair(reason=reason, accept=accept)
-    click.echo(printing.as_json(result.json()) if json else format_repaired(result, str(given["file"])))
+    click.echo(printing.as_json(result.json()) if json else printing_state.format_repaired(result, str(given["file"])))
     return 0 if result.audit.balanced else FAILED
 
 
@@ -246,7 +238,7 @@ def summarise(choice: Choice, json: bool, **given: Any) -> None:
     of a cause by column and by the form of the value.
     """
     causes = load_for_reading(**given).dead_letter_causes(choice)
-    click.echo(printing.as_json({"causes": causes}) if json else format_summary(causes))
+    click.echo(printing.as_json({"causes": causes}) if json else printing_state.format_summary(causes))
 
 
 @dlq.command("discard")
@@ -291,7 +283,7 @@ def get_config(json: bool, **given: Any) -> None:
     from runners.operations.dlq import read_settings
 
     facts = read_settings(load_for_reading(**given))
-    click.echo(printing.as_json(facts) if json else format_settings(facts))
+    click.echo(printing.as_json(facts) if json else printing_state.format_settings(facts))
 
 
 @config.command("set")
@@ -315,7 +307,7 @@ def set_config(changes: Sequence[str], reason: str, json: bool, **given: Any) ->
     if wrong is not None:
         raise click.BadParameter(f"expected NAME=VALUE, got '{wrong}'", param_hint="NAME=VALUE")
     facts = change_settings(load_for_reading(**given), {name: value for name, _, value in pairs}, reason=reason)
-    click.echo(printing.as_json(facts) if json else format_settings(facts))
+    click.echo(printing.as_json(facts) if json else printing_state.format_settings(facts))
 
 
 @dlq.command("replay")
@@ -337,7 +329,7 @@ def replay(choice: Choice, reason: str, yes: bool, carrying: CarryOptions, **giv
     again = Replay(choice=choice, reason=reason)
     pipeline = load_pipeline(**given)
     letters = plan_replay(pipeline, choice)
-    click.echo(format_replay(letters), err=True)
+    click.echo(printing_state.format_replay(letters), err=True)
     if not letters.rows:
         if carrying.json:
             click.echo(printing.as_json(make_empty_report(pipeline).json()))
