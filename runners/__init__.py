@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from runners.model.run_report import PipelineFailed, Report
     from runners.model.spec import BatchOptions, RetryOptions, RunOptions, ScheduleOptions, SchemaState, SparkOptions
     from runners.operations.audit_finding import Audit
+    from runners.operations.offsets import Lanes
     from runners.operations.preview import Preview
     from runners.operations.repair import RepairResult
-    from runners.operations.status import Lanes
     from runners.pipeline import Pipeline
     from runners.running.backfill import Backfill
     from runners.running.choice import Choice

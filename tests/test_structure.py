@@ -46,7 +46,6 @@ LATE = {
     "origins/files/files.py",
     "runners/crashes/pytest_crashes.py",
     "runners/model/text.py",
-    "runners/operations/trial.py",
     "runners/running/aggregates.py",
     "runners/running/opening.py",
     "runners/state/location.py",

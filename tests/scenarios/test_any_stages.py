@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from destinations.dlq import Dlq
-from runners.pipeline import BatchOptions, Pipeline, RunOptions
+from runners.model.spec import BatchOptions, RunOptions
+from runners.pipeline import Pipeline
 from stages.cast import Cast
 from stages.filter import Filter
 from stages.require import Require

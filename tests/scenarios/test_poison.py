@@ -17,7 +17,8 @@ from destinations.dlq import Dlq
 from origins.generate import Generate
 from runners.model.events import BatchSettled
 from runners.model.run_report import PipelineFailed, Report
-from runners.pipeline import Pipeline, RetryOptions, RunOptions
+from runners.model.spec import RetryOptions, RunOptions
+from runners.pipeline import Pipeline
 from stages.filter import Filter
 from stages.python import Handler
 from stages.python_call import keep, nack

@@ -21,8 +21,9 @@ from runners.engine.planning import Follower
 from runners.engine.worker_pool import Finished, TaskWorkers
 from runners.model.counts import BranchCounts, Counts
 from runners.model.entry import Entry
+from runners.model.spec import RunOptions
 from runners.model.tasks import Answers, AskDestinations, Counted, Landed, Outcome, Task, WriteStraight
-from runners.pipeline import Pipeline, RunOptions
+from runners.pipeline import Pipeline
 from runners.running.run import PipelineRun
 from runners.state.journal import Journal, Lease
 from runners.state.location import StateLocation

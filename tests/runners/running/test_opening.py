@@ -14,7 +14,8 @@ from origins.batch import JSON, Batch, Limits, Span
 from origins.batch_rows import BatchRows
 from origins.origin import Backlog, Origin, Progress
 from runners.model.entry import Entry
-from runners.pipeline import BatchOptions, Pipeline
+from runners.model.spec import BatchOptions
+from runners.pipeline import Pipeline
 from runners.running.opening import (
     find_recorded_schema,
     find_schema,
