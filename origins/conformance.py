@@ -13,12 +13,10 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-from pyspark.sql.types import StructType
-
 from origins.batch import Batch, Json, Limits, Span
 from origins.errors import OriginError
 from origins.files.parquet_in_process import read_pieces
+from origins.lazy import T, pa
 from origins.nack import REFUSED
 from origins.names import quote_name
 from origins.origin import BATCH, PLACE, Origin, Progress
@@ -117,7 +115,7 @@ class OriginConformance(ABC):
         origin = self.origin()
         for batch in self._plan_batches(spark, origin, self.limits()[-1]):
             files = origin.fetch(spark, [batch]).files() or {}
-            schema = StructType.fromJson(json.loads(batch.schema))
+            schema = T.StructType.fromJson(json.loads(batch.schema))
             fetched = origin.fetch(spark, [batch], places=True).frame().select(PLACE, *map(quote_name, schema.names))
             rows = fetched.toArrow().to_pylist() if files else []
             there = {(*row.pop(PLACE).values(), repr(row)) for row in rows}

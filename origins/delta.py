@@ -22,6 +22,7 @@ from origins.delta_table import (
 )
 from origins.delta_versions import AddedFile, Version, VersionLog, describe_versions
 from origins.errors import OriginError
+from origins.lazy import T
 from origins.names import SCHEME, TABLE, get_last_part, get_table_name
 from origins.origin import Backlog, Origin, Progress
 from origins.schema import check_schema
@@ -178,10 +179,8 @@ class Delta(Origin):
         return [read_part(part).path for part in batch.span.parts]
 
     def _columns(self, spark: SparkSession, version: int | None = None) -> str:
-        from pyspark.sql.types import StructType
-
         columns = strip_metadata(read_whole(spark, self.place, named=bool(self.table), version=version).schema.json())
-        check_schema(StructType.fromJson(json.loads(columns)), self.place)
+        check_schema(T.StructType.fromJson(json.loads(columns)), self.place)
         return columns
 
 

@@ -20,12 +20,12 @@ from origins.delta_versions import Version, VersionLog, describe_versions
 from origins.errors import OriginError, has_condition
 from origins.files.listing import escape_pattern
 from origins.json_shape import check_shape
+from origins.lazy import F, T
 from origins.names import HIDDEN, is_no_such_table, quote_name, relative_name_sql
 from origins.origin import PLACE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 
 _DETAILS = ("format", "id", "location", "partitionColumns", "properties", "tableFeatures")
@@ -329,10 +329,7 @@ def read_part(part: Json) -> Part:
 
 def fetch_rows(spark: SparkSession, place: str, batch: Batch, *, named: bool, places: bool) -> DataFrame:
     """Exactly the rows of the batch, lazily, with the columns of its schema."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import StructType
-
-    schema = StructType.fromJson(json.loads(batch.schema))
+    schema = T.StructType.fromJson(json.loads(batch.schema))
     parts = [read_part(part) for part in batch.span.parts]
     if not parts:
         empty = spark.createDataFrame([], schema)
@@ -365,18 +362,14 @@ def fetch_rows(spark: SparkSession, place: str, batch: Batch, *, named: bool, pl
 
 def _as_inserts(frame: DataFrame, version: int, moment: int) -> DataFrame:
     """A table as of a version, as a change data feed would tell of rows that came with it."""
-    from pyspark.sql import functions as F
-
     told = {CHANGE: F.lit("insert"), COMMIT: F.lit(version).cast("long"), MOMENT: F.timestamp_millis(F.lit(moment))}
     return frame.withColumns(told)
 
 
 def _read_feed(
-    spark: SparkSession, place: str, batch: Batch, schema: StructType, asked: _Asked, *, named: bool, places: bool
+    spark: SparkSession, place: str, batch: Batch, schema: T.StructType, asked: _Asked, *, named: bool, places: bool
 ) -> DataFrame:
     """What the versions changed that are asked for. Of one version rows that go stand before those that come."""
-    from pyspark.sql import functions as F
-
     table = DeltaTable.find(spark, place, named=named)
     first, last = asked["since"], table.version_of(batch.span.end)
     if gone := table.log.find_missing_file(first, last):
@@ -402,7 +395,7 @@ def _read_feed(
     return frame.sortWithinPartitions(COMMIT, F.expr(comes)).select(*columns, F.expr(place_of).alias(PLACE))
 
 
-def _read_files(spark: SparkSession, location: str, sizes: Mapping[str, int], schema: StructType) -> DataFrame:
+def _read_files(spark: SparkSession, location: str, sizes: Mapping[str, int], schema: T.StructType) -> DataFrame:
     """All rows of these files. Raises `OriginError` for the first on this machine that is not as it was."""
     folder = VersionLog(location).folder
     for path, size in sizes.items() if folder else ():
@@ -418,10 +411,8 @@ def _read_files(spark: SparkSession, location: str, sizes: Mapping[str, int], sc
     return spark.read.schema(schema).parquet(*[escape_pattern(f"{location.rstrip('/')}/{path}") for path in sizes])
 
 
-def _fit_columns(frame: DataFrame, schema: StructType, table: str) -> DataFrame:
+def _fit_columns(frame: DataFrame, schema: T.StructType, table: str) -> DataFrame:
     """A table as of an earlier version, with the columns of today; those that it had not yet are NULL."""
-    from pyspark.sql import functions as F
-
     then = {name.lower() for name in frame.columns}
     now = {name.lower() for name in schema.names}
     if lost := [name for name in frame.columns if name.lower() not in now]:

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 from origins.delta_actions import ActionBody, CommitBody, FileBody, StatisticsBody
 from origins.files.listing import escape_pattern
+from origins.lazy import F
 from origins.names import SCHEME
 
 if TYPE_CHECKING:
@@ -138,8 +139,6 @@ class VersionLog:
         return self.folder is not None and (self.folder / "_delta_log" / f"{number:020}.json").exists()
 
     def _read_by_spark(self, spark: SparkSession, number: int) -> dict[int, list[str]]:
-        from pyspark.sql import functions as F
-
         files = (
             spark.read.format("text")
             .option("pathGlobFilter", "*.json")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 from origins.batch import Batch, Json, Limits, Span
 from origins.batch_rows import FrameRows
 from origins.errors import OriginError
+from origins.lazy import F, T
 from origins.names import HIDDEN
 from origins.origin import PLACE, Backlog, Origin, Progress, check_count, read_count
 from origins.schema import check_schema, parse_schema
@@ -104,11 +105,8 @@ class Memory(Origin):
         return str(schema.json())
 
     def fetch(self, spark: SparkSession, batches: Sequence[Batch], *, places: bool = False) -> FrameRows:
-        from pyspark.sql import functions as F
-        from pyspark.sql.types import LongType, StructField, StructType
-
         (batch,) = batches
-        columns = StructType.fromJson(json.loads(batch.schema)).fields
+        columns = T.StructType.fromJson(json.loads(batch.schema)).fields
         row = HIDDEN + "row"
         start, end = read_count(batch.span.start), read_count(batch.span.end)
         rows = [
@@ -116,7 +114,7 @@ class Memory(Origin):
             for index, item in enumerate(self.script(batch.lane)[start:end], start)
             if isinstance(item, Mapping)
         ]
-        frame = spark.createDataFrame(rows, StructType([*columns, StructField(row, LongType())]))
+        frame = spark.createDataFrame(rows, T.StructType([*columns, T.StructField(row, T.LongType())]))
         if places:
             place = F.struct(F.lit("").alias("part"), F.lit(0).cast("bigint").alias("block"), F.col(row).alias("row"))
             frame = frame.withColumn(PLACE, place)

@@ -17,6 +17,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from origins.errors import get_raised_words
+from origins.lazy import F
 from stages.bisection import MARK
 from stages.stage import Stage, apply_stage
 
@@ -61,8 +62,6 @@ class StageConformance:
 
     def test_a_straight_batch_raises_at_a_row_that_is_refused(self, spark: SparkSession) -> None:
         """Though a later filter lets no row pass: the write that follows proves that nothing was refused."""
-        from pyspark.sql import functions as F
-
         _, refused, _ = collect_decided(self._run_marked(spark, self.rows))
         for index in refused:
             straight = self._run_straight(spark, [self.rows[index]])
@@ -85,8 +84,6 @@ class StageConformance:
 
     def test_a_refused_row_is_kept_as_it_came(self, spark: SparkSession) -> None:
         """With the stage's name, a code and a message; the row can be had back exactly."""
-        from pyspark.sql import functions as F
-
         from origins.nack import restore
         from origins.origin import PLACE
         from stages.rows import VERDICT
@@ -138,8 +135,6 @@ class StageConformance:
 
 def begin(frame: DataFrame, *, dead: bool = False) -> MarkedRows:
     """Rows with a verdict each, every one of them refused already if `dead`."""
-    from pyspark.sql import functions as F
-
     from origins.nack import REFUSED, make_reason
     from origins.origin import PLACE
     from stages.rows import STATE, MarkedRows

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from origins.lazy import T
 from stages.expressions import check_names
 from stages.stage import Stage, check_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
-    from pyspark.sql.types import DataType
 
     from stages.rows import Rows
 
@@ -43,13 +43,11 @@ class Flatten(Stage):
             raise ValueError(f"depth: expected at least 1, got {self.depth}")
 
     def apply(self, rows: Rows) -> Rows:
-        from pyspark.sql.types import StructType
-
         check_columns(self.columns, rows)
         chosen = {rows.spell_name(name) for name in self.columns}
         columns: list[tuple[str, Column | str]] = []
         for field in rows.schema:
-            if isinstance(field.dataType, StructType) and (field.name in chosen or not self.columns):
+            if isinstance(field.dataType, T.StructType) and (field.name in chosen or not self.columns):
                 columns += self._split_column(field.name, rows.column(field.name), field.dataType, self.depth)
             elif field.name in chosen:
                 raise ValueError(f"column {field.name} is {field.dataType.simpleString()}, not a struct")
@@ -64,12 +62,10 @@ class Flatten(Stage):
         return rows.select(dict(columns))
 
     def _split_column(
-        self, name: str, value: Column, kind: DataType, depth: int | None
+        self, name: str, value: Column, kind: T.DataType, depth: int | None
     ) -> Iterator[tuple[str, Column]]:
         """The columns that come of one, by name; itself where there is nothing to take apart any more."""
-        from pyspark.sql.types import StructType
-
-        if not isinstance(kind, StructType) or not kind.fields or depth == 0:
+        if not isinstance(kind, T.StructType) or not kind.fields or depth == 0:
             yield name, value
             return
         for field in kind:

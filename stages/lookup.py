@@ -12,6 +12,7 @@ from origins.batch import JSON
 from origins.errors import has_condition
 from origins.files.listing import escape_pattern
 from origins.files.options import check_options, complete_options
+from origins.lazy import F
 from origins.nack import REASON, make_reason
 from origins.names import HIDDEN, quote_name
 from origins.schema import check_schema, parse_schema
@@ -108,7 +109,6 @@ def select_unique_rows(
     any one where nothing is said.
     """
     from pyspark.sql import Window
-    from pyspark.sql import functions as F
 
     ordered = {f"{HIDDEN}order{index}": order for index, order in enumerate(order_by)}
     chosen = table.select(
@@ -131,8 +131,6 @@ def select_unique_rows(
 
 def _order_column(name: str, order: str) -> Column:
     """NULL comes last in either way."""
-    from pyspark.sql import functions as F
-
     found = _ORDER.fullmatch(order)
     down = found is not None and (found.group("way") or "").lower() == "desc"
     return F.desc_nulls_last(name) if down else F.asc_nulls_last(name)
@@ -238,8 +236,6 @@ class Lookup(Stage):
         return self._place.find_version(spark) if isinstance(self._place, PinnedTable) else None
 
     def apply(self, rows: Rows) -> Rows:
-        from pyspark.sql import functions as F
-
         place, table = self._place, self._read_table(rows)
         met = match_keys(_to_mapping(self.on), rows, table.schema, place.place)
         taken = {
@@ -278,8 +274,6 @@ class Lookup(Stage):
 
     def _make_reason(self, rows: Rows, met: Mapping[str, str], place: str) -> Column:
         """Why a row is refused, if it is; raises where its key is there twice and must not be."""
-        from pyspark.sql import functions as F
-
         keys = F.concat_ws(", ", *[F.concat(F.lit(f"{met[own]} = "), _show_value(rows.column(own))) for own in met])
         why = F.lit(None).cast(REASON)
         if self.unmatched == "nack":
@@ -295,8 +289,6 @@ _WAYS_ON = "; make the key unique there, or choose a row with duplicates: first 
 
 
 def _show_value(value: Column) -> Column:
-    from pyspark.sql import functions as F
-
     whole = F.coalesce(value.try_cast("string"), F.lit("NULL"))
     return F.when(F.length(whole) > EXCERPT, F.concat(F.substring(whole, 1, EXCERPT), F.lit(CUT))).otherwise(whole)
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from origins.batch import JSON
 from origins.errors import WherryError, has_condition
+from origins.lazy import T
 from origins.names import SCHEME, TABLE, is_no_such_table, quote_name
 from stages.ordering import can_be_ordered
 from stages.stage import check_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import DataType, StructType
 
     from stages.rows import Rows
 
@@ -115,7 +115,7 @@ def spell_keys(keys: Iterable[str], rows: Rows) -> list[str]:
     return spelled
 
 
-def find_column(name: str, table: StructType, place: str) -> str:
+def find_column(name: str, table: T.StructType, place: str) -> str:
     """The column as the table spells it. Raises ValueError, with the nearest, when it has none."""
     names = {own.lower(): own for own in table.names}
     if name.lower() in names:
@@ -125,7 +125,7 @@ def find_column(name: str, table: StructType, place: str) -> str:
     raise ValueError(f"{place} has no column '{name}'; {meant}")
 
 
-def match_keys(on: Mapping[str, str], rows: Rows, table: StructType, place: str) -> Mapping[str, str]:
+def match_keys(on: Mapping[str, str], rows: Rows, table: T.StructType, place: str) -> Mapping[str, str]:
     """The keys as the rows spell them, each with the column of the table that it meets. Raises ValueError for two
     that cannot meet."""
     met = dict(zip(spell_keys(on, rows), [find_column(theirs, table, place) for theirs in on.values()], strict=True))
@@ -137,12 +137,10 @@ def match_keys(on: Mapping[str, str], rows: Rows, table: StructType, place: str)
     return met
 
 
-def _can_meet(one: DataType, other: DataType) -> bool:
-    from pyspark.sql.types import CharType, NumericType, StringType, VarcharType
-
-    texts = (StringType, CharType, VarcharType)
+def _can_meet(one: T.DataType, other: T.DataType) -> bool:
+    texts = (T.StringType, T.CharType, T.VarcharType)
     return (
         one == other
-        or (isinstance(one, NumericType) and isinstance(other, NumericType))
+        or (isinstance(one, T.NumericType) and isinstance(other, T.NumericType))
         or (isinstance(one, texts) and isinstance(other, texts))
     )

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from origins.functions import check_function, load_function, ship_by_value, short_name
+from origins.lazy import F, T
 from origins.names import HIDDEN
 from origins.quantities import parse_seconds
 from stages.expressions import check_row_expressions
@@ -21,7 +22,6 @@ from stages.stage import Stage
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
-    from pyspark.sql.types import StructType
 
     from stages.rows import Rows
 
@@ -161,8 +161,6 @@ class Handler(Stage):
         return False
 
     def apply(self, rows: Rows) -> Rows:
-        from pyspark.sql import functions as F
-
         leaving = self._list_leaving_columns(rows)
         answer = F.col(_ANSWER)
         tried = {_ANSWER: self._ask_function(rows, leaving)}
@@ -171,10 +169,8 @@ class Handler(Stage):
         judged = rows.attempt(tried, why, {_ANSWER: _ANSWER}).filter(answer["fate"] == "go")
         return judged.select({name: answer["values"][name] for name in leaving.names})
 
-    def _ask_function(self, rows: Rows, leaving: StructType) -> Column:
-        from pyspark.sql import functions as F
+    def _ask_function(self, rows: Rows, leaving: T.StructType) -> Column:
         from pyspark.sql.pandas.functions import arrow_udf
-        from pyspark.sql.types import StringType, StructField, StructType
 
         from stages.python_worker import RowAnswerer, make_answer_function
 
@@ -186,22 +182,20 @@ class Handler(Stage):
             function=function, name=name, takes=takes, concurrency=self.concurrency, seconds=parse_seconds(self.timeout)
         )
         answering = RowAnswerer(call=call, schema=leaving.json(), rows=self.rows)
-        said = [StructField(each, StringType()) for each in ("fate", "code", "message")]
-        kind = StructType([*said, StructField("values", leaving)])
+        said = [T.StructField(each, T.StringType()) for each in ("fate", "code", "message")]
+        kind = T.StructType([*said, T.StructField("values", leaving)])
         asked = arrow_udf(make_answer_function(answering), returnType=kind)  # type: ignore[call-overload]
         whole = F.struct(*[rows.column(each).alias(each) for each in rows.names])
         called: Column = asked.asNondeterministic()(rows.live, whole)
         return called
 
-    def _list_leaving_columns(self, rows: Rows) -> StructType:
+    def _list_leaving_columns(self, rows: Rows) -> T.StructType:
         """The columns that leave: those that come, and those that are said to be new or of another type."""
-        from pyspark.sql.types import DataType, StructField, StructType
-
         name = short_name(self.function)
         said = self.columns or find_columns(load_function(self.function), name)
-        given = {rows.spell_name(column): DataType.fromDDL(kind) for column, kind in said.items()}
+        given = {rows.spell_name(column): T.DataType.fromDDL(kind) for column, kind in said.items()}
         came = {each.name: each.dataType for each in rows.schema}
-        return StructType([StructField(each, kind) for each, kind in {**came, **given}.items()])
+        return T.StructType([T.StructField(each, kind) for each, kind in {**came, **given}.items()])
 
 
 def send() -> None:

@@ -15,7 +15,9 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from stages.bisection import AttemptRaised, bisect_rows
 from stages.python_call import (
@@ -30,10 +32,6 @@ from stages.python_call import (
     show_value,
     to_list,
 )
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 _DYING = 2.0
 """So many seconds may pass between the moment at which a process lets go of its pipe and its end."""
@@ -167,8 +165,6 @@ class RowAnswerer:
 
     def _serve(self, question: bytes) -> bytes:
         """What the child answers: rows, or what was raised."""
-        import pyarrow as pa
-
         try:
             rows = pa.Table.from_batches([pa.RecordBatch.from_struct_array(_unpack(question))])
             return b"A" + _pack(judge_answers(self.call, rows, self.schema))
@@ -183,15 +179,11 @@ class RowAnswerer:
             return b"R" + json.dumps([said, ANSWER_CODE]).encode()
 
     def _refuse(self, error: AttemptRaised) -> pa.Array:
-        import pyarrow as pa
-
         said = {"fate": "nack", "code": error.code, "message": as_text(error.said), "values": None}
         return pa.array([said], answer_type(self.schema))
 
     def _join_answers(self, live: pa.Array, pieces: Sequence[pa.Array]) -> pa.Array:
         """The answers at the places of their rows."""
-        import pyarrow as pa
-
         answers = pa.chunked_array(pieces, answer_type(self.schema)).combine_chunks()
         place = iter(range(len(answers)))
         return answers.take(pa.array([next(place) if each else None for each in live.to_pylist()], pa.int64()))
@@ -199,7 +191,6 @@ class RowAnswerer:
 
 def make_answer_function(answering: RowAnswerer) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """As a function, whose hints tell Spark how to call it."""
-    import pyarrow as pa
 
     def answers(batches: Iterator[Any]) -> Iterator[Any]:
         return answering.answer_batches(batches)
@@ -209,8 +200,6 @@ def make_answer_function(answering: RowAnswerer) -> Callable[[Iterator[Any]], It
 
 
 def _pack(rows: pa.Array) -> bytes:
-    import pyarrow as pa
-
     batch = pa.RecordBatch.from_struct_array(rows)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as stream:
@@ -219,8 +208,6 @@ def _pack(rows: pa.Array) -> bytes:
 
 
 def _unpack(content: bytes) -> pa.Array:
-    import pyarrow as pa
-
     return pa.ipc.open_stream(content).read_next_batch().to_struct_array()
 
 
@@ -230,8 +217,6 @@ _STATE = ("fate", "code", "message")
 def judge_answers(call: FunctionCall, rows: pa.Table, schema: str) -> pa.StructArray:
     """What the function says of each row: `fate` (`go`, `discard` or `nack`), `code`, `message`, and the `values` that
     leave, in these columns (Spark's JSON). A row that it answers with what is no answer is refused."""
-    import pyarrow as pa
-
     answers = call.call_function(rows)
     fates: list[Answer | None]
     changed: list[Mapping[str, Any]]
@@ -275,8 +260,6 @@ def arrow_schema(schema: str) -> pa.Schema:
 
 def answer_type(schema: str) -> pa.DataType:
     """The type of what `judge_answers` gives."""
-    import pyarrow as pa
-
     text = [pa.field(name, pa.string()) for name in _STATE]
     return pa.struct([*text, pa.field("values", pa.struct(list(arrow_schema(schema))))])
 
@@ -325,8 +308,6 @@ def _build_column(
 
 def _fit_values(values: Any, field: pa.Field) -> tuple[pa.Array, Mapping[int, str]]:
     """The values as their column's type; NULL for one that is not, and what is wrong with it."""
-    import pyarrow as pa
-
     wrong = (pa.ArrowException, TypeError, ValueError, ArithmeticError)
     try:
         return _convert_values(values, field.type), {}
@@ -345,8 +326,6 @@ def _fit_values(values: Any, field: pa.Field) -> tuple[pa.Array, Mapping[int, st
 
 def _convert_values(values: Any, kind: pa.DataType) -> pa.Array:
     """The values as this type. Raises where that would change one."""
-    import pyarrow as pa
-
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     if isinstance(values, pa.Array):
@@ -361,6 +340,4 @@ def _convert_values(values: Any, kind: pa.DataType) -> pa.Array:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind))

@@ -16,9 +16,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from pyspark.sql import Window
-from pyspark.sql import functions as F
 
 from origins.batch import JSON
+from origins.lazy import F, T
 from origins.nack import NACK, RAW, REFUSED, encode_payload
 from origins.names import HIDDEN, quote_name
 from origins.origin import PLACE
@@ -28,7 +28,6 @@ from stages.ordering import order_by_content
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
 
 STATE = HIDDEN + "state"
 """0 for a live row; n if the n-th stage (from 1) filtered it; -n if that stage refused it; -1000 if the origin did."""
@@ -147,7 +146,7 @@ class Rows(ABC):
 
     @property
     @abstractmethod
-    def schema(self) -> StructType:
+    def schema(self) -> T.StructType:
         """The types of the columns that a stage sees."""
 
     @property
@@ -242,11 +241,9 @@ class StraightRows(Rows):
         return StraightRows(frame=observe(frame, 0), names=names, labels=labels, observe=observe, kept=kept)
 
     @property
-    def schema(self) -> StructType:
-        from pyspark.sql.types import StructType
-
+    def schema(self) -> T.StructType:
         columns = self.frame.schema
-        return StructType([columns[name] for name in self.names]) if self.kept else columns
+        return T.StructType([columns[name] for name in self.names]) if self.kept else columns
 
     @property
     def live(self) -> Column:
@@ -373,10 +370,8 @@ class MarkedRows(Rows):
         step: int = 0,
     ) -> MarkedRows:
         """The rows as an origin read them, with `PLACE`; or as a stage that changes rows gave them."""
-        from pyspark.sql.types import StructType
-
         fields = {field.name: field for field in frame.schema}
-        schema = StructType([fields[name] for name in names])
+        schema = T.StructType([fields[name] for name in names])
         columns = [F.col(quote_name(name)) for name in names]
         refused = F.col(REFUSED) if REFUSED in frame.columns else None
         nack, state = F.lit(None).cast(NACK), F.lit(0)
@@ -407,11 +402,9 @@ class MarkedRows(Rows):
         )
 
     @property
-    def schema(self) -> StructType:
-        from pyspark.sql.types import StructType
-
+    def schema(self) -> T.StructType:
         columns = self.frame.schema
-        return StructType([columns[name] for name in self.names])
+        return T.StructType([columns[name] for name in self.names])
 
     @property
     def live(self) -> Column:
@@ -548,10 +541,8 @@ def encode_struct(column: str, schema: str) -> Column:
     return encode_payload(values, fields)
 
 
-def _parse_schema(text: str) -> StructType:
-    from pyspark.sql.types import StructType
-
-    return StructType.fromJson(json.loads(text))
+def _parse_schema(text: str) -> T.StructType:
+    return T.StructType.fromJson(json.loads(text))
 
 
 def _is_live() -> Column:

@@ -5,14 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from origins.errors import OriginError, get_raised_words
+from origins.lazy import T
 from origins.protection import Protection
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import DataType, StructType
-
 
 RESCUED = "_rescued"
 """The column that keeps what did not fit, as one JSON object."""
@@ -112,7 +108,7 @@ def find_schema_stop(error: BaseException, protection: Protection) -> SchemaChan
     )
 
 
-def grow_schema(schema: StructType, found: StructType, changes: Changes) -> StructType:
+def grow_schema(schema: T.StructType, found: T.StructType, changes: Changes) -> T.StructType:
     """The schema with what was found in files beside it, as far as the policies say `evolve`.
 
     What it has keeps its place and its name; new columns and fields come behind. One that differs from a known one
@@ -123,45 +119,41 @@ def grow_schema(schema: StructType, found: StructType, changes: Changes) -> Stru
     return grew
 
 
-def _grow_type(kind: DataType, found: DataType, changes: Changes) -> DataType:
-    from pyspark.sql.types import ArrayType, MapType, StructField, StructType
-
-    if isinstance(kind, StructType) and isinstance(found, StructType):
+def _grow_type(kind: T.DataType, found: T.DataType, changes: Changes) -> T.DataType:
+    if isinstance(kind, T.StructType) and isinstance(found, T.StructType):
         there = {field.name: field.dataType for field in found}
         fields = [
-            StructField(field.name, _grow_type(field.dataType, there.get(field.name, field.dataType), changes))
+            T.StructField(field.name, _grow_type(field.dataType, there.get(field.name, field.dataType), changes))
             for field in kind
         ]
         known = {field.name.lower() for field in kind}
         for field in found if changes.extra == "evolve" else ():
             if field.name.lower() not in known:
                 known.add(field.name.lower())
-                fields.append(StructField(field.name, field.dataType))
-        return StructType(fields)
-    if isinstance(kind, ArrayType) and isinstance(found, ArrayType):
-        return ArrayType(_grow_type(kind.elementType, found.elementType, changes))
-    if isinstance(kind, MapType) and isinstance(found, MapType):
-        return MapType(kind.keyType, _grow_type(kind.valueType, found.valueType, changes))
+                fields.append(T.StructField(field.name, field.dataType))
+        return T.StructType(fields)
+    if isinstance(kind, T.ArrayType) and isinstance(found, T.ArrayType):
+        return T.ArrayType(_grow_type(kind.elementType, found.elementType, changes))
+    if isinstance(kind, T.MapType) and isinstance(found, T.MapType):
+        return T.MapType(kind.keyType, _grow_type(kind.valueType, found.valueType, changes))
     if changes.wider == "evolve" and is_wider(found, kind):
         return found
     return kind
 
 
-def is_wider(wide: DataType, narrow: DataType) -> bool:
+def is_wider(wide: T.DataType, narrow: T.DataType) -> bool:
     """Whether every value of the narrow type is one of the wide type, and a Delta table can take it for the other."""
-    from pyspark.sql.types import ByteType, DecimalType, DoubleType, FloatType, IntegerType, LongType, ShortType
-
-    whole: list[type[DataType]] = [ByteType, ShortType, IntegerType, LongType]
+    whole: list[type[T.DataType]] = [T.ByteType, T.ShortType, T.IntegerType, T.LongType]
     digits = dict(zip(whole, (3, 5, 10, 19), strict=True))
     if type(narrow) in digits and type(wide) in digits:
         return whole.index(type(wide)) > whole.index(type(narrow))
-    if isinstance(wide, DecimalType):
-        least = 20 if isinstance(narrow, LongType) else 10
+    if isinstance(wide, T.DecimalType):
+        least = 20 if isinstance(narrow, T.LongType) else 10
         if type(narrow) in digits:
             return wide.precision - wide.scale >= least
-        if not isinstance(narrow, DecimalType) or wide == narrow:
+        if not isinstance(narrow, T.DecimalType) or wide == narrow:
             return False
         return wide.scale >= narrow.scale and wide.precision - wide.scale >= narrow.precision - narrow.scale
-    if isinstance(wide, DoubleType):
-        return isinstance(narrow, FloatType)
+    if isinstance(wide, T.DoubleType):
+        return isinstance(narrow, T.FloatType)
     return False

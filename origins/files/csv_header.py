@@ -24,6 +24,7 @@ from origins.files.changes import Changes, SchemaChanged, describe_remedies
 from origins.files.listing import FilePattern, escape_pattern
 from origins.files.options import is_whole
 from origins.files.scan_small import SMALL, is_moderate, is_small, read_pieces
+from origins.lazy import F
 from origins.names import HIDDEN, quote_text
 
 if TYPE_CHECKING:
@@ -134,8 +135,6 @@ def _read_first_line(path: str, encoding: str, comment: str) -> str:
 
 
 def _read_first_line_by_spark(spark: SparkSession, path: str, encoding: str, comment: str) -> str:
-    from pyspark.sql import functions as F
-
     lines = spark.read.text(escape_pattern(path))
     of_the_file = lines.where("_metadata.file_block_start = 0").select(F.col("value").cast("binary"))
     told = (bytes(row[0]).decode(encoding) for row in of_the_file.limit(_PREAMBLE).collect())

@@ -41,11 +41,11 @@ from origins.files.file_scan import FILE, FileScan
 from origins.files.json_lines import LINE
 from origins.files.listing import without_scheme
 from origins.files.options import is_whole
+from origins.lazy import F, T
 from origins.names import HIDDEN, quote_name, quote_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructField, StructType
 
 
 _AS_IT_IS = {"ignoreleadingwhitespace": "false", "ignoretrailingwhitespace": "false"}
@@ -60,7 +60,7 @@ class CsvVerdict:
     """
 
     header: Header
-    typed: Mapping[StructField, str]
+    typed: Mapping[T.StructField, str]
     options: Mapping[str, str]
     changes: Changes
     suspect: Mapping[str, str] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class CsvVerdict:
         also = f"coalesce({quote_name(self.header.columns[0])} is null and char_length({corrupt}) < 0, false)"
         return " or ".join([f"{corrupt} is not null", also, *self.suspect])
 
-    def fit_sql(self, column: StructField) -> str:
+    def fit_sql(self, column: T.StructField) -> str:
         """SQL for the column's value; NULL where what stands there does not fit and is rescued."""
         name = self.typed[column]
         is_kept = self._lost_sql(column, name, "rescue")
@@ -150,10 +150,10 @@ class CsvVerdict:
     def _list_lost(self, policies: tuple[str, ...]) -> list[str]:
         return [self._lost_sql(column, name, *policies) for column, name in self.typed.items()]
 
-    def _is_lost(self, column: StructField, name: str) -> str:
+    def _is_lost(self, column: T.StructField, name: str) -> str:
         return is_lost_field(column, quote_name(column.name), name)
 
-    def _lost_sql(self, column: StructField, name: str, *policies: str) -> str:
+    def _lost_sql(self, column: T.StructField, name: str, *policies: str) -> str:
         """SQL that is true for a field that has not its type, where the policy for that is one of these."""
         wider, other = self.changes.wider in policies, self.changes.other in policies
         is_lost = self._is_lost(column, name)
@@ -175,7 +175,7 @@ class CsvRows:
     files: FileScan
     names: Sequence[str]
     header: Header
-    schema: StructType
+    schema: T.StructType
     places: bool
 
     def read(self, spark: SparkSession) -> DataFrame:
@@ -224,8 +224,6 @@ class CsvRows:
 
     def _read_out_of_lines(self, spark: SparkSession, clean: bool) -> DataFrame:
         """Whole lines by Spark's reader, which knows headers and comments, and their fields out of these."""
-        from pyspark.sql import functions as F
-
         kept = {"comment", "linesep", "encoding", "charset"} & self._options.keys()
         whole = {**{name: self._options[name] for name in kept}, **_WHOLE_LINES}
         whole["header"] = str(self.files.has_header).lower()
@@ -244,12 +242,10 @@ class CsvRows:
         self, frame: DataFrame, options: Mapping[str, str], suspect: Mapping[str, str], *, line: str = "NULL"
     ) -> DataFrame:
         """Fields of text with the types of the schema, and the verdict on each line."""
-        from pyspark.sql.types import StringType
-
         typed = {
             column: f"{HIDDEN}{index}"
             for index, column in enumerate(self.schema)
-            if not isinstance(column.dataType, StringType)
+            if not isinstance(column.dataType, T.StringType)
         }
         absent = [column.name for column in self.schema if column.name not in self.header.columns]
         frame = frame.selectExpr("*", *(f"cast(null as string) as {quote_name(name)}" for name in absent))
@@ -279,8 +275,6 @@ class CsvRows:
 
     def _refuse_lines(self, spark: SparkSession, names: Sequence[str], condition: str) -> DataFrame:
         """The lines for which a condition holds, or with `multiLine` whole files, all of them refused or rescued."""
-        from pyspark.sql import functions as F
-
         nothing = [F.lit(None).cast(column.dataType).alias(column.name) for column in self.schema]
         lines = self.files.load_lines(spark, names, self.places).where(condition).select("*", *nothing)
         is_kept = self.files.changes.corrupt == "rescue" and not self.header.wrong
@@ -294,7 +288,5 @@ class CsvRows:
         return [Path(without_scheme(self.files.place.join_path(name))) for name in names]
 
 
-def _make_text_schema(names: Sequence[str]) -> StructType:
-    from pyspark.sql.types import StringType, StructField, StructType
-
-    return StructType([StructField(name, StringType()) for name in names])
+def _make_text_schema(names: Sequence[str]) -> T.StructType:
+    return T.StructType([T.StructField(name, T.StringType()) for name in names])

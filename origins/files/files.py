@@ -41,15 +41,14 @@ from origins.files.listing import (
 )
 from origins.files.options import FORMATS, check_options, complete_options
 from origins.files.scan_small import SMALL
+from origins.lazy import T, pa
 from origins.origin import BATCH, Backlog, Origin, Progress
 from origins.paths import is_one_disk
 from origins.quantities import parse_seconds
 from origins.schema import check_schema, parse_schema
 
 if TYPE_CHECKING:
-    import pyarrow
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
     from origins.files.formats import FileRows
     from origins.files.schema import FileSchema
@@ -177,14 +176,12 @@ class Files(Origin):
         return str(check_schema(schema, self.path).json())
 
     def evolve_schema(self, spark: SparkSession, backlog: Backlog, schema: str, before: str | None) -> str:
-        from pyspark.sql.types import StructType
-
         assert isinstance(backlog, FileBacklog)
         if not self.changes.evolves:
             return schema
-        known = StructType.fromJson(json.loads(schema))
+        known = T.StructType.fromJson(json.loads(schema))
         if before is not None:
-            known = grow_schema(known, StructType.fromJson(json.loads(before)), self.changes)
+            known = grow_schema(known, T.StructType.fromJson(json.loads(before)), self.changes)
         names = [file.name for file in backlog.files if file.size]
         if names:
             found = self._make_schema_reader(backlog.place).infer_beyond(spark, names, known)
@@ -193,12 +190,10 @@ class Files(Origin):
         return str(check_schema(known, self.path).json())
 
     def complete_schema(self, schema: str) -> str:
-        from pyspark.sql.types import StringType, StructField, StructType
-
-        read = StructType.fromJson(json.loads(schema))
+        read = T.StructType.fromJson(json.loads(schema))
         whole = with_metadata(read, self.metadata)
         if self.changes.rescues:
-            whole = StructType([*whole.fields, StructField(RESCUED, StringType())])
+            whole = T.StructType([*whole.fields, T.StructField(RESCUED, T.StringType())])
         return str(check_schema(whole, self.path).json())
 
     def fetch(self, spark: SparkSession, batches: Sequence[Batch], *, places: bool = False) -> BatchRows:
@@ -283,11 +278,11 @@ class Files(Origin):
 
     def _declare_schema(
         self, spark: SparkSession, schema: str | Mapping[str, str], folders: Sequence[str]
-    ) -> StructType:
-        from pyspark.sql.types import ArrayType, MapType, StructType
-
+    ) -> T.StructType:
         columns = parse_schema(spark, schema, self.path)
-        nested = [column.name for column in columns if isinstance(column.dataType, ArrayType | MapType | StructType)]
+        nested = [
+            column.name for column in columns if isinstance(column.dataType, T.ArrayType | T.MapType | T.StructType)
+        ]
         if self.format == "csv" and nested:
             raise OriginError(
                 f"Column {nested[0]} of {self.path} is {columns[nested[0]].dataType.simpleString()}; "
@@ -314,15 +309,13 @@ class _FilesRows(BatchRows):
     places: bool
 
     @property
-    def schema(self) -> StructType:
-        from pyspark.sql.types import StructType
-
-        return StructType.fromJson(json.loads(self.batches[0].schema))
+    def schema(self) -> T.StructType:
+        return T.StructType.fromJson(json.loads(self.batches[0].schema))
 
     def frame(self) -> DataFrame:
         return self._frame
 
-    def table(self) -> pyarrow.Table | None:
+    def table(self) -> pa.Table | None:
         return self._table
 
     def files(self) -> Mapping[str, Path] | None:
@@ -346,7 +339,7 @@ class _FilesRows(BatchRows):
         return rows.read(self.spark, self._names, self.schema, places=self.places)
 
     @cached_property
-    def _table(self) -> pyarrow.Table | None:
+    def _table(self) -> pa.Table | None:
         (batch, *others), beside = self.batches, self.places or self.origin.metadata
         few = batch.span.bytes is not None and batch.span.bytes <= SMALL
         if others or not few or beside or not self._is_plainly_here:

@@ -18,16 +18,12 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from origins.batch import Json
 from origins.files.json_keys import list_names
 from origins.files.scan_small import is_moderate, is_small, read_pieces
-
-if TYPE_CHECKING:
-    import pyarrow
-    from pyspark.sql.types import DataType, StructType
-
+from origins.lazy import T, pa, pc
 
 _ONLY_TEXT, _ONLY_WHOLE = frozenset({str}), frozenset({int})
 _KINDS: Mapping[str, frozenset[type]] = {
@@ -56,14 +52,13 @@ class _Unlike(ValueError):
 
 
 def parse_rows(
-    content: bytes, schema: StructType, *, extra: bool, missing: bool, zone: Callable[[], str]
-) -> pyarrow.Table | None:
+    content: bytes, schema: T.StructType, *, extra: bool, missing: bool, zone: Callable[[], str]
+) -> pa.Table | None:
     """The rows of these lines; None where Spark has to read them.
 
     Keys that the schema has not are left out unless they count (`extra`), and so do columns that a line has not
     (`missing`). `zone` says in which zone times are that name none.
     """
-    import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
 
     kinds = {column.name: column.dataType.simpleString().partition("(")[0] for column in schema}
@@ -131,10 +126,8 @@ def _is_single(value: Json) -> bool:
     return abs(value) < _WHOLE if type(value) is int else not isinstance(value, dict | list)
 
 
-def _make_column(values: Sequence[Any], kind: str, wanted: pyarrow.DataType, zone: Callable[[], str]) -> pyarrow.Array:
+def _make_column(values: Sequence[Any], kind: str, wanted: pa.DataType, zone: Callable[[], str]) -> pa.Array:
     """The values as a column of this type. Raises where one is not of it, or not as Spark would understand it."""
-    import pyarrow as pa
-
     if not {type(value) for value in values if value is not None} <= _KINDS[kind]:
         raise _Unlike
     if kind == "double":
@@ -150,10 +143,8 @@ def _make_column(values: Sequence[Any], kind: str, wanted: pyarrow.DataType, zon
     return pa.array(values, wanted)
 
 
-def _parse_times(values: Sequence[Any], kind: str, zone: Callable[[], str]) -> pyarrow.Array:
+def _parse_times(values: Sequence[Any], kind: str, zone: Callable[[], str]) -> pa.Array:
     """Times that all name the zone `Z`, or none of which names one."""
-    import pyarrow as pa
-
     zoned = kind == "timestamp" and any(value is not None and value.endswith("Z") for value in values)
     if kind == "timestamp" and not zoned and zone() != "UTC":
         raise _Unlike
@@ -161,11 +152,8 @@ def _parse_times(values: Sequence[Any], kind: str, zone: Callable[[], str]) -> p
     return found.cast(pa.timestamp("us", "UTC" if zoned else None))
 
 
-def _require_match(values: Sequence[Any], pattern: str) -> pyarrow.Array:
+def _require_match(values: Sequence[Any], pattern: str) -> pa.Array:
     """The texts, all of which are like this."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     found = pa.array(values, pa.string())
     if pc.all(pc.match_substring_regex(found, rf"\A{pattern}\z")).as_py() is False:
         raise _Unlike
@@ -190,7 +178,7 @@ _CUT = ("\\u00", "\\b", "\x7f")
 """How control characters are written, which Spark cuts off times."""
 
 
-def all_plain(files: Sequence[Path], schema: StructType, *, extra: bool, missing: bool) -> bool:
+def all_plain(files: Sequence[Path], schema: T.StructType, *, extra: bool, missing: bool) -> bool:
     """Whether all lines of these files are plain: an object of single values, or arrays of them, whose keys come in
     one order, each once, exactly as the schema has them. It does not look at large files.
 
@@ -213,11 +201,9 @@ def all_plain(files: Sequence[Path], schema: StructType, *, extra: bool, missing
         return False
 
 
-def none_changes(files: Sequence[Path], schema: StructType, *, doubled: bool, whole_file: bool) -> bool:
+def none_changes(files: Sequence[Path], schema: T.StructType, *, doubled: bool, whole_file: bool) -> bool:
     """Whether a look at these files shows that Spark's parser changes no value, and that no object has a key twice if
     that counts (`doubled`); it does not look at large files."""
-    import pyarrow.compute as pc
-
     try:
         if not is_moderate(files):
             return False
@@ -246,17 +232,12 @@ def has_half(content: str) -> bool:
     return _HALF.search(content) is not None
 
 
-def _split_lines(content: str) -> pyarrow.Array:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
+def _split_lines(content: str) -> pa.Array:
     return pc.split_pattern(pa.array([content], pa.large_string()), "\n").flatten()
 
 
-def _find_unlike(lines: pyarrow.Array, keys: Sequence[str], *, all_there: bool) -> pyarrow.Array:
+def _find_unlike(lines: pa.Array, keys: Sequence[str], *, all_there: bool) -> pa.Array:
     """The lines that are not plain objects with these keys, in this order."""
-    import pyarrow.compute as pc
-
     once = "" if all_there else "?"
     items = "".join(
         rf'(?:"{re.escape(key)}"{_BLANK}:{_BLANK}{_VALUE}{_BLANK}(?:,{_BLANK}|\}}{_BLANK}\z)){once}' for key in keys
@@ -294,22 +275,18 @@ def _make_unique_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _stand_once(lines: pyarrow.Array, names: Collection[str]) -> bool:
+def _stand_once(lines: pa.Array, names: Collection[str]) -> bool:
     """Whether none of these names stands on a line twice, so that there is nothing to parse for."""
-    import pyarrow.compute as pc
-
     return all((pc.max(pc.count_substring(lines, f'"{name}"')).as_py() or 0) <= 1 for name in names)
 
 
-def _kinds_in(kind: DataType) -> Iterator[str]:
+def _kinds_in(kind: T.DataType) -> Iterator[str]:
     """The names of all types in a type."""
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
     yield kind.typeName()
-    if isinstance(kind, StructType):
+    if isinstance(kind, T.StructType):
         for field in kind:
             yield from _kinds_in(field.dataType)
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, T.ArrayType):
         yield from _kinds_in(kind.elementType)
-    if isinstance(kind, MapType):
+    if isinstance(kind, T.MapType):
         yield from _kinds_in(kind.valueType)

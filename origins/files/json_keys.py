@@ -7,24 +7,21 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from origins.files.bad_lines import as_map
 from origins.files.changes import Changes
 from origins.files.json_tail import as_array
 from origins.files.options import is_whole
 from origins.files.scan_small import is_moderate, is_small, read_pieces
+from origins.lazy import T
 from origins.names import quote_name, quote_text
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import DataType, StructType
-
 
 _NONE = "cast(array() as array<string>)"
 _MAP = quote_text("map<string,string>")
 
 
-def none_differs(files: Sequence[Path], schema: StructType, *, extra: bool, missing: bool, whole_file: bool) -> bool:
+def none_differs(files: Sequence[Path], schema: T.StructType, *, extra: bool, missing: bool, whole_file: bool) -> bool:
     """Whether a look at these files shows that all keys are as the schema has them; it does not look at large ones.
 
     Keys that the schema has not count with `extra`, or if they are one of its names in other letters; columns that a
@@ -70,16 +67,14 @@ class _Shape:
     """What is inside the elements of an array, or the values of a map."""
 
 
-def _shape(kind: DataType) -> _Shape:
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
-    if isinstance(kind, StructType):
+def _shape(kind: T.DataType) -> _Shape:
+    if isinstance(kind, T.StructType):
         inside = ((field.name, _shape(field.dataType)) for field in kind if any(list_names(field.dataType)))
         names = frozenset(field.name for field in kind)
         return _Shape(names, frozenset(name.lower() for name in names), tuple(inside))
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, T.ArrayType):
         return _Shape(each=_shape(kind.elementType))
-    return _Shape(each=_shape(kind.valueType)) if isinstance(kind, MapType) else _Shape()
+    return _Shape(each=_shape(kind.valueType)) if isinstance(kind, T.MapType) else _Shape()
 
 
 def _differs(value: Any, shape: _Shape, extra: bool, missing: bool) -> bool:
@@ -98,7 +93,7 @@ def _differs(value: Any, shape: _Shape, extra: bool, missing: bool) -> bool:
     return any(_differs(value[name], inner, extra, missing) for name, inner in shape.inside if name in value)
 
 
-def may_have_other(line: str, schema: DataType, *, any_name: bool) -> str:
+def may_have_other(line: str, schema: T.DataType, *, any_name: bool) -> str:
     """SQL that is true for a line with a key that the schema has not, or only with one of its names in other letters.
 
     It may be true for other lines as well, but costs no parsing.
@@ -115,12 +110,12 @@ def keys_sql(line: str, options: Mapping[str, str]) -> str:
     return f"coalesce(map_keys(from_json({line}, {_MAP}, {as_map(options)})), {_NONE})"
 
 
-def strange_paths_sql(line: str, schema: StructType, options: Mapping[str, str]) -> str:
+def strange_paths_sql(line: str, schema: T.StructType, options: Mapping[str, str]) -> str:
     """SQL for the paths (`address.zip`) of the keys that the schema has not, however deep."""
     return _collect_paths_sql(line, schema, options, "", lambda keys, names: f"array_except({keys}, {names})")
 
 
-def doubled_paths_sql(line: str, kind: DataType, options: Mapping[str, str]) -> str:
+def doubled_paths_sql(line: str, kind: T.DataType, options: Mapping[str, str]) -> str:
     """SQL for the paths of the fields that an object has more than once, whatever the case of letters, and of the keys
     of a map; of what no field has nothing is lost. One parser that knows of such keys looks first."""
     found = _doubled_inside_sql(line, kind, options, "")
@@ -128,27 +123,25 @@ def doubled_paths_sql(line: str, kind: DataType, options: Mapping[str, str]) -> 
     return f"if(try_parse_json({line}) is null or {known}, {found}, {_NONE})"
 
 
-def _doubled_inside_sql(line: str, kind: DataType, options: Mapping[str, str], before: str) -> str:
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
-    if isinstance(kind, StructType):
+def _doubled_inside_sql(line: str, kind: T.DataType, options: Mapping[str, str], before: str) -> str:
+    if isinstance(kind, T.StructType):
         parts = [_repeated_names_sql(_array_sql(kind.names), keys_sql(line, options), before)]
         for field in kind:
-            if isinstance(field.dataType, ArrayType | MapType | StructType):
+            if isinstance(field.dataType, T.ArrayType | T.MapType | T.StructType):
                 value = value_under_key_sql(line, field.name, "string", options)
                 parts.append(_doubled_inside_sql(value, field.dataType, options, f"{before}{field.name}."))
         return f"concat({', '.join(parts)})" if len(parts) > 1 else parts[0]
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, T.ArrayType):
         own, values, element = [], f"from_json({line}, 'array<string>', {as_map(options)})", kind.elementType
     else:
-        assert isinstance(kind, MapType)
+        assert isinstance(kind, T.MapType)
         own = [
             _repeated_names_sql(
                 f"array_distinct({keys_sql(line, options)})", keys_sql(line, options), before, exactly=True
             )
         ]
         values, element = f"map_values(from_json({line}, {_MAP}, {as_map(options)}))", kind.valueType
-    if isinstance(element, ArrayType | MapType | StructType):
+    if isinstance(element, T.ArrayType | T.MapType | T.StructType):
         each = f"each{before.count('.')}"
         inner = _doubled_inside_sql(each, element, options, before)
         own.append(f"coalesce(array_distinct(flatten(transform({values}, {each} -> {inner}))), {_NONE})")
@@ -162,7 +155,7 @@ def _repeated_names_sql(names: str, keys: str, before: str, *, exactly: bool = F
     return f"transform({found}, name -> concat({quote_text(before)}, name))" if before else found
 
 
-def lacking_paths_sql(line: str, schema: StructType, options: Mapping[str, str]) -> str:
+def lacking_paths_sql(line: str, schema: T.StructType, options: Mapping[str, str]) -> str:
     """SQL for the paths of what the schema has and the object has not; of a struct that is NULL nothing is lacking."""
     found = f"if(size({{keys}}) = 0, {_NONE}, array_except({{names}}, {{keys}}))"
     inner = _collect_paths_sql(line, schema, options, "", lambda keys, names: found.format(keys=keys, names=names))
@@ -173,31 +166,27 @@ def _is_empty(line: str, options: Mapping[str, str]) -> str:
     return f"coalesce(size(from_json({line}, {_MAP}, {as_map(options)})) = 0, false)"
 
 
-def list_paths(kind: DataType, before: str = "") -> Iterator[str]:
+def list_paths(kind: T.DataType, before: str = "") -> Iterator[str]:
     """The paths of all fields in a type."""
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
-    if isinstance(kind, StructType):
+    if isinstance(kind, T.StructType):
         for field in kind:
             yield before + field.name
             yield from list_paths(field.dataType, f"{before}{field.name}.")
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, T.ArrayType):
         yield from list_paths(kind.elementType, before)
-    if isinstance(kind, MapType):
+    if isinstance(kind, T.MapType):
         yield from list_paths(kind.valueType, before)
 
 
-def list_names(kind: DataType) -> Iterator[str]:
+def list_names(kind: T.DataType) -> Iterator[str]:
     """The names of all fields in a type."""
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
-    if isinstance(kind, StructType):
+    if isinstance(kind, T.StructType):
         for field in kind:
             yield field.name
             yield from list_names(field.dataType)
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, T.ArrayType):
         yield from list_names(kind.elementType)
-    if isinstance(kind, MapType):
+    if isinstance(kind, T.MapType):
         yield from list_names(kind.valueType)
 
 
@@ -206,11 +195,9 @@ def value_under_key_sql(line: str, name: str, kind: str, options: Mapping[str, s
     return f"from_json({line}, {quote_text(f'{quote_name(name)} {kind}')}, {as_map(options)}).{quote_name(name)}"
 
 
-def _collect_paths_sql(line: str, kind: DataType, options: Mapping[str, str], before: str, found: Any) -> str:
+def _collect_paths_sql(line: str, kind: T.DataType, options: Mapping[str, str], before: str, found: Any) -> str:
     """SQL for what is `found` of the keys beside the names, in the object and in those inside it."""
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
-    if isinstance(kind, StructType):
+    if isinstance(kind, T.StructType):
         own = found(keys_sql(line, options), _array_sql(kind.names))
         parts = [f"transform({own}, key -> concat({quote_text(before)}, key))" if before else own]
         for field in kind:
@@ -218,10 +205,10 @@ def _collect_paths_sql(line: str, kind: DataType, options: Mapping[str, str], be
                 value = value_under_key_sql(line, field.name, "string", options)
                 parts.append(_collect_paths_sql(value, field.dataType, options, f"{before}{field.name}.", found))
         return f"concat({', '.join(parts)})" if len(parts) > 1 else parts[0]
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, T.ArrayType):
         values, element = f"from_json({line}, 'array<string>', {as_map(options)})", kind.elementType
     else:
-        assert isinstance(kind, MapType)
+        assert isinstance(kind, T.MapType)
         values, element = f"map_values(from_json({line}, {_MAP}, {as_map(options)}))", kind.valueType
     each = f"each{before.count('.')}"
     inner = _collect_paths_sql(each, element, options, before, found)
@@ -247,7 +234,7 @@ _SPELLED = " is spelled differently from the column, and keys must match exactly
 class JsonChanges:
     """What the policies say about the keys of objects that are to have this schema."""
 
-    schema: StructType
+    schema: T.StructType
     changes: Changes
     options: Mapping[str, str]
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict
 from origins.batch import Json, Limits, Span
 from origins.errors import OriginError
 from origins.json_shape import check_shape
+from origins.lazy import F
 from origins.names import SCHEME
 from origins.origin import Backlog
 
@@ -127,7 +128,6 @@ class FilePattern:
 
     def _list_by_spark(self, spark: SparkSession, paths: list[str]) -> Iterator[File]:
         from pyspark.errors import PySparkException
-        from pyspark.sql import functions as F
 
         try:
             frame = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(paths)

@@ -6,11 +6,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import pyarrow
-    from pyspark.sql.types import StructField, StructType
+from origins.lazy import T, pa, pc
 
 _PLAIN = frozenset({
     "boolean", "byte", "short", "integer", "long", "float", "double", "string", "binary", "date", "timestamp",
@@ -28,7 +25,7 @@ class ReadsOtherwise(Exception):
     """There is a value that Spark may read otherwise."""
 
 
-def is_plain(file: Path, schema: StructType) -> bool:
+def is_plain(file: Path, schema: T.StructType) -> bool:
     """Whether the file has these columns and no others, of types that this process reads as Spark does."""
     from pyarrow import ArrowException
 
@@ -43,10 +40,9 @@ def is_plain(file: Path, schema: StructType) -> bool:
     return len(columns) == len(schema.names) and all(_is_alike(field, kind, found) for field, kind in wanted)
 
 
-def read_pieces(file: Path, schema: StructType, without: Sequence[int]) -> Iterator[pyarrow.Table]:
+def read_pieces(file: Path, schema: T.StructType, without: Sequence[int]) -> Iterator[pa.Table]:
     """The rows of such a file in their order, without those that have these numbers, which rise from 0. Raises
     `ReadsOtherwise` at a value that Spark may read as another."""
-    import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
 
     wanted, first = to_arrow_schema(schema, timezone="UTC"), 0
@@ -66,16 +62,15 @@ def count_rows(file: Path) -> int:
     return rows
 
 
-def open_file(file: Path) -> pyarrow.parquet.ParquetFile:
+def open_file(file: Path) -> pa.parquet.ParquetFile:
     """The file, of which moments that Spark wrote in its own way do not overflow."""
     from pyarrow import parquet
 
     return parquet.ParquetFile(file, coerce_int96_timestamp_unit="us")
 
 
-def _is_alike(field: StructField, found: pyarrow.DataType, file: pyarrow.parquet.ParquetFile) -> bool:
+def _is_alike(field: T.StructField, found: pa.DataType, file: pa.parquet.ParquetFile) -> bool:
     """Whether a column with the type that Arrow reads has the type that is wanted, as Spark reads it."""
-    import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_type
 
     kind = field.dataType.jsonValue()
@@ -91,10 +86,7 @@ def _is_alike(field: StructField, found: pyarrow.DataType, file: pyarrow.parquet
     return found.unit in ("ms", "us") and (found.tz is not None) != old
 
 
-def _is_old(column: pyarrow.ChunkedArray) -> bool:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
+def _is_old(column: pa.ChunkedArray) -> bool:
     if not pa.types.is_date(column.type) and not pa.types.is_timestamp(column.type):
         return False
     days = pa.types.is_date(column.type)
@@ -102,10 +94,8 @@ def _is_old(column: pyarrow.ChunkedArray) -> bool:
     return least is not None and least < (_SINCE if days else _SINCE * _MICROS)
 
 
-def _drop_rows(table: pyarrow.Table, gone: Sequence[int]) -> pyarrow.Table:
+def _drop_rows(table: pa.Table, gone: Sequence[int]) -> pa.Table:
     """The table without the rows with these numbers, which rise."""
-    import pyarrow as pa
-
     if not gone:
         return table
     begins, ends = [0, *(number + 1 for number in gone)], [*gone, table.num_rows]

@@ -15,11 +15,11 @@ from origins.files.changes import RESCUED, Changes, SchemaChanged, describe_reme
 from origins.files.listing import FilePattern, without_scheme
 from origins.files.parquet_in_process import open_file
 from origins.files.parquet_values import OtherColumn, ParquetVerdict, differs, list_differences, row_sql
+from origins.lazy import F, T, pa
 from origins.names import HIDDEN, quote_name, quote_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import DataType, StructType
 
     from origins.files.file_scan import FileScan
 
@@ -57,7 +57,7 @@ class ParquetRows:
 
     files: FileScan
     names: Sequence[str]
-    schema: StructType
+    schema: T.StructType
     places: bool
 
     def read(self, spark: SparkSession) -> DataFrame:
@@ -74,7 +74,7 @@ class ParquetRows:
         frames = [self._read_group(spark, footer, names) for footer, names in groups.items()]
         return reduce(lambda one, other: one.unionByName(other), frames)
 
-    def _find_nanos(self, spark: SparkSession, name: str, found: StructType) -> Sequence[str]:
+    def _find_nanos(self, spark: SparkSession, name: str, found: T.StructType) -> Sequence[str]:
         """The columns of a file that are moments in nanoseconds, in small letters. Raises `OriginError` where one that
         is wanted has them inside."""
         if "timestamp" not in found.simpleString():
@@ -82,20 +82,17 @@ class ParquetRows:
         wanted = {column.lower() for column in self.schema.names}
         return [*find_nanos(spark, self.files.place, name, wanted)]
 
-    def _load(self, spark: SparkSession, footer: Footer, names: Sequence[str], schema: StructType) -> DataFrame:
+    def _load(self, spark: SparkSession, footer: Footer, names: Sequence[str], schema: T.StructType) -> DataFrame:
         """The rows with the columns of this schema; beside one with moments in nanoseconds what stands there."""
-        from pyspark.sql import functions as F
-        from pyspark.sql.types import LongType, StructField, StructType
-
         nanos = {column.name: column.dataType for column in schema if column.name.lower() in footer.nanos}
-        fields = [StructField(each.name, LongType()) if each.name in nanos else each for each in schema]
-        rows = self.files.load(spark, names, StructType(fields), self.files.options, self.places)
+        fields = [T.StructField(each.name, T.LongType()) if each.name in nanos else each for each in schema]
+        rows = self.files.load(spark, names, T.StructType(fields), self.files.options, self.places)
         for number, (name, kind) in enumerate(nanos.items()):
             own = f"{_NANOS}{number}"
             rows = rows.withColumn(own, F.col(quote_name(name))).withColumn(name, F.expr(_moment_sql(own, kind)))
         return rows
 
-    def _judge_nanos(self, footer: Footer, schema: StructType, verdict: Verdict) -> Verdict:
+    def _judge_nanos(self, footer: Footer, schema: T.StructType, verdict: Verdict) -> Verdict:
         """The verdict, and that on moments in nanoseconds which are not whole microseconds."""
         nanos = [column.name for column in schema if column.name.lower() in footer.nanos]
         if not nanos:
@@ -118,11 +115,10 @@ class ParquetRows:
     def _changes(self) -> Changes:
         return self.files.changes
 
-    def _judge_file(self, spark: SparkSession, name: str, found: StructType) -> Footer:
+    def _judge_file(self, spark: SparkSession, name: str, found: T.StructType) -> Footer:
         from pyspark.errors import AnalysisException
-        from pyspark.sql.types import NullType
 
-        empty = {column.name.lower() for column in found if isinstance(column.dataType, NullType)}
+        empty = {column.name.lower() for column in found if isinstance(column.dataType, T.NullType)}
         others = bool(empty) or differs(self.schema, found)
         if others:
             try:
@@ -153,12 +149,9 @@ class ParquetRows:
         return Footer()
 
     def _read_group(self, spark: SparkSession, footer: Footer, names: Sequence[str]) -> DataFrame:
-        from pyspark.sql import functions as F
-        from pyspark.sql.types import StructType
-
         if not footer.types:
             return self._read_unchanged(spark, footer, names)
-        found = StructType.fromJson(json.loads(footer.types))
+        found = T.StructType.fromJson(json.loads(footer.types))
         if footer.wrong:
             whole = self._load(spark, footer, names, found)
             nothing = [F.lit(None).cast(column.dataType).alias(f"{_OURS}{n}") for n, column in enumerate(self.schema)]
@@ -167,18 +160,16 @@ class ParquetRows:
             return self.files.select_columns(whole.select("*", *nothing), given, verdict, self.places)
         return self._cast_rows(spark, footer, names, found)
 
-    def _cast_rows(self, spark: SparkSession, footer: Footer, names: Sequence[str], found: StructType) -> DataFrame:
+    def _cast_rows(self, spark: SparkSession, footer: Footer, names: Sequence[str], found: T.StructType) -> DataFrame:
         """Columns with other types are read with those that they have, and cast."""
-        from pyspark.sql.types import StructField, StructType
-
         known, has = ({column.name.lower(): column for column in columns} for columns in (self.schema, found))
         both = [(column, has[key]) for key, column in known.items() if key in has]
         others = [OtherColumn(column, own) for column, own in both if differs(column.dataType, own.dataType)]
         as_wanted = {**known, **{other.own.name.lower(): other.own for other in others}}
         read = [column for column in found if others or column.name.lower() in known or column.name in footer.extra]
-        columns = [StructField(column.name, as_wanted.get(column.name.lower(), column).dataType) for column in read]
+        columns = [T.StructField(column.name, as_wanted.get(column.name.lower(), column).dataType) for column in read]
         missing = [column for key, column in known.items() if key not in has]
-        schema = StructType([*columns, *missing])
+        schema = T.StructType([*columns, *missing])
         rows = self._load(spark, footer, names, schema)
         typed = {other.wanted.name: f"{_OURS}{number}" for number, other in enumerate(others)}
         rows = rows.selectExpr("*", *(f"{other.value} as {typed[other.wanted.name]}" for other in others))
@@ -198,7 +189,7 @@ class ParquetRows:
 
 def read_footers(
     spark: SparkSession, place: FilePattern, names: Sequence[str]
-) -> Iterator[tuple[str, StructType | None]]:
+) -> Iterator[tuple[str, T.StructType | None]]:
     """The columns that each file says it has; of times Spark may know better which kind they are. None for a file that
     cannot be read: to read it says why. A Spark job a file only where this machine cannot look."""
     from pyarrow import ArrowException, parquet
@@ -232,25 +223,22 @@ def count_rows(place: FilePattern, names: Sequence[str]) -> int | None:
     return rows
 
 
-def read_schema(spark: SparkSession, place: FilePattern, name: str) -> StructType:
+def read_schema(spark: SparkSession, place: FilePattern, name: str) -> T.StructType:
     """The columns of one file, as Spark reads them; moments in nanoseconds are moments."""
     nanos = find_nanos(spark, place, name)
     return replace_nanos(spark.read.parquet(place.make_patterns([name])[0]).schema, nanos)
 
 
-def replace_nanos(schema: StructType, nanos: Mapping[str, DataType]) -> StructType:
+def replace_nanos(schema: T.StructType, nanos: Mapping[str, T.DataType]) -> T.StructType:
     """The schema that Spark tells, in which these columns are no numbers."""
-    from pyspark.sql.types import StructField, StructType
-
-    return StructType([StructField(each.name, nanos.get(each.name.lower(), each.dataType)) for each in schema])
+    return T.StructType([T.StructField(each.name, nanos.get(each.name.lower(), each.dataType)) for each in schema])
 
 
 def find_nanos(
     spark: SparkSession, place: FilePattern, name: str, wanted: Collection[str] = ()
-) -> Mapping[str, DataType]:
+) -> Mapping[str, T.DataType]:
     """The columns of a file on this machine that are moments in nanoseconds, in small letters, and their types. From
     then on Spark reads such columns, as numbers. Raises `OriginError` where one that is `wanted` has them inside."""
-    import pyarrow as pa
     from pyspark.sql.pandas.types import from_arrow_type
 
     if not place.local:
@@ -278,7 +266,7 @@ def find_nanos(
     return found
 
 
-def _moment_sql(nanos: str, kind: DataType) -> str:
+def _moment_sql(nanos: str, kind: T.DataType) -> str:
     """SQL for the moment so many nanoseconds after 1970 began, as a column of this type has it."""
     micros = f"({nanos} div 1000)"
     if kind.typeName() == "timestamp_ntz":

@@ -9,9 +9,9 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from pyspark.sql import Window
-from pyspark.sql import functions as F
 
 from origins.batch import JSON
+from origins.lazy import F
 from origins.nack import make_reason, show_value
 from origins.names import HIDDEN, quote_name
 from origins.protection import MASK, Protection

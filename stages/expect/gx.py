@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from origins.batch import JSON
+from origins.lazy import F
 from stages.expect.expectation import Expectation
 
 if TYPE_CHECKING:
@@ -48,8 +49,6 @@ def check(expected: Expectation) -> None:
 
 def make_row_condition(expected: Expectation, frame: DataFrame) -> Column | None:
     """Which rows of the frame it is about; None if about all."""
-    from pyspark.sql import functions as F
-
     condition = getattr(make_expectation(expected), "row_condition", None)
     if condition is None:
         return None
