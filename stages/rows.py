@@ -15,8 +15,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
-from pyspark.sql import Window
-
 from origins.batch import JSON
 from origins.lazy import F, T
 from origins.nack import NACK, RAW, REFUSED, encode_payload
@@ -141,6 +139,8 @@ class Rows(ABC):
 
     def _number_rows(self, frame: DataFrame, keys: Sequence[str], order: Sequence[Column]) -> DataFrame:
         """The frame with `KEPT`: the number, from 1, of each row among those with the same keys."""
+        from pyspark.sql import Window
+
         window = Window.partitionBy(*[self.column(key) for key in keys], APART).orderBy(*order)
         return frame.select("*", F.row_number().over(window).alias(KEPT))
 
