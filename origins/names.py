@@ -31,13 +31,17 @@ def get_last_part(place: str) -> str:
 def get_table_name(name: str) -> str:
     """The table's own name, with any characters."""
     parts: list[str] = re.findall(r"`(?:``|[^`])*`|[^.`]+", name)
-    own = parts[-1] if parts else ""
-    return own[1:-1].replace("``", "`") if own.startswith("`") else own
+    return unquote_name(parts[-1]) if parts else ""
 
 
 def quote_name(name: str) -> str:
     """The name as one SQL identifier, with any characters."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def unquote_name(name: str) -> str:
+    """The name that this SQL identifier writes, which may be quoted."""
+    return name[1:-1].replace("``", "`") if name.startswith("`") else name
 
 
 def quote_text(value: str) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timezone
 
-from origins.names import HIDDEN, quote_text
+from origins.names import HIDDEN, quote_text, unquote_name
 
 LABELS = ("origin", "lane", "number", "run", "batch_time")
 """What an expression may ask of its batch, as `:lane`."""
@@ -174,12 +174,8 @@ def _scan_names(sql: str) -> Iterator[tuple[str, str | None]]:
         after = next((next_token for next_kind, next_token in held[index + 1 :] if next_kind not in _SILENT), "")
         is_name = kind == "quoted" or (kind == "word" and not token[0].isdigit())
         begins = is_name and before != "." and after != "("
-        yield token, _unquote(token).lower() if begins else None
+        yield token, unquote_name(token).lower() if begins else None
         before = before if kind in _SILENT else token
-
-
-def _unquote(name: str) -> str:
-    return name[1:-1].replace("``", "`") if name.startswith("`") else name
 
 
 def _tokenize(sql: str) -> Iterator[tuple[str, str]]:

@@ -41,9 +41,9 @@ from runners.running.opening import RunOpening, list_unchanged
 from runners.state.journal import Journal
 from runners.state.ledger import LedgerError
 from runners.ways.stage_chain import name_destinations
+from stages.columns import WithColumns
 from stages.lookup import Lookup
 from stages.mask import Mask
-from stages.with_columns import WithColumns
 from tests.runners.state.ledger.memory_ledger import MemoryLedger
 
 if TYPE_CHECKING:
