@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from origins.errors import OriginError
@@ -87,3 +87,15 @@ def sql_type(kind: T.DataType) -> str:
 def _quote_if_needed(name: str) -> str:
     """The name as SQL has it, in quotes where it is not plain."""
     return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else quote_name(name)
+
+
+def walk_types(kind: T.DataType, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], T.DataType]]:
+    """The type and every type in it, but for keys of maps; each with the names of the fields that lead to it."""
+    yield path, kind
+    if isinstance(kind, T.StructType):
+        for field in kind:
+            yield from walk_types(field.dataType, (*path, field.name))
+    elif isinstance(kind, T.ArrayType):
+        yield from walk_types(kind.elementType, path)
+    elif isinstance(kind, T.MapType):
+        yield from walk_types(kind.valueType, path)

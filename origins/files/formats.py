@@ -14,10 +14,9 @@ from origins.files.changes import RESCUED
 from origins.files.csv_header import Header, match_header, read_header
 from origins.files.csv_rows import CsvRows
 from origins.files.file_scan import METADATA, FileScan, check_folders, from_folder, read_folder_columns
-from origins.files.json_in_process import all_plain, none_changes, parse_rows
-from origins.files.json_keys import JsonChanges, none_differs
+from origins.files.json_in_process import all_plain, none_is_odd, parse_rows
 from origins.files.json_lines import JsonRescue, is_more, judge_json, judge_json_text, judge_surplus, parse_lines
-from origins.files.json_tail import none_has_tail
+from origins.files.json_text import JsonChanges
 from origins.files.listing import without_scheme
 from origins.files.options import is_whole
 from origins.files.parquet_rows import ParquetRows
@@ -170,11 +169,8 @@ class FileRows(FileScan):
         files = [Path(self.place.join_path(name).removeprefix("file:")) for name in names]
         schema, whole = wrong.schema, is_whole(self.options)
         counts = {"extra": wrong.asks_extra, "missing": wrong.asks_missing}
-        return (not whole and all_plain(files, schema, **counts)) or (
-            none_has_tail(files, whole_file=whole)
-            and none_differs(files, schema, **counts, whole_file=whole)
-            and none_changes(files, schema, doubled=wrong.asks_doubled, whole_file=whole)
-        )
+        plain = not whole and all_plain(files, schema, **counts)
+        return plain or none_is_odd(files, schema, **counts, doubled=wrong.asks_doubled, whole_file=whole)
 
 
 def _with_corrupt(schema: T.StructType) -> T.StructType:

@@ -3,11 +3,11 @@
 Only what is written plainly is read here: objects of single values that are of the very types of their columns. Where
 one line is anything else, be it bad or only unusual, all of them are Spark's to read.
 
-A look at files of JSON without Spark: whether each line surely is the row that Spark's parser makes of it.
-
-Spark's parser changes some values without a word: a number that is too large for a float becomes infinite, half of a
-surrogate pair a question mark, control characters around a time are cut off, and of a key that stands twice the last
-value wins. Plain lines have none of these; they are known by one pattern. Others are looked at more closely.
+Other files are looked at: whether each line surely is the row that Spark's parser makes of it. That parser stops behind
+the first value, leaves out keys that it does not know, and changes some values without a word. A number that is too
+large for a float becomes infinite, half of a surrogate pair a question mark, and control characters around a time are
+cut off. Of a key that stands twice the last value wins. Plain lines have none of these; they are known by one pattern.
+Other lines are parsed, in small files.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from origins.batch import Json
-from origins.files.json_keys import list_names
 from origins.files.scan_small import is_moderate, is_small, read_pieces
 from origins.lazy import T, pa, pc
+from origins.schema import walk_types
 
 _ONLY_TEXT, _ONLY_WHOLE = frozenset({str}), frozenset({int})
 _KINDS: Mapping[str, frozenset[type]] = {
@@ -201,30 +201,48 @@ def all_plain(files: Sequence[Path], schema: T.StructType, *, extra: bool, missi
         return False
 
 
-def none_changes(files: Sequence[Path], schema: T.StructType, *, doubled: bool, whole_file: bool) -> bool:
-    """Whether a look at these files shows that Spark's parser changes no value, and that no object has a key twice if
-    that counts (`doubled`); it does not look at large files."""
+def none_is_odd(
+    files: Sequence[Path], schema: T.StructType, *, extra: bool, missing: bool, doubled: bool, whole_file: bool
+) -> bool:
+    """Whether these files, if they are small, have one object a line, or one value as a whole, of which Spark's parser
+    changes nothing, and whose keys are as the schema has them.
+
+    Keys that the schema has not count with `extra`, or if they are one of its names in other letters; columns that a
+    line has not count with `missing`; a key that stands twice counts with `doubled`.
+    """
+    make_object = _make_unique_object if doubled else dict
     try:
-        if not is_moderate(files):
+        if not is_small(files):
             return False
-        small, kinds, names = is_small(files), {*_kinds_in(schema)}, {*list_names(schema)}
+        kinds = {kind.typeName() for _, kind in walk_types(schema)}
         for content in read_pieces(files, "utf-8-sig"):
-            if "\\u" in content and has_half(content):
+            is_cut = kinds & {"date", "timestamp", "timestamp_ntz"} and any(sign in content for sign in _CUT)
+            is_large = kinds & {"float", "double"} and re.search(_LARGE, content)
+            if is_cut or is_large or ("\\u" in content and has_half(content)):
                 return False
-            if kinds & {"date", "timestamp", "timestamp_ntz"} and any(each in content for each in _CUT):
-                return False
-            lines = _split_lines(content)
-            if kinds & {"float", "double"} and pc.any(pc.match_substring_regex(lines, _LARGE)).as_py():
-                return False
-            if doubled and small:
-                for text in [content] if whole_file else content.split("\n"):
-                    if text.strip():
-                        json.loads(text, object_pairs_hook=_make_unique_object)
-            elif doubled and (whole_file or "map" in kinds or not _stand_once(lines, names)):
-                return False
+            texts = [content] if whole_file else [line for line in content.split("\n") if line.strip(" \t")]
+            for text in texts:
+                value = json.loads(text, object_pairs_hook=make_object)
+                objects = value if whole_file and isinstance(value, list) else [value]
+                if not all(isinstance(each, dict) and not _differs(each, schema, extra, missing) for each in objects):
+                    return False
         return True
     except (ValueError, RecursionError, OSError):
         return False
+
+
+def _differs(value: Any, kind: T.DataType, extra: bool, missing: bool) -> bool:
+    """Whether an object in the value has other keys than its type has names."""
+    if isinstance(kind, T.ArrayType | T.MapType):
+        element = kind.elementType if isinstance(kind, T.ArrayType) else kind.valueType
+        inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        return any(_differs(each, element, extra, missing) for each in inside)
+    if not isinstance(kind, T.StructType) or not isinstance(value, dict):
+        return False
+    names = {*kind.names}
+    if not _are_known(value.keys(), names, extra) or (missing and not names <= value.keys()):
+        return True
+    return any(_differs(value[each.name], each.dataType, extra, missing) for each in kind if each.name in value)
 
 
 def has_half(content: str) -> bool:
@@ -273,20 +291,3 @@ def _make_unique_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs) or len({key.lower() for key in found}) < len(pairs):
         raise ValueError("a key is there twice")
     return found
-
-
-def _stand_once(lines: pa.Array, names: Collection[str]) -> bool:
-    """Whether none of these names stands on a line twice, so that there is nothing to parse for."""
-    return all((pc.max(pc.count_substring(lines, f'"{name}"')).as_py() or 0) <= 1 for name in names)
-
-
-def _kinds_in(kind: T.DataType) -> Iterator[str]:
-    """The names of all types in a type."""
-    yield kind.typeName()
-    if isinstance(kind, T.StructType):
-        for field in kind:
-            yield from _kinds_in(field.dataType)
-    if isinstance(kind, T.ArrayType):
-        yield from _kinds_in(kind.elementType)
-    if isinstance(kind, T.MapType):
-        yield from _kinds_in(kind.valueType)

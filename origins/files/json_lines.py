@@ -24,8 +24,15 @@ from origins.files.bad_lines import (
     widen_type,
 )
 from origins.files.changes import Changes
-from origins.files.json_keys import JsonChanges, keys_sql, value_under_key_sql
-from origins.files.json_tail import as_array, has_tail, is_array, split_objects_sql
+from origins.files.json_text import (
+    JsonChanges,
+    as_array,
+    has_tail,
+    is_array,
+    keys_sql,
+    split_objects_sql,
+    value_under_key_sql,
+)
 from origins.files.options import is_whole
 from origins.lazy import F, T
 from origins.names import HIDDEN, quote_name, quote_text

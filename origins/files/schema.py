@@ -14,7 +14,7 @@ from origins.files.bad_lines import CORRUPT
 from origins.files.changes import Changes, grow_schema
 from origins.files.csv_header import read_header
 from origins.files.formats import FileRows
-from origins.files.json_keys import none_differs
+from origins.files.json_in_process import none_is_odd
 from origins.files.listing import File, without_scheme
 from origins.files.options import is_whole
 from origins.files.parquet_rows import find_nanos, read_footers, read_schema, replace_nanos
@@ -80,7 +80,8 @@ class FileSchema:
         if self.rows.changes.wider == "evolve" or not self.rows.place.local:
             return False
         files = [Path(without_scheme(self.rows.place.join_path(name))) for name in names]
-        return none_differs(files, known, extra=True, missing=False, whole_file=is_whole(self.rows.options))
+        whole = is_whole(self.rows.options)
+        return none_is_odd(files, known, extra=True, missing=False, doubled=False, whole_file=whole)
 
     def _infer_csv(self, spark: SparkSession, names: Sequence[str], known: T.StructType) -> T.StructType:
         fields = list(known.fields)

@@ -1,96 +1,91 @@
-"""The keys of a JSON object beside a schema: as SQL over a line, and as a look at files without Spark; which lines
-are refused."""
+"""SQL over the text of JSON: what stands behind its value, and its keys beside a schema; which lines are refused.
+
+Spark's parser stops behind the value on a line, and never sees the rest. A line whose first closing brace is its last
+character is clean; a pattern knows most of the others. What it does not know is parsed once more, inside brackets that
+anything behind the value would break.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from origins.files.bad_lines import as_map
 from origins.files.changes import Changes
-from origins.files.json_tail import as_array
 from origins.files.options import is_whole
-from origins.files.scan_small import is_moderate, is_small, read_pieces
 from origins.lazy import T
 from origins.names import quote_name, quote_text
+from origins.schema import walk_types
 
 _NONE = "cast(array() as array<string>)"
 _MAP = quote_text("map<string,string>")
 
 
-def none_differs(files: Sequence[Path], schema: T.StructType, *, extra: bool, missing: bool, whole_file: bool) -> bool:
-    """Whether a look at these files shows that all keys are as the schema has them; it does not look at large ones.
+_DEEPEST = 5
+"""Objects inside objects, as many as the pattern follows."""
+_AROUND = r"^[ \t\r\n]*+(?:\[[ \t\r\n,]*+\][ \t\r\n]*+)?\z"
+"""What stands around the objects of a whole file."""
+_BLANK = r"[ \t\r\n]*+"
+_STRING = r'"(?:[^"\\]++|\\.)*+"'
+_IS_ARRAY = r"^[ \t\r\n]*\["
+_ENDS_ARRAY = r"[}\]][ \t\r\n]*\]"
+_OBJECT = "struct<x string>"
 
-    Keys that the schema has not count with `extra`, or if they are one of its names in other letters; columns that a
-    line has not count with `missing`.
+
+def has_tail(value: str, options: str, *, whole_file: bool) -> str:
+    """SQL that is true for a line with more on it than one object; for a whole file, than one object or one array.
+
+    It is never NULL. What is no JSON at all may or may not be said to have a tail.
     """
-    try:
-        if not is_moderate(files):
-            return False
-        small, shape, names = is_small(files), _shape(schema), {*list_names(schema)}
-        for content in read_pieces(files, "utf-8-sig"):
-            if not extra and not missing and _has_no_other_letters(content, names):
-                continue
-            if not small:
-                return False
-            lines = [content] if whole_file else content.split("\n")
-            values = (json.loads(line) for line in lines if line.strip())
-            objects = (each for value in values for each in (value if isinstance(value, list) else [value]))
-            if any(_differs(each, shape, extra, missing) for each in objects):
-                return False
-        return True
-    except (ValueError, RecursionError, OSError):
-        return False
+    if whole_file:
+        return f"(not {_matches_sql(value, _ONE_VALUE)} and not {_stands_alone_sql(value, options, 'string')})"
+    trimmed = f"rtrim({value})"
+    nested = f"locate('}}', {trimmed}) <> char_length({trimmed})"
+    alone = f"not {is_array(value)} and {_stands_alone_sql(value, options, _OBJECT)}"
+    return f"({nested} and not {_matches_sql(value, _ONE_OBJECT)} and not ({alone}))"
 
 
-def _has_no_other_letters(content: str, names: Collection[str]) -> bool:
-    """Whether no name stands there in quotes with other letters than its own, so that there is nothing to parse for."""
-    small = content.lower()
-    alike = (small.count(f'"{name.lower()}"') == content.count(f'"{name}"') for name in names)
-    return "\\u" not in content and all(alike)
+def is_array(value: str) -> str:
+    """SQL that is true for text that begins as an array does."""
+    return _matches_sql(value, _IS_ARRAY)
 
 
-@dataclass(frozen=True)
-class _Shape:
-    """What is inside a type, as plain values, so that thousands of lines are looked at quickly."""
-
-    names: frozenset[str] = frozenset()
-    """Of a struct."""
-    in_small: frozenset[str] = frozenset()
-    """The same in small letters."""
-    inside: tuple[tuple[str, _Shape], ...] = ()
-    """Those of a struct's fields that have something inside."""
-    each: _Shape | None = None
-    """What is inside the elements of an array, or the values of a map."""
+def as_array(value: str) -> str:
+    """SQL for the text of a whole file as an array, if it is one or an object."""
+    return f"if({is_array(value)}, {value}, concat('[', {value}, '\\n]'))"
 
 
-def _shape(kind: T.DataType) -> _Shape:
-    if isinstance(kind, T.StructType):
-        inside = ((field.name, _shape(field.dataType)) for field in kind if any(list_names(field.dataType)))
-        names = frozenset(field.name for field in kind)
-        return _Shape(names, frozenset(name.lower() for name in names), tuple(inside))
-    if isinstance(kind, T.ArrayType):
-        return _Shape(each=_shape(kind.elementType))
-    return _Shape(each=_shape(kind.valueType)) if isinstance(kind, T.MapType) else _Shape()
+def split_objects_sql(value: str) -> str:
+    """SQL for the texts of the objects in the text of a whole file, unchanged; NULL if some are too deep."""
+    pattern = quote_text(_pattern(_DEEPEST))
+    rest = f"regexp_replace({value}, {pattern}, '')"
+    return f"if({_matches_sql(rest, _AROUND)}, regexp_extract_all({value}, {pattern}, 0), null)"
 
 
-def _differs(value: Any, shape: _Shape, extra: bool, missing: bool) -> bool:
-    if shape.each is not None:
-        inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-        return any(_differs(each, shape.each, extra, missing) for each in inside)
-    if not isinstance(value, dict):
-        return False
-    keys = value.keys()
-    if keys != shape.names:
-        strange = keys - shape.names
-        if strange and (extra or not shape.in_small.isdisjoint(key.lower() for key in strange)):
-            return True
-        if missing and not shape.names <= keys:
-            return True
-    return any(_differs(value[name], inner, extra, missing) for name, inner in shape.inside if name in value)
+def _pattern(depth: int) -> str:
+    """A pattern for an object with so many inside each other. It knows text, so that braces there mean nothing."""
+    inside = [r"""[^{}"'/]++""", _STRING, *([_pattern(depth - 1)] if depth else [])]
+    return rf"\{{(?:{'|'.join(inside)})*+\}}"
+
+
+_ONE_OBJECT = rf"(?s)^{_BLANK}(?:\{{[^{{}}]*+\}}|{_pattern(_DEEPEST)})?{_BLANK}\z"
+_ONE_VALUE = rf"(?s)^{_BLANK}(?:\[(?:[^\[\]{{}}\"'/]++|{_STRING}|{_pattern(2)})*+\]|{_pattern(_DEEPEST)})?{_BLANK}\z"
+
+
+def _stands_alone_sql(value: str, options: str, kind: str) -> str:
+    """Whether the value is all there is. What breaks out of the one pair of brackets breaks the other."""
+    in_an_array = _is_one(f"concat('[', {value}, '\\n]')", options, kind)
+    in_an_object = _is_one(f"concat('[{{\"\":', {value}, '\\n}}]')", options, _OBJECT)
+    return f"({in_an_array} and (not {_matches_sql(value, _ENDS_ARRAY)} or {in_an_object}))"
+
+
+def _is_one(array: str, options: str, kind: str) -> str:
+    return f"size(from_json({array}, {quote_text(f'array<{kind}>')}, {options})) <=> 1"
+
+
+def _matches_sql(value: str, pattern: str) -> str:
+    return f"{value} rlike {quote_text(pattern)}"
 
 
 def may_have_other(line: str, schema: T.DataType, *, any_name: bool) -> str:
@@ -98,7 +93,7 @@ def may_have_other(line: str, schema: T.DataType, *, any_name: bool) -> str:
 
     It may be true for other lines as well, but costs no parsing.
     """
-    names = "|".join(sorted({_escape_pattern(name) for name in list_names(schema)}))
+    names = "|".join(sorted({_escape_pattern(path[-1]) for path, _ in walk_types(schema) if path}))
     other = r'(?:[^"\\]|\\.)*+' if any_name else f"(?iu:{names})"
     unlike = rf'"(?!(?:{names})"[ \t\r\n]*:){other}"[ \t\r\n]*:'
     escaped = r'"[^"]*\\u[^"]*"[ \t\r\n]*:'
@@ -166,30 +161,6 @@ def _is_empty(line: str, options: Mapping[str, str]) -> str:
     return f"coalesce(size(from_json({line}, {_MAP}, {as_map(options)})) = 0, false)"
 
 
-def list_paths(kind: T.DataType, before: str = "") -> Iterator[str]:
-    """The paths of all fields in a type."""
-    if isinstance(kind, T.StructType):
-        for field in kind:
-            yield before + field.name
-            yield from list_paths(field.dataType, f"{before}{field.name}.")
-    if isinstance(kind, T.ArrayType):
-        yield from list_paths(kind.elementType, before)
-    if isinstance(kind, T.MapType):
-        yield from list_paths(kind.valueType, before)
-
-
-def list_names(kind: T.DataType) -> Iterator[str]:
-    """The names of all fields in a type."""
-    if isinstance(kind, T.StructType):
-        for field in kind:
-            yield field.name
-            yield from list_names(field.dataType)
-    if isinstance(kind, T.ArrayType):
-        yield from list_names(kind.elementType)
-    if isinstance(kind, T.MapType):
-        yield from list_names(kind.valueType)
-
-
 def value_under_key_sql(line: str, name: str, kind: str, options: Mapping[str, str]) -> str:
     """SQL for the value under a key of the object in a text, as this type; as text, an object is JSON."""
     return f"from_json({line}, {quote_text(f'{quote_name(name)} {kind}')}, {as_map(options)}).{quote_name(name)}"
@@ -201,7 +172,7 @@ def _collect_paths_sql(line: str, kind: T.DataType, options: Mapping[str, str], 
         own = found(keys_sql(line, options), _array_sql(kind.names))
         parts = [f"transform({own}, key -> concat({quote_text(before)}, key))" if before else own]
         for field in kind:
-            if any(list_names(field.dataType)):
+            if any(path for path, _ in walk_types(field.dataType)):
                 value = value_under_key_sql(line, field.name, "string", options)
                 parts.append(_collect_paths_sql(value, field.dataType, options, f"{before}{field.name}.", found))
         return f"concat({', '.join(parts)})" if len(parts) > 1 else parts[0]
@@ -299,8 +270,8 @@ class JsonChanges:
 
     @property
     def _is_spelled(self) -> str:
-        known = f"array({', '.join(quote_text(path.lower()) for path in list_paths(self.schema))})"
-        return f"array_contains({known}, lower(path))"
+        paths = dict.fromkeys(".".join(path).lower() for path, _ in walk_types(self.schema) if path)
+        return f"array_contains(array({', '.join(map(quote_text, paths))}), lower(path))"
 
     def _is_of(self, kinds: Sequence[str]) -> str:
         """SQL that is true for a strange path that is of one of these kinds of change."""
