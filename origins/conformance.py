@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from origins.batch import Batch, Json, Limits, Span
 from origins.errors import OriginError
-from origins.files.parquet_in_process import read_pieces
+from origins.files.parquet_rows import read_pieces
 from origins.lazy import T, pa
 from origins.nack import REFUSED
 from origins.names import quote_name

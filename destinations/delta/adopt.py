@@ -25,7 +25,7 @@ from urllib.parse import quote
 
 from destinations.delta.direct_commit import open_to_readers
 from origins.delta_actions import FileBody, NestedBody
-from origins.files.parquet_in_process import LEGACY, open_file
+from origins.files.parquet_rows import LEGACY, open_file
 
 if TYPE_CHECKING:
     import pyarrow

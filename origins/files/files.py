@@ -324,7 +324,12 @@ class _FilesRows(BatchRows):
     def count(self) -> int | None:
         from origins.files.parquet_rows import count_rows
 
-        return count_rows(self._place, self._names) if self.origin.format == "parquet" and self._place.local else None
+        if self.origin.format != "parquet" or not self._place.local:
+            return None
+        try:
+            return sum(count_rows(Path(without_scheme(self._place.join_path(name)))) for name in self._names)
+        except (pa.ArrowException, OSError):
+            return None
 
     @cached_property
     def _frame(self) -> DataFrame:
@@ -351,7 +356,7 @@ class _FilesRows(BatchRows):
 
     @cached_property
     def _files(self) -> Mapping[str, Path] | None:
-        from origins.files.parquet_in_process import is_plain
+        from origins.files.parquet_rows import is_plain
 
         if self.origin.format != "parquet" or self.origin.metadata or not self._is_plainly_here:
             return None

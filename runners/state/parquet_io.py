@@ -16,7 +16,7 @@ from destinations.delta.adopt import write as written
 from destinations.delta.direct_append import collect_arrow
 from origins.batch import Batch, Json
 from origins.delta_actions import TypeBody
-from origins.files.parquet_in_process import LEGACY, ROWS, ReadsOtherwise, open_file, read_pieces
+from origins.files.parquet_rows import LEGACY, ROWS, ReadsOtherwise, open_file, read_pieces
 
 if TYPE_CHECKING:
     import pyarrow
