@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from origins.batch import Batch, Json, Limits, Span
 from origins.batch_rows import FrameRows
+from origins.delta_actions import AddedFile, Version, VersionLog, describe_versions
 from origins.delta_table import (
     DeltaTable,
     add_change_columns,
@@ -20,7 +21,6 @@ from origins.delta_table import (
     read_whole,
     strip_metadata,
 )
-from origins.delta_versions import AddedFile, Version, VersionLog, describe_versions
 from origins.errors import OriginError
 from origins.lazy import T
 from origins.names import SCHEME, TABLE, get_last_part, get_table_name

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypedDict
 
 from origins.batch import Batch, Json
-from origins.delta_versions import Version, VersionLog, describe_versions
+from origins.delta_actions import Version, VersionLog, describe_versions
 from origins.errors import OriginError, has_condition
 from origins.files.listing import escape_pattern
 from origins.json_shape import check_shape

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from destinations.account import Loss
 from origins.batch import Json
-from origins.delta_actions import StatisticsBody
-from origins.delta_versions import AddedFile
+from origins.delta_actions import AddedFile, StatisticsBody
 
 if TYPE_CHECKING:
     import pyarrow

@@ -28,7 +28,7 @@ from destinations.delta.data_files import find_harm, find_untouched
 from destinations.delta.log import LocalLog, LogCommit, SparkLog, format_tag, parse_labels
 from destinations.delta.table import TargetTable
 from destinations.destination import DestinationError
-from origins.delta_versions import AddedFile, Version, VersionLog
+from origins.delta_actions import AddedFile, Version, VersionLog
 from origins.errors import WherryError, list_spark_errors
 from origins.names import quote_text
 from origins.secret import cut_text
