@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Union, get_args, get_origin, ge
 from origins.functions import check_function, load_function, ship_by_value, short_name
 from origins.lazy import F, T
 from origins.names import HIDDEN
-from origins.quantities import parse_seconds
+from origins.quantities import check_seconds, parse_seconds
 from stages.expressions import check_row_expressions
 from stages.python_call import FunctionCall, Takes
 from stages.stage import Stage
@@ -148,11 +148,7 @@ class Handler(Stage):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name}: expected at least 1, got {value!r}")
-        try:
-            long = parse_seconds(self.timeout)
-        except ValueError as error:
-            raise ValueError(f"timeout: {error}") from error
-        if not long:
+        if not check_seconds("timeout", self.timeout):
             raise ValueError(f"timeout: expected more than 0s, got {self.timeout!r}")
 
     @property

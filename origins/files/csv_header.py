@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from origins.errors import OriginError
 from origins.files.changes import Changes, SchemaChanged, describe_remedies
-from origins.files.listing import FilePattern, escape_pattern
+from origins.files.listing import PACKED, FilePattern, escape_pattern
 from origins.files.options import is_whole
 from origins.files.scan_small import SMALL, is_moderate, is_small, read_pieces
 from origins.lazy import F
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
 OPENERS: Mapping[str, Callable[..., IO[Any]]] = {".gz": gzip.open, ".bz2": bz2.open}
 """How names of packed files end that this machine can read without Spark."""
-_READ_BY_SPARK = (".zst", ".snappy", ".lz4", ".deflate", ".xz")
-PACKED = (*OPENERS, *_READ_BY_SPARK)
-"""How the names of files end that are packed."""
 _NACKS = (("missing", "nack"), ("extra", "nack"), ("extra", "evolve"))
 """The policies by which all lines of a file are refused; what evolves is in the schema before the file is read."""
 _PREAMBLE = 100
@@ -47,7 +44,7 @@ def read_header(spark: SparkSession, place: FilePattern, name: str, options: Map
     encoding = encoding_of(options)
     path = place.join_path(name)
     try:
-        if place.local and not name.endswith(_READ_BY_SPARK):
+        if place.local and (name.endswith((*OPENERS,)) or not name.endswith(PACKED)):
             line = _read_first_line(path.removeprefix("file:"), encoding, options.get("comment", ""))
         else:
             line = _read_first_line_by_spark(spark, path, encoding, options.get("comment", ""))

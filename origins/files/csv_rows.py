@@ -27,7 +27,6 @@ from origins.files.changes import RESCUED, Changes
 from origins.files.csv_header import (
     NO_TEXT,
     OPEN,
-    PACKED,
     Header,
     count_fields_sql,
     find_open_quotes,
@@ -39,7 +38,7 @@ from origins.files.csv_header import (
 )
 from origins.files.file_scan import FILE, FileScan
 from origins.files.json_lines import LINE
-from origins.files.listing import without_scheme
+from origins.files.listing import PACKED, without_scheme
 from origins.files.options import is_whole
 from origins.lazy import F, T
 from origins.names import HIDDEN, quote_name, quote_text

@@ -34,9 +34,9 @@ from origins.files.listing import (
     FilePattern,
     Terms,
     is_local,
+    list_files,
     make_span,
     parse_pattern,
-    read_parts,
     without_scheme,
 )
 from origins.files.options import FORMATS, check_options, complete_options
@@ -44,7 +44,7 @@ from origins.files.scan_small import SMALL
 from origins.lazy import T, pa
 from origins.origin import BATCH, Backlog, Origin, Progress
 from origins.paths import is_one_disk
-from origins.quantities import parse_seconds
+from origins.quantities import check_seconds, parse_seconds
 from origins.schema import check_schema, parse_schema
 
 if TYPE_CHECKING:
@@ -60,6 +60,9 @@ _LENIENT = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissing
 """The settings by which Spark may read fewer rows than there are."""
 _SHIFTED = "spark.sql.parquet.int96TimestampConversion"
 """The setting by which it may read other moments than a file says."""
+
+
+_RUN_AGAIN = "Run again: if no destination has the batch yet, Wherry plans it again from the current files."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +119,7 @@ class Files(Origin):
             raise ValueError(f"format: expected {', '.join(FORMATS)}, got {self.format!r}")
         check_options(self.format, self.options)
         check_changes(self.format, self.on_change, self.options)
-        self._check_min_age()
+        check_seconds("min_age", self.min_age)
         for name in self.metadata:
             if name not in METADATA:
                 raise ValueError(f"metadata: expected {', '.join(METADATA)}, got {name!r}")
@@ -128,12 +131,6 @@ class Files(Origin):
             raise ValueError(f"move_to: expected `after: move` beside it, got after: {self.after}")
         if self.move_to is not None and not is_local(self.move_to):
             raise ValueError(f"move_to: expected a folder of this machine, got {self.move_to!r}")
-
-    def _check_min_age(self) -> None:
-        try:
-            parse_seconds(self.min_age)
-        except ValueError as error:
-            raise ValueError(f"min_age: {error}") from error
 
     @property
     def infers(self) -> bool:
@@ -152,7 +149,7 @@ class Files(Origin):
         return self.path
 
     def survey(self, spark: SparkSession, progress: Progress) -> FileBacklog:
-        carried = {name: (size, modified) for name, size, modified in read_parts(progress.parts)}
+        carried = {file.name: file for file in list_files(progress.parts)}
         terms = Terms(
             lanes=self.lane_names(),
             max_files=self.max_files,
@@ -205,20 +202,23 @@ class Files(Origin):
 
     def check(self, spark: SparkSession, batch: Batch) -> None:
         place = parse_pattern(self.path)
-        planned = [File(modified, name, size) for name, size, modified in read_parts(batch.span.parts)]
-        _check(place, planned, place.stat(spark, [file.name for file in planned]))
+        planned = list_files(batch.span.parts)
+        now = place.stat(spark, [file.name for file in planned])
+        for file in planned:
+            found = now.get(file.name)
+            if found != file:
+                what = "is gone" if found is None else f"has changed ({_describe_difference(file, found)})"
+                raise OriginError(
+                    f"{place.join_path(file.name)} {what} since its batch was planned; no row of the batch was read.",
+                    hint=_RUN_AGAIN,
+                )
 
     def find_changed(self, parts: Sequence[Json]) -> Mapping[str, str]:
         if not is_local(self.path):
             return {}
-        place = parse_pattern(self.path)
-        carried = {name: (size, modified) for name, size, modified in read_parts(parts)}
-        now = place.stat(cast("SparkSession", None), list(carried))
-        return {
-            name: _describe_difference(File(carried[name][1], name, carried[name][0]), file)
-            for name, file in now.items()
-            if (file.size, file.modified) != carried[name]
-        }
+        carried = {file.name: file for file in list_files(parts)}
+        now = parse_pattern(self.path).stat(cast("SparkSession", None), list(carried))
+        return {name: _describe_difference(carried[name], file) for name, file in now.items() if file != carried[name]}
 
     def make_span(self, spark: SparkSession, part: str) -> Span | None:
         file = parse_pattern(self.path).stat(spark, [part]).get(part)
@@ -230,21 +230,19 @@ class Files(Origin):
         return (bare, f"file:{bare}", f"file://{bare}") if is_local(path) else (path,)
 
     def parts(self, batch: Batch) -> Sequence[str]:
-        return [name for name, _, _ in read_parts(batch.span.parts)]
+        return [file.name for file in list_files(batch.span.parts)]
 
     def committed(self, spark: SparkSession, batch: Batch) -> None:
-        place = parse_pattern(self.path)
-        carried = (
-            [File(modified, name, size) for name, size, modified in read_parts(batch.span.parts)]
-            if self.listens
-            else []
-        )
+        if not self.listens:
+            return
+        place, carried = parse_pattern(self.path), list_files(batch.span.parts)
         now = place.stat(spark, [file.name for file in carried])
         for file in carried:
+            path = without_scheme(place.join_path(file.name))
             if now.get(file.name) == file and self.after == "delete":
-                delete(without_scheme(place.join_path(file.name)))
+                delete(path)
             elif now.get(file.name) == file:
-                move(without_scheme(place.join_path(file.name)), os.path.join(self._archive_folder(place), file.name))
+                move(path, os.path.join(self._archive_folder(place), file.name))
 
     def _archive_folder(self, place: FilePattern) -> str:
         return os.path.abspath(without_scheme(self.move_to or place.join_path("_carried")))
@@ -382,19 +380,6 @@ class _FilesRows(BatchRows):
     def _check(self) -> None:
         for batch in self.batches:
             self.origin.check(self.spark, batch)
-
-
-def _check(place: FilePattern, planned: Sequence[File], now: Mapping[str, File]) -> None:
-    """Raise `OriginError` for the first file that is not what was planned."""
-    for file in planned:
-        found = now.get(file.name)
-        if found == file:
-            continue
-        what = "is gone" if found is None else f"has changed ({_describe_difference(file, found)})"
-        raise OriginError(
-            f"{place.join_path(file.name)} {what} since its batch was planned; no row of the batch was read.",
-            hint="Run again: if no destination has the batch yet, Wherry plans it again from the current files.",
-        )
 
 
 def _describe_difference(then: File, now: File) -> str:

@@ -17,7 +17,7 @@ from origins.files.file_scan import METADATA, FileScan, check_folders, from_fold
 from origins.files.json_in_process import all_plain, none_is_odd, parse_rows
 from origins.files.json_lines import JsonRescue, is_more, judge_json, judge_json_text, judge_surplus, parse_lines
 from origins.files.json_text import JsonChanges
-from origins.files.listing import without_scheme
+from origins.files.listing import PACKED, without_scheme
 from origins.files.options import is_whole
 from origins.files.parquet_rows import ParquetRows
 from origins.lazy import F, T, pa
@@ -25,9 +25,6 @@ from origins.names import HIDDEN, quote_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-_PACKED = frozenset({".bz2", ".deflate", ".gz", ".lz4", ".lzo", ".snappy", ".xz", ".zst", ".zstd"})
-"""The endings by which Spark knows that a file is to be unpacked."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +56,7 @@ class FileRows(FileScan):
     def read_here(self, spark: SparkSession, names: Sequence[str], schema: T.StructType) -> pa.Table | None:
         """The same rows, of a few files on this machine and without `told` and `metadata`, read in this process; None
         where Spark has to read them."""
-        odd = any(read_folder_columns(name) or Path(name).suffix.lower() in _PACKED for name in names)
+        odd = any(read_folder_columns(name) or name.lower().endswith(PACKED) for name in names)
         if self.format != "json" or self.changes.rescues or odd:
             return None
         wrong = JsonChanges(schema=schema, changes=self.changes, options=self.options)

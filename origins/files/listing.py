@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import bisect
 import difflib
+import math
 import os
 import re
 import stat
@@ -18,8 +19,8 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import partial
 from operator import itemgetter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from origins.batch import Json, Limits, Span
@@ -46,9 +47,6 @@ class File(NamedTuple):
     size: int
 
 
-NOTHING: Mapping[str, File] = {}
-_file = partial(tuple.__new__, File)
-"""Makes one in half the time."""
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a named pipe",
@@ -89,7 +87,7 @@ class FilePattern:
     def list_files(
         self,
         spark: SparkSession,
-        known: Mapping[str, File] = NOTHING,
+        known: Mapping[str, File] = MappingProxyType({}),
         pass_over: Callable[[str, str], None] = lambda name, why: None,
     ) -> list[File]:
         """What is there now, in order. Raises `OriginError` when the root is not there, or cannot be listed.
@@ -251,7 +249,7 @@ def _stat_file(path: str, name: str) -> File | str | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     if stat.S_ISREG(found.st_mode):
-        return _file((found.st_mtime_ns // 1_000_000, name, found.st_size))
+        return File(found.st_mtime_ns // 1_000_000, name, found.st_size)
     return _KINDS.get(stat.S_IFMT(found.st_mode), "no regular file")
 
 
@@ -300,7 +298,9 @@ def _find_similar(path: str) -> str:
 CHANGED_AGAIN = 60.0
 """For so many seconds a run that goes on does not look again whether files that it carried have changed."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_PACKED = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate", ".xz")
+"""What stands in Python in a name that is not UTF-8."""
+PACKED = (".bz2", ".deflate", ".gz", ".lz4", ".lzo", ".snappy", ".xz", ".zst", ".zstd")
+"""How the names of files end that are packed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -323,14 +323,14 @@ class FileBacklog(Backlog):
         terms: Terms,
         place: FilePattern,
         spark: SparkSession,
-        carried: dict[str, tuple[int, int]],
+        carried: dict[str, File],
         *,
         before: FileBacklog | None = None,
     ) -> None:
         self.place = place
         self._terms = terms
         self._carried = carried
-        """Size and time of every file that was handed out, by name."""
+        """Every file that was handed out, by name."""
         now = time.time()
         lately = before is not None and time.monotonic() - before._looked < CHANGED_AGAIN  # noqa: SLF001 -- one of its own kind
         self._looked: float = before._looked if before is not None and lately else time.monotonic()  # noqa: SLF001 -- one of its own kind
@@ -345,18 +345,19 @@ class FileBacklog(Backlog):
         if terms.min_age:
             found = [file for file in everything if now - file.modified / 1_000 >= terms.min_age]
         self._young = len(everything) - len(found) if before is None else 0
-        self.changed = [file for file in found if carried.get(file.name, _stamp_of(file)) != _stamp_of(file)]
+        self.changed = [file for file in found if carried.get(file.name, file) != file]
         self._lanes: dict[str, list[File]] = {lane: [] for lane in terms.lanes}
         for file in found:
-            if not _is_text(file.name):
+            if not file.name.isascii() and _SURROGATE.search(file.name):
                 self._passed[file.name] = "has a name that is not UTF-8, so Spark cannot open the file"
             elif file.name not in carried:
-                self._lanes[_lane(file, terms.lanes)].append(file)
+                lane = terms.lanes[zlib.crc32(file.name.encode()) % len(terms.lanes)]
+                self._lanes[lane].append(file)
 
     def again(self, spark: SparkSession, offsets: Mapping[str, Json]) -> FileBacklog:
         for lane, files in self._lanes.items():
             planned = files[: len(files) - len(self._list_after(lane, offsets.get(lane)))]
-            self._carried.update({file.name: _stamp_of(file) for file in planned})
+            self._carried.update({file.name: file for file in planned})
         return FileBacklog(self._terms, self.place, spark, self._carried, before=self)
 
     @property
@@ -366,7 +367,7 @@ class FileBacklog(Backlog):
 
     @property
     def notices(self) -> Sequence[str]:
-        copied = [file for file in self.changed if self._carried[file.name][0] == file.size]
+        copied = [file for file in self.changed if self._carried[file.name].size == file.size]
         several = len(copied) > 1
         changed = [
             f"{file.name} changed after it was processed; Wherry does not read it again"
@@ -384,27 +385,20 @@ class FileBacklog(Backlog):
 
     def take(self, lane: str, start: Json, limits: Limits) -> Span | None:
         waiting = self._list_after(lane, start)
-        taken, size = 0, 0
+        most_files = min(most for most in (limits.files, self._terms.max_files, len(waiting)) if most is not None)
+        most_bytes = math.inf if limits.bytes is None else limits.bytes
+        files: list[File] = []
+        size = 0
         for file in waiting:
-            size += file.size
-            many = _is_over(taken + 1, limits.files) or _is_over(taken + 1, self._terms.max_files)
-            if taken and (many or _is_over(size, limits.bytes)):
+            if files and (len(files) >= most_files or size + file.size > most_bytes):
                 break
-            taken += 1
-        if not taken:
+            files.append(file)
+            size += file.size
+        if not files:
             return None
-        files = waiting[:taken]
-        full = self._is_full(taken, sum(file.size for file in files), limits) or taken < len(waiting)
-        return replace(make_span(start, files), full=full, bytes=self._bytes(files))
-
-    def _bytes(self, files: Sequence[File]) -> int | None:
-        packed = any(file.name.lower().endswith(_PACKED) for file in files)
-        return sum(file.size for file in files) if self._terms.plain and not packed else None
-
-    def _is_full(self, files: int, size: int, limits: Limits) -> bool:
-        """Whether a limit is reached, so that no other file would fit."""
-        most = (limits.files, self._terms.max_files)
-        return files in most or (limits.bytes is not None and size >= limits.bytes)
+        full = len(files) < len(waiting) or len(files) in (limits.files, self._terms.max_files) or size >= most_bytes
+        plain = self._terms.plain and not any(file.name.lower().endswith(PACKED) for file in files)
+        return replace(make_span(start, files), full=full, bytes=size if plain else None)
 
     def behind(self, lane: str, start: Json) -> str:
         waiting = self._list_after(lane, start)
@@ -445,24 +439,7 @@ class _Parts(TypedDict):
     """Names, sizes and times."""
 
 
-def read_parts(parts: Sequence[Json]) -> Sequence[tuple[str, int, int]]:
-    """The name, the size and the time of each file of a span, or of several."""
-    return check_shape(_Parts, {"parts": parts})["parts"]
-
-
-def _stamp_of(file: File) -> tuple[int, int]:
-    return file.size, file.modified
-
-
-def _is_text(name: str) -> bool:
-    """Whether a name is UTF-8. The system's other names hold surrogates in Python."""
-    return name.isascii() or _SURROGATE.search(name) is None
-
-
-def _lane(file: File, lanes: Sequence[str]) -> str:
-    """The lane of a file, by its name alone."""
-    return lanes[zlib.crc32(file.name.encode()) % len(lanes)]
-
-
-def _is_over(amount: int, limit: int | None) -> bool:
-    return limit is not None and amount > limit
+def list_files(parts: Sequence[Json]) -> list[File]:
+    """The files of a span, or of several, as they were found."""
+    found = check_shape(_Parts, {"parts": parts})["parts"]
+    return [File(modified, name, size) for name, size, modified in found]
