@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from origins.lazy import F, T
+from origins.schema import walk_types
 from origins.secret import EXCERPT
 
 if TYPE_CHECKING:
@@ -78,11 +79,7 @@ def restore(text: Column, schema: T.StructType) -> Column:
 
 def _is_plain(kind: T.DataType) -> bool:
     """Whether values of this type come back out of JSON as they went in."""
-    if isinstance(kind, T.StructType):
-        return all(_is_plain(field.dataType) for field in kind)
-    if isinstance(kind, T.ArrayType):
-        return _is_plain(kind.elementType)
-    return not isinstance(kind, T.StringType | T.MapType)
+    return not any(isinstance(inner, T.StringType | T.MapType) for _, inner in walk_types(kind))
 
 
 def _encode_value(value: Column, kind: T.DataType) -> Column:

@@ -24,11 +24,11 @@ from origins.lazy import F
 from origins.nack import REFUSED, make_reason, restore
 from origins.origin import PLACE
 from stages.bisection import MARK
-from stages.rows import STATE, VERDICT, MarkedRows, Rows, StraightRows
+from stages.rows import STATE, VERDICT, MarkedRows, Rows, StraightRows, place_rows
 from stages.stage import Stage, apply_stage
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from stages.rows import MarkedRows, Rows, StraightRows
 
@@ -134,15 +134,11 @@ class StageConformance:
 def begin(frame: DataFrame, *, dead: bool = False) -> MarkedRows:
     """Rows with a verdict each, every one of them refused already if `dead`."""
 
-    def place() -> Column:
-        part, block = F.lit("").alias("part"), F.lit(0).cast("bigint").alias("block")
-        return F.struct(part, block, F.monotonically_increasing_id().alias("row"))
-
     def live(rows: MarkedRows) -> DataFrame:
         return rows.frame.where(F.col(STATE) == 0).select(*[rows.column(name) for name in rows.names])
 
     names = tuple(name for name in frame.columns if name != REFUSED)
-    begun = MarkedRows.begin(frame.coalesce(1).withColumn(PLACE, place()), names, LABELS, live)
+    begun = MarkedRows.begin(place_rows(frame.coalesce(1)), names, LABELS, live)
     return begun.enter("first", 1).refuse(make_reason("FIRST", F.lit("first"))) if dead else begun
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timezone
@@ -165,6 +166,13 @@ def check_names(field: str, names: Iterable[object]) -> None:
         if name.lower() in seen:
             raise ValueError(f"{field}: {name!r} is there twice; upper and lower case do not count")
         seen.add(name.lower())
+
+
+def suggest_name(name: str, known: Iterable[str]) -> str:
+    """What a person may have meant by a name that is none of these, or all of them."""
+    names = {own.lower(): own for own in known}
+    near = difflib.get_close_matches(name.lower(), names, n=1)
+    return f"did you mean '{names[near[0]]}'?" if near else f"there are: {', '.join(names.values())}"
 
 
 def _scan_names(sql: str) -> Iterator[tuple[str, str | None]]:

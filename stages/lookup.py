@@ -94,12 +94,6 @@ _NUMBER = HIDDEN + "number"
 _ORDER = re.compile(r"(?P<sql>.+?)(?:\s+(?P<way>asc|desc))?\s*", re.IGNORECASE | re.DOTALL)
 
 
-def get_expression(order: str) -> str:
-    """The expression of what a table is ordered by, without `asc` or `desc`."""
-    found = _ORDER.fullmatch(order)
-    return found.group("sql") if found else order
-
-
 def select_unique_rows(
     table: DataFrame, keys: Mapping[str, str], taken: Mapping[str, str], order_by: Sequence[str]
 ) -> DataFrame:
@@ -110,14 +104,18 @@ def select_unique_rows(
     """
     from pyspark.sql import Window
 
-    ordered = {f"{HIDDEN}order{index}": order for index, order in enumerate(order_by)}
+    orders = [found for text in order_by if (found := _ORDER.fullmatch(text))]
+    ordered = {f"{HIDDEN}order{index}": order for index, order in enumerate(orders)}
     chosen = table.select(
         *[F.col(quote_name(theirs)).alias(name) for name, theirs in {**keys, **taken}.items()],
-        *[F.expr(get_expression(order)).alias(name) for name, order in ordered.items()],
+        *[F.expr(order["sql"]).alias(name) for name, order in ordered.items()],
     )
     for key in keys:
         chosen = chosen.where(F.col(key).isNotNull())
-    order = [_order_column(name, sql) for name, sql in ordered.items()]
+    order = [
+        F.desc_nulls_last(name) if (order["way"] or "").lower() == "desc" else F.asc_nulls_last(name)
+        for name, order in ordered.items()
+    ]
     if order and taken:
         order += order_by_content(chosen.select(*taken).schema)
     window = Window.partitionBy(*keys).orderBy(*(order or keys))
@@ -127,13 +125,6 @@ def select_unique_rows(
         F.lead(F.lit(True)).over(window).isNotNull().alias(TWICE),
     )
     return numbered.where(F.col(_NUMBER) == 1).select(*keys, *taken, TWICE, F.lit(True).alias(FOUND))
-
-
-def _order_column(name: str, order: str) -> Column:
-    """NULL comes last in either way."""
-    found = _ORDER.fullmatch(order)
-    down = found is not None and (found.group("way") or "").lower() == "desc"
-    return F.desc_nulls_last(name) if down else F.asc_nulls_last(name)
 
 
 _IS_THERE = HIDDEN + "is_there"

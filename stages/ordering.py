@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from origins.lazy import F, T
 from origins.nack import encode_payload
 from origins.names import quote_name
+from origins.schema import walk_types
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -25,8 +26,5 @@ def order_by_content(schema: T.StructType) -> list[Column]:
 
 def can_be_ordered(kind: T.DataType) -> bool:
     """Whether Spark can say of two values of this type which is the higher one, and whether they are the same."""
-    if isinstance(kind, T.StructType):
-        return all(can_be_ordered(field.dataType) for field in kind)
-    if isinstance(kind, T.ArrayType):
-        return can_be_ordered(kind.elementType)
-    return not isinstance(kind, T.MapType | T.VariantType | T.CalendarIntervalType)
+    unordered = (T.MapType, T.VariantType, T.CalendarIntervalType)
+    return not any(isinstance(inner, unordered) for _, inner in walk_types(kind))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -13,6 +12,7 @@ from origins.batch import JSON
 from origins.errors import WherryError, has_condition
 from origins.lazy import T
 from origins.names import SCHEME, TABLE, is_no_such_table, quote_name
+from stages.expressions import suggest_name
 from stages.ordering import can_be_ordered
 from stages.stage import check_columns
 
@@ -118,11 +118,9 @@ def spell_keys(keys: Iterable[str], rows: Rows) -> list[str]:
 def find_column(name: str, table: T.StructType, place: str) -> str:
     """The column as the table spells it. Raises ValueError, with the nearest, when it has none."""
     names = {own.lower(): own for own in table.names}
-    if name.lower() in names:
-        return names[name.lower()]
-    near = difflib.get_close_matches(name.lower(), names, n=1)
-    meant = f"did you mean '{names[near[0]]}'?" if near else f"there are: {', '.join(table.names)}"
-    raise ValueError(f"{place} has no column '{name}'; {meant}")
+    if name.lower() not in names:
+        raise ValueError(f"{place} has no column '{name}'; {suggest_name(name, table.names)}")
+    return names[name.lower()]
 
 
 def match_keys(on: Mapping[str, str], rows: Rows, table: T.StructType, place: str) -> Mapping[str, str]:
@@ -130,17 +128,9 @@ def match_keys(on: Mapping[str, str], rows: Rows, table: T.StructType, place: st
     that cannot meet."""
     met = dict(zip(spell_keys(on, rows), [find_column(theirs, table, place) for theirs in on.values()], strict=True))
     for own, theirs in met.items():
-        kinds = rows.schema[own].dataType, table[theirs].dataType
-        if not _can_meet(*kinds):
-            said = f"column {own} is {kinds[0].simpleString()}, and {theirs} of {place} is {kinds[1].simpleString()}"
+        one, other = rows.schema[own].dataType, table[theirs].dataType
+        alike = (T.NumericType, (T.StringType, T.CharType, T.VarcharType))
+        if one != other and not any(isinstance(one, kinds) and isinstance(other, kinds) for kinds in alike):
+            said = f"column {own} is {one.simpleString()}, and {theirs} of {place} is {other.simpleString()}"
             raise ValueError(f"{said}; cast it before")
     return met
-
-
-def _can_meet(one: T.DataType, other: T.DataType) -> bool:
-    texts = (T.StringType, T.CharType, T.VarcharType)
-    return (
-        one == other
-        or (isinstance(one, T.NumericType) and isinstance(other, T.NumericType))
-        or (isinstance(one, texts) and isinstance(other, texts))
-    )

@@ -145,9 +145,10 @@ class Rows(ABC):
         return frame.select("*", F.row_number().over(window).alias(KEPT))
 
     @property
-    @abstractmethod
     def schema(self) -> T.StructType:
         """The types of the columns that a stage sees."""
+        columns = self.frame.schema
+        return T.StructType([columns[name] for name in self.names])
 
     @property
     @abstractmethod
@@ -241,24 +242,15 @@ class StraightRows(Rows):
         return StraightRows(frame=observe(frame, 0), names=names, labels=labels, observe=observe, kept=kept)
 
     @property
-    def schema(self) -> T.StructType:
-        columns = self.frame.schema
-        return T.StructType([columns[name] for name in self.names]) if self.kept else columns
-
-    @property
     def live(self) -> Column:
         return ~F.col(RESTS) if self._is_aside else F.lit(True)
 
     def aside(self, when: Column | None, on_error: str) -> StraightRows:
-        rests = (
-            F.lit(False)
-            if when is None
-            else ~F.when(self._require_row_by_row() & _compute_once(), _require_truth(when))
-        )
+        rests = F.lit(False)
+        if when is not None:
+            rests = ~F.when(self._require_row_by_row() & _compute_once(), _require_truth(when))
         stood = F.struct(*self._data_columns()).alias(ASIDE)
-        frame = self.frame.select(
-            *self._list_kept_columns(), *self._data_columns(), stood, F.coalesce(rests, F.lit(True)).alias(RESTS)
-        )
+        frame = self.frame.select(*self._list_columns(), stood, F.coalesce(rests, F.lit(True)).alias(RESTS))
         return replace(self, frame=frame, kept=(*self.kept, ASIDE, RESTS), on_error=on_error)
 
     def rejoin(self, before: StraightRows) -> StraightRows:
@@ -274,15 +266,9 @@ class StraightRows(Rows):
         return replace(self, frame=self.frame.select(*self._list_kept_columns(), *chosen), names=tuple(columns))
 
     def filter(self, condition: Column) -> StraightRows:
-        kept = (
-            F.when(self._require_row_by_row() & self.live & _compute_once(), _require_truth(condition))
-            .otherwise(~self.live)
-            .alias(KEPT)
-        )
-        frame = (
-            self.frame.select("*", kept).filter(F.col(KEPT)).select(*self._list_kept_columns(), *self._data_columns())
-        )
-        return replace(self, frame=self.observe(frame, self.step))
+        kept = F.when(self._require_row_by_row() & self.live & _compute_once(), _require_truth(condition))
+        frame = self.frame.select("*", kept.otherwise(~self.live).alias(KEPT)).filter(F.col(KEPT))
+        return replace(self, frame=self.observe(frame.select(*self._list_columns()), self.step))
 
     def latest(self, keys: Sequence[str], sequence: Column | None) -> StraightRows:
         by = F.raise_error(F.lit("these rows have no time at which they were read")) if sequence is None else sequence
@@ -292,18 +278,12 @@ class StraightRows(Rows):
             F.when(~(self.live & self._all_given(keys)), F.monotonically_increasing_id()).alias(APART),
         )
         order = [F.desc_nulls_last(SEQUENCE), *order_by_content(self.schema)]
-        frame = (
-            self._number_rows(frame, keys, order)
-            .filter(F.col(KEPT) == 1)
-            .select(*self._list_kept_columns(), *self._data_columns())
-        )
-        return replace(self, frame=self.observe(frame, self.step))
+        frame = self._number_rows(frame, keys, order).filter(F.col(KEPT) == 1)
+        return replace(self, frame=self.observe(frame.select(*self._list_columns()), self.step))
 
     def add_note(self, note: Column) -> StraightRows:
         own = F.when(self._require_row_by_row() & self.live & _compute_once(), note)
-        return replace(
-            self, frame=self.frame.select(*self._list_kept_columns(), *self._data_columns(), own.alias(self.note))
-        )
+        return replace(self, frame=self.frame.select(*self._list_columns(), own.alias(self.note)))
 
     def in_order(self) -> tuple[StraightRows, Column]:
         return self, F.lit(0)
@@ -343,6 +323,9 @@ class StraightRows(Rows):
     def _list_kept_columns(self) -> list[Column]:
         return [F.col(name) for name in self.kept]
 
+    def _list_columns(self) -> list[Column]:
+        return [*self._list_kept_columns(), *self._data_columns()]
+
     def _require_row_by_row(self) -> Column:
         """True; and what stands behind it cannot be analysed if it makes one row of many, or many of one."""
         return F.col(quote_name(self.names[0])).isNull() | F.lit(True)
@@ -377,34 +360,16 @@ class MarkedRows(Rows):
         nack, state = F.lit(None).cast(NACK), F.lit(0)
         if refused is not None:
             raw, raw_schema = encode_payload({"raw": refused["raw"]}, _parse_schema(RAW)), F.lit(RAW)
-            said = [
-                F.lit("origin"),
-                F.lit(None),
-                refused["code"],
-                refused["message"],
-                raw,
-                raw_schema,
-                raw,
-                raw_schema,
-            ]
-            nack = F.when(refused.isNotNull(), F.struct(*said).cast(NACK))
+            why = refused["code"], refused["message"]
+            whole = F.struct(F.lit("origin"), F.lit(None), *why, raw, raw_schema, raw, raw_schema)
+            nack = F.when(refused.isNotNull(), whole.cast(NACK))
             state = F.when(refused.isNotNull(), REFUSED_BY_ORIGIN).otherwise(0)
         frame = frame.select(
             F.col(PLACE), state.alias(STATE), nack.alias(VERDICT), F.struct(*columns).alias(ORIGINAL), *columns
         )
         return MarkedRows(
-            frame=frame,
-            names=names,
-            labels=labels,
-            step=step,
-            original_schema=schema.json(),
-            materialise=materialise,
+            frame=frame, names=names, labels=labels, step=step, original_schema=schema.json(), materialise=materialise
         )
-
-    @property
-    def schema(self) -> T.StructType:
-        columns = self.frame.schema
-        return T.StructType([columns[name] for name in self.names])
 
     @property
     def live(self) -> Column:
@@ -446,9 +411,8 @@ class MarkedRows(Rows):
         return replace(self, frame=frame, names=tuple(columns), untouched=untouched)
 
     def filter(self, condition: Column) -> MarkedRows:
-        state = F.when(
-            _is_live() & _compute_once(), F.when(_require_truth(condition), 0).otherwise(self.step)
-        ).otherwise(F.col(STATE))
+        fate = F.when(_require_truth(condition), 0).otherwise(self.step)
+        state = F.when(_is_live() & _compute_once(), fate).otherwise(F.col(STATE))
         return replace(self, frame=self.frame.select(*self._list_hidden_columns(state=state), *self._data_columns()))
 
     def latest(self, keys: Sequence[str], sequence: Column | None) -> MarkedRows:
@@ -486,9 +450,8 @@ class MarkedRows(Rows):
         kept = [*self._list_hidden_columns(), *self._data_columns()]
         frame = self.frame
         if tried:
-            frame = frame.select(
-                *kept, *[F.when(_is_live() & _compute_once(), column).alias(name) for name, column in tried.items()]
-            )
+            computed = [F.when(_is_live() & _compute_once(), column).alias(name) for name, column in tried.items()]
+            frame = frame.select(*kept, *computed)
         frame = frame.select(*kept, *map(F.col, tried), F.when(_is_live() & _compute_once(), why).alias(REASON))
         said = F.col(REASON)
         state = F.when(said.isNotNull(), -self.step).otherwise(F.col(STATE))
@@ -514,15 +477,9 @@ class MarkedRows(Rows):
 
     def change(self, statement: Callable[[DataFrame], DataFrame]) -> MarkedRows:
         changed = statement(self.materialise(self))
-        place = F.struct(
-            F.lit("").alias("part"),
-            F.lit(0).cast("bigint").alias("block"),
-            F.monotonically_increasing_id().alias("row"),
+        begun = MarkedRows.begin(
+            place_rows(changed), tuple(changed.columns), self.labels, self.materialise, step=self.step
         )
-        names = tuple(changed.columns)
-        columns = [F.col(quote_name(name)) for name in names]
-        frame = changed.select(place.alias(PLACE), *columns)
-        begun = MarkedRows.begin(frame, names, self.labels, self.materialise, step=self.step)
         return replace(begun, stage=self.stage, hold=self.hold, tell=self.tell, protected=self.protected)
 
     def _list_hidden_columns(self, state: Column | None = None, verdict: Column | None = None) -> list[Column]:
@@ -532,6 +489,12 @@ class MarkedRows(Rows):
             new.alias(name) if (new := changed.get(name)) is not None else F.col(name)
             for name in (PLACE, STATE, VERDICT, ORIGINAL, *self.kept)
         ]
+
+
+def place_rows(frame: DataFrame) -> DataFrame:
+    """The rows, each with a `PLACE` of its own in the order in which Spark has them."""
+    part, block = F.lit("").alias("part"), F.lit(0).cast("bigint").alias("block")
+    return frame.withColumn(PLACE, F.struct(part, block, F.monotonically_increasing_id().alias("row")))
 
 
 def encode_struct(column: str, schema: str) -> Column:

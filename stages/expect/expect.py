@@ -163,7 +163,7 @@ class SuiteRun:
                 )
         if not self.stage.answer_cache:
             for rule in self.stage.rules:
-                gx.check(rule)
+                gx.make_expectation(rule)
             self.stage.answer_cache["checked"] = True
         if self.stage.tags and rows.spell_name(self.stage.tag) in rows.names:
             raise ValueError(f"tag: the rows have a column {self.stage.tag} already; give the tag another name")

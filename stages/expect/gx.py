@@ -42,11 +42,6 @@ def load() -> Any:
     return core
 
 
-def check(expected: Expectation) -> None:
-    """Raises ValueError for options that Great Expectations does not take, in its own words."""
-    make_expectation(expected)
-
-
 def make_row_condition(expected: Expectation, frame: DataFrame) -> Column | None:
     """Which rows of the frame it is about; None if about all."""
     condition = getattr(make_expectation(expected), "row_condition", None)
