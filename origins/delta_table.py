@@ -44,7 +44,7 @@ _UNTOLD = {
     "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_": "a column was renamed or dropped, or has another type",
 }
 """Why a feed does not tell all of a range, by how Delta calls it."""
-_AGAIN = "wherry run FILE --from-beginning"
+_READS_ALL = "Wherry reads all rows of the table again."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,10 @@ class DeltaTable:
             ((kind, table_id, location, partitions, properties, features),) = found.select(*_DETAILS).collect()
         except AnalysisException as error:
             if is_no_such_table(error):
-                raise _no_table_error(place) from error
+                raise OriginError(
+                    f"No Delta table was found at {place}.",
+                    hint="Correct the origin's `path` or `table`, or create the table; it may be empty.",
+                ) from error
             raise
         if kind != "delta":
             raise OriginError(f"{place} is not a Delta table; it is {kind}.", hint="Read it with the origin `files`.")
@@ -121,7 +124,7 @@ class DeltaTable:
                             self.format_offset_command(newest),
                             f"This skips all {newest + 1:,} versions of the table.",
                         ),
-                        start_over="Wherry reads all rows of the table again.",
+                        start_over=_READS_ALL,
                     ),
                 )
         if first is not None and first != version + 1:
@@ -134,7 +137,7 @@ class DeltaTable:
                         f"This skips {lost:,} version{'s' * (lost != 1)}, {version + 1} to {first - 1}, which are no "
                         "longer in the log.",
                     ),
-                    start_over="Wherry reads all rows of the table again.",
+                    start_over=_READS_ALL,
                 ),
             )
         return found
@@ -160,7 +163,7 @@ class DeltaTable:
                             self.format_offset_command(each.number),
                             f"This skips {describe_versions(found[: at + 1])}.",
                         ),
-                        start_over="Wherry reads all rows of the table again.",
+                        start_over=_READS_ALL,
                     ),
                 )
 
@@ -271,13 +274,6 @@ def _strip_metadata(kind: Json) -> Json:
     return {name: told.get(name, _strip_metadata(value)) for name, value in kind.items()}
 
 
-def _no_table_error(place: str) -> OriginError:
-    return OriginError(
-        f"No Delta table was found at {place}.",
-        hint="Correct the origin's `path` or `table`, or create the table; it may be empty.",
-    )
-
-
 def describe_lost_feed(skip: tuple[str, str] | None = None) -> str:
     """The ways on where a change data feed no longer tells what is wanted."""
     told = "Wherry reads all rows of the table as inserts. Rows deleted meanwhile stay in the destinations."
@@ -288,7 +284,7 @@ def _describe_remedies(options: Mapping[str, str] = {}, *, skip: tuple[str, str]
     """The ways on, each with what it does."""
     lines = [f"{option}  {told}" for option, told in options.items()]
     lines += ["skip it:  " + skip[0], "  " + skip[1]] if skip else []
-    return "\n".join([*lines, f"start over:  {_AGAIN}", "  " + start_over])
+    return "\n".join([*lines, "start over:  wherry run FILE --from-beginning", "  " + start_over])
 
 
 _FILE = HIDDEN + "file"
@@ -345,7 +341,8 @@ def fetch_rows(spark: SparkSession, place: str, batch: Batch, *, named: bool, pl
         location, version = table.log.location, table.version_of(batch.span.end)
         frame = read_whole(spark, place, named=named, version=version)
         if "inserted" in asked:
-            frame = _as_inserts(frame, version, asked["inserted"])
+            moment = F.timestamp_millis(F.lit(asked["inserted"]))
+            frame = frame.withColumns({CHANGE: F.lit("insert"), COMMIT: F.lit(version).cast("long"), MOMENT: moment})
         frame = _fit_columns(frame, schema, table.name)
     paths = [part.path for part in parts]
     is_all = paths == [""]
@@ -358,12 +355,6 @@ def fetch_rows(spark: SparkSession, place: str, batch: Batch, *, named: bool, pl
     place_of = f"named_struct('part', {part}, 'block', {block}, 'row', monotonically_increasing_id())"
     columns = [F.col(quote_name(name)).alias(name) for name in schema.names]
     return frame.select(*columns, *([F.expr(place_of).alias(PLACE)] if places else []))
-
-
-def _as_inserts(frame: DataFrame, version: int, moment: int) -> DataFrame:
-    """A table as of a version, as a change data feed would tell of rows that came with it."""
-    told = {CHANGE: F.lit("insert"), COMMIT: F.lit(version).cast("long"), MOMENT: F.timestamp_millis(F.lit(moment))}
-    return frame.withColumns(told)
 
 
 def _read_feed(
@@ -406,7 +397,7 @@ def _read_files(spark: SparkSession, location: str, sizes: Mapping[str, int], sc
             raise OriginError(
                 f"{folder / path} {what} before Wherry read its rows; a VACUUM deletes files whose rows were "
                 "rewritten. No row of the batch was read.",
-                hint="start over:  wherry run FILE --from-beginning\n  Wherry reads all rows of the table again.",
+                hint=_describe_remedies(start_over=_READS_ALL),
             )
     return spark.read.schema(schema).parquet(*[escape_pattern(f"{location.rstrip('/')}/{path}") for path in sizes])
 
@@ -418,7 +409,7 @@ def _fit_columns(frame: DataFrame, schema: T.StructType, table: str) -> DataFram
     if lost := [name for name in frame.columns if name.lower() not in now]:
         raise OriginError(
             f"Column {lost[0]} of {table} was dropped or renamed after these rows were added.",
-            hint="start over:  wherry run FILE --from-beginning\n  Wherry reads all rows of the table again.",
+            hint=_describe_remedies(start_over=_READS_ALL),
         )
     missing = {column.name: F.lit(None).cast(column.dataType) for column in schema if column.name.lower() not in then}
     return frame.withColumns(missing) if missing else frame

@@ -18,6 +18,12 @@ from origins.names import HIDDEN, quote_name, quote_text
 from origins.schema import sql_type
 from origins.secret import EXCERPT
 
+
+def any_of(conditions: Iterable[str]) -> str:
+    """SQL that is true where one of these is; "false" where none can be."""
+    return " or ".join(f"({condition})" for condition in conditions if condition != "false") or "false"
+
+
 CORRUPT = HIDDEN + "corrupt"
 """The column in which Spark's reader keeps a line that it could not read."""
 ONCE = "spark_partition_id() >= 0"
@@ -158,8 +164,7 @@ def is_infinite(value: str) -> str:
 def any_inside(value: str, kind: T.DataType, found: Callable[[str, T.DataType], str], depth: int = 0) -> str:
     """SQL that is true where something is `found` of a value without parts inside this one: SQL, or "false"."""
     if isinstance(kind, T.StructType):
-        each = (any_inside(f"{value}.{quote_name(field.name)}", field.dataType, found, depth) for field in kind)
-        return " or ".join(f"({one})" for one in each if one != "false") or "false"
+        return any_of(any_inside(f"{value}.{quote_name(field.name)}", field.dataType, found, depth) for field in kind)
     if isinstance(kind, T.ArrayType | T.MapType):
         element = kind.elementType if isinstance(kind, T.ArrayType) else kind.valueType
         name = f"{HIDDEN}inside_{depth}"

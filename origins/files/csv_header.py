@@ -181,7 +181,8 @@ def none_is_open(files: Sequence[Path], options: Mapping[str, str]) -> bool:
             return False
         small = is_small(files)
         contents = read_pieces(files, encoding_of(options))
-        return all(_has_no_quote(content, options) or (small and _is_clean(content, options)) for content in contents)
+        quote = options.get("quote", '"')
+        return all(not (quote and quote in text) or (small and _is_clean(text, options)) for text in contents)
     except (ValueError, LookupError, OSError):
         return False
 
@@ -238,11 +239,6 @@ def _count(file: Path, what: bytes) -> int:
         while content := opened.read(SMALL):
             found += content.count(what)
     return found
-
-
-def _has_no_quote(content: str, options: Mapping[str, str]) -> bool:
-    quote = options.get("quote", '"')
-    return not quote or quote not in content
 
 
 def _is_clean(content: str, options: Mapping[str, str]) -> bool:

@@ -17,6 +17,7 @@ from origins.files.bad_lines import (
     CORRUPT,
     ONCE,
     Verdict,
+    any_of,
     as_map,
     describe_misfits,
     fits_wider_number,
@@ -101,13 +102,13 @@ class CsvVerdict:
 
     def make_verdict(self, *, in_words: bool) -> Verdict:
         """The verdict on the line."""
-        lost = [f"({condition})" for condition in self._list_lost(("stop", "nack", "evolve")) if condition != "false"]
-        bad = [self.no_line, *lost]
+        lost = self._list_lost(("stop", "nack", "evolve"))
+        is_bad = any_of([self.no_line, *lost])
         if self.changes.corrupt == "rescue":
-            bad = [f"not ({self.no_line}) and ({' or '.join(lost)})"] if lost else []
+            is_bad = f"not ({self.no_line}) and ({any_of(lost)})"
         why, raw = self._miscount_message, quote_name(CORRUPT)
         if self.header.wrong:
-            bad, raw = ["true"], "cast(null as string)"
+            is_bad, raw = "true", "cast(null as string)"
         if in_words:
             said = describe_misfits(
                 (each, quote_name(each.name), self._is_lost(each, name)) for each, name in self.typed.items()
@@ -116,7 +117,7 @@ class CsvVerdict:
             why = f"case {first}when {quote_name(CORRUPT)} is null then {said} else {why} end"
             raw = self._raw
         return Verdict(
-            is_bad=" or ".join(bad) or "false",
+            is_bad=is_bad,
             why=quote_text(self.header.wrong) if self.header.wrong else why,
             raw=raw,
             is_change=str(bool(self.header.wrong)).lower(),
@@ -134,10 +135,8 @@ class CsvVerdict:
 
     @property
     def _stops(self) -> str:
-        stops = [f"({condition})" for condition in self._list_lost(("stop",)) if condition != "false"]
-        if self.changes.corrupt == "stop":
-            stops.append(self.no_line)
-        return "false" if self.header.wrong or not stops else " or ".join(stops)
+        broken = self.no_line if self.changes.corrupt == "stop" else "false"
+        return "false" if self.header.wrong else any_of([*self._list_lost(("stop",)), broken])
 
     @property
     def _raw(self) -> str:
@@ -259,7 +258,6 @@ class CsvRows:
         files = self.files
         if changes.rescues:
             files = replace(files, told={**files.told, RESCUED: judged.rescued_sql})
-        if changes.rescues:
             frame = frame.selectExpr("*", *fields)
             fits = {
                 column.name: judged.fit_sql(column) if column in typed else quote_name(column.name)

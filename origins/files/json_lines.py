@@ -12,12 +12,12 @@ from origins.files.bad_lines import (
     ONCE,
     Verdict,
     any_inside,
+    any_of,
     as_map,
     cast_exactly_sql,
     describe_misfit,
     describe_misfits,
     fits_wider_number,
-    is_finer,
     is_inexact,
     is_infinite,
     widen_columns,
@@ -121,7 +121,7 @@ def is_other_value(line: str, column: T.StructField, options: Mapping[str, str],
         as_text = value_under_key_sql(line, column.name, sql_type(_times_as_text(kind)), options)
         found = any_inside(_AGAIN, kind, cut)
         parts.append(f"({may} and coalesce(exists(array({as_text}), {_AGAIN} -> {found}), false))")
-    return f"({' or '.join(parts)})" if parts else "false"
+    return any_of(parts)
 
 
 def as_written(line: str, column: T.StructField, value: str) -> str:
@@ -191,14 +191,13 @@ def _describe_misfits(schema: T.StructType, line: str, options: Mapping[str, str
     """What a bad line has that does not fit; it is parsed once more for that, as text."""
     as_text = quote_text(", ".join(f"{quote_name(name)} string" for name in schema.names))
     again = f"from_json({line}, {as_text}, {as_map(options)})"
-    said = describe_misfits(_lost_value_sql(line, column, options) for column in schema)
+    misfits = []
+    for column in schema:
+        value, typed = f"{_PARSED}.{quote_name(column.name)}", quote_name(column.name)
+        is_lost = f"{typed} is null and {value} is not null or {is_other_value(line, column, options, typed)}"
+        misfits.append((column, as_written(line, column, value), is_lost))
+    said = describe_misfits(misfits)
     return f"coalesce(transform(array({again}), {_PARSED} -> {said})[0], {quote_text(_no_object_message(options))})"
-
-
-def _lost_value_sql(line: str, column: T.StructField, options: Mapping[str, str]) -> tuple[T.StructField, str, str]:
-    value, typed = f"{_PARSED}.{quote_name(column.name)}", quote_name(column.name)
-    is_lost = f"{typed} is null and {value} is not null or {is_other_value(line, column, options, typed)}"
-    return column, as_written(line, column, value), is_lost
 
 
 def split_objects(files: DataFrame, options: Mapping[str, str]) -> DataFrame:
@@ -245,9 +244,8 @@ def parse_lines(lines: DataFrame, wrong: JsonChanges) -> DataFrame:
 def _is_inexact(schema: T.StructType, options: Mapping[str, str]) -> str:
     """SQL that is true where something was parsed that is too fine for its column."""
     row = "row" if is_whole(options) else _PARSED
-    lost = [is_inexact(f"{row}.{quote_name(each.name)}", each.dataType) for each in schema if is_finer(each.dataType)]
-    any_of = " or ".join(lost) or "false"
-    return f"coalesce(exists({_PARSED}.{_ROW}, row -> {any_of}), false)" if lost and row == "row" else any_of
+    lost = any_of(is_inexact(f"{row}.{quote_name(each.name)}", each.dataType) for each in schema)
+    return f"coalesce(exists({_PARSED}.{_ROW}, row -> {lost}), false)" if lost != "false" and row == "row" else lost
 
 
 def _is_broken(options: Mapping[str, str]) -> str:
@@ -361,7 +359,8 @@ class JsonRescue:
         stop = [kind for kind in ("wider", "other") if getattr(self._changes, kind) == "stop"]
         ends = str(self._changes.corrupt == "stop").lower()
         stops = f"size({_filter_kinds_sql(stop)}) > 0 or {self._each.stop_sql(line, _PATHS)} is not null"
-        broken = f"if({is_no_text(self._options)}, {quote_text(NO_TEXT)}, {self._surplus_message})"
+        surplus = quote_text(surplus_message(self.wrong.options)) if is_whole(self.wrong.options) else _SAID
+        broken = f"if({is_no_text(self._options)}, {quote_text(NO_TEXT)}, {surplus})"
         return Verdict(
             is_bad=f"({_NO_OBJECT} and {refuses}) or {_WRONG} is not null or size({_filter_kinds_sql(bad)}) > 0",
             why=f"if({_NO_OBJECT}, {broken}, concat_ws('; ', nullif({said}, ''), {_WRONG}))",
@@ -369,10 +368,6 @@ class JsonRescue:
             is_change=f"not {_NO_OBJECT} and size({_filter_kinds_sql(bad)}) = 0",
             stops=f"if({_NO_OBJECT}, {ends}, {stops})" if self.wrong.any_stops else "false",
         )
-
-    @property
-    def _surplus_message(self) -> str:
-        return quote_text(surplus_message(self.wrong.options)) if is_whole(self.wrong.options) else _SAID
 
     def _fits_sql(self, schema: T.StructType) -> str:
         inexact = " or ".join(f"{_is_inexact_part(column)} or {self._is_other(column)}" for column in schema)
@@ -388,7 +383,8 @@ class JsonRescue:
             alone = f"from_json({line}, {quote_text(own)}, {as_map(self._options)}).{CORRUPT} is not null"
             is_lost = f"{alone} or {_is_inexact_part(column)} or {self._is_other(column)}"
             value = as_written(line, column, value_under_key_sql(line, column.name, "string", self._options))
-            items.append(f"if({is_lost}, {_misfit_sql(column, value)}, null)")
+            kind = f"'wider', {fits_wider_number(column, value)}, 'said', {describe_misfit(column, value)}"
+            items.append(f"if({is_lost}, named_struct('name', {quote_text(column.name)}, {kind}), null)")
         return f"filter(array({', '.join(items)}), each -> each is not null)"
 
     def _rescued_keys_sql(self) -> str:
@@ -404,18 +400,10 @@ class JsonRescue:
         return f"array_distinct(concat(transform({_filter_kinds_sql(kinds)}, each -> each.name), {above}))"
 
 
-def _misfit_sql(column: T.StructField, value: str) -> str:
-    wider = fits_wider_number(column, value)
-    return (
-        f"named_struct('name', {quote_text(column.name)}, 'wider', {wider}, 'said', {describe_misfit(column, value)})"
-    )
-
-
 def _filter_kinds_sql(kinds: list[str]) -> str:
     """Those of the misfits that are of these kinds."""
-    any_of = " or ".join({"wider": "each.wider", "other": "not each.wider"}[kind] for kind in kinds)
-    asked = any_of or "false"
-    return f"filter({_MISFITS}, each -> {asked})"
+    is_asked = any_of({"wider": "each.wider", "other": "not each.wider"}[kind] for kind in kinds)
+    return f"filter({_MISFITS}, each -> {is_asked})"
 
 
 def _is_inexact_part(column: T.StructField) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from origins.files.bad_lines import Verdict, describe_misfit, fits_wider_number, is_changed
+from origins.files.bad_lines import Verdict, any_of, describe_misfit, fits_wider_number, is_changed
 from origins.files.changes import Changes, is_wider
 from origins.lazy import T
 from origins.names import HIDDEN, quote_name, quote_text
@@ -84,7 +84,9 @@ def fit_value(value: str, found: T.DataType, want: T.DataType, depth: int = 0) -
         inner = fit_value(each, found.elementType, want.elementType, depth + 1)
         return FittedValue(f"transform({value}, {each} -> {inner.value})", _any(value, each, inner))
     if isinstance(found, T.MapType) and isinstance(want, T.MapType) and is_read_as(want.keyType, found.keyType):
-        return _fit_map(value, found, want, each, depth)
+        inner = fit_value(each, found.valueType, want.valueType, depth + 1)
+        values = f"transform_values({value}, ({HIDDEN}key_{depth}, {each}) -> {inner.value})"
+        return FittedValue(f"cast({values} as {sql_type(want)})", _any(f"map_values({value})", each, inner))
     if isinstance(want, T.StringType):
         return FittedValue(as_text(value, found))
     if not _has_parts(found) and is_read_as(want, found):
@@ -114,21 +116,15 @@ def _fit_scalar(value: str, found: T.DataType, want: T.DataType) -> FittedValue:
 
 def _fit_struct(value: str, found: T.StructType, want: T.StructType, depth: int) -> FittedValue:
     there = {field.name.lower(): field for field in found}
-    parts, lost = [], ["false"]
+    parts, lost = [], []
     for field in want:
         own = there.get(field.name.lower())
         inner = FittedValue(f"cast(null as {sql_type(field.dataType)})")
         if own is not None:
             inner = fit_value(f"{value}.{quote_name(own.name)}", own.dataType, field.dataType, depth)
         parts.append(f"{quote_text(field.name)}, {inner.value}")
-        lost += [inner.lost] if inner.lost != "false" else []
-    return FittedValue(f"if({value} is null, null, named_struct({', '.join(parts)}))", f"({' or '.join(lost)})")
-
-
-def _fit_map(value: str, found: T.MapType, want: T.MapType, each: str, depth: int) -> FittedValue:
-    inner = fit_value(each, found.valueType, want.valueType, depth + 1)
-    values = f"transform_values({value}, ({HIDDEN}key_{depth}, {each}) -> {inner.value})"
-    return FittedValue(f"cast({values} as {sql_type(want)})", _any(f"map_values({value})", each, inner))
+        lost.append(inner.lost)
+    return FittedValue(f"if({value} is null, null, named_struct({', '.join(parts)}))", f"({any_of(lost)})")
 
 
 def _any(values: str, each: str, inner: FittedValue) -> str:
@@ -205,17 +201,13 @@ class ParquetVerdict:
         stops = [other.lost_sql(self.changes, "stop") for other in self.others]
         said = ", ".join(f"case when {is_lost} then {other.misfit_message} end" for other, is_lost in bad.items())
         return Verdict(
-            is_bad=_any_of(bad.values()),
+            is_bad=any_of(bad.values()),
             why=f"concat_ws('; ', {said})" if said else "cast(null as string)",
             raw=row_sql(self.columns),
-            stops=_any_of(stops),
+            stops=any_of(stops),
         )
 
 
 def row_sql(columns: Sequence[str]) -> str:
     """SQL for a row as it was read."""
     return f"to_json(struct({', '.join(map(quote_name, columns))}))"
-
-
-def _any_of(conditions: Iterable[str]) -> str:
-    return " or ".join(f"({each})" for each in conditions if each != "false") or "false"
