@@ -125,15 +125,15 @@ class Memory(Origin):
         return self.items[lane] if isinstance(self.items, Mapping) else self.items
 
 
+@dataclass(frozen=True)
 class Script(Backlog):
     """The scripts as one run finds them."""
 
-    def __init__(self, memory: Memory, begun: Mapping[str, int]) -> None:
-        self._memory = memory
-        self._begun = begun
+    memory: Memory
+    begun: Mapping[str, int]
 
     def take(self, lane: str, start: Json, limits: Limits) -> Span | None:
-        script = self._memory.script(lane)
+        script = self.memory.script(lane)
         begin = at = read_count(start)
         while at < len(script) and not isinstance(script[at], Mapping):
             if not self._can_pass(lane, begin, at):
@@ -145,20 +145,20 @@ class Script(Backlog):
         return Span(start=start, end=at, label=f"items {begin + 1} to {at}") if at > first else None
 
     def behind(self, lane: str, start: Json) -> str:
-        rows = sum(isinstance(item, Mapping) for item in self._memory.script(lane)[read_count(start) :])
+        rows = sum(isinstance(item, Mapping) for item in self.memory.script(lane)[read_count(start) :])
         return f"{rows} row{'s' * (rows != 1)}" if rows else ""
 
     def _can_pass(self, lane: str, start: int, at: int) -> bool:
         """Whether the lane goes on behind an item that is no row. An `End` before its first row ended a run before."""
-        item = self._memory.script(lane)[at]
+        item = self.memory.script(lane)[at]
         if isinstance(item, Crash) and not item.happened:
             item.happened = True
             raise Crashed(f"the script of lane {lane} says so, at item {at + 1}")
         if isinstance(item, Pause):
             if item.until is None:
-                item.until = self._memory.clock() + item.seconds
-            return self._memory.clock() >= item.until
-        return not isinstance(item, End) or start == self._begun[lane]
+                item.until = self.memory.clock() + item.seconds
+            return self.memory.clock() >= item.until
+        return not isinstance(item, End) or start == self.begun[lane]
 
 
 def _get_value(row: Mapping[str, Any], name: str) -> Any:

@@ -7,10 +7,9 @@ way, out of its text. With `multiLine` a file with an open quote is refused as a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from origins.files.bad_lines import (
@@ -39,7 +38,7 @@ from origins.files.csv_header import (
 )
 from origins.files.file_scan import FILE, FileScan
 from origins.files.json_lines import LINE
-from origins.files.listing import PACKED, without_scheme
+from origins.files.listing import PACKED
 from origins.files.options import is_whole
 from origins.lazy import F, T
 from origins.names import HIDDEN, quote_name, quote_text
@@ -202,12 +201,12 @@ class CsvRows:
         """Whether a look at small files on this machine shows that no line has an open quote, or bytes that are no
         text."""
         looks = self.files.place.local and not any(name.endswith(PACKED) for name in self.names)
-        return looks and none_is_open(self._paths(self.names), self._options)
+        return looks and none_is_open([*map(self.files.place.find_path, self.names)], self._options)
 
     def _read_over_lines(self, spark: SparkSession) -> DataFrame:
-        local = self.names if self.files.place.local else ()
-        bad = find_open_quotes(self._paths(name for name in local if not name.endswith(PACKED)), self._options)
-        broken = [name for name, path in zip(self.names, self._paths(self.names), strict=True) if path in bad]
+        local = {self.files.place.find_path(name): name for name in self.names if self.files.place.local}
+        bad = find_open_quotes([path for path, name in local.items() if not name.endswith(PACKED)], self._options)
+        broken = [local[path] for path in bad]
         others = [name for name in self.names if name not in broken]
         suspect = {was_no_text(quote_name(name)): NO_TEXT for name in self.header.columns}
         frames = [self._read_fields(spark, others, suspect)] if others else []
@@ -280,9 +279,6 @@ class CsvRows:
         kept = {RESCUED: f"to_json(named_struct('_line', {quote_name(LINE)}))"} if is_kept else {}
         given = dict(zip(self.schema.names, self.schema.names, strict=True))
         return replace(self.files, told={**self.files.told, **kept}).select_columns(lines, given, verdict, self.places)
-
-    def _paths(self, names: Iterable[str]) -> list[Path]:
-        return [Path(without_scheme(self.files.place.join_path(name))) for name in names]
 
 
 def _make_text_schema(names: Sequence[str]) -> T.StructType:

@@ -325,7 +325,7 @@ class _FilesRows(BatchRows):
         if self.origin.format != "parquet" or not self._place.local:
             return None
         try:
-            return sum(count_rows(Path(without_scheme(self._place.join_path(name)))) for name in self._names)
+            return sum(count_rows(self._place.find_path(name)) for name in self._names)
         except (pa.ArrowException, OSError):
             return None
 
@@ -361,7 +361,7 @@ class _FilesRows(BatchRows):
         self._check()
         odd = self.origin.changes.rescues or any(read_folder_columns(name) for name in self._names)
         lenient = any(self.spark.conf.get(key, "false") != "false" for key in (*_LENIENT, _SHIFTED))
-        files = {name: Path(without_scheme(self._place.join_path(name))) for name in self._names}
+        files = {name: self._place.find_path(name) for name in self._names}
         plain = not odd and not lenient and all(is_plain(file, self.schema) for file in files.values())
         return files if plain else None
 

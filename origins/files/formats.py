@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from origins.errors import OriginError
@@ -17,7 +16,7 @@ from origins.files.file_scan import METADATA, FileScan, check_folders, from_fold
 from origins.files.json_in_process import all_plain, none_is_odd, parse_rows
 from origins.files.json_lines import JsonRescue, is_more, judge_json, judge_json_text, judge_surplus, parse_lines
 from origins.files.json_text import JsonChanges
-from origins.files.listing import PACKED, without_scheme
+from origins.files.listing import PACKED
 from origins.files.options import is_whole
 from origins.files.parquet_rows import ParquetRows
 from origins.lazy import F, T, pa
@@ -63,7 +62,7 @@ class FileRows(FileScan):
         tables = []
         for name in names:
             found = parse_rows(
-                Path(without_scheme(self.place.join_path(name))).read_bytes(),
+                self.place.find_path(name).read_bytes(),
                 schema,
                 extra=wrong.asks_extra,
                 missing=wrong.asks_missing,
@@ -145,7 +144,7 @@ class FileRows(FileScan):
             return self.select_columns(
                 parse_lines(self.load_lines(spark, names, places), wrong), given, judge_json_text(wrong), places
             )
-        frame = self.load(spark, names, _with_corrupt(widen_columns(schema)), self.options, places)
+        frame = self.load(spark, names, widen_columns(schema).add(CORRUPT, "string"), self.options, places)
         typed = {column.name: f"{HIDDEN}{index}" for index, column in enumerate(fine)}
         frame = frame.selectExpr(
             "*", *(f"{cast_exactly_sql(quote_name(each.name), each.dataType)} as {typed[each.name]}" for each in fine)
@@ -163,12 +162,7 @@ class FileRows(FileScan):
         keys, or values that Spark's reader changes."""
         if not self.place.local or self.options.keys() & {"linesep", "encoding"}:
             return False
-        files = [Path(self.place.join_path(name).removeprefix("file:")) for name in names]
-        schema, whole = wrong.schema, is_whole(self.options)
+        files, schema, whole = [*map(self.place.find_path, names)], wrong.schema, is_whole(self.options)
         counts = {"extra": wrong.asks_extra, "missing": wrong.asks_missing}
         plain = not whole and all_plain(files, schema, **counts)
         return plain or none_is_odd(files, schema, **counts, doubled=wrong.asks_doubled, whole_file=whole)
-
-
-def _with_corrupt(schema: T.StructType) -> T.StructType:
-    return T.StructType([*schema.fields, T.StructField(CORRUPT, T.StringType())])

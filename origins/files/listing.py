@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from operator import itemgetter
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
@@ -70,6 +71,10 @@ class FilePattern:
         """The path of one file."""
         return f"{self.root.rstrip('/')}/{name}"
 
+    def find_path(self, name: str) -> Path:
+        """The path of one file on this machine."""
+        return Path(without_scheme(self.join_path(name)))
+
     def make_patterns(self, names: Iterable[str]) -> list[str]:
         """The paths of files as Spark's readers take them: patterns which only these files fit."""
         return [escape_pattern(self.join_path(name)) for name in names]
@@ -95,15 +100,13 @@ class FilePattern:
         A file that is `known` is not looked at where this machine has it: it is told as it is known. What fits the
         pattern and is no regular file, or cannot be looked at, is no file: `pass_over` gets its name, and why.
         """
-        if self.local:
-            if not self.is_there:
-                raise _make_missing_error(self.root)
-            root = without_scheme(self.root)
-            found = _find_files(root, self.segments, "", known, pass_over)
-            once = set(found) if "**" in self.segments else found
-            return _sort_files(once)
-        listed = self._list_by_spark(spark, [escape_pattern(self.root)])
-        return _sort_files(file for file in listed if _fits(file.name, self.segments))
+        if not self.local:
+            listed = self._list_by_spark(spark, [escape_pattern(self.root)])
+            return _sort_files(file for file in listed if _fits(file.name, self.segments))
+        if not self.is_there:
+            raise _make_missing_error(self.root)
+        found = _find_files(without_scheme(self.root), self.segments, "", known, pass_over)
+        return _sort_files(set(found) if "**" in self.segments else found)
 
     def stat(self, spark: SparkSession, names: Sequence[str]) -> dict[str, File]:
         """The files of these names as they are now, without missing ones."""
@@ -135,7 +138,7 @@ class FilePattern:
                 raise
             raise _make_missing_error(self.root) from error
         for row in rows:
-            name = row.path[row.path.index(self.root.rstrip("/") + "/") + len(self.root.rstrip("/")) + 1 :]
+            _, _, name = row.path.partition(self.root.rstrip("/") + "/")
             yield File(row.modified, name, row.length)
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from origins.errors import OriginError
 from origins.files.bad_lines import Verdict
 from origins.files.changes import RESCUED, Changes, SchemaChanged, describe_remedies
-from origins.files.listing import FilePattern, without_scheme
+from origins.files.listing import FilePattern
 from origins.files.parquet_values import OtherColumn, ParquetVerdict, differs, list_differences, row_sql
 from origins.lazy import F, T, pa, pc
 from origins.names import HIDDEN, quote_name, quote_text
@@ -78,23 +78,19 @@ class ParquetRows:
         """The rows, lazily, each with its verdict."""
         judged: dict[str, Footer] = {}
         groups: dict[Footer, list[str]] = {}
+        wanted = {column.lower() for column in self.schema.names}
         for name, found in read_footers(spark, self.files.place, self.names):
-            nanos = tuple(self._find_nanos(spark, name, found)) if found is not None else ()
-            key = f"{nanos} {found.json()}" if found is not None else ""
+            if found is None:
+                groups.setdefault(Footer(), []).append(name)
+                continue
+            has_times = "timestamp" in found.simpleString()
+            nanos = tuple(find_nanos(spark, self.files.place, name, wanted)) if has_times else ()
+            key = f"{nanos} {found.json()}"
             if key not in judged:
-                judged[key] = self._judge_file(spark, name, found) if found is not None else Footer()
-                judged[key] = replace(judged[key], nanos=nanos)
+                judged[key] = replace(self._judge_file(spark, name, found), nanos=nanos)
             groups.setdefault(judged[key], []).append(name)
         frames = [self._read_group(spark, footer, names) for footer, names in groups.items()]
         return reduce(lambda one, other: one.unionByName(other), frames)
-
-    def _find_nanos(self, spark: SparkSession, name: str, found: T.StructType) -> Sequence[str]:
-        """The columns of a file that are moments in nanoseconds, in small letters. Raises `OriginError` where one that
-        is wanted has them inside."""
-        if "timestamp" not in found.simpleString():
-            return ()
-        wanted = {column.lower() for column in self.schema.names}
-        return [*find_nanos(spark, self.files.place, name, wanted)]
 
     def _load(self, spark: SparkSession, footer: Footer, names: Sequence[str], schema: T.StructType) -> DataFrame:
         """The rows with the columns of this schema; beside one with moments in nanoseconds what stands there."""
@@ -164,7 +160,9 @@ class ParquetRows:
 
     def _read_group(self, spark: SparkSession, footer: Footer, names: Sequence[str]) -> DataFrame:
         if not footer.types:
-            return self._read_unchanged(spark, footer, names)
+            rows = self._load(spark, footer, names, self.schema)
+            given = dict(zip(self.schema.names, self.schema.names, strict=True))
+            return self.files.select_columns(rows, given, self._judge_nanos(footer, self.schema, _GOOD), self.places)
         found = T.StructType.fromJson(json.loads(footer.types))
         if footer.wrong:
             whole = self._load(spark, footer, names, found)
@@ -195,11 +193,6 @@ class ParquetRows:
         judged = self._judge_nanos(footer, schema, verdict.make_verdict)
         return replace(self.files, told=told).select_columns(rows, given, judged, self.places)
 
-    def _read_unchanged(self, spark: SparkSession, footer: Footer, names: Sequence[str]) -> DataFrame:
-        rows = self._load(spark, footer, names, self.schema)
-        given = dict(zip(self.schema.names, self.schema.names, strict=True))
-        return self.files.select_columns(rows, given, self._judge_nanos(footer, self.schema, _GOOD), self.places)
-
 
 def read_footers(
     spark: SparkSession, place: FilePattern, names: Sequence[str]
@@ -215,7 +208,7 @@ def read_footers(
             yield name, read_schema(spark, place, name)
             continue
         try:
-            found = parquet.read_schema(without_scheme(place.join_path(name)))
+            found = parquet.read_schema(place.find_path(name))
         except (ArrowException, OSError):
             yield name, None
             continue
@@ -246,7 +239,7 @@ def find_nanos(
     if not place.local:
         return {}
     try:
-        columns = open_file(Path(without_scheme(place.join_path(name)))).schema_arrow
+        columns = open_file(place.find_path(name)).schema_arrow
     except (pa.ArrowException, OSError):
         return {}
     inside = [each.name for each in columns if pa.types.is_nested(each.type) and "timestamp[ns" in str(each.type)]

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from origins.errors import OriginError
@@ -15,7 +14,7 @@ from origins.files.changes import Changes, grow_schema
 from origins.files.csv_header import read_header
 from origins.files.formats import FileRows
 from origins.files.json_in_process import none_is_odd
-from origins.files.listing import File, without_scheme
+from origins.files.listing import File
 from origins.files.options import is_whole
 from origins.files.parquet_rows import find_nanos, read_footers, read_schema, replace_nanos
 from origins.lazy import T
@@ -79,8 +78,7 @@ class FileSchema:
     def _is_known(self, names: Sequence[str], known: T.StructType) -> bool:
         if self.rows.changes.wider == "evolve" or not self.rows.place.local:
             return False
-        files = [Path(without_scheme(self.rows.place.join_path(name))) for name in names]
-        whole = is_whole(self.rows.options)
+        files, whole = [*map(self.rows.place.find_path, names)], is_whole(self.rows.options)
         return none_is_odd(files, known, extra=True, missing=False, doubled=False, whole_file=whole)
 
     def _infer_csv(self, spark: SparkSession, names: Sequence[str], known: T.StructType) -> T.StructType:
