@@ -42,8 +42,8 @@ from origins.files.listing import (
 from origins.files.options import FORMATS, check_options, complete_options
 from origins.files.scan_small import SMALL
 from origins.lazy import T, pa
+from origins.names import is_one_disk
 from origins.origin import BATCH, Backlog, Origin, Progress
-from origins.paths import is_one_disk
 from origins.quantities import check_seconds, parse_seconds
 from origins.schema import check_schema, parse_schema
 

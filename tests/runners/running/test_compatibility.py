@@ -20,8 +20,8 @@ from origins.batch_rows import BatchRows
 from origins.delta import Delta as Table
 from origins.files import Files
 from origins.generate import Generate
+from origins.names import GivenPath
 from origins.origin import Origin
-from origins.paths import GivenPath
 from runners.model.counts import Counts
 from runners.model.entry import Entry
 from runners.model.errors import Refusal
