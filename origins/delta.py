@@ -146,9 +146,8 @@ class Delta(Origin):
         if self.changes:
             table.check_feed(spark, [], known=True)
         if self.read == "whole" and offset is not None and self._is_unchanged(table, spark, offset):
-            return DeltaBacklog(
-                origin=self, table=table, columns_there=self._columns(spark), newest=read_offset(offset)[0]
-            )
+            newest, _ = read_offset(offset)
+            return DeltaBacklog(origin=self, table=table, columns_there=self._columns(spark), newest=newest)
         if self.read == "whole" or (self.changes and begins == "beginning" and offset is None):
             newest, moment = table.find_newest_and_time(spark)
             opening = _whole_span(table, newest, inserted=moment if self.changes else None)
@@ -205,11 +204,8 @@ def _check_places(origin: Delta) -> None:
 
 def _check_policies(origin: Delta) -> None:
     """Raises ValueError unless the options say in one way what is read of the table."""
-    policies = ("stop", "snapshot", "ignore_deletes")
-    if origin.on_rewrite not in policies:
-        raise ValueError(
-            f"on_rewrite: expected {', '.join(policies[:-1])} or {policies[-1]}, got {origin.on_rewrite!r}"
-        )
+    if origin.on_rewrite not in ("stop", "snapshot", "ignore_deletes"):
+        raise ValueError(f"on_rewrite: expected stop, snapshot or ignore_deletes, got {origin.on_rewrite!r}")
     if origin.preimages and not origin.changes:
         raise ValueError("preimages: expected with changes: true only, got it without")
     if origin.changes and origin.read == "whole":
@@ -263,9 +259,8 @@ class DeltaBacklog(Backlog):
         return add_change_columns(self.columns_there) if self.origin.changes else self.columns_there
 
     def take(self, lane: str, start: Json, limits: Limits) -> Span | None:
-        if self._is_before_opening(start):
-            assert self.opening is not None
-            return replace(self.opening, start=start)
+        if (opening := self._find_opening(start)) is not None:
+            return replace(opening, start=start)
         taken: list[Version] = []
         load, files, closed = _Load(), set[str](), False
         for version in self._list_after(start):
@@ -313,9 +308,8 @@ class DeltaBacklog(Backlog):
             base = rewrites[-1].number
             rows = read_whole(spark, origin.place, named=bool(origin.table), version=base).count()
             said = (
-                f"{describe_versions(rewrites)} of {self.table.name} changed or deleted rows; "
-                f"Wherry reads the whole table again as of version {base}, {rows:,} row{'s' * (rows != 1)} "
-                "(on_rewrite: snapshot)"
+                f"{describe_versions(rewrites)} of {self.table.name} changed or deleted rows; Wherry reads the whole "
+                f"table again as of version {base}, {rows:,} row{'s' * (rows != 1)} (on_rewrite: snapshot)"
             )
             behind = [version for version in found if version.number > base]
             opening = _whole_span(self.table, base)
@@ -323,28 +317,28 @@ class DeltaBacklog(Backlog):
         elif rewrites:
             self.table.check_appends(found, passes_deletes=origin.on_rewrite == "ignore_deletes")
             said = (
-                f"Wherry ignores deletes in {self.table.name}, and the deleted rows stay in the "
-                f"destinations: {describe_versions(rewrites)} "
-                "(on_rewrite: ignore_deletes)"
+                f"Wherry ignores deletes in {self.table.name}, and the deleted rows stay in the destinations: "
+                f"{describe_versions(rewrites)} (on_rewrite: ignore_deletes)"
             )
             without = [replace(version, added=()) if version.rewrites else version for version in found]
             return replace(self, versions=[*self.versions, *without], newest=newest, notices=(said,))
         return replace(self, versions=[*self.versions, *found], newest=newest)
 
     def behind(self, lane: str, start: Json) -> str:
-        if self._is_before_opening(start):
-            assert self.opening is not None
-            return self.opening.label
+        if (opening := self._find_opening(start)) is not None:
+            return opening.label
         waiting = [brought for version in self._list_after(start) if (brought := self._measure_load(version)).files]
         size = sum(brought.bytes for brought in waiting)
         return f"{len(waiting)} version{'s' * (len(waiting) != 1)}, {size:,} bytes" if waiting else ""
 
-    def _is_before_opening(self, start: Json) -> bool:
-        if self.opening is None:
-            return False
+    def _find_opening(self, start: Json) -> Span | None:
+        """The opening, unless it is behind this offset."""
+        if self.opening is None or start is None:
+            return self.opening
         if self.origin.read == "whole":
-            return bool(start != self.opening.end)
-        return start is None or self.table.version_of(start) < self.table.version_of(self.opening.end)
+            return self.opening if start != self.opening.end else None
+        version_of = self.table.version_of
+        return self.opening if version_of(start) < version_of(self.opening.end) else None
 
     def _list_after(self, start: Json) -> list[Version]:
         carried = self.table.version_of(start) if start else -1

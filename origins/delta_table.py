@@ -84,9 +84,8 @@ class DeltaTable:
         is_plain = not partitions and mapping == "none" and set(features or ()) <= _HARMLESS | {"columnMapping"}
         here = os.path.abspath(place) if place.startswith("/") else location
         keeps_feed = str(properties.get(FEED, "false")).lower() == "true"
-        return DeltaTable(
-            name=name, id=table_id, log=VersionLog(here), is_plain=is_plain, keeps_feed=keeps_feed, lane=lane
-        )
+        log = VersionLog(here)
+        return DeltaTable(name=name, id=table_id, log=log, is_plain=is_plain, keeps_feed=keeps_feed, lane=lane)
 
     def make_offset(self, version: int) -> Json:
         """How far the table was read: up to and including this version."""
@@ -119,26 +118,14 @@ class DeltaTable:
             if first is None and version >= 0:
                 raise OriginError(
                     f"{self.name} has no version {version}; its newest is {newest}.",
-                    hint=_describe_remedies(
-                        skip=(
-                            self.format_offset_command(newest),
-                            f"This skips all {newest + 1:,} versions of the table.",
-                        ),
-                        start_over=_READS_ALL,
-                    ),
+                    hint=self._describe_skip(newest, f"all {newest + 1:,} versions of the table"),
                 )
         if first is not None and first != version + 1:
-            lost = first - version - 1
+            count = first - version - 1
+            lost = f"{count:,} version{'s' * (count != 1)}, {version + 1} to {first - 1}"
             raise OriginError(
                 f"The log of {self.name} no longer has version {version + 1}; it begins with version {first}.",
-                hint=_describe_remedies(
-                    skip=(
-                        self.format_offset_command(first - 1),
-                        f"This skips {lost:,} version{'s' * (lost != 1)}, {version + 1} to {first - 1}, which are no "
-                        "longer in the log.",
-                    ),
-                    start_over=_READS_ALL,
-                ),
+                hint=self._describe_skip(first - 1, f"{lost}, which are no longer in the log"),
             )
         return found
 
@@ -152,18 +139,15 @@ class DeltaTable:
                 raise OriginError(
                     f"Version {each} of {self.name} changed or deleted existing rows; this origin reads added rows "
                     "only. Wherry read none of the waiting rows.",
-                    hint=_describe_remedies(
+                    hint=self._describe_skip(
+                        each.number,
+                        describe_versions(found[: at + 1]),
                         {
                             "changes: true": "The origin reads what each version inserts, updates and deletes. The "
                             f"table needs a change data feed: it {on}.",
                             "on_rewrite: snapshot": "Wherry reads the whole table again, as it is after the rewrite.",
                             **(deletes if each.only_deletes else {}),
                         },
-                        skip=(
-                            self.format_offset_command(each.number),
-                            f"This skips {describe_versions(found[: at + 1])}.",
-                        ),
-                        start_over=_READS_ALL,
                     ),
                 )
 
@@ -204,6 +188,10 @@ class DeltaTable:
         """The command that goes on behind a version."""
         offset = json.dumps(self.make_offset(version))
         return f"wherry offsets set FILE --lane {self.lane} --reason … --offset '{offset}'"
+
+    def _describe_skip(self, version: int, skipped: str, options: Mapping[str, str] = {}) -> str:
+        skip = self.format_offset_command(version), f"This skips {skipped}."
+        return _describe_remedies(options, skip=skip, start_over=_READS_ALL)
 
     def find_newest(self, spark: SparkSession) -> int:
         """The newest version, as Spark says."""

@@ -64,7 +64,8 @@ class Protection:
         if not self:
             return said
         if isinstance(error, OSError) or _CONDITION.match(said):
-            return self.mask_message(_QUOTED.sub(lambda found: _mask_quotation(found.group()), said))
+            masks = {"'": f"'{MASK}'", "=": f"=({MASK})"}
+            return self.mask_message(_QUOTED.sub(lambda found: masks.get(found.group()[:1], MASK), said))
         name = re.match(r"[A-Za-z_][\w.$]*(?:Error|Exception)(?=: )", said)
         return f"{name.group() if name else type(error).__name__} (text hidden, may hold a protected value)"
 
@@ -142,7 +143,3 @@ def _remove_texts(text: str, values: Sequence[str]) -> str:
             pattern = rf"(?<![\w.]){re.escape(written)}(?![\w.])" if number else re.escape(written)
             text = re.sub(pattern, lambda _, value=value: str(_mask(value)), text, flags=re.IGNORECASE)  # type: ignore[misc]
     return text
-
-
-def _mask_quotation(text: str) -> str:
-    return f"'{MASK}'" if text.startswith("'") else f"=({MASK})" if text.startswith("=") else MASK

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -31,8 +32,7 @@ def as_pandas(rows: pa.Table) -> Any:
     import pandas as pd
     import pyarrow as pa
 
-    kinds = {pa.int8(): pd.Int8Dtype(), pa.int16(): pd.Int16Dtype(), pa.int32(): pd.Int32Dtype()}
-    whole = {**kinds, pa.int64(): pd.Int64Dtype()}
+    whole = {getattr(pa, f"int{bits}")(): getattr(pd, f"Int{bits}Dtype")() for bits in (8, 16, 32, 64)}
 
     def series(column: Any) -> Any:
         mapper = whole.get if column.null_count else None
@@ -189,16 +189,9 @@ class FunctionCall:
         if self.takes == "arrow":
             return self.function(rows)
         dicts = rows.to_pylist(maps_as_pydicts="strict")
-        return self._call_each(dicts) if self.takes == "row" else self.function(dicts)
-
-    def _call_each(self, rows: list[dict[str, Any]]) -> list[Any]:
-        import asyncio
-
-        return asyncio.run(self._gather_each(rows))
+        return asyncio.run(self._gather_each(dicts)) if self.takes == "row" else self.function(dicts)
 
     async def _gather_each(self, rows: list[dict[str, Any]]) -> list[Any]:
-        import asyncio
-
         free = asyncio.Semaphore(self.concurrency)
 
         async def one(row: dict[str, Any]) -> Any:

@@ -146,7 +146,8 @@ class RowAnswerer:
                 lost += piece.code == LOST_CODE
                 if lost > MOST_LOST:
                     raise FunctionCannotRun(f"more than {MOST_LOST} of {len(rows)} rows fail like this: {piece.said}")
-                piece = self._refuse(piece)
+                said = {"fate": "nack", "code": piece.code, "message": as_text(piece.said), "values": None}
+                piece = pa.array([said], answer_type(self.schema))
             yield piece
 
     def _ask(self, child: WorkerProcess, rows: pa.Array) -> pa.Array:
@@ -177,10 +178,6 @@ class RowAnswerer:
         except Exception as error:  # noqa: BLE001 -- an answer may do anything while it is looked at
             said = f"{self.call.name} returned an answer that cannot be read: {type(error).__name__}: {as_text(error)}"
             return b"R" + json.dumps([said, ANSWER_CODE]).encode()
-
-    def _refuse(self, error: AttemptRaised) -> pa.Array:
-        said = {"fate": "nack", "code": error.code, "message": as_text(error.said), "values": None}
-        return pa.array([said], answer_type(self.schema))
 
     def _join_answers(self, live: pa.Array, pieces: Sequence[pa.Array]) -> pa.Array:
         """The answers at the places of their rows."""
@@ -225,7 +222,9 @@ def judge_answers(call: FunctionCall, rows: pa.Table, schema: str) -> pa.StructA
         fates = [None if each is None else _get_fate(each) for each in answers.verdicts]
         changed, columns = [{} for _ in fates], answers.columns
     else:
-        fates, changed = [*map(_get_fate, answers)], [*map(_get_values, answers)]
+        fates = [*map(_get_fate, answers)]
+        given = [answer if isinstance(answer, Mapping) else {} for answer in answers]
+        changed = [{str(name).lower(): value for name, value in values.items()} for values in given]
     fields = arrow_schema(schema)
     names = {field.name.lower(): field.name for field in fields}
     for at, values in enumerate(changed):
@@ -241,13 +240,10 @@ def judge_answers(call: FunctionCall, rows: pa.Table, schema: str) -> pa.StructA
             if fate is None or fate.fate == "keep":
                 fates[at] = _refuse(said)
     told = [fate if fate is not None and fate.fate != "keep" else None for fate in fates]
-    state = [
-        pa.array([fate.fate if fate else "go" for fate in told], pa.string()),
-        pa.array([as_text(fate.code) if fate else None for fate in told], pa.string()),
-        pa.array([as_text(fate.message) if fate else None for fate in told], pa.string()),
-    ]
+    state = [(fate.fate, as_text(fate.code), as_text(fate.message)) if fate else ("go", None, None) for fate in told]
+    columns_of_state = [pa.array([row[at] for row in state], pa.string()) for at in range(len(_STATE))]
     values = pa.StructArray.from_arrays(arrays, fields=list(fields))
-    return pa.StructArray.from_arrays([*state, values], names=[*_STATE, "values"])
+    return pa.StructArray.from_arrays([*columns_of_state, values], names=[*_STATE, "values"])
 
 
 def arrow_schema(schema: str) -> pa.Schema:
@@ -271,10 +267,6 @@ def _get_fate(answer: Any) -> Answer | None:
     if isinstance(answer, Mapping):
         return None
     return _refuse(f"the answer is {show_value(answer)}; expected a dict, keep, discard or nack(why)")
-
-
-def _get_values(answer: Any) -> Mapping[str, Any]:
-    return {str(name).lower(): value for name, value in answer.items()} if isinstance(answer, Mapping) else {}
 
 
 def _refuse(why: str) -> Answer:

@@ -169,10 +169,9 @@ class SuiteRun:
             raise ValueError(f"tag: the rows have a column {self.stage.tag} already; give the tag another name")
 
     def _note_answers(self, rows: R) -> R:
-        beside: ExpectationColumns[Any] = ExpectationColumns.of(rows, self.of_rows, self.stage.answer_cache)
+        beside = ExpectationColumns.of(rows, self.of_rows, self.stage.answer_cache)
         characters = [self._note_character(rule, beside) for rule in self.of_rows]
-        noted: R = beside.rows.add_note(F.concat(*characters) if characters else F.lit(""))
-        return noted
+        return beside.rows.add_note(F.concat(*characters) if characters else F.lit(""))
 
     def _note_character(self, rule: Expectation, beside: ExpectationColumns[Any]) -> Column:
         concerned, missing, unexpected = beside.answer(rule)
