@@ -238,7 +238,6 @@ class OriginConformance(ABC):
     def _plan_batches(
         self, spark: SparkSession, origin: Origin, limits: Limits, progress: Progress | None = None
     ) -> Iterator[Batch]:
-        """All batches that wait, lane by lane."""
         schema = self._schema(spark, origin)
         backlog = origin.survey(spark, progress or Progress())
         for lane in origin.lane_names():
@@ -263,7 +262,6 @@ class OriginConformance(ABC):
 
 
 def _count_values(frame: DataFrame) -> Counter[str]:
-    """The values of all rows, and whether each is refused."""
     rows = [row.asDict() for row in frame.drop(BATCH, PLACE).collect()]
     return Counter(str({**row, REFUSED: row.get(REFUSED) is not None}) for row in rows)
 

@@ -345,7 +345,6 @@ class DeltaBacklog(Backlog):
         return [version for version in self.versions if version.number > carried]
 
     def _measure_load(self, version: Version) -> _Load:
-        """What a batch has to hold of this version."""
         if not self.origin.changes:
             return _Load.of(version.added, None)
         rows = version.rows
@@ -354,7 +353,6 @@ class DeltaBacklog(Backlog):
         return _Load.of(version.feed, math.inf if rows is None else rows)
 
     def _parts(self, taken: Sequence[Version], load: _Load) -> tuple[Json, ...]:
-        """What the rows of these versions are read from."""
         last = taken[-1].number
         if self.origin.changes:
             return (["", load.bytes, last, {"since": taken[0].number, "preimages": self.origin.preimages}],)

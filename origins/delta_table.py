@@ -194,7 +194,6 @@ class DeltaTable:
         return _describe_remedies(options, skip=skip, start_over=_READS_ALL)
 
     def find_newest(self, spark: SparkSession) -> int:
-        """The newest version, as Spark says."""
         return self.find_newest_and_time(spark)[0]
 
     def find_newest_and_time(self, spark: SparkSession) -> tuple[int, int]:
@@ -269,7 +268,6 @@ def describe_lost_feed(skip: tuple[str, str] | None = None) -> str:
 
 
 def _describe_remedies(options: Mapping[str, str] = {}, *, skip: tuple[str, str] | None = None, start_over: str) -> str:
-    """The ways on, each with what it does."""
     lines = [f"{option}  {told}" for option, told in options.items()]
     lines += ["skip it:  " + skip[0], "  " + skip[1]] if skip else []
     return "\n".join([*lines, "start over:  wherry run FILE --from-beginning", "  " + start_over])
@@ -300,7 +298,6 @@ class Part:
 
 
 def read_part(part: Json) -> Part:
-    """A part of a span."""
     assert isinstance(part, list | tuple), part
     path, size, *more = part
     return Part(

@@ -127,7 +127,6 @@ def _mask(value: Json) -> Json:
 
 
 def _hide_texts(value: Json, values: Sequence[str]) -> Json:
-    """A single value without these texts in it."""
     if isinstance(value, str):
         return _remove_texts(value, values)
     is_number = value is not None and not isinstance(value, bool)

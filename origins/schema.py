@@ -85,7 +85,6 @@ def sql_type(kind: T.DataType) -> str:
 
 
 def _quote_if_needed(name: str) -> str:
-    """The name as SQL has it, in quotes where it is not plain."""
     return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else quote_name(name)
 
 

@@ -187,7 +187,6 @@ def _scan_names(sql: str) -> Iterator[tuple[str, str | None]]:
 
 
 def _tokenize(sql: str) -> Iterator[tuple[str, str]]:
-    """The pieces of the text in order, each with its kind."""
     at = 0
     while found := _TOKEN.match(sql, at):
         end = found.end() if found.group() != "/*" else _end_of_comment(sql, found.end())

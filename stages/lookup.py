@@ -51,7 +51,6 @@ class LookupFile:
 
     @property
     def place(self) -> str:
-        """The file as a person would name it."""
         return self.path
 
     def read_rows(self, spark: SparkSession) -> DataFrame:
@@ -82,7 +81,6 @@ _ADVICE = "Set `schema`, or the right `format`."
 
 
 def format_of(path: str) -> str:
-    """The format that a file's name tells by its ending."""
     return os.path.splitext(path.removesuffix(".gz").rstrip("/"))[1].removeprefix(".").lower()
 
 

@@ -108,7 +108,6 @@ def _to_text(rows: Rows, name: str) -> Column:
 
 
 def _check_how(field: str, how: object) -> None:
-    """Raises ValueError unless this says how a column is masked."""
     expected = f"expected {', '.join(_WHOLE)}, {{keep_last: 4}} or {{truncate: 3}}"
     if isinstance(how, Mapping) and len(how) == 1:
         ((kind, count),) = how.items()

@@ -68,13 +68,11 @@ def find_columns(function: Callable[..., Any], name: str) -> Mapping[str, str]:
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Whether it is an `async def`."""
     called = getattr(function, "__call__", None)  # noqa: B004 -- what an object does when it is called
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
 
 
 def _get_first_hint(function: Callable[..., Any]) -> Any:
-    """The hint of the first parameter; None if it has none."""
     first = next(iter(inspect.signature(function).parameters.values()), None)
     if first is None:
         return None
@@ -198,5 +196,5 @@ def send() -> None:
     """See to it that what is sent with the function goes there by value."""
     from pyspark import cloudpickle
 
-    for name in dict.fromkeys(_SENT):
+    for name in _SENT:
         cloudpickle.register_pickle_by_value(sys.modules[name])  # type: ignore[no-untyped-call]

@@ -51,13 +51,11 @@ def _default_index_name(rows: pa.Table) -> str:
 
 
 def is_frame(value: Any) -> bool:
-    """Whether a function returned a frame."""
     module = type(value).__module__.partition(".")[0]
     return (module, type(value).__name__) in (("pandas", "DataFrame"), ("pyarrow", "Table"))
 
 
 def is_series(value: Any) -> bool:
-    """Whether it is a Series of pandas'."""
     return type(value).__module__.partition(".")[0] == "pandas" and type(value).__name__ == "Series"
 
 
@@ -115,7 +113,6 @@ def list_values(values: Any, name: str, expected: str) -> list[Any]:
 
 
 def _columns_by_name(frame: Any, names: Iterable[Any], name: str) -> dict[str, Any]:
-    """The columns by their names in small letters."""
     keys = [str(each).lower() for each in names]
     twice = next((key for key in keys if keys.count(key) > 1), None)
     if twice is not None:
@@ -267,7 +264,6 @@ def _align_answers(returned: Any, rows: pa.Table, name: str) -> Any:
 
 
 def _to_plain(answer: Any) -> Any:
-    """A dataclass as a dict."""
     if dataclasses.is_dataclass(answer) and not isinstance(answer, type) and not hasattr(answer, "fate"):
         return {field.name: getattr(answer, field.name) for field in dataclasses.fields(answer)}
     return answer

@@ -180,7 +180,6 @@ class RowAnswerer:
             return b"R" + json.dumps([said, ANSWER_CODE]).encode()
 
     def _join_answers(self, live: pa.Array, pieces: Sequence[pa.Array]) -> pa.Array:
-        """The answers at the places of their rows."""
         answers = pa.chunked_array(pieces, answer_type(self.schema)).combine_chunks()
         place = iter(range(len(answers)))
         return answers.take(pa.array([next(place) if each else None for each in live.to_pylist()], pa.int64()))
@@ -247,7 +246,6 @@ def judge_answers(call: FunctionCall, rows: pa.Table, schema: str) -> pa.StructA
 
 
 def arrow_schema(schema: str) -> pa.Schema:
-    """The columns of Spark's JSON as Arrow has them."""
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 

@@ -39,7 +39,6 @@ class Require(Stage):
 
     @property
     def rules(self) -> Mapping[str, str]:
-        """The conditions by name."""
         return self.conditions if isinstance(self.conditions, Mapping) else {"REQUIRE": self.conditions}
 
     @property

@@ -134,7 +134,6 @@ class Rows(ABC):
         return [F.col(quote_name(name)) for name in self.names]
 
     def _all_given(self, keys: Sequence[str]) -> Column:
-        """Whether none of these columns is NULL."""
         return functools.reduce(operator.and_, [self.column(key).isNotNull() for key in keys])
 
     def _number_rows(self, frame: DataFrame, keys: Sequence[str], order: Sequence[Column]) -> DataFrame:
@@ -472,7 +471,6 @@ class MarkedRows(Rows):
 
     @property
     def _read(self) -> Sequence[str]:
-        """The columns that were read."""
         return _parse_schema(self.original_schema).names
 
     def change(self, statement: Callable[[DataFrame], DataFrame]) -> MarkedRows:
@@ -483,7 +481,6 @@ class MarkedRows(Rows):
         return replace(begun, stage=self.stage, hold=self.hold, tell=self.tell, protected=self.protected)
 
     def _list_hidden_columns(self, state: Column | None = None, verdict: Column | None = None) -> list[Column]:
-        """What stands beside the columns that stages see."""
         changed = {STATE: state, VERDICT: verdict}
         return [
             new.alias(name) if (new := changed.get(name)) is not None else F.col(name)

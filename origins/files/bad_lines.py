@@ -93,7 +93,6 @@ def fits_wider_number(column: T.StructField, value: str) -> str:
 
 
 def as_map(options: Mapping[str, str]) -> str:
-    """Options for Spark's parsers, as SQL."""
     read_options = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
     return f"map({', '.join(f'{quote_text(name)}, {quote_text(value)}' for name, value in read_options.items())})"
 
@@ -119,14 +118,12 @@ def widen_type(kind: T.DataType) -> T.DataType:
 
 
 def widen_columns(schema: T.StructType) -> T.StructType:
-    """The schema with the `widen_type` type of each column."""
     return T.StructType(
         [T.StructField(each.name, widen_type(each.dataType), each.nullable, each.metadata) for each in schema]
     )
 
 
 def is_finer(kind: T.DataType) -> bool:
-    """Whether values of this type are read with another."""
     return widen_type(kind) != kind
 
 

@@ -219,7 +219,6 @@ def count_fields_sql(line: str, options: Mapping[str, str]) -> str:
 
 
 def is_no_text(line: str, options: Mapping[str, str]) -> str:
-    """SQL that is true for a raw line with bytes that are no text."""
     return f"not is_valid_utf8({line})" if encoding_of(options) == "utf-8-sig" else "false"
 
 
@@ -248,7 +247,6 @@ def _is_clean(content: str, options: Mapping[str, str]) -> bool:
 
 
 def leaves_quote_open(content: str, options: Mapping[str, str]) -> bool:
-    """Whether a quote is opened in the text, and not closed."""
     return re.search(_pattern(options), content) is not None
 
 

@@ -100,7 +100,6 @@ class CsvVerdict:
         return f"cast(case when {self.no_line} then {whole} else {some} end as string)"
 
     def make_verdict(self, *, in_words: bool) -> Verdict:
-        """The verdict on the line."""
         lost = self._list_lost(("stop", "nack", "evolve"))
         is_bad = any_of([self.no_line, *lost])
         if self.changes.corrupt == "rescue":
@@ -176,7 +175,6 @@ class CsvRows:
     places: bool
 
     def read(self, spark: SparkSession) -> DataFrame:
-        """The rows, lazily, each with its verdict."""
         clean = self._is_seen_closed()
         if is_whole(self._options) and not clean:
             return self._read_over_lines(spark)
@@ -238,7 +236,6 @@ class CsvRows:
     def _cast_fields(
         self, frame: DataFrame, options: Mapping[str, str], suspect: Mapping[str, str], *, line: str = "NULL"
     ) -> DataFrame:
-        """Fields of text with the types of the schema, and the verdict on each line."""
         typed = {
             column: f"{HIDDEN}{index}"
             for index, column in enumerate(self.schema)

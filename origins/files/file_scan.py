@@ -47,7 +47,6 @@ class FileScan:
 
     @property
     def has_header(self) -> bool:
-        """Whether the files begin with the names of their columns."""
         return self.format == "csv" and self.options.get("header", "true") == "true"
 
     def load_lines(self, spark: SparkSession, names: Sequence[str], places: bool) -> DataFrame:

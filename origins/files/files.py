@@ -267,7 +267,6 @@ class Files(Origin):
         return FileSchema(rows=self.make_reader(place))
 
     def make_reader(self, place: FilePattern) -> FileRows:
-        """The reader of its files."""
         from origins.files.formats import FileRows
 
         return FileRows(

@@ -81,8 +81,6 @@ def parse_rows(
 
 
 def _parse_objects(text: str, number: type[float | Decimal]) -> Sequence[Mapping[str, Json]]:
-    """The object on each line that is not blank."""
-
     def parsed(written: str) -> float | Decimal:
         if len(written) > _DIGITS:
             raise _Unlike
@@ -153,7 +151,6 @@ def _parse_times(values: Sequence[Any], kind: str, zone: Callable[[], str]) -> p
 
 
 def _require_match(values: Sequence[Any], pattern: str) -> pa.Array:
-    """The texts, all of which are like this."""
     found = pa.array(values, pa.string())
     if pc.all(pc.match_substring_regex(found, rf"\A{pattern}\z")).as_py() is False:
         raise _Unlike

@@ -351,7 +351,6 @@ class JsonRescue:
         return frame.select(*kept, *steps, *columns)
 
     def make_verdict(self) -> Verdict:
-        """The verdict on such a row."""
         line, takes = quote_name(LINE), ("rescue",)
         bad = [kind for kind in ("wider", "other") if getattr(self._changes, kind) not in takes]
         said = f"array_join(transform({_filter_kinds_sql(bad)}, each -> each.said), '; ')"
@@ -388,7 +387,6 @@ class JsonRescue:
         return f"filter(array({', '.join(items)}), each -> each is not null)"
 
     def _rescued_keys_sql(self) -> str:
-        """The keys whose values are rescued."""
         line = quote_name(LINE)
         kinds = [kind for kind in ("wider", "other") if getattr(self._changes, kind) == "rescue"]
         begins = "exists(paths, path -> path = key or startswith(path, concat(key, '.')))"
@@ -401,7 +399,6 @@ class JsonRescue:
 
 
 def _filter_kinds_sql(kinds: list[str]) -> str:
-    """Those of the misfits that are of these kinds."""
     is_asked = any_of({"wider": "each.wider", "other": "not each.wider"}[kind] for kind in kinds)
     return f"filter({_MISFITS}, each -> {is_asked})"
 

@@ -7,9 +7,8 @@ anything behind the value would break.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from origins.files.bad_lines import as_map
 from origins.files.changes import Changes
@@ -107,58 +106,30 @@ def keys_sql(line: str, options: Mapping[str, str]) -> str:
 
 def strange_paths_sql(line: str, schema: T.StructType, options: Mapping[str, str]) -> str:
     """SQL for the paths (`address.zip`) of the keys that the schema has not, however deep."""
-    return _collect_paths_sql(line, schema, options, "", lambda keys, names: f"array_except({keys}, {names})")
+    return _collect_paths_sql(line, schema, options, lambda keys, names: f"array_except({keys}, {names})")
 
 
 def doubled_paths_sql(line: str, kind: T.DataType, options: Mapping[str, str]) -> str:
     """SQL for the paths of the fields that an object has more than once, whatever the case of letters, and of the keys
     of a map; of what no field has nothing is lost. One parser that knows of such keys looks first."""
-    found = _doubled_inside_sql(line, kind, options, "")
+
+    def in_object(keys: str, names: str) -> str:
+        return f"filter({names}, name -> size(filter({keys}, key -> lower(key) = lower(name))) > 1)"
+
+    def in_map(keys: str) -> str:
+        return f"filter(array_distinct({keys}), name -> size(filter({keys}, key -> key = name)) > 1)"
+
+    found = _collect_paths_sql(line, kind, options, in_object, in_map)
     known = may_have_other(line, kind, any_name=False)
     return f"if(try_parse_json({line}) is null or {known}, {found}, {_NONE})"
-
-
-def _doubled_inside_sql(line: str, kind: T.DataType, options: Mapping[str, str], before: str) -> str:
-    if isinstance(kind, T.StructType):
-        parts = [_repeated_names_sql(_array_sql(kind.names), keys_sql(line, options), before)]
-        for field in kind:
-            if isinstance(field.dataType, T.ArrayType | T.MapType | T.StructType):
-                value = value_under_key_sql(line, field.name, "string", options)
-                parts.append(_doubled_inside_sql(value, field.dataType, options, f"{before}{field.name}."))
-        return f"concat({', '.join(parts)})" if len(parts) > 1 else parts[0]
-    if isinstance(kind, T.ArrayType):
-        own, values, element = [], f"from_json({line}, 'array<string>', {as_map(options)})", kind.elementType
-    else:
-        assert isinstance(kind, T.MapType)
-        own = [
-            _repeated_names_sql(
-                f"array_distinct({keys_sql(line, options)})", keys_sql(line, options), before, exactly=True
-            )
-        ]
-        values, element = f"map_values(from_json({line}, {_MAP}, {as_map(options)}))", kind.valueType
-    if isinstance(element, T.ArrayType | T.MapType | T.StructType):
-        each = f"each{before.count('.')}"
-        inner = _doubled_inside_sql(each, element, options, before)
-        own.append(f"coalesce(array_distinct(flatten(transform({values}, {each} -> {inner}))), {_NONE})")
-    return f"concat({', '.join(own)})" if own else _NONE
-
-
-def _repeated_names_sql(names: str, keys: str, before: str, *, exactly: bool = False) -> str:
-    """SQL for those of the names that are several of the keys, with what stands before them in their paths."""
-    same = "key = name" if exactly else "lower(key) = lower(name)"
-    found = f"filter({names}, name -> size(filter({keys}, key -> {same})) > 1)"
-    return f"transform({found}, name -> concat({quote_text(before)}, name))" if before else found
 
 
 def lacking_paths_sql(line: str, schema: T.StructType, options: Mapping[str, str]) -> str:
     """SQL for the paths of what the schema has and the object has not; of a struct that is NULL nothing is lacking."""
     found = f"if(size({{keys}}) = 0, {_NONE}, array_except({{names}}, {{keys}}))"
-    inner = _collect_paths_sql(line, schema, options, "", lambda keys, names: found.format(keys=keys, names=names))
-    return f"if({_is_empty(line, options)}, {_array_sql(schema.names)}, {inner})"
-
-
-def _is_empty(line: str, options: Mapping[str, str]) -> str:
-    return f"coalesce(size(from_json({line}, {_MAP}, {as_map(options)})) = 0, false)"
+    inner = _collect_paths_sql(line, schema, options, lambda keys, names: found.format(keys=keys, names=names))
+    is_empty = f"coalesce(size(from_json({line}, {_MAP}, {as_map(options)})) = 0, false)"
+    return f"if({is_empty}, {_array_sql(schema.names)}, {inner})"
 
 
 def value_under_key_sql(line: str, name: str, kind: str, options: Mapping[str, str]) -> str:
@@ -166,24 +137,39 @@ def value_under_key_sql(line: str, name: str, kind: str, options: Mapping[str, s
     return f"from_json({line}, {quote_text(f'{quote_name(name)} {kind}')}, {as_map(options)}).{quote_name(name)}"
 
 
-def _collect_paths_sql(line: str, kind: T.DataType, options: Mapping[str, str], before: str, found: Any) -> str:
-    """SQL for what is `found` of the keys beside the names, in the object and in those inside it."""
+def _collect_paths_sql(
+    line: str,
+    kind: T.DataType,
+    options: Mapping[str, str],
+    in_object: Callable[[str, str], str],
+    in_map: Callable[[str], str] | None = None,
+    before: str = "",
+) -> str:
+    """SQL for the paths of what is found in the object and in those inside it: `in_object` looks at its keys beside the
+    names that it may have, and `in_map` at the keys of a map."""
+    keys, parts = keys_sql(line, options), []
     if isinstance(kind, T.StructType):
-        own = found(keys_sql(line, options), _array_sql(kind.names))
-        parts = [f"transform({own}, key -> concat({quote_text(before)}, key))" if before else own]
+        parts.append(_put_before(in_object(keys, _array_sql(kind.names)), before))
         for field in kind:
-            if any(path for path, _ in walk_types(field.dataType)):
-                value = value_under_key_sql(line, field.name, "string", options)
-                parts.append(_collect_paths_sql(value, field.dataType, options, f"{before}{field.name}.", found))
-        return f"concat({', '.join(parts)})" if len(parts) > 1 else parts[0]
-    if isinstance(kind, T.ArrayType):
-        values, element = f"from_json({line}, 'array<string>', {as_map(options)})", kind.elementType
-    else:
-        assert isinstance(kind, T.MapType)
-        values, element = f"map_values(from_json({line}, {_MAP}, {as_map(options)}))", kind.valueType
-    each = f"each{before.count('.')}"
-    inner = _collect_paths_sql(each, element, options, before, found)
-    return f"coalesce(array_distinct(flatten(transform({values}, {each} -> {inner}))), {_NONE})"
+            value, path = value_under_key_sql(line, field.name, "string", options), f"{before}{field.name}."
+            parts.append(_collect_paths_sql(value, field.dataType, options, in_object, in_map, path))
+    elif isinstance(kind, T.ArrayType | T.MapType):
+        is_map, each = isinstance(kind, T.MapType), f"each{before.count('.')}"
+        values = f"map_values(from_json({line}, {_MAP}, {as_map(options)}))"
+        if in_map is not None and is_map:
+            parts.append(_put_before(in_map(keys), before))
+        elif not is_map:
+            values = f"from_json({line}, 'array<string>', {as_map(options)})"
+        element = kind.valueType if isinstance(kind, T.MapType) else kind.elementType
+        inner = _collect_paths_sql(each, element, options, in_object, in_map, before)
+        if inner != _NONE:
+            parts.append(f"coalesce(array_distinct(flatten(transform({values}, {each} -> {inner}))), {_NONE})")
+    found = [part for part in parts if part != _NONE]
+    return f"concat({', '.join(found)})" if len(found) > 1 else (found or [_NONE])[0]
+
+
+def _put_before(paths: str, before: str) -> str:
+    return f"transform({paths}, path -> concat({quote_text(before)}, path))" if before else paths
 
 
 def _array_sql(names: Sequence[str]) -> str:
@@ -191,7 +177,6 @@ def _array_sql(names: Sequence[str]) -> str:
 
 
 def _escape_pattern(name: str) -> str:
-    """A pattern for exactly this name."""
     return "".join(each if each.isalnum() or each == "_" else f"\\{each}" for each in name)
 
 
@@ -237,7 +222,6 @@ class JsonChanges:
 
     @property
     def any_stops(self) -> bool:
-        """Whether the run stops at anything."""
         return "stop" in vars(self.changes).values()
 
     def strange_paths_sql(self, line: str) -> str:

@@ -68,7 +68,6 @@ class FilePattern:
     """Whether this machine's own file system is asked, which needs no Spark job."""
 
     def join_path(self, name: str) -> str:
-        """The path of one file."""
         return f"{self.root.rstrip('/')}/{name}"
 
     def find_path(self, name: str) -> Path:
@@ -123,7 +122,6 @@ class FilePattern:
         return {file.name: file for file in found if type(file) is File}
 
     def matches(self, path: str) -> bool:
-        """Whether a file of this machine at this path would be found."""
         root = without_scheme(self.root).rstrip("/") + "/"
         return path.startswith(root) and _fits(path.removeprefix(root), self.segments)
 
@@ -289,7 +287,6 @@ def _make_missing_error(path: str) -> OriginError:
 
 
 def _find_similar(path: str) -> str:
-    """What there is of nearly the same name."""
     folder, name = os.path.split(path)
     while not os.path.isdir(folder):
         folder, name = os.path.split(folder)

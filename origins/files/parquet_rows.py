@@ -75,7 +75,6 @@ class ParquetRows:
     places: bool
 
     def read(self, spark: SparkSession) -> DataFrame:
-        """The rows, lazily, each with its verdict."""
         judged: dict[str, Footer] = {}
         groups: dict[Footer, list[str]] = {}
         wanted = {column.lower() for column in self.schema.names}

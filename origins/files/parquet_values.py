@@ -136,7 +136,6 @@ def _has_parts(kind: T.DataType) -> bool:
 
 
 def _is_like(found: T.DataType, want: T.DataType) -> bool:
-    """Whether both are numbers, or both times."""
     times = (T.DateType, T.TimestampType, T.TimestampNTZType)
     return any(isinstance(found, kinds) and isinstance(want, kinds) for kinds in ((T.NumericType,), times))
 
@@ -162,7 +161,6 @@ class OtherColumn:
 
     @property
     def misfit_message(self) -> str:
-        """SQL for the message about a value that does not fit."""
         return describe_misfit(self.wanted, self._text)
 
     @property
@@ -196,7 +194,6 @@ class ParquetVerdict:
 
     @property
     def make_verdict(self) -> Verdict:
-        """The verdict on the row."""
         bad = {other: other.lost_sql(self.changes, "stop", "nack", "evolve") for other in self.others}
         stops = [other.lost_sql(self.changes, "stop") for other in self.others]
         said = ", ".join(f"case when {is_lost} then {other.misfit_message} end" for other, is_lost in bad.items())
@@ -209,5 +206,4 @@ class ParquetVerdict:
 
 
 def row_sql(columns: Sequence[str]) -> str:
-    """SQL for a row as it was read."""
     return f"to_json(struct({', '.join(map(quote_name, columns))}))"

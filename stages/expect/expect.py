@@ -143,7 +143,6 @@ class SuiteRun:
         self.of_batch = [rule for rule in stage.rules if not rule.known.of_rows]
 
     def apply(self, rows: Rows) -> Rows:
-        """The rows behind the stage."""
         self._check(rows)
         judging = self.stage.judges and rows.hold is not None
         if judging and any(rule.known.way == "statistics" for rule in self.of_rows):
@@ -380,7 +379,6 @@ class ExpectationColumns(Generic[R]):
         return column
 
     def _name_values(self, rule: Expectation) -> Mapping[str, str]:
-        """From each of its columns to where the values stand."""
         return {column: self.values[_group_key(rule), column] for column in rule.columns}
 
     def _is_out_of_order(self, rule: Expectation, name: str, meant: Column) -> Column:
@@ -427,7 +425,6 @@ def _ignore_policy(rule: Expectation) -> str:
 
 
 def _is_ignored(rule: Expectation, rows: Rows) -> Column:
-    """Whether a row is left out because values are missing."""
     missing = [_get_column(name, rows).isNull() for name in rule.columns]
     how = _ignore_policy(rule)
     if how in ("all_values_are_missing", "both_values_are_missing"):

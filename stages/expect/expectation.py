@@ -38,7 +38,6 @@ class Expectation:
 
     @property
     def known(self) -> KnownExpectation:
-        """What there is to know of its kind."""
         return EXPECTATIONS[self.type]
 
     @property
@@ -185,7 +184,6 @@ def read_suite(path: str) -> list[Expectation]:
 
 
 def parse_suite(suite: JSON, path: str) -> list[Expectation]:
-    """The expectations of a suite in Great Expectations' own JSON."""
     items = suite.get("expectations") if isinstance(suite, Mapping) else None
     if not isinstance(items, list) or not all(isinstance(item, Mapping) for item in items):
         raise ValueError(f"{path} is not a suite; expected a mapping with a list of `expectations`")
@@ -229,7 +227,6 @@ class KnownExpectation:
 
     @property
     def of_rows(self) -> bool:
-        """Whether it has an answer for each row."""
         return self.way not in ("batch", "")
 
     @property
