@@ -101,8 +101,8 @@ class Delta(Origin):
         return replace(self, table=table, path=path, tables=(), paths=(), name=prefix + lane, only_lane=lane)
 
     def check_offset(self, lane: str, offset: Json) -> None:
-        told = offset if isinstance(offset, dict) else {}
-        version, table = told.get("version"), told.get("table")
+        given = offset if isinstance(offset, dict) else {}
+        version, table = given.get("version"), given.get("table")
         if not isinstance(version, int) or version < -1 or not isinstance(table, str):
             example = {"version": 7, "table": "the table's id"}
             raise ValueError(f"expected a version of the table, as {json.dumps(example)}, got {json.dumps(offset)}")
@@ -307,21 +307,21 @@ class DeltaBacklog(Backlog):
         elif rewrites and origin.on_rewrite == "snapshot":
             base = rewrites[-1].number
             rows = read_whole(spark, origin.place, named=bool(origin.table), version=base).count()
-            said = (
+            notice = (
                 f"{describe_versions(rewrites)} of {self.table.name} changed or deleted rows; Wherry reads the whole "
                 f"table again as of version {base}, {rows:,} row{'s' * (rows != 1)} (on_rewrite: snapshot)"
             )
             behind = [version for version in found if version.number > base]
             opening = _whole_span(self.table, base)
-            return replace(self, opening=opening, versions=behind, newest=newest, notices=(said,))
+            return replace(self, opening=opening, versions=behind, newest=newest, notices=(notice,))
         elif rewrites:
             self.table.check_appends(found, passes_deletes=origin.on_rewrite == "ignore_deletes")
-            said = (
+            notice = (
                 f"Wherry ignores deletes in {self.table.name}, and the deleted rows stay in the destinations: "
                 f"{describe_versions(rewrites)} (on_rewrite: ignore_deletes)"
             )
             without = [replace(version, added=()) if version.rewrites else version for version in found]
-            return replace(self, versions=[*self.versions, *without], newest=newest, notices=(said,))
+            return replace(self, versions=[*self.versions, *without], newest=newest, notices=(notice,))
         return replace(self, versions=[*self.versions, *found], newest=newest)
 
     def behind(self, lane: str, start: Json) -> str:

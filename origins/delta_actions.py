@@ -150,8 +150,8 @@ class Version:
         return bool(self.added or self.rewrites or self.feed)
 
     def __str__(self) -> str:
-        told = "rows not counted" if self.rows is None else f"{self.rows:,} row{'s' * (self.rows != 1)}"
-        return f"{self.number} ({self.operation or 'unknown operation'}, {told})"
+        count = "rows not counted" if self.rows is None else f"{self.rows:,} row{'s' * (self.rows != 1)}"
+        return f"{self.number} ({self.operation or 'unknown operation'}, {count})"
 
 
 def describe_versions(versions: Sequence[Version]) -> str:
@@ -269,8 +269,10 @@ def _tally(operation: str, metrics: Mapping[str, str]) -> tuple[int, int, int] |
     """How many rows the operation's writer counted that came, that changed and that went; None if it did not."""
     if operation not in ("DELETE", "UPDATE", "MERGE"):
         return None
-    said = {name.replace("_", "").lower(): value for name, value in metrics.items()}
-    counts = [next((int(said[name]) for name in names if name in said), None) for names in (_CAME, _CHANGED, _WENT)]
+    figures = {name.replace("_", "").lower(): value for name, value in metrics.items()}
+    counts = [
+        next((int(figures[name]) for name in names if name in figures), None) for names in (_CAME, _CHANGED, _WENT)
+    ]
     needed = {"DELETE": counts[2:], "UPDATE": counts[1:2], "MERGE": counts}[operation]
     if None in needed:
         return None

@@ -234,10 +234,10 @@ def strip_metadata(schema: str) -> str:
 
 def add_change_columns(columns: str) -> str:
     """The columns of a table's change data feed, of those of the table; both as Spark's JSON."""
-    told = json.loads(columns)
+    schema = json.loads(columns)
     beside = ((CHANGE, "string"), (COMMIT, "long"), (MOMENT, "timestamp"))
     fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in beside]
-    return json.dumps({**told, "fields": [*told["fields"], *fields]})
+    return json.dumps({**schema, "fields": [*schema["fields"], *fields]})
 
 
 def read_offset(offset: Json) -> tuple[int, str]:
@@ -257,14 +257,14 @@ def _strip_metadata(kind: Json) -> Json:
         return [_strip_metadata(each) for each in kind]
     if not isinstance(kind, dict):
         return kind
-    told: Mapping[str, Json] = {"nullable": True, "metadata": {}, "containsNull": True, "valueContainsNull": True}
-    return {name: told.get(name, _strip_metadata(value)) for name, value in kind.items()}
+    neutral: Mapping[str, Json] = {"nullable": True, "metadata": {}, "containsNull": True, "valueContainsNull": True}
+    return {name: neutral.get(name, _strip_metadata(value)) for name, value in kind.items()}
 
 
 def describe_lost_feed(skip: tuple[str, str] | None = None) -> str:
     """The ways on where a change data feed no longer tells what is wanted."""
-    told = "Wherry reads all rows of the table as inserts. Rows deleted meanwhile stay in the destinations."
-    return _describe_remedies(skip=skip, start_over=told)
+    advice = "Wherry reads all rows of the table as inserts. Rows deleted meanwhile stay in the destinations."
+    return _describe_remedies(skip=skip, start_over=advice)
 
 
 def _describe_remedies(options: Mapping[str, str] = {}, *, skip: tuple[str, str] | None = None, start_over: str) -> str:

@@ -50,23 +50,25 @@ class Protection:
 
     def mask_message(self, message: str, values: Sequence[str] = ()) -> str:
         """Why a row is refused, without these values and without what it says of a protected column."""
-        said = _remove_texts(message, values)
+        masked = _remove_texts(message, values)
         for name in map(re.escape, self.columns):
             after = rf"(?i)(\bcolumn {name}(?:\.[\w.]+)?: |(?<![\w.]){name}(?:\.[\w.]+)? = )"
-            said = re.sub(
-                rf"{after}(?!'?.?\*\*\*)('.*?'(?= is not |; |, |$)|[^';][^;]*?(?=, [^=;]+ = |; |$))", rf"\1{MASK}", said
+            masked = re.sub(
+                rf"{after}(?!'?.?\*\*\*)('.*?'(?= is not |; |, |$)|[^';][^;]*?(?=, [^=;]+ = |; |$))",
+                rf"\1{MASK}",
+                masked,
             )
-        return said
+        return masked
 
-    def mask_error(self, error: BaseException, said: str) -> str:
+    def mask_error(self, error: BaseException, message: str) -> str:
         """The message of a foreign error. Spark quotes values, and a function says what it likes: of the one the
         quotations are left out, of the other all but its name."""
         if not self:
-            return said
-        if isinstance(error, OSError) or _CONDITION.match(said):
+            return message
+        if isinstance(error, OSError) or _CONDITION.match(message):
             masks = {"'": f"'{MASK}'", "=": f"=({MASK})"}
-            return self.mask_message(_QUOTED.sub(lambda found: masks.get(found.group()[:1], MASK), said))
-        name = re.match(r"[A-Za-z_][\w.$]*(?:Error|Exception)(?=: )", said)
+            return self.mask_message(_QUOTED.sub(lambda found: masks.get(found.group()[:1], MASK), message))
+        name = re.match(r"[A-Za-z_][\w.$]*(?:Error|Exception)(?=: )", message)
         return f"{name.group() if name else type(error).__name__} (text hidden, may hold a protected value)"
 
     def covers(self, column: str) -> bool:

@@ -98,12 +98,12 @@ def _is_changed(before: Column, old: T.DataType, after: Column, kind: str) -> Co
     """Whether a cast of a value without parts makes another value of it: a number too large for a float becomes
     infinite, casts from text cut off control characters, and bytes become text whatever they are. None where it never
     does. What is cheap is asked first: a pattern is held against few texts."""
-    name, told = kind.lower().partition("(")[0].strip(), old.typeName()
+    name, source = kind.lower().partition("(")[0].strip(), old.typeName()
     if _is_bytes_to_text(old, kind):
         return ~F.is_valid_utf8(after)
-    if told in ("float", "double", "variant") and name in _FLOATS:
+    if source in ("float", "double", "variant") and name in _FLOATS:
         return _is_infinite(after) & ~_is_infinite(before.try_cast("double"))
-    if told != "string" or name in (*_TEXTS, "binary", "variant"):
+    if source != "string" or name in (*_TEXTS, "binary", "variant"):
         return None
     last = F.substring(before, -1, 1)
     changed = ((before < "!") | (last < "!") | (last > "~")) & before.rlike(CONTROL)

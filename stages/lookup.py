@@ -266,12 +266,12 @@ class Lookup(Stage):
         keys = F.concat_ws(", ", *[F.concat(F.lit(f"{met[own]} = "), _show_value(rows.column(own))) for own in met])
         why = F.lit(None).cast(REASON)
         if self.unmatched == "nack":
-            said = F.concat(F.lit(f"{place} has no row with "), keys)
-            why = F.when(F.col(_IS_THERE).isNull(), make_reason("LOOKUP", said))
+            message = F.concat(F.lit(f"{place} has no row with "), keys)
+            why = F.when(F.col(_IS_THERE).isNull(), make_reason("LOOKUP", message))
         if self.duplicates == "first":
             return why
-        said = F.concat(F.lit(f"{FAILS}stage '{rows.stage}': {place} has several rows with "), keys, F.lit(_WAYS_ON))
-        return F.when(F.col(_IS_TWICE), F.raise_error(said).cast(REASON)).otherwise(why)
+        message = F.concat(F.lit(f"{FAILS}stage '{rows.stage}': {place} has several rows with "), keys, F.lit(_WAYS_ON))
+        return F.when(F.col(_IS_TWICE), F.raise_error(message).cast(REASON)).otherwise(why)
 
 
 _WAYS_ON = "; make the key unique there, or choose a row with duplicates: first and order_by"

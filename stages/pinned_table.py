@@ -131,6 +131,6 @@ def match_keys(on: Mapping[str, str], rows: Rows, table: T.StructType, place: st
         one, other = rows.schema[own].dataType, table[theirs].dataType
         alike = (T.NumericType, (T.StringType, T.CharType, T.VarcharType))
         if one != other and not any(isinstance(one, kinds) and isinstance(other, kinds) for kinds in alike):
-            said = f"column {own} is {one.simpleString()}, and {theirs} of {place} is {other.simpleString()}"
-            raise ValueError(f"{said}; cast it before")
+            message = f"column {own} is {one.simpleString()}, and {theirs} of {place} is {other.simpleString()}"
+            raise ValueError(f"{message}; cast it before")
     return met

@@ -176,8 +176,8 @@ class Handler(Stage):
             function=function, name=name, takes=takes, concurrency=self.concurrency, seconds=parse_seconds(self.timeout)
         )
         answering = RowAnswerer(call=call, schema=leaving.json(), rows=self.rows)
-        said = [T.StructField(each, T.StringType()) for each in ("fate", "code", "message")]
-        kind = T.StructType([*said, T.StructField("values", leaving)])
+        fields = [T.StructField(each, T.StringType()) for each in ("fate", "code", "message")]
+        kind = T.StructType([*fields, T.StructField("values", leaving)])
         asked = arrow_udf(make_answer_function(answering), returnType=kind)  # type: ignore[call-overload]
         whole = F.struct(*[rows.column(each).alias(each) for each in rows.names])
         called: Column = asked.asNondeterministic()(rows.live, whole)
@@ -186,8 +186,8 @@ class Handler(Stage):
     def _list_leaving_columns(self, rows: Rows) -> T.StructType:
         """The columns that leave: those that come, and those that are said to be new or of another type."""
         name = short_name(self.function)
-        said = self.columns or find_columns(load_function(self.function), name)
-        given = {rows.spell_name(column): T.DataType.fromDDL(kind) for column, kind in said.items()}
+        types = self.columns or find_columns(load_function(self.function), name)
+        given = {rows.spell_name(column): T.DataType.fromDDL(kind) for column, kind in types.items()}
         came = {each.name: each.dataType for each in rows.schema}
         return T.StructType([T.StructField(each, kind) for each, kind in {**came, **given}.items()])
 

@@ -77,8 +77,8 @@ def align_frame(frame: Any, rows: pa.Table, verdicts: Any, name: str) -> FrameAn
     elif verdicts is not None:
         given = list_values(verdicts, name, "a list with one verdict for each row")
         if len(given) != len(places):
-            said = f"{name} returned {len(given)} verdicts for {len(places)} rows; expected one for each"
-            raise AttemptRaised(said, ANSWER_CODE)
+            message = f"{name} returned {len(given)} verdicts for {len(places)} rows; expected one for each"
+            raise AttemptRaised(message, ANSWER_CODE)
         fates = _place_values(places, given, count, discard)
     return FrameAnswer(columns=columns, verdicts=fates)
 
@@ -197,28 +197,28 @@ class FunctionCall:
                 done, _ = await asyncio.wait([task], timeout=self.seconds)
                 if not done:
                     task.cancel()
-                    said = f"{self.name} did not return within {self.seconds:g} s"
-                    return Answer(fate="nack", message=said, code=RAISED_CODE)
+                    message = f"{self.name} did not return within {self.seconds:g} s"
+                    return Answer(fate="nack", message=message, code=RAISED_CODE)
                 try:
                     return task.result()
                 except BaseException as error:
-                    told = self._describe_error(error)
-                    if not isinstance(told, AttemptRaised):
-                        raise told from error
-                    return Answer(fate="nack", message=told.said, code=told.code)
+                    described = self._describe_error(error)
+                    if not isinstance(described, AttemptRaised):
+                        raise described from error
+                    return Answer(fate="nack", message=described.said, code=described.code)
 
         return list(await asyncio.gather(*map(one, rows)))
 
     def _describe_error(self, error: BaseException) -> Exception:
         chain = list(_walk_causes(error))
-        said = as_text(f"{self.name} raised {type(error).__name__}: {as_text(error)}")
+        message = as_text(f"{self.name} raised {type(error).__name__}: {as_text(error)}")
         if any(isinstance(each, FunctionCannotRun | ConnectionErrorInFunction) for each in chain):
-            return chain[0] if isinstance(chain[0], Exception) else FunctionCannotRun(said)
+            return chain[0] if isinstance(chain[0], Exception) else FunctionCannotRun(message)
         if any(isinstance(each, ImportError) for each in chain):
-            return FunctionCannotRun(f"{said}; Spark's Python workers need the package too")
+            return FunctionCannotRun(f"{message}; Spark's Python workers need the package too")
         if any(_is_away(each) for each in chain):
-            return ConnectionErrorInFunction(said)
-        return AttemptRaised(said, RAISED_CODE)
+            return ConnectionErrorInFunction(message)
+        return AttemptRaised(message, RAISED_CODE)
 
 
 def _walk_causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -258,8 +258,8 @@ def _align_answers(returned: Any, rows: pa.Table, name: str) -> Any:
         return [_to_plain(given.get(at, discard)) for at in range(rows.num_rows)]
     answers = [_to_plain(answer) for answer in list_values(returned, name, "a list with one answer for each row")]
     if len(answers) != rows.num_rows:
-        said = f"{name} returned {len(answers)} answers for {rows.num_rows} rows; expected one for each"
-        raise AttemptRaised(said, ANSWER_CODE)
+        message = f"{name} returned {len(answers)} answers for {rows.num_rows} rows; expected one for each"
+        raise AttemptRaised(message, ANSWER_CODE)
     return answers
 
 

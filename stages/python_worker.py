@@ -146,23 +146,23 @@ class RowAnswerer:
                 lost += piece.code == LOST_CODE
                 if lost > MOST_LOST:
                     raise FunctionCannotRun(f"more than {MOST_LOST} of {len(rows)} rows fail like this: {piece.said}")
-                said = {"fate": "nack", "code": piece.code, "message": as_text(piece.said), "values": None}
-                piece = pa.array([said], answer_type(self.schema))
+                answer = {"fate": "nack", "code": piece.code, "message": as_text(piece.said), "values": None}
+                piece = pa.array([answer], answer_type(self.schema))
             yield piece
 
     def _ask(self, child: WorkerProcess, rows: pa.Array) -> pa.Array:
         call = self.call
         turns = -(-len(rows) // call.concurrency) if call.takes == "row" else 1
         try:
-            told = child.ask(_pack(rows), call.seconds * turns + (call.takes == "row"))
+            reply = child.ask(_pack(rows), call.seconds * turns + (call.takes == "row"))
         except WorkerLost as lost:
             raise AttemptRaised(f"{call.name} {lost}", LOST_CODE) from lost
-        if told[:1] == b"A":
-            return _unpack(told[1:])
-        said = json.loads(told[1:])
-        if told[:1] == b"R":
-            raise AttemptRaised(*said)
-        raise (ConnectionErrorInFunction if told[:1] == b"C" else FunctionCannotRun)(*said)
+        if reply[:1] == b"A":
+            return _unpack(reply[1:])
+        arguments = json.loads(reply[1:])
+        if reply[:1] == b"R":
+            raise AttemptRaised(*arguments)
+        raise (ConnectionErrorInFunction if reply[:1] == b"C" else FunctionCannotRun)(*arguments)
 
     def _serve(self, question: bytes) -> bytes:
         """What the child answers: rows, or what was raised."""
@@ -176,8 +176,10 @@ class RowAnswerer:
         except FunctionCannotRun as error:
             return b"F" + json.dumps([str(error)]).encode()
         except Exception as error:  # noqa: BLE001 -- an answer may do anything while it is looked at
-            said = f"{self.call.name} returned an answer that cannot be read: {type(error).__name__}: {as_text(error)}"
-            return b"R" + json.dumps([said, ANSWER_CODE]).encode()
+            message = (
+                f"{self.call.name} returned an answer that cannot be read: {type(error).__name__}: {as_text(error)}"
+            )
+            return b"R" + json.dumps([message, ANSWER_CODE]).encode()
 
     def _join_answers(self, live: pa.Array, pieces: Sequence[pa.Array]) -> pa.Array:
         answers = pa.chunked_array(pieces, answer_type(self.schema)).combine_chunks()
@@ -238,8 +240,10 @@ def judge_answers(call: FunctionCall, rows: pa.Table, schema: str) -> pa.StructA
             fate = fates[at]
             if fate is None or fate.fate == "keep":
                 fates[at] = _refuse(said)
-    told = [fate if fate is not None and fate.fate != "keep" else None for fate in fates]
-    state = [(fate.fate, as_text(fate.code), as_text(fate.message)) if fate else ("go", None, None) for fate in told]
+    outcomes = [fate if fate is not None and fate.fate != "keep" else None for fate in fates]
+    state = [
+        (fate.fate, as_text(fate.code), as_text(fate.message)) if fate else ("go", None, None) for fate in outcomes
+    ]
     columns_of_state = [pa.array([row[at] for row in state], pa.string()) for at in range(len(_STATE))]
     values = pa.StructArray.from_arrays(arrays, fields=list(fields))
     return pa.StructArray.from_arrays([*columns_of_state, values], names=[*_STATE, "values"])

@@ -47,12 +47,12 @@ class Require(Stage):
 
     def apply(self, rows: Rows) -> Rows:
         tried = {f"{HIDDEN}{index}": rows.expression(sql) for index, sql in enumerate(self.rules.values())}
-        code, said = F.lit(None), []
+        code, messages = F.lit(None), []
         for (name, sql), column in reversed(list(zip(self.rules.items(), map(F.col, tried), strict=True))):
             broken = ~F.coalesce(column, F.lit(False))
             code = F.when(broken, F.lit(name)).otherwise(code)
-            said.append(F.when(broken, self._make_message(name, sql, column)))
-        why = F.struct(code.alias("code"), F.concat_ws("; ", *reversed(said)).alias("message"))
+            messages.append(F.when(broken, self._make_message(name, sql, column)))
+        why = F.struct(code.alias("code"), F.concat_ws("; ", *reversed(messages)).alias("message"))
         return rows.attempt(tried, F.when(code.isNotNull(), why), {})
 
     def _make_message(self, name: str, sql: str, answer: Column) -> Column:

@@ -452,22 +452,22 @@ class MarkedRows(Rows):
             computed = [F.when(_is_live() & _compute_once(), column).alias(name) for name, column in tried.items()]
             frame = frame.select(*kept, *computed)
         frame = frame.select(*kept, *map(F.col, tried), F.when(_is_live() & _compute_once(), why).alias(REASON))
-        said = F.col(REASON)
-        state = F.when(said.isNotNull(), -self.step).otherwise(F.col(STATE))
-        verdict = F.when(said.isNotNull(), self._make_nack(said)).otherwise(F.col(VERDICT))
+        reason = F.col(REASON)
+        state = F.when(reason.isNotNull(), -self.step).otherwise(F.col(STATE))
+        verdict = F.when(reason.isNotNull(), self._make_nack(reason)).otherwise(F.col(VERDICT))
         names = (*self.names, *[name for name in put if name not in self.names])
         data = [F.col(quote_name(put.get(name, name))).alias(name) for name in names]
         untouched = self.untouched and put.keys().isdisjoint(self._read)
         frame = frame.select(*self._list_hidden_columns(state=state, verdict=verdict), *data)
         return replace(self, frame=frame, names=names, untouched=untouched)
 
-    def _make_nack(self, said: Column) -> Column:
+    def _make_nack(self, reason: Column) -> Column:
         schema = self.schema
         row = encode_payload({name: F.col(quote_name(name)) for name in self.names}, schema)
         original = encode_struct("" if self.untouched else ORIGINAL, self.original_schema)
         schemas = F.lit(schema.json()), F.lit(self.original_schema)
         who = F.lit(self.stage), F.lit(self.destination)
-        return F.struct(*who, said["code"], said["message"], row, schemas[0], original, schemas[1]).cast(NACK)
+        return F.struct(*who, reason["code"], reason["message"], row, schemas[0], original, schemas[1]).cast(NACK)
 
     @property
     def _read(self) -> Sequence[str]:

@@ -92,9 +92,15 @@ def fits_wider_number(column: T.StructField, value: str) -> str:
     return "false"
 
 
+def complete_parser_options(options: Mapping[str, str]) -> Mapping[str, str]:
+    """Options for Spark's parsers, which keep what they cannot read in `CORRUPT`."""
+    return {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+
+
 def as_map(options: Mapping[str, str]) -> str:
-    read_options = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-    return f"map({', '.join(f'{quote_text(name)}, {quote_text(value)}' for name, value in read_options.items())})"
+    """The same as SQL."""
+    pairs = (f"{quote_text(name)}, {quote_text(value)}" for name, value in complete_parser_options(options).items())
+    return f"map({', '.join(pairs)})"
 
 
 _DIGITS = 38

@@ -57,15 +57,15 @@ class Changes:
     """A key of JSON that stands twice in one object. With `keep_last` its last value is read, as Spark does."""
 
     @staticmethod
-    def of(kind: str, told: Mapping[str, str], *, given: bool) -> Changes:
+    def of(kind: str, policies: Mapping[str, str], *, given: bool) -> Changes:
         """What a definition says, completed. A schema that is `given` names the columns that are wanted; one that
         grows, or that is told from all files of parquet, has columns that some of them have not."""
         defaults = {"extra": "ignore"} if given else {}
-        if kind == "json" or told.get("extra") == "evolve" or (kind == "parquet" and not given):
+        if kind == "json" or policies.get("extra") == "evolve" or (kind == "parquet" and not given):
             defaults["missing"] = "evolve"
         if kind == "parquet":
             defaults |= {"wider": "stop", "other": "stop", "corrupt": "stop"}
-        return Changes(**{**defaults, **told})
+        return Changes(**{**defaults, **policies})
 
     @property
     def evolves(self) -> bool:
@@ -78,9 +78,9 @@ class Changes:
         return "rescue" in (self.extra, self.wider, self.other, self.corrupt)
 
 
-def check_changes(kind: str, told: Mapping[str, str], options: Mapping[str, object]) -> None:
+def check_changes(kind: str, policies: Mapping[str, str], options: Mapping[str, object]) -> None:
     """Raises ValueError for a kind of change or a policy that there is not."""
-    for change, policy in told.items():
+    for change, policy in policies.items():
         if change not in _MAY:
             raise ValueError(f"on_change: expected {', '.join(_MAY)}, got {change!r}")
         if policy not in _MAY[change]:
@@ -93,17 +93,17 @@ def check_changes(kind: str, told: Mapping[str, str], options: Mapping[str, obje
             raise ValueError(f"on_change.doubled: expected format: json beside it, got {kind}")
     given = {name.lower() for name, value in options.items() if str(value).lower() == "true"}
     odd = sorted(given & {"allowcomments", "allowsinglequotes"}) if "multiline" in given else []
-    if odd and "rescue" in told.values():
+    if odd and "rescue" in policies.values():
         raise ValueError(f"on_change: expected no rescue beside multiLine and {odd[0]}, since objects cannot be split")
 
 
 def find_schema_stop(error: BaseException, protection: Protection) -> SchemaChanged | None:
     """What a query raised at a line for which the policy is `stop`; None if it was something else."""
-    said = get_raised_words(error)
-    if not said.startswith(STOPS):
+    message = get_raised_words(error)
+    if not message.startswith(STOPS):
         return None
     return SchemaChanged(
-        protection.mask_message(said.removeprefix(STOPS).partition(STOPS.strip())[0].strip()),
+        protection.mask_message(message.removeprefix(STOPS).partition(STOPS.strip())[0].strip()),
         hint="No row of its batch was delivered. Correct the file, or set `on_change` in the definition.",
     )
 

@@ -95,10 +95,10 @@ def match_header(
     extra = [name for name, key in zip(found, keys, strict=True) if key not in known]
     twice = [name for name in columns if keys.count(name.lower()) > 1]
     differs = {"missing": [name for name in columns if name.lower() not in keys], "extra": extra}
-    said = {"missing": "has no column {}", "extra": "has the column {}, which the schema does not have"}
-    told = {kind: said[kind].format(", ".join(names)) for kind, names in differs.items() if names}
-    stopping = [kind for kind in told if getattr(changes, kind) == "stop"]
-    stops = [told[kind] for kind in stopping]
+    words = {"missing": "has no column {}", "extra": "has the column {}, which the schema does not have"}
+    messages = {kind: words[kind].format(", ".join(names)) for kind, names in differs.items() if names}
+    stopping = [kind for kind in messages if getattr(changes, kind) == "stop"]
+    stops = [messages[kind] for kind in stopping]
     if twice:
         stops.append(f"has the column {', '.join(twice)} more than once")
     if stops:
@@ -108,7 +108,7 @@ def match_header(
             if twice
             else f"Correct the file, move it out of the path, or {describe_remedies(stopping)}.",
         )
-    nacks = [told[kind] for kind in told if (kind, getattr(changes, kind)) in _NACKS]
+    nacks = [messages[kind] for kind in messages if (kind, getattr(changes, kind)) in _NACKS]
     ours = {index: f"{HIDDEN}other_{index}" for index, key in enumerate(keys) if key not in wanted}
     others = {ours[index]: name for index, name in enumerate(found) if index in ours and keys[index] not in known}
     return Header(
@@ -134,8 +134,8 @@ def _read_first_line(path: str, encoding: str, comment: str) -> str:
 def _read_first_line_by_spark(spark: SparkSession, path: str, encoding: str, comment: str) -> str:
     lines = spark.read.text(escape_pattern(path))
     of_the_file = lines.where("_metadata.file_block_start = 0").select(F.col("value").cast("binary"))
-    told = (bytes(row[0]).decode(encoding) for row in of_the_file.limit(_PREAMBLE).collect())
-    return next((line for line in told if _has_content(line, comment)), "")
+    texts = (bytes(row[0]).decode(encoding) for row in of_the_file.limit(_PREAMBLE).collect())
+    return next((line for line in texts if _has_content(line, comment)), "")
 
 
 def _has_content(line: str, comment: str) -> bool:

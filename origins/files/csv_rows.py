@@ -108,11 +108,11 @@ class CsvVerdict:
         if self.header.wrong:
             is_bad, raw = "true", "cast(null as string)"
         if in_words:
-            said = describe_misfits(
+            misfits = describe_misfits(
                 (each, quote_name(each.name), self._is_lost(each, name)) for each, name in self.typed.items()
             )
             first = "".join(f"when {condition} then {quote_text(what)} " for condition, what in self.suspect.items())
-            why = f"case {first}when {quote_name(CORRUPT)} is null then {said} else {why} end"
+            why = f"case {first}when {quote_name(CORRUPT)} is null then {misfits} else {why} end"
             raw = self._raw
         return Verdict(
             is_bad=is_bad,

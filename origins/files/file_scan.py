@@ -175,8 +175,8 @@ def index_of(root: str, groups: Sequence[Sequence[str]]) -> str:
     cases = [
         f"when {path} in ({', '.join(map(quote_text, names))}) then {at}" for at, names in enumerate(groups) if names
     ]
-    said = f"concat({path}, ' was read, but it belongs to none of the batches that are read together')"
-    return f"case {' '.join(cases)} else raise_error({said}) end"
+    message = f"concat({path}, ' was read, but it belongs to none of the batches that are read together')"
+    return f"case {' '.join(cases)} else raise_error({message}) end"
 
 
 def check_folders(

@@ -15,6 +15,7 @@ from origins.files.bad_lines import (
     any_of,
     as_map,
     cast_exactly_sql,
+    complete_parser_options,
     describe_misfit,
     describe_misfits,
     fits_wider_number,
@@ -196,15 +197,15 @@ def _describe_misfits(schema: T.StructType, line: str, options: Mapping[str, str
         value, typed = f"{_PARSED}.{quote_name(column.name)}", quote_name(column.name)
         is_lost = f"{typed} is null and {value} is not null or {is_other_value(line, column, options, typed)}"
         misfits.append((column, as_written(line, column, value), is_lost))
-    said = describe_misfits(misfits)
-    return f"coalesce(transform(array({again}), {_PARSED} -> {said})[0], {quote_text(_no_object_message(options))})"
+    message = describe_misfits(misfits)
+    return f"coalesce(transform(array({again}), {_PARSED} -> {message})[0], {quote_text(_no_object_message(options))})"
 
 
 def split_objects(files: DataFrame, options: Mapping[str, str]) -> DataFrame:
     """The objects of whole files, each of them a `LINE` as it was found, or written anew where objects lie in it very
     deep; a file that is `NO_FILE` stays whole."""
-    told = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-    value = F.from_json(F.expr(_parsed_text_sql(options)), f"{_ROW} array<string>, {CORRUPT} string", told)
+    parser_options = complete_parser_options(options)
+    value = F.from_json(F.expr(_parsed_text_sql(options)), f"{_ROW} array<string>, {CORRUPT} string", parser_options)
     frame = files.withColumn(_PARSED, F.when(F.expr(ONCE), value))
     line = quote_name(LINE)
     values = f"try_cast(try_parse_json({as_array(line)}) as array<variant>)"
@@ -221,8 +222,8 @@ def parse_lines(lines: DataFrame, wrong: JsonChanges) -> DataFrame:
     Blank lines are left out. A whole file is as many rows as its array has, or a single one if it is bad.
     """
     schema, options = wrong.schema, wrong.options
-    told = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-    value = F.from_json(F.expr(_parsed_text_sql(options)), _parse_schema(schema, options), told)
+    parser_options = complete_parser_options(options)
+    value = F.from_json(F.expr(_parsed_text_sql(options)), _parse_schema(schema, options), parser_options)
     frame = lines.withColumn(_PARSED, F.when(F.expr(ONCE), value)).where(f"{_PARSED} is not null")
     frame = frame.withColumn(_WRONG, F.expr(f"case when {ONCE} then {_refusal_sql(wrong)} end"))
     line, row = quote_name(LINE), _PARSED
@@ -332,9 +333,9 @@ class JsonRescue:
         line, schema, is_file = quote_name(LINE), self.wrong.schema, "false"
         if is_whole(self.wrong.options):
             lines, is_file = split_objects(lines, self.wrong.options), NO_FILE
-        told = {**self._options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+        parser_options = complete_parser_options(self._options)
         kind = T.StructType([*widen_columns(schema), T.StructField(CORRUPT, T.StringType())])
-        frame = lines.withColumn(_PARSED, F.when(F.expr(ONCE), F.from_json(line, kind, told)))
+        frame = lines.withColumn(_PARSED, F.when(F.expr(ONCE), F.from_json(line, kind, parser_options)))
         frame = frame.where(f"{_PARSED} is not null")
         steps = {
             _NO_OBJECT: f"{is_file} or {has_more(self._options)} or {is_no_text(self._options)} or "
@@ -353,7 +354,7 @@ class JsonRescue:
     def make_verdict(self) -> Verdict:
         line, takes = quote_name(LINE), ("rescue",)
         bad = [kind for kind in ("wider", "other") if getattr(self._changes, kind) not in takes]
-        said = f"array_join(transform({_filter_kinds_sql(bad)}, each -> each.said), '; ')"
+        messages = f"array_join(transform({_filter_kinds_sql(bad)}, each -> each.said), '; ')"
         refuses = str(self._changes.corrupt not in takes).lower()
         stop = [kind for kind in ("wider", "other") if getattr(self._changes, kind) == "stop"]
         ends = str(self._changes.corrupt == "stop").lower()
@@ -362,7 +363,7 @@ class JsonRescue:
         broken = f"if({is_no_text(self._options)}, {quote_text(NO_TEXT)}, {surplus})"
         return Verdict(
             is_bad=f"({_NO_OBJECT} and {refuses}) or {_WRONG} is not null or size({_filter_kinds_sql(bad)}) > 0",
-            why=f"if({_NO_OBJECT}, {broken}, concat_ws('; ', nullif({said}, ''), {_WRONG}))",
+            why=f"if({_NO_OBJECT}, {broken}, concat_ws('; ', nullif({messages}, ''), {_WRONG}))",
             raw=line,
             is_change=f"not {_NO_OBJECT} and size({_filter_kinds_sql(bad)}) = 0",
             stops=f"if({_NO_OBJECT}, {ends}, {stops})" if self.wrong.any_stops else "false",

@@ -267,10 +267,12 @@ class JsonChanges:
         parts = []
         asked = [kind for kind in kinds if kind in _KEYS]
         if asked:
-            said = f"if({self._is_spelled}, concat(path, {quote_text(_SPELLED)}), concat('the schema has no ', path))"
+            message = (
+                f"if({self._is_spelled}, concat(path, {quote_text(_SPELLED)}), concat('the schema has no ', path))"
+            )
             found = (
                 f"transform(filter({paths or self.strange_paths_sql(line)}, path "
-                f"-> {self._is_of(asked)}), path -> {said})"
+                f"-> {self._is_of(asked)}), path -> {message})"
             )
             parts.append(f"nullif(array_join({found}, '; '), '')")
         if "missing" in kinds:

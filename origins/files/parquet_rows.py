@@ -108,7 +108,7 @@ class ParquetRows:
             return verdict
         own = {name: f"{_NANOS}{number}" for number, name in enumerate(nanos)}
         cut = {name: f"coalesce({at} % 1000 <> 0, false)" for name, at in own.items()}
-        said = ", ".join(
+        messages = ", ".join(
             f"if({is_cut}, concat({quote_text(f'column {name}: ')}, {own[name]}, {quote_text(_CUT)}), null)"
             for name, is_cut in cut.items()
         )
@@ -116,7 +116,7 @@ class ParquetRows:
         return replace(
             verdict,
             is_bad=" or ".join([f"({verdict.is_bad})", *cut.values()]),
-            why=f"concat_ws('; ', nullif({verdict.why}, ''), {said})",
+            why=f"concat_ws('; ', nullif({verdict.why}, ''), {messages})",
             raw=f"to_json(struct({values}))",
         )
 
@@ -135,14 +135,16 @@ class ParquetRows:
             except AnalysisException:
                 return Footer()  # Spark has no such type; to read it says so
         passed = {"extra": {name.lower() for name in self.files.told}, "wider": empty, "other": empty}
-        told: dict[str, list[str]] = {}
+        differences: dict[str, list[str]] = {}
         extra = []
         for kind, path, what in list_differences(self.schema, found):
             if path.lower() not in passed.get(kind, ()):
-                told.setdefault(kind, []).append(what)
+                differences.setdefault(kind, []).append(what)
                 extra += [path] if kind == "extra" else []
-        said = {kind: words.format(", ".join(told[kind])) for kind, words in _SAID.items() if kind in told}
-        stops = {kind: what for kind, what in said.items() if getattr(self._changes, kind) == "stop"}
+        messages = {
+            kind: words.format(", ".join(differences[kind])) for kind, words in _SAID.items() if kind in differences
+        }
+        stops = {kind: what for kind, what in messages.items() if getattr(self._changes, kind) == "stop"}
         if stops:
             raise SchemaChanged(
                 f"{self.files.place.join_path(name)} {' and '.join(stops.values())}.",
@@ -151,7 +153,7 @@ class ParquetRows:
         rescues = self._changes.extra == "rescue"
         kept = tuple(column for column in found.names if column in extra) if rescues else ()
         refuses = {"missing": ("nack",), "extra": ("nack", "evolve", *(["rescue"] if set(extra) - set(kept) else []))}
-        wrong = [said[kind] for kind in said if getattr(self._changes, kind) in refuses.get(kind, ())]
+        wrong = [messages[kind] for kind in messages if getattr(self._changes, kind) in refuses.get(kind, ())]
         if wrong or kept or differs(self.schema, found):
             types = found if others else read_schema(spark, self.files.place, name)
             return Footer(f"the file {' and '.join(wrong)}" if wrong else "", kept, types.json())

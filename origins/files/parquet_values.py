@@ -33,8 +33,8 @@ def list_differences(want: T.DataType, found: T.DataType, path: str = "") -> Ite
     elif isinstance(want, T.MapType) and isinstance(found, T.MapType) and is_read_as(want.keyType, found.keyType):
         yield from list_differences(want.valueType, found.valueType, path)
     elif not is_read_as(want, found):
-        said = f"{path} as {found.simpleString()} instead of {want.simpleString()}"
-        yield "wider" if is_wider(found, want) else "other", path, said
+        message = f"{path} as {found.simpleString()} instead of {want.simpleString()}"
+        yield "wider" if is_wider(found, want) else "other", path, message
 
 
 def differs(want: T.DataType, found: T.DataType) -> bool:
@@ -196,10 +196,10 @@ class ParquetVerdict:
     def make_verdict(self) -> Verdict:
         bad = {other: other.lost_sql(self.changes, "stop", "nack", "evolve") for other in self.others}
         stops = [other.lost_sql(self.changes, "stop") for other in self.others]
-        said = ", ".join(f"case when {is_lost} then {other.misfit_message} end" for other, is_lost in bad.items())
+        messages = ", ".join(f"case when {is_lost} then {other.misfit_message} end" for other, is_lost in bad.items())
         return Verdict(
             is_bad=any_of(bad.values()),
-            why=f"concat_ws('; ', {said})" if said else "cast(null as string)",
+            why=f"concat_ws('; ', {messages})" if messages else "cast(null as string)",
             raw=row_sql(self.columns),
             stops=any_of(stops),
         )

@@ -211,13 +211,13 @@ class SuiteRun:
         return left.select({name: name for name in left.names})
 
     def _make_reason(self, rows: Rows, note: Column) -> Column:
-        code, said = F.lit(None).cast("string"), []
+        code, messages = F.lit(None).cast("string"), []
         for at, rule in reversed([*enumerate(self.of_rows)]):
             if rule.severity == "critical":
                 broken = F.substring(note, at + 1, 1) == BROKEN
                 code = F.when(broken, F.lit(rule.type)).otherwise(code)
-                said.append(F.when(broken, _make_message(rule, rows)))
-        return F.struct(code.alias("code"), F.concat_ws("; ", *reversed(said)).alias("message"))
+                messages.append(F.when(broken, _make_message(rule, rows)))
+        return F.struct(code.alias("code"), F.concat_ws("; ", *reversed(messages)).alias("message"))
 
     def _list_labels(self, note: Column) -> list[Column]:
         found = []

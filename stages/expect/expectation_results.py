@@ -21,9 +21,9 @@ class BatchRefused(WherryError):
     code = "EXPECTATION"
 
     def __init__(self, stage: str, failures: Sequence[str]) -> None:
-        said = f"the batch does not meet the expectations of stage '{stage}'. No row of it was delivered."
+        message = f"the batch does not meet the expectations of stage '{stage}'. No row of it was delivered."
         super().__init__(
-            "\n".join([said, *failures]),
+            "\n".join([message, *failures]),
             hint="see it       wherry preview FILE\n"
             "let it pass  on_batch_failure: report  at the stage; with quarantine the whole batch goes to the DLQ",
         )

@@ -200,12 +200,12 @@ def make_engine(frame: DataFrame) -> Any:
 @contextmanager
 def silence_logs() -> Iterator[None]:
     """Without what it says to its own developers."""
-    said = logging.getLogger("great_expectations")
-    before = said.level
-    said.setLevel(logging.CRITICAL)
+    logger = logging.getLogger("great_expectations")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        said.setLevel(before)
+        logger.setLevel(before)
