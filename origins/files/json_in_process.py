@@ -186,7 +186,7 @@ def all_plain(files: Sequence[Path], schema: T.StructType, *, extra: bool, missi
             return False
         keys: list[str] = []
         for content in read_pieces(files, "utf-8-sig"):
-            lines = _split_lines(content)
+            lines = pc.split_pattern(pa.array([content], pa.large_string()), "\n").flatten()
             for _ in range(_TRIES):
                 lines = _find_unlike(lines, keys, all_there=missing)
                 if not len(lines) or not _learn(keys, lines[0].as_py()):
@@ -245,10 +245,6 @@ def _differs(value: Any, kind: T.DataType, extra: bool, missing: bool) -> bool:
 def has_half(content: str) -> bool:
     """Whether half of a surrogate pair may stand there; unknown where JSON has backslashes."""
     return _HALF.search(content) is not None
-
-
-def _split_lines(content: str) -> pa.Array:
-    return pc.split_pattern(pa.array([content], pa.large_string()), "\n").flatten()
 
 
 def _find_unlike(lines: pa.Array, keys: Sequence[str], *, all_there: bool) -> pa.Array:

@@ -130,22 +130,14 @@ class Expect(Stage):
     def usual_note(self) -> JSON:
         return MET * sum(rule.known.of_rows for rule in self.rules)
 
-    def apply(self, rows: Rows) -> Rows:
-        return SuiteRun(self).apply(rows)
-
-
-class SuiteRun:
-    """One suite on its way over rows."""
-
-    def __init__(self, stage: Expect) -> None:
-        self.stage = stage
-        self.of_rows = [rule for rule in stage.rules if rule.known.of_rows]
-        self.of_batch = [rule for rule in stage.rules if not rule.known.of_rows]
+    @cached_property
+    def _of_rows(self) -> Sequence[Expectation]:
+        return [rule for rule in self.rules if rule.known.of_rows]
 
     def apply(self, rows: Rows) -> Rows:
-        self._check(rows)
-        judging = self.stage.judges and rows.hold is not None
-        if judging and any(rule.known.way == "statistics" for rule in self.of_rows):
+        self._check_rows(rows)
+        judging = self.judges and rows.hold is not None
+        if judging and any(rule.known.way == "statistics" for rule in self._of_rows):
             rows, _ = _hold_rows(rows, "")
         rows = self._note_answers(rows)
         quarantined: list[str] = []
@@ -153,23 +145,23 @@ class SuiteRun:
             rows, quarantined = self._judge(rows)
         return self._refuse(rows, quarantined)
 
-    def _check(self, rows: Rows) -> None:
-        for rule in self.of_rows:
+    def _check_rows(self, rows: Rows) -> None:
+        for rule in self._of_rows:
             check_columns([name for name in rule.columns if not _is_struct_field(name, rows)], rows)
             if rule.type in _OF_TEXT and not _is_text(rule.columns[0], rows):
                 raise ValueError(
                     f"{rule.type}: column {rule.columns[0]} is not text; Great Expectations expects text here"
                 )
-        if not self.stage.answer_cache:
-            for rule in self.stage.rules:
+        if not self.answer_cache:
+            for rule in self.rules:
                 gx.make_expectation(rule)
-            self.stage.answer_cache["checked"] = True
-        if self.stage.tags and rows.spell_name(self.stage.tag) in rows.names:
-            raise ValueError(f"tag: the rows have a column {self.stage.tag} already; give the tag another name")
+            self.answer_cache["checked"] = True
+        if self.tags and rows.spell_name(self.tag) in rows.names:
+            raise ValueError(f"tag: the rows have a column {self.tag} already; give the tag another name")
 
     def _note_answers(self, rows: R) -> R:
-        beside = ExpectationColumns.of(rows, self.of_rows, self.stage.answer_cache)
-        characters = [self._note_character(rule, beside) for rule in self.of_rows]
+        beside = ExpectationColumns.of(rows, self._of_rows, self.answer_cache)
+        characters = [self._note_character(rule, beside) for rule in self._of_rows]
         return beside.rows.add_note(F.concat(*characters) if characters else F.lit(""))
 
     def _note_character(self, rule: Expectation, beside: ExpectationColumns[Any]) -> Column:
@@ -185,34 +177,35 @@ class SuiteRun:
         held, notes = _hold_rows(rows, rows.note)
         names = {name: f"{HIDDEN}{at}" if "." in name or "`" in name else name for at, name in enumerate(held.names)}
         live = held.frame.where(held.live)
+        of_batch = [rule for rule in self.rules if not rule.known.of_rows]
         answers: dict[int, Mapping[str, JSON]] = {}
         for plain in (True, False):
-            asked = [(at, rule) for at, rule in enumerate(self.of_batch) if plain == _is_about_schema(rule)]
+            asked = [(at, rule) for at, rule in enumerate(of_batch) if plain == _is_about_schema(rule)]
             called = {name: name for name in names} if plain else names
             frame = live.select(*[F.col(quote_name(name)).alias(to) for name, to in called.items()])
             results = gx.validate_batch([rule for _, rule in asked], frame, _spell_names(called))
             answers.update({at: each for (at, _), each in zip(asked, results, strict=True)})
-        findings = [_mask_finding(rule, answers[at], held.protected) for at, rule in enumerate(self.of_batch)]
-        found = list_findings(self.stage.rules, notes, findings)
+        findings = [_mask_finding(rule, answers[at], held.protected) for at, rule in enumerate(of_batch)]
+        found = list_findings(self.rules, notes, findings)
         assert held.tell is not None
         held.tell(held.stage, found)
-        failed = list_failures(self.stage.rules, found)
-        if failed and self.stage.on_batch_failure == "stop":
+        failed = list_failures(self.rules, found)
+        if failed and self.on_batch_failure == "stop":
             raise BatchRefused(held.stage, [f"  {each}" for each in failed])
-        return held, failed if self.stage.on_batch_failure == "quarantine" else []
+        return held, failed if self.on_batch_failure == "quarantine" else []
 
     def _refuse(self, rows: Rows, quarantined: Sequence[str]) -> Rows:
         note = F.col(rows.note)
         whole = make_reason(QUARANTINE_CODE, F.lit(cut_text(f"the batch failed: {'; '.join(quarantined)}", _MOST_SAID)))
         why = whole if quarantined else F.when(note.contains(BROKEN), self._make_reason(rows, note))
         tag = F.when(note.rlike(f"[{BROKEN}{WARNED}]"), F.array_compact(F.array(*self._list_labels(note))))
-        tried, put = ({_TAG: tag}, {self.stage.tag: _TAG}) if self.stage.tags else ({}, {})
+        tried, put = ({_TAG: tag}, {self.tag: _TAG}) if self.tags else ({}, {})
         left = rows.attempt(tried, why, put)
         return left.select({name: name for name in left.names})
 
     def _make_reason(self, rows: Rows, note: Column) -> Column:
         code, messages = F.lit(None).cast("string"), []
-        for at, rule in reversed([*enumerate(self.of_rows)]):
+        for at, rule in reversed([*enumerate(self._of_rows)]):
             if rule.severity == "critical":
                 broken = F.substring(note, at + 1, 1) == BROKEN
                 code = F.when(broken, F.lit(rule.type)).otherwise(code)
@@ -221,7 +214,7 @@ class SuiteRun:
 
     def _list_labels(self, note: Column) -> list[Column]:
         found = []
-        for at, rule in enumerate(self.of_rows):
+        for at, rule in enumerate(self._of_rows):
             label = F.lit(f"{rule.type}({', '.join(rule.columns)})")
             found.append(F.when(F.substring(note, at + 1, 1).isin(BROKEN, WARNED), label))
         return found
