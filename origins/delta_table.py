@@ -20,7 +20,7 @@ from origins.delta_actions import Version, VersionLog, describe_versions
 from origins.errors import OriginError, has_condition
 from origins.files.listing import escape_pattern
 from origins.json_shape import check_shape
-from origins.lazy import F, T
+from origins.lazy import F, T, spark_errors
 from origins.names import HIDDEN, is_no_such_table, quote_name, relative_name_sql
 from origins.origin import PLACE
 
@@ -65,13 +65,11 @@ class DeltaTable:
     @staticmethod
     def find(spark: SparkSession, place: str, *, named: bool, lane: str = "0") -> DeltaTable:
         """The table at this place. Raises `OriginError` when there is none."""
-        from pyspark.errors import AnalysisException
-
         name = place if named else f"delta.{quote_name(place)}"
         try:
             found = spark.sql(f"DESCRIBE DETAIL {name}")
             ((kind, table_id, location, partitions, properties, features),) = found.select(*_DETAILS).collect()
-        except AnalysisException as error:
+        except spark_errors.AnalysisException as error:
             if is_no_such_table(error):
                 raise OriginError(
                     f"No Delta table was found at {place}.",
@@ -156,8 +154,6 @@ class DeltaTable:
 
         `known` says that it was kept right before them.
         """
-        from pyspark.errors import PySparkException
-
         if not self.keeps_feed:
             raise OriginError(
                 f"{self.name} has no change data feed, and `changes: true` needs it. Wherry read nothing.",
@@ -174,7 +170,7 @@ class DeltaTable:
         first, last = found[0].number, found[-1].number
         try:
             read_feed(spark, self, first, last).where(f"{COMMIT} < 0").count()
-        except PySparkException as error:
+        except spark_errors.PySparkException as error:
             why = next((why for sign, why in _UNTOLD.items() if has_condition(error, sign)), None)
             if why is None:
                 raise

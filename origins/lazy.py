@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["F", "T", "load_export", "pa", "pc"]
+__all__ = ["F", "T", "load_export", "pa", "pc", "pq", "spark_errors"]
 
 
 class LazyModule:
@@ -27,11 +27,14 @@ class LazyModule:
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+    from pyspark import errors as spark_errors
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 else:
     F, T = LazyModule("pyspark.sql.functions"), LazyModule("pyspark.sql.types")
-    pa, pc = LazyModule("pyarrow"), LazyModule("pyarrow.compute")
+    spark_errors = LazyModule("pyspark.errors")
+    pa, pc, pq = LazyModule("pyarrow"), LazyModule("pyarrow.compute"), LazyModule("pyarrow.parquet")
 
 
 def load_export(package: str, name: str) -> Any:

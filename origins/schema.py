@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from origins.errors import OriginError
-from origins.lazy import T
+from origins.lazy import T, spark_errors
 from origins.names import HIDDEN, quote_name
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ _KINDS = {
 
 def parse_schema(spark: SparkSession, schema: str | Mapping[str, str], where: str) -> T.StructType:
     """The columns that the definition declares for rows from `where`. Raises `OriginError` when they are none."""
-    from pyspark.errors import PySparkException
-
     if isinstance(schema, Mapping):
         schema = ", ".join(f"{quote_name(name)} {kind}" for name, kind in schema.items())
     plain = _parse_plain_schema(spark, schema)
@@ -34,7 +32,7 @@ def parse_schema(spark: SparkSession, schema: str | Mapping[str, str], where: st
         return plain
     try:
         columns = spark.createDataFrame([], schema).schema
-    except PySparkException as error:
+    except spark_errors.PySparkException as error:
         raise OriginError(
             f"The schema of {where} is not valid: {schema}",
             hint="Write it like: id long, `unit price` decimal(10,2), tags array<string>",

@@ -12,7 +12,7 @@ from origins.batch import JSON
 from origins.errors import has_condition
 from origins.files.listing import escape_pattern
 from origins.files.options import check_options, complete_options
-from origins.lazy import F
+from origins.lazy import F, spark_errors
 from origins.nack import REASON, make_reason
 from origins.names import HIDDEN, quote_name
 from origins.schema import check_schema, parse_schema
@@ -55,8 +55,6 @@ class LookupFile:
 
     def read_rows(self, spark: SparkSession) -> DataFrame:
         """What is in it. Raises `TableError` when it is not there or cannot be read."""
-        from pyspark.errors import PySparkException
-
         options = {**complete_options(self.format, self.options), **_FIXED}
         reader = spark.read.format(self.format).options(**options)
         if self.format == "csv":
@@ -67,7 +65,7 @@ class LookupFile:
         try:
             rows = reader.load(escape_pattern(place))
             check_schema(rows.schema, self.path)
-        except PySparkException as error:
+        except spark_errors.PySparkException as error:
             if has_condition(error, "PATH_NOT_FOUND"):
                 raise TableError(
                     f"The file {self.path} was not found.", hint="Put it back, or correct the path."

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from origins.batch import JSON
 from origins.errors import WherryError, has_condition
-from origins.lazy import T
+from origins.lazy import T, spark_errors
 from origins.names import SCHEME, TABLE, is_no_such_table, quote_name
 from stages.expressions import suggest_name
 from stages.ordering import can_be_ordered
@@ -60,24 +60,20 @@ class PinnedTable:
 
     def find_version(self, spark: SparkSession) -> JSON:
         """Its newest version. Raises `TableError` when there is no such table."""
-        from pyspark.errors import AnalysisException
-
         try:
             newest = spark.sql(f"DESCRIBE HISTORY {self._sql_name} LIMIT 1").select("version").collect()
-        except AnalysisException as error:
+        except spark_errors.AnalysisException as error:
             raise self._unusable_error(error) from error
         return {"version": newest[0]["version"]} if newest else None
 
     def read_rows(self, spark: SparkSession, pin: JSON) -> DataFrame | None:
         """Its rows at the version that was pinned, or as it is now; None when there is no such table and nothing was
         pinned."""
-        from pyspark.errors import AnalysisException
-
         at = f" VERSION AS OF {int(pin['version'])}" if pin else ""
         try:
             rows = spark.sql(f"SELECT * FROM {self._sql_name}{at}")
             rows.schema  # noqa: B018 -- on Spark Connect it is the schema that analyses
-        except AnalysisException as error:
+        except spark_errors.AnalysisException as error:
             if not pin and _is_unusable(error):
                 return None
             raise self._unusable_error(error, at) from error

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from origins.files.csv_header import OPENERS, leaves_quote_open
+from origins.lazy import pq
 
 LATIN = "ISO-8859-1"
 _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -257,7 +258,5 @@ def _keep_doubled(pairs: list[tuple[str, Any]], keys: set[str]) -> dict[str, Any
 
 
 def _look_at_parquet(file: Path) -> Head:
-    from pyarrow.parquet import read_schema
-
-    found = read_schema(file)
+    found = pq.read_schema(file)
     return Head(columns=tuple(found.names), types={column.name: str(column.type) for column in found})

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict
 from origins.batch import Json, Limits, Span
 from origins.errors import OriginError
 from origins.json_shape import check_shape
-from origins.lazy import F
+from origins.lazy import F, spark_errors
 from origins.names import SCHEME
 from origins.origin import Backlog
 
@@ -126,12 +126,10 @@ class FilePattern:
         return path.startswith(root) and _fits(path.removeprefix(root), self.segments)
 
     def _list_by_spark(self, spark: SparkSession, paths: list[str]) -> Iterator[File]:
-        from pyspark.errors import PySparkException
-
         try:
             frame = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(paths)
             rows = frame.select("path", "length", F.unix_millis("modificationTime").alias("modified")).collect()
-        except PySparkException as error:
+        except spark_errors.PySparkException as error:
             if error.getCondition() != "PATH_NOT_FOUND":
                 raise
             raise _make_missing_error(self.root) from error

@@ -19,7 +19,7 @@ from origins.files.bad_lines import Verdict
 from origins.files.changes import RESCUED, Changes, SchemaChanged, describe_remedies
 from origins.files.listing import FilePattern
 from origins.files.parquet_values import OtherColumn, ParquetVerdict, differs, list_differences, row_sql
-from origins.lazy import F, T, pa, pc
+from origins.lazy import F, T, pa, pc, pq, spark_errors
 from origins.names import HIDDEN, quote_name, quote_text
 
 if TYPE_CHECKING:
@@ -125,14 +125,12 @@ class ParquetRows:
         return self.files.changes
 
     def _judge_file(self, spark: SparkSession, name: str, found: T.StructType) -> Footer:
-        from pyspark.errors import AnalysisException
-
         empty = {column.name.lower() for column in found if isinstance(column.dataType, T.NullType)}
         others = bool(empty) or differs(self.schema, found)
         if others:
             try:
                 found = read_schema(spark, self.files.place, name)
-            except AnalysisException:
+            except spark_errors.AnalysisException:
                 return Footer()  # Spark has no such type; to read it says so
         passed = {"extra": {name.lower() for name in self.files.told}, "wider": empty, "other": empty}
         differences: dict[str, list[str]] = {}
@@ -200,8 +198,6 @@ def read_footers(
 ) -> Iterator[tuple[str, T.StructType | None]]:
     """The columns that each file says it has; of times Spark may know better which kind they are. None for a file that
     cannot be read: to read it says why. A Spark job a file only where this machine cannot look."""
-    from pyarrow import ArrowException, parquet
-    from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import from_arrow_schema
 
     for name in names:
@@ -209,13 +205,13 @@ def read_footers(
             yield name, read_schema(spark, place, name)
             continue
         try:
-            found = parquet.read_schema(place.find_path(name))
-        except (ArrowException, OSError):
+            found = pq.read_schema(place.find_path(name))
+        except (pa.ArrowException, OSError):
             yield name, None
             continue
         try:
             yield name, from_arrow_schema(found)
-        except (PySparkException, TypeError):
+        except (spark_errors.PySparkException, TypeError):
             yield name, read_schema(spark, place, name)
 
 
@@ -277,12 +273,10 @@ class ReadsOtherwise(Exception):
 
 def is_plain(file: Path, schema: T.StructType) -> bool:
     """Whether the file has these columns and no others, of types that this process reads as Spark does."""
-    from pyarrow import ArrowException
-
     try:
         found = open_file(file)
         columns = {column.name: column for column in found.schema_arrow}
-    except (ArrowException, OSError):
+    except (pa.ArrowException, OSError):
         return False
     if LEGACY & set(found.metadata.metadata or ()) or sorted(found.schema_arrow.names) != sorted(schema.names):
         return False
@@ -312,14 +306,12 @@ def count_rows(file: Path) -> int:
     return sum(found.row_group(at).num_rows for at in range(found.num_row_groups))
 
 
-def open_file(file: Path) -> pa.parquet.ParquetFile:
+def open_file(file: Path) -> pq.ParquetFile:
     """The file, of which moments that Spark wrote in its own way do not overflow."""
-    from pyarrow import parquet
-
-    return parquet.ParquetFile(file, coerce_int96_timestamp_unit="us")
+    return pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
 
 
-def _is_alike(field: T.StructField, found: pa.DataType, file: pa.parquet.ParquetFile) -> bool:
+def _is_alike(field: T.StructField, found: pa.DataType, file: pq.ParquetFile) -> bool:
     """Whether a column with the type that Arrow reads has the type that is wanted, as Spark reads it."""
     from pyspark.sql.pandas.types import to_arrow_type
 

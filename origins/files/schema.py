@@ -17,7 +17,7 @@ from origins.files.json_in_process import none_is_odd
 from origins.files.listing import File
 from origins.files.options import is_whole
 from origins.files.parquet_rows import find_nanos, read_footers, read_schema, replace_nanos
-from origins.lazy import T
+from origins.lazy import T, spark_errors
 from origins.nack import REFUSED
 from origins.names import quote_name, quote_text
 
@@ -104,8 +104,6 @@ class FileSchema:
         return read_header(spark, self.rows.place, name, self.rows.options)
 
     def _infer_by_spark(self, spark: SparkSession, names: Sequence[str], *, whole: bool = False) -> T.StructType:
-        from pyspark.errors import PySparkException
-
         all_files = {"json": {"columnNameOfCorruptRecord": CORRUPT}, "parquet": {"mergeSchema": "true"}}
         nanos: dict[str, T.DataType] = {}
         for name in names if self.rows.format == "parquet" else ():
@@ -114,7 +112,7 @@ class FileSchema:
         try:
             with _ignore_case(spark) if whole else contextlib.nullcontext():
                 found = self.rows.make_reader(spark, names, options).load(self.rows.place.make_patterns(names)).schema
-        except PySparkException as error:
+        except spark_errors.PySparkException as error:
             raise OriginError(
                 f"The columns of the files in {self.rows.place.root} cannot be found: {error}",
                 hint="Give the origin a schema, or move the odd file out of the path.",
