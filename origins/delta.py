@@ -149,7 +149,7 @@ class Delta(Origin):
             newest, _ = read_offset(offset)
             return DeltaBacklog(origin=self, table=table, columns_there=self._columns(spark), newest=newest)
         if self.read == "whole" or (self.changes and begins == "beginning" and offset is None):
-            newest, moment = table.find_newest_and_time(spark)
+            newest, moment = table.find_newest(spark)
             opening = _whole_span(table, newest, inserted=moment if self.changes else None)
             columns = self._columns(spark, newest)
             return DeltaBacklog(origin=self, table=table, columns_there=columns, newest=newest, opening=opening)
@@ -159,7 +159,7 @@ class Delta(Origin):
             waiting = DeltaBacklog(origin=self, table=table, columns_there=columns, newest=after)
             return waiting.extend_with(spark, table.list_versions_after(spark, after), kept_before=offset is not None)
         versions = table.log.list_after(spark, -1)
-        newest = versions[-1].number if versions else table.find_newest(spark)
+        newest = versions[-1].number if versions else table.find_newest(spark)[0]
         waiting = DeltaBacklog(origin=self, table=table, columns_there=columns, newest=newest)
         if begins == "latest":
             here = Span(start=None, end=table.make_offset(newest), label=f"nothing up to version {newest}")

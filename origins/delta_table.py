@@ -111,7 +111,7 @@ class DeltaTable:
         """What came after a version. Raises `OriginError` if that is not known."""
         found = self.log.list_after(spark, version)
         first = found[0].number if found else None
-        if first is None and not self.log.has(version) and (newest := self.find_newest(spark)) != version:
+        if first is None and not self.log.has(version) and (newest := self.find_newest(spark)[0]) != version:
             first = newest if newest > version else None
             if first is None and version >= 0:
                 raise OriginError(
@@ -189,10 +189,7 @@ class DeltaTable:
         skip = self.format_offset_command(version), f"This skips {skipped}."
         return _describe_remedies(options, skip=skip, start_over=_READS_ALL)
 
-    def find_newest(self, spark: SparkSession) -> int:
-        return self.find_newest_and_time(spark)[0]
-
-    def find_newest_and_time(self, spark: SparkSession) -> tuple[int, int]:
+    def find_newest(self, spark: SparkSession) -> tuple[int, int]:
         """The newest version, and when it was committed, in milliseconds since 1970."""
         history = spark.sql(f"DESCRIBE HISTORY {self.name} LIMIT 1")
         ((version, moment),) = history.selectExpr("version", "unix_millis(timestamp)").collect()

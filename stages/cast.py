@@ -44,8 +44,11 @@ class Cast(Stage):
         schema = rows.schema
         kinds = {rows.spell_name(name): kind.strip() for name, kind in self.columns.items()}
         put = {name: f"{HIDDEN}{index}" for index, name in enumerate(kinds)}
-        typed = _cast_exactly if rows.on_error == "keep" else _try
-        tried = {put[name]: typed(rows.column(name), schema[name].dataType, kind) for name, kind in kinds.items()}
+        exactly = rows.on_error == "keep"
+        tried = {
+            put[name]: _cast_column(rows.column(name), schema[name].dataType, kind, exactly=exactly)
+            for name, kind in kinds.items()
+        }
         wrong = [
             F.when(
                 _is_lost(rows.column(name), schema[name].dataType, kind, F.col(put[name])),
@@ -62,23 +65,17 @@ def _make_message(name: str, kind: str, value: Column) -> Column:
     return F.concat(F.lit(f"column {name}: "), show_value(value), F.lit(f" is not {article} {kind}"))
 
 
-def _try(before: Column, old: T.DataType, kind: str) -> Column:
-    """The column with the type; NULL where it cannot have it."""
+def _cast_column(before: Column, old: T.DataType, kind: str, *, exactly: bool) -> Column:
+    """The column with the type; NULL where it cannot have it, or `exactly` where a cast would make another value."""
     after = before.try_cast(kind)
-    return F.try_validate_utf8(after) if _is_bytes_to_text(old, kind) else after
+    if not exactly:
+        return F.try_validate_utf8(after) if _is_bytes_to_text(old, kind) else after
+    changed = _is_changed(before, old, after, kind) if "<" not in kind else None
+    return after if changed is None else F.when(changed, F.lit(None)).otherwise(after)
 
 
 def _is_bytes_to_text(old: T.DataType, kind: str) -> bool:
     return old.typeName() == "binary" and kind.lower().partition("(")[0].strip() in _TEXTS
-
-
-def _cast_exactly(before: Column, old: T.DataType, kind: str) -> Column:
-    """The column with the type; NULL where a cast would make another value of it."""
-    after = before.try_cast(kind)
-    if "<" in kind:
-        return after
-    changed = _is_changed(before, old, after, kind)
-    return after if changed is None else F.when(changed, F.lit(None)).otherwise(after)
 
 
 def _is_lost(before: Column, old: T.DataType, kind: str, after: Column) -> Column:

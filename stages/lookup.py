@@ -14,7 +14,7 @@ from origins.files.listing import escape_pattern
 from origins.files.options import check_options, complete_options
 from origins.lazy import F, spark_errors
 from origins.nack import REASON, make_reason
-from origins.names import HIDDEN, quote_name
+from origins.names import HIDDEN, SCHEME, quote_name
 from origins.schema import check_schema, parse_schema
 from origins.secret import CUT, EXCERPT
 from stages.bisection import FAILS
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 Format: TypeAlias = Literal["csv", "json", "parquet"]
 FORMATS: tuple[str, ...] = get_args(Format)
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _FIXED = {"mode": "FAILFAST", "columnpruning": "false", "enforceschema": "false"}
 """A line that cannot be read is an error, for all columns; a header must fit the schema."""
 
@@ -61,7 +60,7 @@ class LookupFile:
             reader = reader.option("header", options.get("header", "true"))
         if self.schema is not None:
             reader = reader.schema(parse_schema(spark, self.schema, self.path))
-        place = self.path if _SCHEME.match(self.path) else os.path.abspath(self.path)
+        place = self.path if SCHEME.match(self.path) else os.path.abspath(self.path)
         try:
             rows = reader.load(escape_pattern(place))
             check_schema(rows.schema, self.path)
@@ -76,10 +75,6 @@ class LookupFile:
 
 
 _ADVICE = "Set `schema`, or the right `format`."
-
-
-def format_of(path: str) -> str:
-    return os.path.splitext(path.removesuffix(".gz").rstrip("/"))[1].removeprefix(".").lower()
 
 
 FOUND = HIDDEN + "found"
@@ -203,7 +198,8 @@ class Lookup(Stage):
     def _place(self) -> PinnedTable | LookupFile:
         if self.file is None:
             return PinnedTable(path=self.path, table=self.table)
-        kind = self.format or format_of(self.file)
+        ending = os.path.splitext(self.file.removesuffix(".gz").rstrip("/"))[1]
+        kind = self.format or ending.removeprefix(".").lower()
         return LookupFile(path=self.file, format=kind, schema=self.schema, options=self.options)
 
     @property

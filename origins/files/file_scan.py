@@ -133,8 +133,10 @@ def with_folders(schema: T.StructType | None, folders: Sequence[str]) -> T.Struc
 
 def with_metadata(schema: T.StructType, names: Sequence[str]) -> T.StructType:
     """The schema with columns of what is known of a file."""
-    types = {"string": T.StringType(), "long": T.LongType(), "timestamp": T.TimestampType()}
-    return T.StructType([*schema.fields, *(T.StructField(name, types[METADATA[name][0]]) for name in names)])
+    whole = T.StructType([*schema.fields])
+    for name in names:
+        whole.add(name, METADATA[name][0])
+    return whole
 
 
 def read_folder_columns(name: str) -> dict[str, str | None]:
