@@ -23,6 +23,14 @@ _MAY: Mapping[str, tuple[str, ...]] = {
     "doubled": ("nack", "keep_last"),
 }
 
+DIFFERENCES = {
+    "missing": "has no column {}",
+    "extra": "has the column {}, which the schema does not have",
+    "wider": "has the column {}",
+    "other": "has the column {}",
+}
+"""What is said of a file with such columns."""
+
 
 class SchemaChanged(OriginError):
     """Files are not as their schema says, and the policy for that is `stop`."""
@@ -76,6 +84,14 @@ class Changes:
     def rescues(self) -> bool:
         """Whether rows have the column `RESCUED`."""
         return "rescue" in (self.extra, self.wider, self.other, self.corrupt)
+
+    def limit_lost(self, is_lost: str, is_wider: str, policies: Collection[str]) -> str:
+        """SQL that is true for a value that does not fit (`is_lost`), where the policy for that is one of these.
+        `is_wider` is true for a value that a wider number can hold."""
+        wider, other = self.wider in policies, self.other in policies
+        if wider == other:
+            return is_lost if wider else "false"
+        return f"{is_lost} and {'' if wider else 'not '}{is_wider}"
 
 
 def check_changes(kind: str, policies: Mapping[str, str], options: Mapping[str, object]) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from origins.errors import OriginError
-from origins.files.changes import Changes, SchemaChanged, describe_remedies
+from origins.files.changes import DIFFERENCES, Changes, SchemaChanged, describe_remedies
 from origins.files.listing import PACKED, FilePattern, escape_pattern
 from origins.files.options import is_whole
 from origins.files.scan_small import SMALL, is_moderate, is_small, read_pieces
@@ -95,8 +95,7 @@ def match_header(
     extra = [name for name, key in zip(found, keys, strict=True) if key not in known]
     twice = [name for name in columns if keys.count(name.lower()) > 1]
     differs = {"missing": [name for name in columns if name.lower() not in keys], "extra": extra}
-    words = {"missing": "has no column {}", "extra": "has the column {}, which the schema does not have"}
-    messages = {kind: words[kind].format(", ".join(names)) for kind, names in differs.items() if names}
+    messages = {kind: DIFFERENCES[kind].format(", ".join(names)) for kind, names in differs.items() if names}
     stopping = [kind for kind in messages if getattr(changes, kind) == "stop"]
     stops = [messages[kind] for kind in stopping]
     if twice:

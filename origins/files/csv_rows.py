@@ -151,11 +151,8 @@ class CsvVerdict:
 
     def _lost_sql(self, column: T.StructField, name: str, *policies: str) -> str:
         """SQL that is true for a field that has not its type, where the policy for that is one of these."""
-        wider, other = self.changes.wider in policies, self.changes.other in policies
-        is_lost = self._is_lost(column, name)
-        if wider == other:
-            return is_lost if wider else "false"
-        return f"{is_lost} and {'' if wider else 'not '}{fits_wider_number(column, quote_name(column.name))}"
+        is_wider = fits_wider_number(column, quote_name(column.name))
+        return self.changes.limit_lost(self._is_lost(column, name), is_wider, policies)
 
 
 _PARSED = HIDDEN + "parsed"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from origins.errors import OriginError
 from origins.files.bad_lines import Verdict
-from origins.files.changes import RESCUED, Changes, SchemaChanged, describe_remedies
+from origins.files.changes import DIFFERENCES, RESCUED, Changes, SchemaChanged, describe_remedies
 from origins.files.listing import FilePattern
 from origins.files.parquet_values import OtherColumn, ParquetVerdict, differs, list_differences, row_sql
 from origins.lazy import F, T, pa, pc, pq, spark_errors
@@ -41,12 +41,6 @@ _OURS = HIDDEN + "typed_"
 _NANOS = HIDDEN + "nanos_"
 _AS_LONG = "spark.sql.legacy.parquet.nanosAsLong"
 """The setting with which Spark reads nanoseconds at all: as numbers."""
-_SAID = {
-    "missing": "has no column {}",
-    "extra": "has the column {}, which the schema does not have",
-    "wider": "has the column {}",
-    "other": "has the column {}",
-}
 _CUT = " nanoseconds since 1970 are not whole microseconds, and Spark has no finer unit"
 _GOOD = Verdict(is_bad="false", why="cast(null as string)", raw="cast(null as string)")
 
@@ -140,7 +134,9 @@ class ParquetRows:
                 differences.setdefault(kind, []).append(what)
                 extra += [path] if kind == "extra" else []
         messages = {
-            kind: words.format(", ".join(differences[kind])) for kind, words in _SAID.items() if kind in differences
+            kind: words.format(", ".join(differences[kind]))
+            for kind, words in DIFFERENCES.items()
+            if kind in differences
         }
         stops = {kind: what for kind, what in messages.items() if getattr(self._changes, kind) == "stop"}
         if stops:

@@ -154,10 +154,7 @@ class OtherColumn:
 
     def lost_sql(self, changes: Changes, *policies: str) -> str:
         """SQL that is true for a value that does not fit, where the policy for that is one of these."""
-        wider, other = changes.wider in policies, changes.other in policies
-        if wider == other:
-            return self._fit.lost if wider else "false"
-        return f"{self._fit.lost} and {'' if wider else 'not '}{fits_wider_number(self.wanted, self._text)}"
+        return changes.limit_lost(self._fit.lost, fits_wider_number(self.wanted, self._text), policies)
 
     @property
     def misfit_message(self) -> str:
