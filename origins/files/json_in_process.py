@@ -237,9 +237,11 @@ def _differs(value: Any, kind: T.DataType, extra: bool, missing: bool) -> bool:
     if not isinstance(kind, T.StructType) or not isinstance(value, dict):
         return False
     names = {*kind.names}
-    if not _are_known(value.keys(), names, extra) or (missing and not names <= value.keys()):
+    strange = value.keys() - names
+    if (strange and not _are_known(strange, names, extra)) or (missing and not names <= value.keys()):
         return True
-    return any(_differs(value[each.name], each.dataType, extra, missing) for each in kind if each.name in value)
+    inside = ((value.get(each.name), each.dataType) for each in kind)
+    return any(_differs(each, of, extra, missing) for each, of in inside if isinstance(each, dict | list))
 
 
 def has_half(content: str) -> bool:
