@@ -240,8 +240,8 @@ def _differs(value: Any, kind: T.DataType, extra: bool, missing: bool) -> bool:
     strange = value.keys() - names
     if (strange and not _are_known(strange, names, extra)) or (missing and not names <= value.keys()):
         return True
-    inside = ((value.get(each.name), each.dataType) for each in kind)
-    return any(_differs(each, of, extra, missing) for each, of in inside if isinstance(each, dict | list))
+    fields = ((value.get(each.name), each.dataType) for each in kind)
+    return any(_differs(each, of, extra, missing) for each, of in fields if isinstance(each, dict | list))
 
 
 def has_half(content: str) -> bool:
