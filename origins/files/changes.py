@@ -29,7 +29,7 @@ DIFFERENCES = {
     "wider": "has the column {}",
     "other": "has the column {}",
 }
-"""What is said of a file with such columns."""
+"""What a message says about a file with such columns."""
 
 
 class SchemaChanged(OriginError):
