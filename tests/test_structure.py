@@ -57,9 +57,6 @@ LATE = {
     "runners/ways/one_pass.py",
     "runners/ways/row_outcomes.py",
     "runners/ways/task_executor.py",
-    "stages/conformance.py",
-    "stages/expect/apply_suite.py",
-    "stages/expect/expect.py",
     "stages/python.py",
 }
 """What imports pyspark, pyarrow or deltalake behind it only when it is needed."""

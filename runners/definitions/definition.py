@@ -18,8 +18,8 @@ from destinations.destination import Destination
 from destinations.dlq import Dlq
 from origins.batch import JSON
 from origins.errors import WherryError
+from origins.names import GivenPath
 from origins.origin import Origin
-from origins.paths import GivenPath
 from origins.secret import SECRET
 from runners.definitions.checks import complete_pipeline, list_problems
 from runners.definitions.document import LARGEST, Node, Scalar, decode_text, parse

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from origins.files.csv_header import OPENERS, PACKED
+from origins.files.csv_header import OPENERS
 from origins.files.heads import Head, look_at, pick_evenly, read_start
+from origins.files.listing import PACKED
 from runners.model.errors import Refusal
 
 FORMATS = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}

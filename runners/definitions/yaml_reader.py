@@ -15,8 +15,8 @@ from typing import Any, Final, Literal, TypeVar, cast, get_args, get_origin
 from destinations.destination import Destination
 from destinations.dlq import Dlq
 from origins.errors import WherryError
+from origins.names import GivenPath
 from origins.origin import Origin
-from origins.paths import GivenPath
 from origins.secret import make_secret
 from runners.definitions.document import LARGEST, Fields, Items, Node, Scalar, join_key, parse, to_plain
 from runners.definitions.kinds import (

@@ -13,8 +13,8 @@ from destinations.dead_letters import count_dead_letters, query_dlq
 from destinations.destination import Destination
 from origins.batch import JSON
 from origins.delta import Delta
+from origins.delta_actions import VersionLog
 from origins.delta_table import read_offset
-from origins.delta_versions import VersionLog
 from origins.errors import WherryError
 from origins.files.files import Files
 from origins.files.listing import FileBacklog, is_local, without_scheme

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from destinations.delta.lock import SparkCommits, say_commits
 from origins.errors import WherryError, list_spark_errors
-from origins.paths import declare_one_disk
+from origins.names import declare_one_disk
 from origins.spark_private import (
     end_in_silence,
     find_jvm,

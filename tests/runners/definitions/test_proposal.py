@@ -19,8 +19,8 @@ from runners.definitions.first_pipeline import begin
 from runners.definitions.proposal import Proposal, propose
 from runners.model.spec import PipelineSpec
 from stages.cast import Cast
+from stages.columns import WithColumns
 from stages.require import Require
-from stages.with_columns import WithColumns
 from tests.five_months import write_months
 
 PLAIN = "id,name\n1,Ada\n2,Bo\n"

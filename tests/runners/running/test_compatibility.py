@@ -19,8 +19,8 @@ from origins.batch_rows import BatchRows
 from origins.delta import Delta as Table
 from origins.files import Files
 from origins.generate import Generate
+from origins.names import GivenPath
 from origins.origin import Origin
-from origins.paths import GivenPath
 from runners.model.counts import Counts
 from runners.model.entry import Entry
 from runners.model.errors import Refusal
@@ -40,9 +40,9 @@ from runners.running.opening import RunOpening, list_unchanged
 from runners.state.journal import Journal
 from runners.state.ledger import LedgerError
 from runners.ways.stage_chain import name_destinations
+from stages.columns import WithColumns
 from stages.lookup import Lookup
 from stages.mask import Mask
-from stages.with_columns import WithColumns
 from tests.runners.state.ledger.memory_ledger import MemoryLedger
 
 if TYPE_CHECKING:
