@@ -13,9 +13,9 @@ from destinations.destination import Destination
 from destinations.dlq import Dlq
 from origins.batch import JSON
 from origins.origin import Origin
-from runners.model.hook import Hook
 from runners.model.spec import (
     BatchOptions,
+    Hook,
     PipelineSpec,
     RetryOptions,
     RunOptions,
@@ -153,7 +153,7 @@ class Pipeline(PipelineSpec):
         )
 
     def _carry(self, check: bool, **how: Any) -> Report:
-        from runners.listeners.notebook_progress import show_in_notebook
+        from runners.listeners.run_progress import show_in_notebook
         from runners.model.run_report import PipelineFailed
         from runners.reports.write_html import show
         from runners.running.run import PipelineRun

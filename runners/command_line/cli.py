@@ -17,7 +17,7 @@ import click
 from runners.command_line.commands import wherry
 from runners.command_line.options import BROKEN_PIPE, BY_CODE, FAILED, INTERRUPTED, VERSION, WRONG
 from runners.listeners.standard_error import Lines, end_json_stream, flush
-from runners.model.colors import choose_colors, paint
+from runners.model.text import choose_colors, paint
 
 
 def main() -> None:

@@ -45,7 +45,7 @@ _expert, _selects = partial(option, section=EXPERTS), partial(option, section=SE
 
 def _print_version(ctx: click.Context, option: click.Parameter, asked: bool) -> None:
     if asked:
-        from runners.model.version import find_version
+        from runners.model.entry import find_version
 
         click.echo(f"wherry {find_version()}")
         ctx.exit()
@@ -388,8 +388,8 @@ def kinds(kind: str | None, json_schema: bool, json: bool) -> None:
     The list includes kinds that installed packages add.
     """
     from runners.command_line import printing
+    from runners.definitions.document import suggest_nearest
     from runners.definitions.kinds import CONTRACTS, describe_kind, get_our_kinds, list_kinds
-    from runners.definitions.problems import suggest_nearest
 
     if json_schema:
         from runners.definitions.json_schema import make_json_schema as schema
@@ -422,7 +422,7 @@ def doctor(state: Path, json: bool) -> int:
     STATE is the folder for the state of a pipeline, by default .wherry.
     """
     from runners.command_line.doctor import examine
-    from runners.model.colors import paint_word
+    from runners.model.text import paint_word
 
     checks = examine(state)
     if json:

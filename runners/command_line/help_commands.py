@@ -32,9 +32,8 @@ def init(directory: Path | None, name: str, own: Path | None, databricks: bool, 
     it found, and writes a definition that reads them.
     """
     from runners.command_line import printing
-    from runners.definitions.findings import collect_facts, summarise_findings
     from runners.definitions.first_pipeline import begin
-    from runners.definitions.proposal import propose
+    from runners.definitions.proposal import collect_facts, propose, summarise_findings
     from runners.model.text import escape_line, table
 
     if own is not None and databricks:
@@ -95,7 +94,7 @@ def explain(code: str | None, json: bool) -> None:
     For example:  wherry explain WINDOW
     """
     from runners.command_line import printing
-    from runners.definitions.problems import find_nearest
+    from runners.definitions.document import find_nearest
     from runners.model.codes import read_codes, summarise
     from runners.model.text import table
 

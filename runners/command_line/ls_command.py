@@ -52,8 +52,7 @@ def list_folder(
 
 def format_folder(facts: Sequence[Mapping[str, JSON]], broken: Mapping[str, str], directory: Path) -> str:
     """Each pipeline in a line, and below it where its rows come from and go."""
-    from runners.model.colors import paint, paint_word
-    from runners.model.text import escape_controls, escape_line, shorten_paths
+    from runners.model.text import escape_controls, escape_line, paint, paint_word, shorten_paths
 
     rows = [
         [each["pipeline"], _format_last(each), _format_waiting(each["waiting"]), each["schedule"] or "by hand"]

@@ -12,16 +12,19 @@ from origins.batch import JSON
 from runners.command_line.options import VERSION
 from runners.model.causes import find_file_name
 from runners.model.codes import read_codes
-from runners.model.colors import paint, paint_hint, paint_word
-from runners.model.row_table import ShownRow, format_rows
 from runners.model.text import (
+    ShownRow,
     describe_thread,
     describe_work,
     escape_controls,
     escape_line,
     format_batches,
     format_count,
+    format_rows,
     format_sections,
+    paint,
+    paint_hint,
+    paint_word,
     shorten_paths,
     show_moment,
     show_offset,

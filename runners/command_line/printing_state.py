@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from origins.batch import JSON
 from runners.model.causes import Causes
-from runners.model.colors import paint
 from runners.model.text import (
     escape_controls,
     escape_line,
     format_batches,
     format_count,
     format_sections,
+    paint,
     table,
     with_file,
 )

@@ -15,8 +15,8 @@ from origins.names import get_last_part
 from origins.origin import Origin
 from origins.quantities import parse_seconds, parse_size
 from origins.secret import SecretText
+from runners.definitions.document import Problem
 from runners.definitions.kinds import Kinds, find_kind
-from runners.definitions.problems import Problem
 from runners.model.masking import hide_secrets
 from runners.model.pipeline_state import is_aside
 from runners.model.spec import FOR_EVER, WAYS, PipelineSpec, ScheduleOptions, SchemaState

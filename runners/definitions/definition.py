@@ -22,15 +22,13 @@ from origins.origin import Origin
 from origins.paths import GivenPath
 from origins.secret import SECRET
 from runners.definitions.checks import complete_pipeline, list_problems
-from runners.definitions.document import LARGEST, Node, Scalar, decode_text, parse
+from runners.definitions.document import LARGEST, DefinitionError, Node, Problem, Scalar, decode_text, parse
 from runners.definitions.kinds import CONTRACTS, Kinds, find_kind, get_our_kinds, list_options
 from runners.definitions.parameters import Parameters, override_value
-from runners.definitions.problems import DefinitionError, Problem
 from runners.definitions.yaml_reader import WRONG, DefinitionReader
 from runners.model.errors import Refusal
-from runners.model.hook import Hook
 from runners.model.masking import without
-from runners.model.spec import PipelineSpec
+from runners.model.spec import Hook, PipelineSpec
 from stages.stage import Stage
 
 __all__ = ["Definition", "DefinitionError", "Problem", "definition_of", "load"]

@@ -12,16 +12,18 @@ from typing import Any, TypeAlias
 
 from runners.definitions.document import (
     LARGEST,
+    DefinitionError,
     Fields,
     Items,
     Node,
+    Problem,
     Scalar,
     decode_text,
     is_writable_text,
     join_key,
     parse,
+    suggest_nearest,
 )
-from runners.definitions.problems import DefinitionError, Problem, suggest_nearest
 from runners.model.text import shorten, summarise_error
 
 AskScope: TypeAlias = Callable[[str, str], str]

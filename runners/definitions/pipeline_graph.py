@@ -11,7 +11,7 @@ from graphlib import CycleError, TopologicalSorter
 from destinations.destination import Destination
 from origins.files.listing import is_local, parse_pattern, without_scheme
 from origins.origin import Origin
-from runners.definitions.problems import suggest_nearest
+from runners.definitions.document import suggest_nearest
 from runners.model.errors import Refusal
 from runners.model.spec import PipelineSpec
 

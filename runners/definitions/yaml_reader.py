@@ -18,7 +18,19 @@ from origins.errors import WherryError
 from origins.origin import Origin
 from origins.paths import GivenPath
 from origins.secret import make_secret
-from runners.definitions.document import LARGEST, Fields, Items, Node, Scalar, join_key, parse, to_plain
+from runners.definitions.document import (
+    LARGEST,
+    DefinitionError,
+    Fields,
+    Items,
+    Node,
+    Problem,
+    Scalar,
+    join_key,
+    parse,
+    suggest_nearest,
+    to_plain,
+)
 from runners.definitions.kinds import (
     CONTRACTS,
     Kinds,
@@ -30,7 +42,6 @@ from runners.definitions.kinds import (
     list_alternatives,
     list_options,
 )
-from runners.definitions.problems import DefinitionError, Problem, suggest_nearest
 from runners.model.spec import PipelineSpec
 from runners.model.text import shorten
 from stages.stage import Stage

@@ -25,7 +25,7 @@ from origins.origin import PLACE, Origin, Progress
 from origins.protection import Protection
 from origins.quantities import parse_seconds
 from runners.definitions.definition import Definition
-from runners.definitions.problems import suggest_nearest
+from runners.definitions.document import suggest_nearest
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.model.batch_timing import BatchSizing
 from runners.model.causes import CauseCounter

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from origins.batch import JSON
 from runners.definitions.definition import Definition, DefinitionsFolder, Found
-from runners.definitions.problems import suggest_nearest
+from runners.definitions.document import suggest_nearest
 from runners.model.errors import Refusal
 from runners.model.spec import ScheduleOptions
 from runners.model.timetable import describe_times, list_due_times
