@@ -11,9 +11,9 @@ from destinations.delta.delta import Delta
 from destinations.destination import DeliveryAccount, Destination, DestinationError
 from origins.batch import JSON
 from runners.model.clock import Clock
-from runners.model.counts import SettledCounts
 from runners.model.entry import Settled
 from runners.model.pipeline_state import is_aside
+from runners.model.planned_batch import SettledCounts
 from runners.model.spec import PipelineSpec
 from runners.operations.audit_delivery import DeliveryAudit, DlqContent, HeldLetters, check_letters
 from runners.operations.audit_finding import Audit, DestinationProof, Finding, group_findings

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from origins.batch import JSON
 from runners.model.causes import Causes
-from runners.model.counts import StageCount
+from runners.model.planned_batch import StageCount
 from runners.model.text import (
     ShownRow,
     escape_html,

@@ -29,13 +29,12 @@ from runners.definitions.document import suggest_nearest
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.model.batch_timing import BatchSizing
 from runners.model.causes import CauseCounter
-from runners.model.counts import StageCount
 from runners.model.entry import EndedBody, ErrorBody
 from runners.model.error_kinds import classify
 from runners.model.errors import CarryFailed, Refusal
 from runners.model.masking import without
 from runners.model.pipeline_state import LaneState
-from runners.model.planned_batch import PlannedBatch
+from runners.model.planned_batch import PlannedBatch, StageCount
 from runners.model.text import summarise_error
 from runners.operations.preview import READ, BatchPreview, Preview, SeenRow, StageFailure, StagePreview
 from runners.running.opening import (
