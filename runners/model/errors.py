@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from destinations.dlq import DLQ, MOST_NACKS
@@ -34,14 +34,9 @@ class WindowTripped(WherryError):
         causes: Causes = Causes(),
     ) -> None:
         many, were = ("a row was", "was") if threshold == 1 else ("too many rows were", "were")
-        lines = [
-            f"{many} refused. No row is lost; batch {batch.number} of lane {batch.lane} "
-            "was not delivered, and its offset stays.",
-            f"  lane {batch.lane}, batch {batch.number}, row {place}{_format_label(batch)}",
-            f"  {threshold:,} of the last {window:,} rows {were} refused (limit {threshold:,})",
-        ]
+        counts = f"{threshold:,} of the last {window:,} rows {were} refused (limit {threshold:,})"
         super().__init__(
-            "\n".join([*lines, *_format_examples(nacks), *_format_causes(causes)]),
+            _describe_refusal(batch, f"{many} refused", f", row {place}", [counts], nacks, causes),
             hint="see it       wherry preview FILE\n"
             "let it pass  wherry run FILE --set dlq.window=0  (this run only; refused rows go to the DLQ)\n"
             f"for good     dlq: {_widen_window(window, threshold, nacked)}  in the definition",
@@ -67,16 +62,9 @@ class StageStopped(WherryError):
     code = "STAGE_STOP"
 
     def __init__(self, batch: Batch, *, stages: Sequence[str], nacks: Sequence[Mapping[str, Json]]) -> None:
-        lines = [
-            f"the stage '{stages[0]}' refused a row, and its on_error is stop. No row is lost; batch "
-            f"{batch.number} of lane {batch.lane} was not delivered, and its offset stays.",
-            f"  lane {batch.lane}, batch {batch.number}{_format_label(batch)}",
-        ]
-        for nack in nacks[:3]:
-            lines.append(f"  stage '{nack['stage']}': {escape_line(str(nack['message']))}")
-            lines.append(f"    {json.dumps(nack['row'], ensure_ascii=False)}")
+        what = f"the stage '{stages[0]}' refused a row, and its on_error is stop"
         super().__init__(
-            "\n".join(lines),
+            _describe_refusal(batch, what, "", [], nacks, Causes()),
             hint="see it       wherry preview FILE\n"
             "let it pass  on_error: nack  at the stage; its refused rows then go to the DLQ",
         )
@@ -100,16 +88,9 @@ class LimitTripped(WherryError):
         nacks: Sequence[Mapping[str, Json]],
         causes: Causes = Causes(),
     ) -> None:
-        lines = [
-            f"too many rows were refused with {of}. No row is lost; batch {batch.number} of lane {batch.lane} was not "
-            "delivered, and its offset stays.",
-            f"  lane {batch.lane}, batch {batch.number}{_format_label(batch)}",
-            f"  {rows:,} of its {read:,} rows were refused (limit {limit} of a batch)",
-            *_format_examples(nacks),
-            *_format_causes(causes),
-        ]
+        counts = f"{rows:,} of its {read:,} rows were refused (limit {limit} of a batch)"
         super().__init__(
-            "\n".join(lines),
+            _describe_refusal(batch, f"too many rows were refused with {of}", "", [counts], nacks, causes),
             hint="see it       wherry preview FILE\n"
             f"let it pass  wherry run FILE --set dlq.limits.{of}=off  (this run only; refused rows go to the DLQ)",
         )
@@ -139,25 +120,25 @@ class RefusedLate(WherryError):
         self.batch = batch
 
 
+def _describe_refusal(
+    batch: Batch, what: str, row: str, counts: Sequence[str], nacks: Sequence[Mapping[str, Json]], causes: Causes
+) -> str:
+    """What happened to a batch whose refused rows stop the run, with some of these rows."""
+    place, label = f"batch {batch.number} of lane {batch.lane}", escape_line(batch.span.label)
+    lines = [f"lane {batch.lane}, batch {batch.number}{row}{f': {label}' if label else ''}", *counts]
+    for nack in nacks[:3]:
+        lines.append(f"stage '{nack['stage']}': {escape_line(str(nack['message']))}")
+        lines.append(f"  {json.dumps(nack['row'], ensure_ascii=False)}")
+    if causes.found:
+        lines += ["all refused rows of the batch:", *(f"  {line}" for line in causes.describe())]
+    first = f"{what}. No row is lost; {place} was not delivered, and its offset stays."
+    return "\n  ".join([first, *lines])
+
+
 class Unbalanced(WherryError):
     """A batch was delivered, and its counts do not add up."""
 
     code = "UNBALANCED"
-
-
-def _format_label(batch: Batch) -> str:
-    return f": {escape_line(batch.span.label)}" if batch.span.label else ""
-
-
-def _format_examples(nacks: Sequence[Mapping[str, Json]]) -> Sequence[str]:
-    examples = [(nack["stage"], escape_line(str(nack["message"])), nack["row"]) for nack in nacks[:3]]
-    return [
-        f"  stage '{stage}': {message}\n    {json.dumps(row, ensure_ascii=False)}" for stage, message, row in examples
-    ]
-
-
-def _format_causes(causes: Causes) -> Sequence[str]:
-    return ["  all refused rows of the batch:", *(f"    {line}" for line in causes.describe())] if causes.found else []
 
 
 class Fenced(WherryError):
@@ -288,15 +269,10 @@ def describe_full_disks(places: Mapping[str, str]) -> str:
         if disk is not None:
             disks.setdefault(disk.mount, (disk, []))[1].append(f"{what} ({place})")
     full = [each for each in disks.values() if each[0].is_full]
-    return " ".join(_describe(full or list(disks.values()), full=bool(full)))
-
-
-def _describe(disks: list[tuple[Disk, list[str]]], *, full: bool) -> Iterator[str]:
-    if not full:
-        yield "A disk was full, and has room again or is on another machine."
-    for disk, what in disks:
-        is_full = " is full" if full else ""
-        yield f"The disk at {disk.mount}{is_full}: {disk}. It holds {', '.join(what)}."
+    lines = [] if full else ["A disk was full, and has room again or is on another machine."]
+    for disk, held in full or disks.values():
+        lines.append(f"The disk at {disk.mount}{' is full' if full else ''}: {disk}. It holds {', '.join(held)}.")
+    return " ".join(lines)
 
 
 def format_bytes(count: int) -> str:
