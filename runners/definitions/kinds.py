@@ -37,6 +37,9 @@ Component: TypeAlias = "Origin | Stage | Destination"
 
 CONTRACTS: Mapping[Role, type[Component]] = {"origin": Origin, "stage": Stage, "destination": Destination}
 """The fields of a contract stand beside a kind, those of the kind inside."""
+ROLES: Mapping[Any, Role] = {contract: role for role, contract in CONTRACTS.items()}
+CALLED = {"run_options": "run"}
+"""The field that a definition calls otherwise than Python does."""
 
 GROUPS: Mapping[Role, str] = {
     "origin": "wherry.origins",

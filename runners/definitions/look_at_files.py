@@ -6,7 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -230,9 +230,8 @@ def _make_groups(
         Group(pattern=pattern, options=_add_breaks(options, files, heads), files=tuple(n for n in files if n in heads))
         for pattern, options, files in found
     ]
-    return Look(
-        place=look.place,
-        format=look.format,
+    return replace(
+        look,
         files=look.files - len(others),
         heads=heads,
         groups=groups,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from runners.definitions.document import (
     LARGEST,
@@ -25,9 +25,6 @@ from runners.definitions.document import (
     suggest_nearest,
 )
 from runners.model.text import shorten, summarise_error
-
-AskScope: TypeAlias = Callable[[str, str], str]
-"""The secret under a key of a scope. Raises `LookupError` that says why there is none."""
 
 
 def ask_databricks(scope: str, key: str) -> str:
@@ -80,8 +77,6 @@ class Parameters:
     environment: Mapping[str, str]
     given_secrets: Mapping[str, str] = field(default_factory=dict)
     """Secrets that were given for this call; they win over the environment, and `${NAME}` does not find them."""
-    ask_scope: AskScope = ask_databricks
-    """Where the secrets of a Databricks scope come from."""
     needs_secrets: bool = True
     """Whether a secret that is missing is a problem; else its reference stays in its place."""
     problems: list[Problem] = field(default_factory=list)
@@ -133,9 +128,7 @@ class Parameters:
         if found.group("default"):
             self._add_problem(node, path, f"expected a secret without a default, got {shorten(found.group())}")
         elif name in self.given_secrets or name in self.environment:
-            return self._keep_secret(
-                self.given_secrets[name] if name in self.given_secrets else self.environment[name], found
-            )
+            return self._keep_secret({**self.environment, **self.given_secrets}[name], found)
         elif "/" in name and self.needs_secrets:
             return self._ask_scope(name, found, node, path)
         elif self.needs_secrets:
@@ -147,13 +140,11 @@ class Parameters:
     def _ask_scope(self, name: str, found: re.Match[str], node: Scalar, path: str) -> str:
         scope, _, key = name.partition("/")
         try:
-            return self._keep_secret(self.ask_scope(scope, key), found)
+            return self._keep_secret(ask_databricks(scope, key), found)
         except LookupError as error:
             why = error.args[0] if error.args else "the scope has no such key"
-            message = (
-                f"the secret {key} of the scope {scope} is missing: {why}; or add '{name}' to a file for --secrets FILE"
-            )
-            self._add_problem(node, path, message)
+            what = f"the secret {key} of the scope {scope} is missing: {why}"
+            self._add_problem(node, path, f"{what}; or add '{name}' to a file for --secrets FILE")
             return found.group()
 
     def _keep_secret(self, secret: str, found: re.Match[str]) -> str:

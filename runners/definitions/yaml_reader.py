@@ -12,10 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, cast, get_args, get_origin
 
-from destinations.destination import Destination
 from destinations.dlq import Dlq
 from origins.errors import WherryError
-from origins.origin import Origin
 from origins.paths import GivenPath
 from origins.secret import make_secret
 from runners.definitions.document import (
@@ -32,7 +30,9 @@ from runners.definitions.document import (
     to_plain,
 )
 from runners.definitions.kinds import (
+    CALLED,
     CONTRACTS,
+    ROLES,
     Kinds,
     Option,
     Role,
@@ -44,7 +44,6 @@ from runners.definitions.kinds import (
 )
 from runners.model.spec import PipelineSpec
 from runners.model.text import shorten
-from stages.stage import Stage
 
 WRONG: Final = object()
 """In the place of a value that could not be read; why is among the problems."""
@@ -123,11 +122,6 @@ def _takes_item(annotation: Any, node: Scalar) -> bool:
 
 T = TypeVar("T")
 
-_CALLED: Mapping[type, Mapping[str, str]] = {PipelineSpec: {"run_options": "run"}}
-"""The fields that a definition calls otherwise than Python does."""
-
-_ROLES: Mapping[type, Role] = {Origin: "origin", Stage: "stage", Destination: "destination"}
-
 
 @dataclass(kw_only=True)
 class DefinitionReader:
@@ -142,14 +136,10 @@ class DefinitionReader:
 
     def read_pipeline(self, node: Node) -> Any:
         """The pipeline, or `WRONG`."""
-        pipeline = self._read_dataclass(node, PipelineSpec, "")
+        pipeline = self.read_dataclass(node, PipelineSpec, "")
         if isinstance(node, Fields) and not {"origin", "origins"} & set(node.fields):
             return self._add_problem(node, "", "'origin' is missing; expected a mapping")
         return pipeline
-
-    def read_options(self, cls: type[Any], node: Node, path: str) -> Any:
-        """A dataclass of options, or `WRONG`."""
-        return self._read_dataclass(node, cls, path)
 
     def _read_value(self, node: Node, option: Option, path: str) -> Any:
         self.places[path] = node
@@ -171,13 +161,13 @@ class DefinitionReader:
         """What reads a list or a mapping as this type; None if the type is neither."""
         if annotation is Any:
             return lambda node, _: to_plain(node)
-        if annotation in _ROLES:
-            return lambda node, path: self._read_component(node, _ROLES[annotation], path)
+        if annotation in ROLES:
+            return lambda node, path: self._read_component(node, ROLES[annotation], path)
         if annotation is Dlq:
             return self._read_dlq
         if isinstance(node, Fields):
             if dataclasses.is_dataclass(annotation):
-                return lambda node, path: self._read_dataclass(node, cast("type[Any]", annotation), path)
+                return lambda node, path: self.read_dataclass(node, cast("type[Any]", annotation), path)
             if has_shape(annotation, Mapping) and not self._is_file_reference(node):
                 return lambda node, path: self._read_mapping(node, get_args(annotation)[1], path)
         elif has_shape(annotation, Sequence):
@@ -206,8 +196,8 @@ class DefinitionReader:
 
     def _read_scalar(self, node: Scalar, types: Sequence[Any], option: Option, path: str) -> Any:
         for one in types:
-            if one in _ROLES:
-                return self._read_component(node, _ROLES[one], path)
+            if one in ROLES:
+                return self._read_component(node, ROLES[one], path)
             if one is Dlq:
                 return self._read_dlq(node, path)
         if node.loose and not node.text and type(None) in types:
@@ -358,10 +348,10 @@ class DefinitionReader:
             return WRONG
         return self._make_dataclass(node, Dlq, {**values, "destination": destination}, path)
 
-    def _read_dataclass(self, node: Node, cls: type[Any], path: str) -> Any:
+    def read_dataclass(self, node: Node, cls: type[Any], path: str) -> Any:
+        """A dataclass of options, or `WRONG`."""
         self.places[path] = node
-        called = _CALLED.get(cls, {})
-        options = {called.get(name, name): option for name, option in list_options(cls).items()}
+        options = {CALLED.get(name, name): option for name, option in list_options(cls).items()}
         if not isinstance(node, Fields):
             return self._add_problem(
                 node, path, f"expected a mapping with {', '.join(options)}, got {describe_found(node)}"
@@ -439,7 +429,7 @@ def read_options(cls: type[T], values: Mapping[str, Any], path: str, name: str) 
         problem = Problem(path=path, message=f"expected a mapping of YAML values, got {error}")
         raise DefinitionError(name, [problem]) from error
     reader = DefinitionReader(directory=Path(), kinds=get_our_kinds())
-    read = reader.read_options(cls, parse(text, name), path)
+    read = reader.read_dataclass(parse(text, name), cls, path)
     if reader.problems:
         raise DefinitionError(name, [dataclasses.replace(each, line=None, column=None) for each in reader.problems])
     return cast("T", read)

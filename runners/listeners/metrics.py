@@ -35,10 +35,7 @@ METRICS: Mapping[str, tuple[str, str]] = {
     "wherry_rows_discarded_total": ("counter", "Refused rows that were thrown away on purpose."),
     "wherry_dlq_rows_total": ("counter", "Rows that went to the DLQ."),
     "wherry_dlq_bytes_total": ("counter", "Bytes that were written to the DLQ."),
-    "wherry_dlq_seconds_total": (
-        "counter",
-        "Seconds by which the DLQ took longer than the destinations.",
-    ),
+    "wherry_dlq_seconds_total": ("counter", "Seconds by which the DLQ took longer than the destinations."),
     "wherry_unbalanced_batches_total": ("counter", "Batches whose row counts do not add up or are unknown."),
     "wherry_notices_total": ("counter", "Notices about origins and stages."),
     "wherry_runs_total": ("counter", "Runs that ended, by status."),

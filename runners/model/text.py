@@ -12,7 +12,6 @@ import shlex
 import shutil
 import sys
 import textwrap
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -61,11 +60,9 @@ def show_offset(offset: Json) -> str:
 def show_open_batch(plan: Mapping[str, JSON], *, under_way: bool = False) -> str:
     """What becomes of a batch that is not settled; with `under_way` a run is at work."""
     label = f" ({plan['label']})" if plan["label"] else ""
-    how = "is open; the next run finishes it first"
+    how = "is being processed" if under_way else "is open; the next run finishes it first"
     if plan.get("owed"):
         how = "is missing in some destinations; the next run delivers it first"
-    elif under_way:
-        how = "is being processed"
     return f"batch {plan['number']} of lane {plan['lane']}{label} {how}"
 
 
@@ -100,9 +97,9 @@ def shorten_paths(text: str) -> str:
     return text.replace(here, "") if len(here) > 1 else text
 
 
-def with_file(said: str, file: object) -> str:
+def with_file(text: str, file: object) -> str:
     """The text with the definition's file in each command that has `FILE` there, as a shell takes it."""
-    return _COMMAND.sub(lambda found: f"{found['command']} {shlex.quote(str(file))}", said)
+    return _COMMAND.sub(lambda match: f"{match['command']} {shlex.quote(str(file))}", text)
 
 
 def format_sections(named: Iterable[tuple[str, Sequence[str]]]) -> str:
@@ -141,34 +138,26 @@ def measure_width(text: str) -> int:
     """How many columns of a terminal the text takes: two for a wide letter, none for a mark on the one before."""
     if text.isascii():
         return len(text)
-    return sum(map(_measure_letter, text))
+    from rich.cells import cell_len
+
+    return cell_len(text)
 
 
 def fit_text(text: str, width: int) -> str:
     """The text in so many columns of a terminal; a longer text ends with `…`."""
     if measure_width(text) <= width:
         return text
-    kept, taken = "", 1
-    for letter in text:
-        taken += _measure_letter(letter)
-        if taken > width:
-            break
-        kept += letter
-    return f"{kept}…"
+    from rich.cells import chop_cells
 
-
-def _measure_letter(letter: str) -> int:
-    if unicodedata.combining(letter) or unicodedata.category(letter) in ("Mn", "Me", "Cf"):
-        return 0
-    return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+    return f"{chop_cells(text, width - 1)[0] if width > 1 else ''}…"
 
 
 def _wrap_text(text: str, first: str, indent: str) -> str:
     """The text in lines of the terminal's width; a command behind a colon and two spaces stays in one line."""
     width = min(shutil.get_terminal_size((100, 24)).columns, _WIDEST)
     room = max(width - len(indent), 30)
-    said, colon, command = escape_controls(text).partition(":  ")
-    whole = said + colon + command.replace(" ", _KEPT)
+    words, colon, command = escape_controls(text).partition(":  ")
+    whole = words + colon + command.replace(" ", _KEPT)
     lines = textwrap.wrap(whole, room, break_long_words=False, break_on_hyphens=False) or [""]
     return "\n".join([first + lines[0], *(indent + line for line in lines[1:])]).replace(_KEPT, " ")
 
@@ -231,11 +220,11 @@ def summarise_error(error: BaseException) -> str:
     if _WORKER in str(error):
         return next((line for line in reversed(lines) if re.match(r"[A-Za-z_][\w.]*: ", line)), lines[-1])
     causes = [line for line in lines if line.startswith("Caused by: ")]
-    said = (causes or lines or [type(error).__name__])[-1 if causes else 0]
-    said = re.sub(r"^Caused by: ", "", said.strip())
-    said = re.sub(r"^(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error): ", "", said)
-    said = said.replace(f"[USER_RAISED_EXCEPTION] {FAILS}", "[USER_RAISED_EXCEPTION] ")
-    return re.sub(r"\s*SQLSTATE: \w+.*$", "", said)
+    words = (causes or lines or [type(error).__name__])[-1 if causes else 0]
+    words = re.sub(r"^Caused by: ", "", words.strip())
+    words = re.sub(r"^(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error): ", "", words)
+    words = words.replace(f"[USER_RAISED_EXCEPTION] {FAILS}", "[USER_RAISED_EXCEPTION] ")
+    return re.sub(r"\s*SQLSTATE: \w+.*$", "", words)
 
 
 _CODES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,9 +76,7 @@ def make_carry(spark: SparkSession, hears: Callable[[Definition], Sequence[Liste
             carried = RunOutcome(name=pipeline.name, status="failed", message=said)
         message = without(pipeline.secrets, carried.message)
         gone = carried.status == "failed" and not is_alive(spark)
-        return RunOutcome(
-            name=carried.name, status=carried.status, message=message, report=carried.report, spark_is_gone=gone
-        )
+        return replace(carried, message=message, spark_is_gone=gone)
 
     return carry
 
