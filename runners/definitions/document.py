@@ -134,18 +134,18 @@ class _TreeBuilder:
         except (YAMLError, ValueError, OverflowError) as error:
             raise self._make_yaml_error(str(error).splitlines()[0], None, None) from error
 
-    def _make_yaml_error(self, said: str, line: int | None, column: int | None) -> DefinitionError:
+    def _make_yaml_error(self, what: str, line: int | None, column: int | None) -> DefinitionError:
         where = f" (line {line}, column {column})" if line else ""
-        problem = Problem(path="", message=f"this is not YAML{where}: {said}", line=line, column=column)
+        problem = Problem(path="", message=f"this is not YAML{where}: {what}", line=line, column=column)
         written = self._text.splitlines()[line - 1 : line] if line else []
         hint = ""
         if written and "${" in written[0]:
             hint = 'Quote a parameter between brackets or braces: "${NAME}".'
-        elif "mapping values are not allowed" in said:
+        elif "mapping values are not allowed" in what:
             hint = "Quote text with a colon and a space; indent nested options further."
-        elif "'\\t'" in said:
+        elif "'\\t'" in what:
             hint = "Indent with spaces, not with tabs."
-        elif "cannot start any token" in said:
+        elif "cannot start any token" in what:
             hint = "Quote text that begins with one of @ ` % | >."
         return DefinitionError(self._name, [problem], hint=hint)
 

@@ -54,23 +54,23 @@ def make_json_schema() -> dict[str, Any]:
 def _role_schema(role: Role) -> dict[str, Any]:
     """One kind, with what may stand beside it."""
     beside = {name: _option_schema(option) for name, option in list_options(CONTRACTS[role]).items()}
-    found = _kinds(role)
+    schemas = _kinds(role)
     return {
         "type": "object",
-        "properties": {**found, **beside},
+        "properties": {**schemas, **beside},
         "patternProperties": {_CLASS: {}},
         "additionalProperties": False,
-        "oneOf": [*({"required": [kind]} for kind in found), _NAMES_A_CLASS],
+        "oneOf": [*({"required": [kind]} for kind in schemas), _NAMES_A_CLASS],
     }
 
 
 def _kinds(role: Role) -> dict[str, Any]:
     """Each kind that can be used here."""
-    kinds, found = get_our_kinds(), {}
+    kinds, schemas = get_our_kinds(), {}
     for kind in kinds.list_names(role):
         with contextlib.suppress(KindMissing):
-            found[kind] = _kind_schema(role, kinds.resolve(role, kind))
-    return found
+            schemas[kind] = _kind_schema(role, kinds.resolve(role, kind))
+    return schemas
 
 
 def _kind_schema(role: Role, component: type) -> dict[str, Any]:
@@ -84,8 +84,8 @@ def _kind_schema(role: Role, component: type) -> dict[str, Any]:
 def _dlq_schema() -> dict[str, Any]:
     """Its own options, with one destination beside them."""
     own = _object_schema(Dlq, without={"destination": None})
-    found = _kinds("destination")
-    return {**own, "properties": {**own["properties"], **found}, "patternProperties": {_CLASS: {}}}
+    schemas = _kinds("destination")
+    return {**own, "properties": {**own["properties"], **schemas}, "patternProperties": {_CLASS: {}}}
 
 
 def _object_schema(component: type, without: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -95,16 +95,16 @@ def _object_schema(component: type, without: Mapping[str, Any] | None = None) ->
         CALLED.get(name, name): _option_schema(option, docs.get(name, "")) for name, option in options.items()
     }
     required = [name for name, option in options.items() if option.required]
-    found: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
-    return {**found, "required": required} if required else found
+    schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
+    return {**schema, "required": required} if required else schema
 
 
 def _option_schema(option: Option, text: str = "") -> dict[str, Any]:
-    found = [_type_schema(one) for one in list_alternatives(option.annotation)]
+    schemas = [_type_schema(one) for one in list_alternatives(option.annotation)]
     if str in list_alternatives(option.annotation):
-        found.append(_FILE)
+        schemas.append(_FILE)
     description = {"description": text} if text else {}
-    return {**description, "anyOf": [*found, _PARAMETER]}
+    return {**description, "anyOf": [*schemas, _PARAMETER]}
 
 
 def _type_schema(annotation: Any) -> Mapping[str, Any]:

@@ -46,7 +46,8 @@ class Proposal:
         if self.look.format == "csv":
             return dict.fromkeys([*self.names, *self.folders], "string")
         if self.look.format == "json":
-            kinds = {name: infer_json_type(row.get(name) for row in self._rows) for name in self.names}
+            rows = [row for head in self.heads.values() for row in head.rows]
+            kinds = {name: infer_json_type(row.get(name) for row in rows) for name in self.names}
             known = {name: kind for name, kind in kinds.items() if kind}
             return {**known, **dict.fromkeys(self.folders, "string")} if known else {}
         return {**self.widest, **dict.fromkeys(self.folders, "string")} if self.other_types else {}
@@ -57,7 +58,7 @@ class Proposal:
         if self.look.format == "parquet":
             return {}
         groups = {name: at for at, group in enumerate(self.look.groups) for name in group.files}
-        found = {}
+        guesses = {}
         for column in (name for name, kind in self.columns.items() if kind == "string"):
             key = self.get_key(column)
             values: dict[str, Sequence[object]] = {}
@@ -67,8 +68,8 @@ class Proposal:
                     continue
                 own = self.spelled[name].get(key)
                 values[name] = [row.get(own) for row in head.rows] if own is not None else []
-            found[column] = guess_type(values, groups)
-        return found
+            guesses[column] = guess_type(values, groups)
+        return guesses
 
     @property
     def casts(self) -> Mapping[str, str]:
@@ -110,13 +111,14 @@ class Proposal:
                 return {"extra": "ignore", "missing": "evolve" if self.lacking else "stop"}
             seen = len(self.heads) + len(look.empty) == look.files
             return dict.fromkeys(("extra", "missing"), "stop" if seen and not self.lacking else "evolve")
-        found = {"extra": "evolve"}
+        policies = {"extra": "evolve"}
         if self.other_case:
-            found["other"] = "rescue"
+            policies["other"] = "rescue"
         if self.doubled:
-            often = self._doubled_share > _MOST_DOUBLED
-            found["doubled"] = "keep_last" if often else "nack"
-        return found
+            lines = sum(head.lines for head in self.heads.values())
+            often = max(self.doubled.values()) > _MOST_DOUBLED * max(1, lines)
+            policies["doubled"] = "keep_last" if often else "nack"
+        return policies
 
     def write_definition(self, directory: Path, name: str) -> str:
         """The definition in `directory` that carries the files to a table of this name."""
@@ -141,10 +143,6 @@ class Proposal:
     def heads(self) -> Mapping[str, Head]:
         """Those of the files that the definition can read."""
         return {name: head for name, head in self.look.heads.items() if name not in self.look.odd}
-
-    @property
-    def _rows(self) -> Iterator[Mapping[str, Json]]:
-        return (row for head in self.heads.values() for row in head.rows)
 
     @cached_property
     def spelled(self) -> Mapping[str, Mapping[str, str]]:
@@ -179,12 +177,12 @@ class Proposal:
     @cached_property
     def lacking(self) -> Mapping[str, Sequence[str]]:
         """The columns that some of the files have not, and these files. A key of JSON may always be missing."""
-        found: dict[str, list[str]] = {}
+        lacking: dict[str, list[str]] = {}
         for name, there in self.spelled.items():
             for column in self.names if there else ():
                 if self.get_key(column) not in there:
-                    found.setdefault(column, []).append(name)
-        return found
+                    lacking.setdefault(column, []).append(name)
+        return lacking
 
     def say_where(self, lacking: Sequence[str], most: int = 3) -> str:
         """Which files have a column that these have not."""
@@ -208,23 +206,19 @@ class Proposal:
     @cached_property
     def doubled(self) -> Mapping[str, int]:
         """For each key that JSON objects have twice: how many."""
-        found: Counter[str] = Counter()
+        doubled: Counter[str] = Counter()
         for head in self.heads.values():
-            found.update(head.doubled)
-        return found
-
-    @property
-    def _doubled_share(self) -> float:
-        return max(self.doubled.values(), default=0) / max(1, sum(head.lines for head in self.heads.values()))
+            doubled.update(head.doubled)
+        return doubled
 
     @cached_property
     def widest(self) -> Mapping[str, str]:
         """The types of parquet, as wide as any file has them."""
-        found: dict[str, str] = {}
+        widest: dict[str, str] = {}
         for column in self.names:
             kinds = {kind for head in self.heads.values() for name, kind in head.types.items() if name == column}
-            found[column] = _widen([_ARROW.get(kind, kind) for kind in kinds])
-        return found
+            widest[column] = _widen([_ARROW.get(kind, kind) for kind in kinds])
+        return widest
 
     @property
     def other_types(self) -> Sequence[str]:
@@ -238,7 +232,7 @@ class Proposal:
     def _is_bad(self, row: Mapping[str, Json], head: Head, file: str) -> bool:
         for name, value in row.items():
             if isinstance(value, str):
-                guess = self._guess_of(name)
+                guess = self._guesses_by_key.get(self.get_key(name), Guess())
                 if guess.kind and value.strip() and not guess.fits(value.strip(), file):
                     return True
             elif value is not None and self.columns.get(name) in ("boolean", "bigint", "double"):
@@ -247,39 +241,32 @@ class Proposal:
                     return True
         return False
 
-    def _guess_of(self, column: str) -> Guess:
-        return self._guesses_by_key.get(self.get_key(column), Guess())
-
     @cached_property
     def _guesses_by_key(self) -> Mapping[str, Guess]:
         return {self.get_key(name): guess for name, guess in self.guesses.items()}
 
     def _write_origin(self, group: Group, directory: Path) -> Iterator[str]:
-        place = self.look.place
-        path = os.path.relpath(place, directory)
+        look = self.look
+        path = os.path.relpath(look.place, directory)
         if group.pattern:
             path = os.path.join(re.sub(r"([*?\[])", r"[\1]", path), group.pattern)
         yield "files:"
         yield f"  path: {_quote(path)}"
-        yield f"  format: {self.look.format}"
+        yield f"  format: {look.format}"
         if group.options:
             why = "; ".join(_OPTIONS[name] for name in group.options if name in _OPTIONS)
             yield f"  options: {_format_flow(group.options)}{f'  # {why}' if why else ''}"
         if self.columns:
-            yield f"  schema:  # {_SCHEMAS[self.look.format]}"
+            yield f"  schema:  # {_SCHEMAS[look.format]}"
             for name, kind in self.columns.items():
-                yield f"    {_quote_name(name)}: {_quote_type(kind)}{self._note_column(name)}"
+                files = () if look.format == "json" else self.lacking.get(name, ())
+                note = f"  # {self.say_where(files, 2)}" if files else ""
+                yield f"    {_quote_name(name)}: {_quote_type(kind)}{note}"
         if self.on_change:
             why = "; ".join(_POLICIES[pair] for pair in self.on_change.items() if pair in _POLICIES)
             yield f"  on_change: {_format_flow(self.on_change)}  # {why}"
         if "file_name" not in map(self.get_key, self.names):
             yield f"  # metadata: [file_name]  # {_FILE_NAME}"
-
-    def _note_column(self, name: str) -> str:
-        files = self.lacking.get(name, ())
-        if not files or self.look.format == "json":
-            return ""
-        return f"  # {self.say_where(files, 2)}"
 
     def _write_puts(self, group: Group) -> Iterator[str]:
         mine = {name: guess for name, guess in self.guesses.items() if guess.otherwise.intersection(group.files)}
@@ -350,11 +337,10 @@ def list_some(names: Iterable[str], most: int = 3) -> str:
 
 
 def _format_flow(values: Options) -> str:
-    pairs = (
-        f"{name}: {str(value).lower() if isinstance(value, bool) else _quote_type(value)}"
-        for name, value in values.items()
-    )
-    return f"{{{', '.join(pairs)}}}"
+    texts = {
+        name: json.dumps(value) if isinstance(value, bool) else _quote_type(value) for name, value in values.items()
+    }
+    return f"{{{', '.join(f'{name}: {text}' for name, text in texts.items())}}}"
 
 
 def _quote_name(name: str) -> str:
@@ -386,12 +372,12 @@ def list_findings(proposal: Proposal) -> Sequence[str]:
 
 def summarise_findings(proposal: Proposal) -> Sequence[str]:
     """The findings on few lines; the last ones are more important than those in the middle."""
-    found = list_findings(proposal)
-    if len(found) <= MOST_LINES:
-        return found
+    findings = list_findings(proposal)
+    if len(findings) <= MOST_LINES:
+        return findings
     rest = [*_describe_rest(proposal)]
-    first = found[: MOST_LINES - len(rest) - 1]
-    return [*first, f"{len(found) - len(first) - len(rest)} more: wherry init --json lists all.", *rest]
+    first = findings[: MOST_LINES - len(rest) - 1]
+    return [*first, f"{len(findings) - len(first) - len(rest)} more: wherry init --json lists all.", *rest]
 
 
 def collect_facts(proposal: Proposal) -> Mapping[str, Json]:
@@ -481,16 +467,16 @@ def _find_other_orders(proposal: Proposal) -> list[str]:
         name: [place[proposal.get_key(column)] for column in head.columns if proposal.get_key(column) in place]
         for name, head in proposal.heads.items()
     }
-    return [name for name, found in orders.items() if found != sorted(found)]
+    return [name for name, places in orders.items() if places != sorted(places)]
 
 
 def _describe_values(proposal: Proposal) -> Iterator[str]:
     for words, kinds in (("a decimal comma", ("decimal(18,2)", "double")), ("days as 31.01.2026", ("date",))):
-        found = {name: guess for name, guess in proposal.guesses.items() if guess.otherwise and guess.kind in kinds}
-        files = [name for name in proposal.heads if any(name in guess.otherwise for guess in found.values())]
-        if found:
+        guesses = {name: guess for name, guess in proposal.guesses.items() if guess.otherwise and guess.kind in kinds}
+        files = [name for name in proposal.heads if any(name in guess.otherwise for guess in guesses.values())]
+        if guesses:
             where = "All files have" if len(files) == len(proposal.heads) else f"{list_some(files)}:"
-            yield f"{where} {words} in {list_some(list(found))}. The stage with_columns changes it for the cast."
+            yield f"{where} {words} in {list_some(list(guesses))}. The stage with_columns changes it for the cast."
     if any(guess.clear_sql(name) for name, guess in proposal.guesses.items()):
         yield "Files differ in the decimal sign. A number such as 1.234 is refused, since it may be 1234."
     unclear = [name for name, guess in proposal.guesses.items() if guess.has_both]

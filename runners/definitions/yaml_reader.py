@@ -401,14 +401,14 @@ class DefinitionReader:
         except WherryError as error:
             return self._add_problem(node, path, error.message)
         except ValueError as error:
-            named, _, said = str(error).partition(": ")
+            named, _, message = str(error).partition(": ")
             option, _, inside = named.partition(".")
             options = list_options(cls)
-            if not said or option not in options:
+            if not message or option not in options:
                 return self._add_problem(node, path, str(error))
             below = path if options[option].main else join_key(path, option)
             below = join_key(below, inside) if inside else below
-            return self._add_problem(self.places.get(below, node), below, said)
+            return self._add_problem(self.places.get(below, node), below, message)
 
     def _add_unknown(self, node: Fields, key: str, message: str, path: str) -> None:
         self._add_problem(node.keys.get(key, node.fields[key]), join_key(path, key), message)

@@ -188,7 +188,7 @@ def show_in_notebook(name: str) -> Iterator[list[Listener]]:
     progress = RunProgress(name)
 
     def show() -> None:
-        handle.update(_make_bundle(progress.describe()), raw=True)
+        handle.update({"text/plain": escape_line(progress.describe())}, raw=True)
 
     with call_every(OFTEN, show):
         yield [progress]
@@ -202,9 +202,5 @@ def _open_display(line: str) -> Any:
     with contextlib.suppress(Exception):
         if python is not None and getattr(python.get_ipython(), "kernel", None) is not None:
             display = importlib.import_module("IPython.display").display
-            return display(_make_bundle(line), raw=True, display_id=True)
+            return display({"text/plain": escape_line(line)}, raw=True, display_id=True)
     return None
-
-
-def _make_bundle(line: str) -> dict[str, str]:
-    return {"text/plain": escape_line(line)}

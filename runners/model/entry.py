@@ -272,5 +272,5 @@ def find_version() -> str:
     except importlib.metadata.PackageNotFoundError:
         project = Path(__file__).parents[2] / "pyproject.toml"
         text = project.read_text(encoding="utf-8") if project.exists() else ""
-        found = re.search(r'^version = "(.+)"$', text, re.MULTILINE)
-        return found.group(1) if found else "unknown"
+        match = re.search(r'^version = "(.+)"$', text, re.MULTILINE)
+        return match.group(1) if match else "unknown"

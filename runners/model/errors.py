@@ -238,16 +238,16 @@ class Disk:
         while not os.path.exists(path):
             path = os.path.dirname(path)
         try:
-            found = os.statvfs(path)
+            stats = os.statvfs(path)
         except OSError:
             return None
         while not os.path.ismount(path):
             path = os.path.dirname(path)
         return Disk(
             mount=path,
-            free=found.f_bavail * found.f_frsize,
-            size=found.f_blocks * found.f_frsize,
-            files=not found.f_files or found.f_favail > 0,
+            free=stats.f_bavail * stats.f_frsize,
+            size=stats.f_blocks * stats.f_frsize,
+            files=not stats.f_files or stats.f_favail > 0,
         )
 
     @property

@@ -393,11 +393,11 @@ class _ExpectationFigures:
     rows: int = 0
     unexpected: int = 0
 
-    def add(self, found: _Finding) -> None:
+    def add(self, finding: _Finding) -> None:
         self.batches += 1
-        self.failed += not found["success"]
-        self.rows += found.get("element_count", 0) - (found.get("missing_count") or 0)
-        self.unexpected += found.get("unexpected_count", 0)
+        self.failed += not finding["success"]
+        self.rows += finding.get("element_count", 0) - (finding.get("missing_count") or 0)
+        self.unexpected += finding.get("unexpected_count", 0)
 
     @property
     def share(self) -> float | None:
@@ -430,19 +430,16 @@ class Quality:
 
     def add(self, batch: Batch, findings: Mapping[str, Json]) -> None:
         """A batch is settled. What a stage found that the definition has no more is left out."""
-        for stage, found in findings.items():
+        for stage, results in findings.items():
             rules = self.suites.get(batch.origin, {}).get(stage, ())
-            if not isinstance(found, list | tuple) or len(rules) != len(found):
+            if not isinstance(results, list | tuple) or len(rules) != len(results):
                 continue
-            for figures, each in zip(
-                self._figures.setdefault(stage, [*map(_ExpectationFigures, rules)]), found, strict=True
-            ):
-                figures.add(check_shape(_Finding, each))
-            asset = f"{batch.origin}, lane {batch.lane}, batch {batch.number}"
-            at = batch.time.isoformat()
-            self.validations.append(
-                make_validation_result(rules, found, suite=stage, run=batch.run, batch=asset, at=at)
-            )
+            figures = self._figures.setdefault(stage, [*map(_ExpectationFigures, rules)])
+            for figure, result in zip(figures, results, strict=True):
+                figure.add(check_shape(_Finding, result))
+            asset, at = f"{batch.origin}, lane {batch.lane}, batch {batch.number}", batch.time.isoformat()
+            result = make_validation_result(rules, results, suite=stage, run=batch.run, batch=asset, at=at)
+            self.validations.append(result)
 
     def json(self) -> list[dict[str, JSON]]:
         """For each expectation how it fared."""
@@ -452,13 +449,13 @@ class Quality:
 def compute_trends(runs: Sequence[Mapping[str, JSON]]) -> list[dict[str, JSON]]:
     """From runs as the history has them, the newest first: for each rule how it fared in each that asked it, the oldest
     first."""
-    found: dict[tuple[str, str], list[dict[str, JSON]]] = {}
+    trends: dict[tuple[str, str], list[dict[str, JSON]]] = {}
     for run in reversed(runs):
-        for each in (run.get("report") or {}).get("quality", ()):
-            facts = {"run": run["run"], "started_at": run["started_at"]}
-            facts.update({name: each[name] for name in ("share", "batches", "failed")})
-            found.setdefault((each["stage"], each["rule"]), []).append(facts)
-    return [{"stage": stage, "rule": rule, "runs": fared} for (stage, rule), fared in found.items()]
+        for rule in (run.get("report") or {}).get("quality", ()):
+            figures = {name: rule[name] for name in ("share", "batches", "failed")}
+            facts = {"run": run["run"], "started_at": run["started_at"], **figures}
+            trends.setdefault((rule["stage"], rule["rule"]), []).append(facts)
+    return [{"stage": stage, "rule": rule, "runs": fared} for (stage, rule), fared in trends.items()]
 
 
 def _format_label(rule: Expectation) -> str:

@@ -187,12 +187,12 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 def escape_controls(text: str) -> str:
     """The text with escapes in the place of what moves a cursor, changes colours or turns the direction of writing.
     Line breaks and tabs stay. JSON stays the same JSON."""
-    return _CONTROLS.sub(lambda found: found.group() if found.group() in "\n\t" else _escape(found.group()), text)
+    return _CONTROLS.sub(lambda match: match.group() if match.group() in "\n\t" else _escape(match.group()), text)
 
 
 def escape_line(text: str) -> str:
     """The same, and no line break and no tab either, so that no line can be forged."""
-    return _CONTROLS.sub(lambda found: _escape(found.group()), text)
+    return _CONTROLS.sub(lambda match: _escape(match.group()), text)
 
 
 def _escape(control: str) -> str:
