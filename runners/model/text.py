@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from origins.batch import JSON
-
 if TYPE_CHECKING:
     from origins.batch import JSON, Json
 
