@@ -45,7 +45,7 @@ _expert, _selects = partial(option, section=EXPERTS), partial(option, section=SE
 
 def _print_version(ctx: click.Context, option: click.Parameter, asked: bool) -> None:
     if asked:
-        from runners.model.entry import find_version
+        from runners.model.text import find_version
 
         click.echo(f"wherry {find_version()}")
         ctx.exit()

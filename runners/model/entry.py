@@ -8,7 +8,6 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any, TypedDict
 
 from origins.batch import Json
@@ -261,16 +260,3 @@ def as_text(value: object) -> str:
     """The value as JSON that any table can keep: half a surrogate pair, in a file's name say, is no UTF-8."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return re.sub("[\ud800-\udfff]", lambda half: f"\\u{ord(half[0]):04x}", text)
-
-
-def find_version() -> str:
-    """The installed version, or that of the source tree we run from."""
-    import importlib.metadata
-
-    try:
-        return importlib.metadata.version("wherry")
-    except importlib.metadata.PackageNotFoundError:
-        project = Path(__file__).parents[2] / "pyproject.toml"
-        text = project.read_text(encoding="utf-8") if project.exists() else ""
-        match = re.search(r'^version = "(.+)"$', text, re.MULTILINE)
-        return match.group(1) if match else "unknown"

@@ -15,6 +15,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -353,3 +354,16 @@ def _format_cell(row: Mapping[str, JSON], name: str) -> str:
     value = row[name]
     plain = isinstance(value, str) and value == value.strip() and value not in ("", "null")
     return escape_line(value if plain else json.dumps(value, ensure_ascii=False))
+
+
+def find_version() -> str:
+    """The installed version, or that of the source tree we run from."""
+    import importlib.metadata
+
+    try:
+        return importlib.metadata.version("wherry")
+    except importlib.metadata.PackageNotFoundError:
+        project = Path(__file__).parents[2] / "pyproject.toml"
+        text = project.read_text(encoding="utf-8") if project.exists() else ""
+        match = re.search(r'^version = "(.+)"$', text, re.MULTILINE)
+        return match.group(1) if match else "unknown"
