@@ -13,8 +13,14 @@ from destinations.destination import Destination
 from destinations.dlq import Dlq
 from origins.batch import JSON
 from origins.origin import Origin
-from runners.model.hook import Hook
-from runners.model.spec import PipelineSpec, RunOptions, ScheduleOptions, SchemaState, SparkOptions
+from runners.model.spec import (
+    Hook,
+    PipelineSpec,
+    RunOptions,
+    ScheduleOptions,
+    SchemaState,
+    SparkOptions,
+)
 from runners.model.text import format_count, format_repr
 from stages.stage import Stage
 
@@ -134,7 +140,7 @@ class Pipeline(PipelineSpec):
         return self._carry(check, follow=follow, listeners=listeners, take_over=take_over, ruling=ruling)
 
     def _carry(self, check: bool, **how: Any) -> Report:
-        from runners.listeners.notebook_progress import show_in_notebook
+        from runners.listeners.run_progress import show_in_notebook
         from runners.model.run_report import PipelineFailed
         from runners.reports.write_html import show
         from runners.running.run import PipelineRun

@@ -35,10 +35,9 @@ PRIVATE = {
 }
 """What pyspark keeps to itself."""
 PRINTED = {
-    "runners/model/hook.py",
-    "runners/model/row_table.py",
-    "runners/model/run_report.py",
+    "runners/model/spec.py",
     "runners/model/text.py",
+    "runners/model/run_report.py",
     "runners/state/run_history.py",
 }
 """Where reports, runs and settings are made into what a command prints."""

@@ -18,7 +18,7 @@ from runners.command_line.commands import wherry
 from runners.command_line.options import BROKEN_PIPE, BY_CODE, FAILED, INTERRUPTED, VERSION, WRONG
 from runners.command_line.printing import suggest_explain
 from runners.listeners.standard_error import Lines, end_json_stream, flush
-from runners.model.colors import choose_colors, paint
+from runners.model.text import choose_colors, paint
 
 
 def main() -> None:

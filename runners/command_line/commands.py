@@ -38,8 +38,7 @@ from runners.command_line.options import (
 from runners.command_line.schedule_command import schedule
 from runners.command_line.state_commands import audit, confirm, dlq, move_offsets, offsets, repair
 from runners.model.codes import read_codes, summarise
-from runners.model.colors import paint_word
-from runners.model.text import escape_line, table
+from runners.model.text import escape_line, paint_word, table
 
 if TYPE_CHECKING:
     from runners.running.backfill import Bound
@@ -49,7 +48,7 @@ _expert, _selects = partial(option, section=EXPERTS), partial(option, section=SE
 
 def _print_version(ctx: click.Context, option: click.Parameter, asked: bool) -> None:
     if asked:
-        from runners.model.version import find_version
+        from runners.model.text import find_version
 
         click.echo(f"wherry {find_version()}")
         ctx.exit()
@@ -118,9 +117,8 @@ def init(directory: Path | None, name: str, own: Path | None, databricks: bool, 
     Without DIRECTORY it asks for the name of the pipeline. With --from, it looks at the head of every file, says what
     it found, and writes a definition that reads them.
     """
-    from runners.definitions.findings import collect_facts, summarise_findings
     from runners.definitions.first_pipeline import begin
-    from runners.definitions.proposal import propose
+    from runners.definitions.proposal import collect_facts, propose, summarise_findings
 
     if own is not None and databricks:
         raise click.UsageError("Choose one: --from reads files of this machine, --databricks files of a volume.")
@@ -409,9 +407,10 @@ def kinds(kind: str | None, json_schema: bool, json: bool) -> None:
 
     The list includes kinds that installed packages add.
     """
+    from runners.command_line import printing
+    from runners.definitions.document import suggest_nearest
     from runners.definitions.json_schema import make_json_schema
     from runners.definitions.kinds import CONTRACTS, describe_kind, get_our_kinds, list_kinds
-    from runners.definitions.problems import suggest_nearest
 
     if json_schema:
         click.echo(printing.dump(make_json_schema()))
@@ -439,7 +438,7 @@ def explain(code: str | None, json: bool) -> None:
 
     For example:  wherry explain WINDOW
     """
-    from runners.definitions.problems import find_nearest
+    from runners.definitions.document import find_nearest
 
     known = read_codes()
     if code is None:

@@ -28,10 +28,18 @@ from runners.command_line.options import (
 from runners.definitions.definition import Definition, folder_of, list_definitions
 from runners.definitions.pipeline_graph import PipelineGraph
 from runners.listeners.log_lines import complain
-from runners.model.colors import paint, paint_word
 from runners.model.errors import Refusal
 from runners.model.masking import hide_in_errors, without
-from runners.model.text import escape_controls, escape_line, format_count, shorten_paths, show_moment, table
+from runners.model.text import (
+    escape_controls,
+    escape_line,
+    format_count,
+    paint,
+    paint_word,
+    shorten_paths,
+    show_moment,
+    table,
+)
 from runners.operations.validate import analyse, explain
 from runners.pipeline import Pipeline
 from runners.schedules.scheduling import open_session

@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING
 
 from runners.command_line.options import VERSION
 from runners.model.codes import read_codes
-from runners.model.colors import paint, paint_hint, paint_word
 from runners.model.text import (
+    ShownRow,
     describe_thread,
     describe_work,
     escape_controls,
     escape_line,
     format_batches,
     format_count,
+    format_rows,
     format_sections,
+    paint,
+    paint_hint,
+    paint_word,
     shorten_paths,
     show_moment,
     show_offset,
@@ -230,7 +234,6 @@ def _format_owner(owner: Mapping[str, JSON]) -> str:
 def format_dead_letters(rows: Sequence[Mapping[str, JSON]], *, wide: bool = False) -> str:
     """Refused rows as tables, one for each batch, with the stage and the reason below each row."""
     from runners.model.causes import find_file_name
-    from runners.model.row_table import ShownRow, format_rows
 
     if not rows:
         return "The DLQ has no rows."

@@ -6,13 +6,15 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from runners.model.colors import paint
+from origins.batch import JSON
+from runners.model.causes import Causes
 from runners.model.text import (
     escape_controls,
     escape_line,
     format_batches,
     format_count,
     format_sections,
+    paint,
     show_moment,
     table,
     with_file,
@@ -100,7 +102,6 @@ def _format_letters(audit: Audit) -> Sequence[str]:
 
 def format_summary(causes: Sequence[Mapping[str, JSON]]) -> str:
     """Why rows were refused, the most frequent cause first."""
-    from runners.model.causes import Causes
 
     if not causes:
         return "The DLQ has no rows."

@@ -13,9 +13,9 @@ from destinations.destination import DeliveryAccount, Destination, DestinationEr
 from destinations.dlq import DLQ
 from origins.batch import JSON
 from runners.model.clock import Clock
-from runners.model.counts import BranchBody
 from runners.model.entry import Settled
 from runners.model.pipeline_state import is_aside
+from runners.model.planned_batch import BranchBody
 from runners.model.spec import PipelineSpec
 from runners.operations.audit_delivery import PUT_BACK, DeliveryAudit
 from runners.operations.audit_finding import ACCEPT, Audit, Finding, group_findings

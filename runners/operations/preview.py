@@ -9,10 +9,18 @@ from typing import Any, Literal
 
 from origins.batch import JSON
 from runners.model.causes import Causes
-from runners.model.colors import paint
-from runners.model.counts import StageCount
-from runners.model.row_table import ShownRow, format_rows
-from runners.model.text import escape_html, escape_line, format_count, format_repr, render_html_table, shorten_paths
+from runners.model.planned_batch import StageCount
+from runners.model.text import (
+    ShownRow,
+    escape_html,
+    escape_line,
+    format_count,
+    format_repr,
+    format_rows,
+    paint,
+    render_html_table,
+    shorten_paths,
+)
 
 READ = "as read"
 """What stands in the place of a stage's name where no stage has seen the rows yet."""

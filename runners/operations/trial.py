@@ -23,17 +23,16 @@ from origins.origin import PLACE, Origin, Progress
 from origins.protection import Protection
 from origins.quantities import parse_seconds
 from runners.definitions.definition import Definition
-from runners.definitions.problems import suggest_nearest
+from runners.definitions.document import suggest_nearest
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.model.batch_timing import BatchSizing
 from runners.model.causes import CauseCounter, Causes
-from runners.model.counts import StageCount
 from runners.model.entry import EndedBody, ErrorBody
 from runners.model.error_kinds import classify
 from runners.model.errors import CarryFailed, Refusal
 from runners.model.masking import without
 from runners.model.pipeline_state import LaneState
-from runners.model.planned_batch import PlannedBatch
+from runners.model.planned_batch import PlannedBatch, StageCount
 from runners.model.text import summarise_error
 from runners.operations.pipeline_access import open_session, open_state
 from runners.operations.preview import READ, BatchPreview, Preview, SeenRow, StageFailure, StagePreview

@@ -37,10 +37,10 @@ from runners.definitions.kinds import (
 from runners.listeners import metrics
 from runners.model import events, schedule_events
 from runners.model.codes import DOCUMENT, read_codes, summarise
-from runners.model.hook import Hook
 from runners.model.run_report import DestinationReport, Report, RunError
 from runners.model.spec import (
     BatchOptions,
+    Hook,
     PipelineSpec,
     RetryOptions,
     RunOptions,

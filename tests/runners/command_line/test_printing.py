@@ -14,8 +14,8 @@ from origins.batch import Json
 from origins.errors import WherryError
 from runners.command_line import printing, printing_state
 from runners.model.causes import CauseCounter
-from runners.model.counts import StageCount
 from runners.model.errors import WindowTripped
+from runners.model.planned_batch import StageCount
 from runners.model.run_report import DestinationReport, Report, RunError
 from runners.model.text import format_sections, table
 from runners.operations.audit_finding import Finding

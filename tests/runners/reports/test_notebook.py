@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from runners.model.counts import StageCount
+from runners.model.planned_batch import StageCount
 from runners.model.run_report import DestinationReport, Report, RunError
 from runners.operations.audit_finding import Audit
 from runners.operations.offsets import Lanes

@@ -21,11 +21,10 @@ from origins.files import Files
 from origins.generate import Generate
 from origins.names import GivenPath
 from origins.origin import Origin
-from runners.model.counts import Counts
 from runners.model.entry import Entry
 from runners.model.errors import Refusal
 from runners.model.nack_window import NackWindow
-from runners.model.planned_batch import DecidedBatch, PlannedBatch
+from runners.model.planned_batch import Counts, DecidedBatch, PlannedBatch
 from runners.pipeline import Pipeline
 from runners.running.compatibility import (
     OperatorOverrides,
