@@ -6,8 +6,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from origins.batch import JSON
-from runners.model.causes import Causes
 from runners.model.text import (
     escape_controls,
     escape_line,
@@ -102,6 +100,7 @@ def _format_letters(audit: Audit) -> Sequence[str]:
 
 def format_summary(causes: Sequence[Mapping[str, JSON]]) -> str:
     """Why rows were refused, the most frequent cause first."""
+    from runners.model.causes import Causes
 
     if not causes:
         return "The DLQ has no rows."
