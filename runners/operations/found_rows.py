@@ -174,6 +174,8 @@ class FoundRows:
     dlq: DlqMatches
     kept: KeptMatches | None = None
     """None where the state keeps no filtered rows."""
+    not_compared: int = 0
+    """How many rows that were read have a value that cannot be compared. They do not match."""
     notices: Sequence[str] = ()
 
     def count(self, name: Literal["filtered", "rejected", "wanted"]) -> Mapping[str, int]:
@@ -203,8 +205,9 @@ class FoundRows:
 
     def _format_parts(self) -> Iterator[str]:
         read = f"{format_count(self.read)} in {format_batches(self.matching)}; searched {format_batches(self.searched)}"
+        failed = f"{format_count(self.not_compared)} could not be compared, and so did not match"
         named: list[tuple[str, Sequence[str]]] = [
-            ("read", [read]),
+            ("read", [read, *([failed] if self.not_compared else [])]),
             ("wanted", [f"{format_count(n)} by {name}" for name, n in self.count("wanted").items()]),
             ("filtered", [f"{format_count(n)} by {name}" for name, n in self.count("filtered").items()]),
             ("rejected", [f"{format_count(n)} by {name}" for name, n in self.count("rejected").items()]),
