@@ -164,7 +164,8 @@ class Pipeline(PipelineSpec):
 
     def redo(self, file: str, *, reason: str = "", check: bool = True, listeners: Sequence[Listener] = ()) -> Report:
         """Read a file again that was edited in place: its old rows leave each table in the commit that brings the new
-        ones, and its rows in the DLQ are discarded. A file that is as it was read last is left alone.
+        ones, and its old rows in the DLQ are discarded, which the notices of the report count. A file that is as it was
+        read last is left alone.
 
         Called again after a crash it goes on where it was. Raises `Refusal` where a destination cannot tell the rows of
         the file, and else as `run` does.
@@ -175,7 +176,8 @@ class Pipeline(PipelineSpec):
         check_redo(self._definition().pipeline, file)
         report = self._carry(check, listeners=listeners, redo=Redo(file=file, reason=reason))
         if report.status == "succeeded":
-            discard_old_letters(self._definition().pipeline, file, reason=reason)
+            said = discard_old_letters(self._definition().pipeline, file, reason=reason)
+            report = replace(report, notices=(*report.notices, *said))
         return report
 
     def replay(self, replay: Replay, *, check: bool = True, listeners: Sequence[Listener] = ()) -> Report:

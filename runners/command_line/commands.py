@@ -334,7 +334,7 @@ def redo(name: str, reason: str, yes: bool, carrying: CarryOptions, **given: Any
 
     pipeline = load_pipeline(**given)
     redo_preview = preview_redo(pipeline, name)
-    click.echo(printing_state.format_redo(redo_preview), err=True)
+    click.echo(printing_state.format_redo(redo_preview, str(given["file"])), err=True)
     if not redo_preview.does_nothing:
         confirm(yes=yes)
     carry = partial(pipeline.redo, name, reason=reason, check=False)

@@ -99,7 +99,7 @@ def format_report(report: Report, file: str, *, shown: Collection[str] = ()) -> 
         began = f"{_format_ending(report, paint_word(report.status))}: {batches if report.batches else nothing}."
     new = [notice for notice in report.notices if not {notice, notice.partition(": ")[2]} & {*shown}]
     note = paint("note:", "yellow")
-    notices = [f"{note} {escape_line(notice)}" for notice in new[:5]]
+    notices = [f"{note} {escape_line(with_file(notice, file))}" for notice in new[:5]]
     if len(new) > 5:
         notices.append(f"{note} {len(new) - 5} more; --json shows them all")
     if report.status == "stopped":

@@ -13,6 +13,7 @@ from runners.model.text import (
     format_count,
     format_sections,
     paint,
+    paint_hint,
     show_moment,
     table,
     with_file,
@@ -144,8 +145,8 @@ def format_replay(found: SortedLetters) -> str:
     return "\n".join([carried, *map(escape_line, found.notices)])
 
 
-def format_redo(found: RedoPreview) -> str:
-    letters = [f"{format_count(found.letters)} of the old file in the DLQ will be discarded."] if found.letters else []
+def format_redo(found: RedoPreview, file: str = "FILE") -> str:
+    letters = [paint_hint(escape_line(with_file(notice, file))) for notice in found.notices]
     if found.read is None:
         return "\n".join([f"{found.file} was already read as it is now: no row leaves or comes.", *letters])
     rows = [[name, *_describe_leaving(leaving, found.conditions.get(name))] for name, leaving in found.leaving.items()]
