@@ -295,17 +295,23 @@ class Pipeline(PipelineSpec):
         return Lanes.of(self._definition().pipeline)
 
     def dead_letters(
-        self, limit: int | None = None, *, choice: Choice | None = None, reveal: bool = False
+        self,
+        limit: int | None = None,
+        *,
+        choice: Choice | None = None,
+        reveal: bool = False,
+        waiting: bool = False,
     ) -> list[dict[str, JSON]]:
         """The last `limit` of the chosen refused rows (default: all), the newest last; with `reveal` protected columns
-        as they are.
+        as they are, and with `waiting` only rows that were neither replayed nor discarded.
 
         Raises `DestinationError` for a DLQ that cannot be read again, and `Refusal` for a choice that cannot be made.
         """
         from runners.operations.dlq import list_dead_letters
         from runners.running.choice import Choice
 
-        return list_dead_letters(self._definition().pipeline, limit, choice=choice or Choice(), reveal=reveal)
+        pipeline, choice = self._definition().pipeline, choice or Choice()
+        return list_dead_letters(pipeline, limit, choice=choice, reveal=reveal, waiting=waiting)
 
     def _definition(self) -> Definition:
         """The pipeline with everything that it leaves out. Raises `DefinitionError` where something in it is wrong."""

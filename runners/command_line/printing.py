@@ -195,7 +195,7 @@ def format_status(facts: Mapping[str, JSON], file: str = "FILE") -> str:
         ("was processing", _format_snapshot(last.get("snapshot")) if last else []),
         ("lanes", [_format_lane(name, lane) for name, lane in facts["lanes"].items()]),
         ("open", [show_open_batch(item, under_way=under_way) for item in facts["open"]]),
-        ("refused", _format_refused(dlq)),
+        ("refused", _format_refused(dlq, file, facts["next"])),
         ("first", [facts["first"]] if facts.get("first") else []),
         ("next", [facts["next"]]),
     ]
@@ -216,11 +216,13 @@ def _format_activity(activity: Mapping[str, JSON]) -> list[str]:
     return [*lines, *spark, f"as of {activity['age']:,.0f} s ago"]
 
 
-def _format_refused(dlq: Mapping[str, JSON]) -> list[str]:
+def _format_refused(dlq: Mapping[str, JSON], file: str, coming: str) -> list[str]:
     if not dlq["rows"]:
         return []
-    waiting = "" if dlq["unreplayed"] == dlq["rows"] else f"; {dlq['unreplayed']:,} wait for a decision"
-    return [f"{format_count(dlq['rows'])} in the DLQ{waiting}"]
+    waits = f"{dlq['unreplayed']:,} wait{'s' if dlq['unreplayed'] == 1 else ''}" if dlq["unreplayed"] else "none waits"
+    command = with_file("wherry dlq show FILE --waiting", file)
+    see = [f"See:  {command}"] if dlq["unreplayed"] and coming != command else []
+    return [f"{format_count(dlq['rows'])} in the DLQ; {waits}", *see]
 
 
 def _format_owner(owner: Mapping[str, JSON]) -> str:
@@ -232,9 +234,7 @@ def _format_owner(owner: Mapping[str, JSON]) -> str:
 
 
 def format_dead_letters(rows: Sequence[Mapping[str, JSON]], *, wide: bool = False) -> str:
-    """Refused rows as tables, one for each batch, with the stage and the reason below each row."""
-    from runners.model.causes import find_file_name
-
+    """Refused rows as tables, one for each batch. Below each row are the stage, the reason and the row's state."""
     if not rows:
         return "The DLQ has no rows."
     parts = []
@@ -243,7 +243,7 @@ def format_dead_letters(rows: Sequence[Mapping[str, JSON]], *, wide: bool = Fals
             ShownRow(
                 row=row["row"],
                 note=f"{row['stage'] or row['destination']}: {row['message']}",
-                source=f"id {row['id']}" + (f"  file {find_file_name(row['part'])}" if row.get("part") else ""),
+                source=_describe_source(row),
             )
             for row in alike
         ]
@@ -252,9 +252,18 @@ def format_dead_letters(rows: Sequence[Mapping[str, JSON]], *, wide: bool = Fals
 
 
 def _describe_letter(row: Mapping[str, JSON]) -> str:
-    """When and where a row was refused, and what was done with it since."""
-    since = ", replayed" if row["replayed"] else ", discarded" if row["discarded"] else ""
-    return f"{show_moment(row['nacked_at'])}  lane {row['lane']}, batch {row['number']}{since}"
+    """When and where a row was refused."""
+    return f"{show_moment(row['nacked_at'])}  lane {row['lane']}, batch {row['number']}"
+
+
+def _describe_source(row: Mapping[str, JSON]) -> str:
+    """What became of a refused row since, and where it came from."""
+    from runners.model.causes import find_file_name
+
+    state = "replayed" if row["replayed"] else "discarded" if row["discarded"] else "waiting"
+    file = [f"file {find_file_name(row['part'])}"] if row.get("part") else []
+    before = [f"refused before as {row['replays']}"] if row.get("replays") else []
+    return "  ".join([state, f"id {row['id']}", *file, *before])
 
 
 def _list_columns(row: JSON) -> Sequence[str]:

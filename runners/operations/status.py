@@ -147,7 +147,7 @@ def _advise_next(how: str, last: Mapping[str, JSON] | None, refused: int | None)
         return Advice("wherry status FILE")
     if how == "failed" and last is not None and last.get("error"):
         return find_advice(last["error"]["code"])
-    return Advice("wherry dlq show FILE" if how == "idle" and refused else "wherry run FILE")
+    return Advice("wherry dlq show FILE --waiting" if how == "idle" and refused else "wherry run FILE")
 
 
 def list_runs(pipeline: PipelineSpec, wanted: WantedRuns) -> list[dict[str, JSON]]:

@@ -65,7 +65,7 @@ class Choice:
     def select_letters(
         self, dlq: Destination, spark: Callable[[], SparkSession], decided: Container[str]
     ) -> list[Letter]:
-        """The chosen rows of the DLQ without a decision, the oldest first. Otherwise as `list_letters`."""
+        """The chosen rows of the DLQ that wait, the oldest first. Otherwise as `list_letters`."""
         return [letter for letter in self.list_letters(dlq, spark) if letter.id not in decided]
 
     def list_letters(self, dlq: Destination, spark: Callable[[], SparkSession]) -> list[Letter]:

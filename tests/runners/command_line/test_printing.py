@@ -162,6 +162,20 @@ def test_a_pipeline_that_never_ran_says_what_to_type() -> None:
     assert printing.format_status(FACTS) == "orders: never run\n\nnext  wherry run orders.yaml"
 
 
+@pytest.mark.parametrize(
+    ("waiting", "said"),
+    [
+        (2, ["refused  3 rows in the DLQ; 2 wait", "next     wherry dlq show orders.yaml --waiting"]),
+        (1, ["refused  3 rows in the DLQ; 1 waits", "next     wherry dlq show orders.yaml --waiting"]),
+        (0, ["refused  3 rows in the DLQ; none waits", "next     wherry dlq show orders.yaml --waiting"]),
+    ],
+)
+def test_a_command_that_comes_next_is_named_once(waiting: int, said: list[str]) -> None:
+    """How many rows of the DLQ wait stands above it."""
+    facts = {**FACTS, "dlq": {"rows": 3, "unreplayed": waiting}, "next": "wherry dlq show orders.yaml --waiting"}
+    assert printing.format_status(facts, "orders.yaml").splitlines()[2:] == said
+
+
 def test_runs_that_share_a_pipeline_are_told_with_their_lanes() -> None:
     """And which of them was not heard for longer than its lease."""
     first = {"host": "a", "process": 7, "since": "noon", "heard": "one", "lanes": ["0", "2"], "lives": True}
@@ -214,7 +228,8 @@ def test_a_pipeline_is_told_in_a_few_lines() -> None:
         "          More:  wherry explain WINDOW",
         'lanes     0: batch 3, offset {"file": "a"}, 2 files waiting',
         "open      batch 4 of lane 0 (b.json) is being processed",
-        "refused   1,200 rows in the DLQ; 1,000 wait for a decision",
+        "refused   1,200 rows in the DLQ; 1,000 wait",
+        "          See:  wherry dlq show orders.yaml --waiting",
         "next      wherry run orders.yaml",
     ]
 
@@ -325,11 +340,15 @@ def test_refused_rows_of_a_batch_are_one_table() -> None:
         "  name",
         "  Jürgen",
         "    cast: column amount: 'sieben' is no number",
-        "    id p/7  file a.csv",
+        "    waiting  id p/7  file a.csv",
     ]
-    again, away = printing.format_dead_letters([{**row, "replayed": True}, {**row, "discarded": True}]).split("\n\n")
-    assert again.splitlines()[0].endswith("batch 3, replayed")
-    assert away.splitlines()[0].endswith("batch 3, discarded")
+    decided = [{**row, "replayed": True}, {**row, "discarded": True}, {**row, "part": "", "replays": "p/3"}]
+    sources = [line.strip() for line in printing.format_dead_letters(decided).splitlines() if "id p/7" in line]
+    assert sources == [
+        "replayed  id p/7  file a.csv",
+        "discarded  id p/7  file a.csv",
+        "waiting  id p/7  refused before as p/3",
+    ]
     assert printing.format_dead_letters([row, {**row, "stage": "require"}]).count("lane 0") == 1
     assert printing.format_dead_letters([row, {**row, "row": "{broken"}]).count("lane 0") == 2
     assert printing.format_dead_letters([]) == "The DLQ has no rows."

@@ -119,6 +119,21 @@ def test_causes_are_told_in_words() -> None:
     }
 
 
+def test_a_cause_says_how_many_of_its_rows_wait() -> None:
+    """Unless all of them do; a cause of rows that wait comes before one whose rows were all decided."""
+    counter = CauseCounter()
+    counter.add(refuse("26,58"), rows=9, waiting=0)
+    counter.add(refuse("n/a"), rows=3, waiting=1)
+    counter.add({"code": "pos", "stage": "rules", "message": "pos: a > 0 is false"}, rows=2, waiting=2)
+    assert counter.count().describe(placed=False) == [
+        "pos: a > 0 is false: 2 rows",
+        "fare is not a decimal(10,2): 3 rows like 'n/a' (1 waits); 9 like '26,58' (none wait)",
+    ]
+    printed = counter.count().json()
+    assert [each["waiting"] for each in printed] == [0, 1, 2]
+    assert Causes.of(printed) == counter.count()
+
+
 def test_memory_is_bounded_and_no_row_is_lost() -> None:
     """Causes beyond the limit are counted together, and so are those that a person does not see."""
     counter = CauseCounter(most=10)
