@@ -30,7 +30,7 @@ from runners.command_line.options import (
     with_variables,
     with_wide,
 )
-from runners.model.text import format_percent, table
+from runners.model.text import format_percent, table, with_file
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -210,7 +210,7 @@ def find(where: str, since: datetime | None, json: bool, **given: Any) -> None:
 
     For example:  wherry find orders.yaml --where "id = 42"
 
-    Reads settled batches again, and says which stage filtered or rejected a row, which destinations want it, and which
+    Reads settled batches again, and says which stage filters or refuses a row, to which destinations it goes, and which
     have it. Tables are searched whole. Writes nothing.
     """
     from rich.console import Console
@@ -227,7 +227,7 @@ def find(where: str, since: datetime | None, json: bool, **given: Any) -> None:
             since=since,
             say=lambda doing: waiting.update(f"{definition.pipeline.name}: {doing}"),
         )
-    click.echo(printing.as_json(rows.json()) if json else str(rows))
+    click.echo(printing.as_json(rows.json()) if json else with_file(str(rows), given["file"]))
 
 
 @group(default="suggest")

@@ -322,16 +322,18 @@ class _RowSearch:
 
         def take(found: DataFrame) -> tuple[list[str], list[Mapping[str, Any]]]:
             ids = [row["id"] for row in found.select("id").collect()]
-            return ids, _collect_newest(found, "nacked_at", "id") if ids else []
+            return ids, _collect_newest(found, "nacked_at", "lane", "number", "position") if ids else []
 
         try:
-            taken, unsearched = self._match_kept(dlq, ("id", "nacked_at"), take)
+            taken, unread, lacking = self._match_kept(dlq, ("id", "position", "nacked_at"), take)
         except DestinationError as error:
             return DlqMatches(why=error.message)
+        why = [_tell_unread(unread)] if unread else []
+        why += [f"{_tell_lacking(lacking, 'refused')} See:  wherry dlq show FILE"] if lacking else []
         states = Counter({"open": 0, "replayed": 0, "discarded": 0})
         states.update(_find_state(letter, self._decided) for ids, _ in taken for letter in ids)
         rows = [self._describe_letter(row) for _, newest in taken for row in newest]
-        return DlqMatches(states=states, rows=_limit_newest(rows), why=_tell_unsearched(unsearched, "the DLQ"))
+        return DlqMatches(states=states, rows=_limit_newest(rows), why="\n".join(why))
 
     def _search_filtered(self) -> KeptMatches | None:
         """The matching rows that stages filtered and the state keeps; None where it never kept any."""
@@ -342,38 +344,39 @@ class _RowSearch:
 
         pipeline = self.definition.pipeline
         try:
-            taken, unsearched = self._match_kept(StateLocation.of(pipeline).make_filtered(), ("filtered_at",), take)
+            taken, _, lacking = self._match_kept(StateLocation.of(pipeline).make_filtered(), ("filtered_at",), take)
         except DestinationError as error:
             return KeptMatches(why=error.message)
-        if not (taken or unsearched or pipeline.keeps_filtered):
+        if not (taken or lacking or pipeline.keeps_filtered):
             return None
         rows = [self._describe_kept(row) for _, newest in taken for row in newest]
         stages = sum((Counter(each) for each, _ in taken), Counter[str]())
-        return KeptMatches(
-            stages=stages, rows=_limit_newest(rows), why=_tell_unsearched(unsearched, "the filtered rows")
-        )
+        why = _tell_lacking(lacking, "filtered") if lacking else ""
+        return KeptMatches(stages=stages, rows=_limit_newest(rows), why=why)
 
     def _match_kept(
         self, table: Destination, more: Sequence[str], take: Callable[[DataFrame], T]
-    ) -> tuple[list[T], int]:
+    ) -> tuple[list[T], int, int]:
         """What `take` gives of the matching rows of a table that keeps rows as text, for each schema of them: as they
-        were read, or where that is not kept as they stood. And how many rows lack the columns of --where. The last of
-        the table's columns that are given beside `_OF_A_ROW` has their time."""
+        were read, or where that is not kept as they stood. And how many rows have no columns, since they could not be
+        read, and how many lack those of --where. The last of the table's columns that are given beside `_OF_A_ROW` has
+        their time."""
         pipeline = quote_text(self.definition.pipeline.name)
         kind = "coalesce(original_schema, row_schema)"
         query = f"SELECT {kind} AS kind, count(*) AS n FROM {{table}} WHERE pipeline = {pipeline} GROUP BY 1"
-        taken, unsearched = list[T](), 0
+        taken, unread, lacking = list[T](), 0, 0
         for each in query_dlq(table, lambda: self.spark, query):
             assert isinstance(table, Delta)
+            if each["kind"] in (None, RAW):
+                unread += each["n"]
+                continue
             try:
-                if each["kind"] not in (None, RAW):
-                    taken.append(self._take_kept(table, each["kind"], more, take))
-                    continue
+                taken.append(self._take_kept(table, each["kind"], more, take))
             except list_spark_errors() as error:
                 if classify(error).is_session_lost:
                     raise
-            unsearched += each["n"]
-        return taken, unsearched
+                lacking += each["n"]
+        return taken, unread, lacking
 
     def _take_kept(self, table: Delta, schema: str, more: Sequence[str], take: Callable[[DataFrame], T]) -> T:
         """What `take` gives of the matching rows that have this schema."""
@@ -461,8 +464,15 @@ def _limit_newest(rows: Sequence[K]) -> Sequence[K]:
     return sorted(rows, key=lambda row: row.at, reverse=True)[:SHOWN]
 
 
-def _tell_unsearched(rows: int, where: str) -> str:
-    return f"{format_count(rows)} of {where} cannot be searched, without the columns of --where" if rows else ""
+def _tell_unread(rows: int) -> str:
+    counted, they = format_count(rows, "refused line", "refused lines"), "it has" if rows == 1 else "they have"
+    command = "wherry dlq show FILE --code PARSE"
+    return f"{counted} could not be read, so {they} no columns to search. See:  {command}"
+
+
+def _tell_lacking(rows: int, kind: str) -> str:
+    counted = format_count(rows, f"{kind} row lacks", f"{kind} rows lack")
+    return f"{counted} the columns of --where, and {'was' if rows == 1 else 'were'} not searched."
 
 
 def _find_state(letter: str, decided: DecidedLetters) -> Literal["open", "replayed", "discarded"]:
@@ -500,7 +510,7 @@ def list_pin_notices(stages: Sequence[str]) -> Iterator[str]:
     if stages:
         yield (
             f"These stages read tables as they are now: {', '.join(dict.fromkeys(stages))}. They may count a delivered "
-            "row as filtered or rejected. The destinations show what was delivered."
+            "row as filtered or refused. The destinations show what was delivered."
         )
 
 

@@ -132,6 +132,9 @@ def test_a_line_that_cannot_be_read_matches_no_condition(place: Place) -> None:
     found = pipeline.find(where="email is null")
     assert (found.read, found.count("filtered"), found.count("rejected")) == (1, {"filter": 1}, {})
     assert sum(found.dlq.states.values()) == 0
+    assert found.dlq.why == (
+        "1 refused line could not be read, so it has no columns to search. See:  wherry dlq show FILE --code PARSE"
+    )
 
 
 def test_a_time_without_a_zone_is_in_utc(place: Place) -> None:
