@@ -329,16 +329,19 @@ def redo(name: str, reason: str, yes: bool, carrying: CarryOptions, **given: Any
     In each table the old rows of the file make room for the new ones, in one commit. Wherry refuses where a table
     cannot tell which rows are the file's. After a crash, the same command goes on where it was.
     """
-    from runners.command_line.carrying import carry_and_print
+    from runners.command_line.carrying import carry_and_print, show_work
     from runners.operations.redo import preview_redo
 
     pipeline = load_pipeline(**given)
-    redo_preview = preview_redo(pipeline, name)
+    with show_work(
+        pipeline, f"looking for the rows of {name}", log_format=carrying.log_format, quiet=carrying.quiet
+    ) as say:
+        redo_preview = preview_redo(pipeline, name, say=say)
     click.echo(printing_state.format_redo(redo_preview, str(given["file"])), err=True)
     if not redo_preview.does_nothing:
         confirm(yes=yes)
     carry = partial(pipeline.redo, name, reason=reason, check=False)
-    return carry_and_print(pipeline, given["file"], carry, carrying)
+    return carry_and_print(pipeline, given["file"], carry, carrying, shown=redo_preview.notices)
 
 
 def _check_duration(ctx: click.Context, parameter: click.Parameter, text: str) -> str:

@@ -185,14 +185,12 @@ def preview(
     Shows rows as they leave each stage, and filtered or refused rows as they reached it. Writes nothing, and moves no
     offset.
     """
-    from runners.command_line.carrying import show_progress
-    from runners.model.masking import hide_in_errors
+    from runners.command_line.carrying import show_work
     from runners.operations.preview import format_preview
     from runners.operations.trial import preview
 
     definition = load_definition(**given)
-    waiting = show_progress(definition.pipeline, doing="trying the waiting rows")
-    with hide_in_errors(definition.pipeline.secrets), waiting:
+    with show_work(definition.pipeline, "trying the waiting rows"):
         previewed = preview(definition, rows=rows, shown=shown, lane=lane, from_beginning=from_beginning)
     if json:
         click.echo(printing.as_json(previewed.json()))
@@ -213,20 +211,12 @@ def find(where: str, since: datetime | None, json: bool, **given: Any) -> None:
     Reads settled batches again, and says which stage filters or refuses a row, to which destinations it goes, and which
     have it. Tables are searched whole. Writes nothing.
     """
-    from rich.console import Console
-
-    from runners.model.masking import hide_in_errors
+    from runners.command_line.carrying import show_work
     from runners.operations.find_rows import find_rows
 
     definition = load_definition(**given)
-    waiting = Console(stderr=True).status(f"{definition.pipeline.name}: reading the ledger")
-    with hide_in_errors(definition.pipeline.secrets), waiting:
-        rows = find_rows(
-            definition,
-            where=where,
-            since=since,
-            say=lambda doing: waiting.update(f"{definition.pipeline.name}: {doing}"),
-        )
+    with show_work(definition.pipeline, "reading the ledger") as say:
+        rows = find_rows(definition, where=where, since=since, say=say)
     click.echo(printing.as_json(rows.json()) if json else with_file(str(rows), given["file"]))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
@@ -69,9 +69,13 @@ def check_redo(pipeline: PipelineSpec, file: str) -> None:
     _plan(pipeline, file)
 
 
-def preview_redo(pipeline: PipelineSpec, file: str) -> RedoPreview:
-    """What a redo of the file would do. Raises `Refusal` where a destination cannot tell the rows of the file."""
+def preview_redo(pipeline: PipelineSpec, file: str, *, say: Callable[[str], None] = lambda _: None) -> RedoPreview:
+    """What a redo of the file would do. `say` gets word of progress.
+
+    Raises `Refusal` where a destination cannot tell the rows of the file.
+    """
     journal, spark, plan = _plan(pipeline, file)
+    say("looking for refused rows of the file in the DLQ")
     found = _find_old_letters(pipeline, plan)
     letters, unsure = len(found.old), found.unsure
     if plan.span is None:
@@ -81,7 +85,9 @@ def preview_redo(pipeline: PipelineSpec, file: str) -> RedoPreview:
     for name, old in plan.tables.items():
         each = destinations[name]
         assert isinstance(each, Delta)
+        say(f"counting the old rows in '{name}'")
         leaving[name] = spark.table(each.sql_name).where(old.condition).count() if old.condition else None
+    say(f"counting the rows that {plan.file} has now")
     return RedoPreview(
         file=plan.file,
         read=_count_rows(spark, plan, pipeline, journal),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from destinations.delta.lock import SparkCommits, get_commits
 from origins.spark_private import has_context, name_jobs
 from runners.model.errors import WorkCancelled
+from runners.spark.start import note_start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -130,7 +131,7 @@ class LateSession:
         group, pool = getattr(self._thread, "tag", ("", ""))
         if self._made is None:
             given = self.late.get(group)
-            with self._making:
+            with self._making, note_start():
                 if self._made is None:
                     made = self.make(given)
                     for key, value in self._set.items():

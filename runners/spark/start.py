@@ -83,6 +83,26 @@ class SparkMissing(WherryError):
     code = "SPARK"
 
 
+_STARTS: set[object] = set()
+
+
+@contextlib.contextmanager
+def note_start() -> Iterator[None]:
+    """What is done in here is a part of the start of a Spark."""
+    mark = object()
+    _STARTS.add(mark)
+    try:
+        yield
+    finally:
+        _STARTS.discard(mark)
+
+
+def is_starting() -> bool:
+    """Whether this process is starting a Spark now."""
+    return bool(_STARTS)
+
+
+@note_start()
 def start(conf: Mapping[str, str], packages: Sequence[str] = (), *, connect: bool = False) -> SparkSession:
     """A local session tuned for one machine. Its own noise goes to a log file that an error names."""
     check_java()
@@ -103,7 +123,6 @@ def start(conf: Mapping[str, str], packages: Sequence[str] = (), *, connect: boo
     ):
         # The Connect client asks its own server again for what the server was started with, and is told no.
         warnings.filterwarnings("ignore", "Failed to set .* due to \\[CANNOT_MODIFY", UserWarning)
-        _STARTING.set()
         try:
             if not connect:
                 # What a JVM is started with stands in everybody's list of processes, where no secret belongs.
@@ -114,16 +133,6 @@ def start(conf: Mapping[str, str], packages: Sequence[str] = (), *, connect: boo
             raise SparkMissing(
                 _explain_failure(log.read_text(errors="replace"), error), hint=f"Spark's own words: {log}"
             ) from error
-        finally:
-            _STARTING.clear()
-
-
-_STARTING = threading.Event()
-
-
-def is_starting() -> bool:
-    """Whether this process is starting a Spark now."""
-    return _STARTING.is_set()
 
 
 def list_local_settings(conf: Mapping[str, str], packages: Sequence[str] = ()) -> dict[str, str]:
