@@ -5,6 +5,7 @@ What carries or describes pipelines is imported by the command that needs it, so
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
 from collections.abc import Sequence
@@ -34,6 +35,7 @@ from runners.command_line.options import (
     with_definition,
     with_folder,
     with_move_options,
+    with_quiet,
 )
 from runners.command_line.schedule_command import schedule
 from runners.command_line.state_commands import audit, confirm, dlq, move_offsets, offsets, repair
@@ -73,8 +75,9 @@ def wherry() -> None:
 
 @command()
 @click.argument("directory", type=click.Path(path_type=Path), default=Path("wherry-demo"))
+@with_quiet
 @as_json
-def demo(directory: Path, json: bool) -> int:
+def demo(directory: Path, quiet: bool, json: bool) -> int:
     """Make a folder of orders, some of them bad, and process them.
 
     For example:  wherry demo
@@ -89,8 +92,8 @@ def demo(directory: Path, json: bool) -> int:
     file = make(directory)
     pipeline = Pipeline.load(file)
     batches = sum(1 for _ in (directory / "landing" / "orders").iterdir())
-    with show_progress(pipeline, batches=batches) as listener:
-        report = pipeline.run(check=False, listeners=[listener])
+    with contextlib.nullcontext() if quiet else show_progress(pipeline, batches=batches) as listener:
+        report = pipeline.run(check=False, listeners=[listener] if listener else [])
     if report.error is not None:
         complain(printing.format_failure(report, str(file)), code=report.error.code)
     facts = {**report.json(), "file": str(file)}

@@ -824,6 +824,27 @@ def test_a_command_that_looks_at_rows_says_what_it_does_meanwhile(
     ]
 
 
+@pytest.mark.parametrize(
+    ("words", "work"),
+    [
+        (["find", "--where", "id = 42"], "runners.operations.find_rows.find_rows"),
+        (["preview"], "runners.operations.trial.preview"),
+        (["expect", "suggest"], "runners.operations.trial.read_next_rows"),
+    ],
+)
+def test_a_quiet_command_says_only_how_it_ended(
+    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], work: str
+) -> None:
+    """Each command that shows progress takes `--quiet`."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise Refusal("That is enough.")
+
+    monkeypatch.setattr(work, refuse)
+    assert cli.execute([*words, "--quiet", "orders.yaml"]) == 2
+    assert capsys.readouterr().err.splitlines() == ["That is enough."]
+
+
 @pytest.mark.parametrize(("words", "drawn"), [([], True), (["--quiet"], False)])
 def test_progress_is_drawn_on_a_terminal(
     file: str, monkeypatch: pytest.MonkeyPatch, words: list[str], drawn: bool
