@@ -238,16 +238,19 @@ def format_dead_letters(rows: Sequence[Mapping[str, JSON]], *, wide: bool = Fals
     if not rows:
         return "The DLQ has no rows."
     parts = []
-    for (place, _), alike in groupby(rows, lambda row: (_describe_letter(row), _list_columns(row["row"]))):
-        shown = [
-            ShownRow(
-                row=row["row"],
-                note=f"{row['stage'] or row['destination']}: {row['message']}",
-                source=_describe_source(row),
-            )
-            for row in alike
-        ]
-        parts.append("\n".join([escape_line(place), *format_rows(shown, wide=wide)]))
+    for place, of_batch in groupby(rows, _describe_letter):
+        lines = [escape_line(place)]
+        for _, alike in groupby(of_batch, lambda row: _list_columns(row["row"])):
+            shown = [
+                ShownRow(
+                    row=row["row"],
+                    note=f"{row['stage'] or row['destination']}: {row['message']}",
+                    source=_describe_source(row),
+                )
+                for row in alike
+            ]
+            lines += format_rows(shown, wide=wide)
+        parts.append("\n".join(lines))
     return "\n\n".join(parts)
 
 

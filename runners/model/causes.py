@@ -239,8 +239,12 @@ class CauseCounter:
         sample: str = "",
         waiting: int | None = None,
     ) -> None:
-        """Count rows with this code, stage, destination and message, whose values are masked already."""
-        message = str(refusal["message"])
+        """Count rows with this code, stage, destination and message, whose values are masked already.
+
+        A file in front of the message does not tell causes apart.
+        """
+        files = [file for file in files if file]
+        message = _drop_file(str(refusal["message"]), files)
         parsed = parse_message(message)
         code, stage, destination = str(refusal["code"]), str(refusal["stage"]), refusal.get("destination")
         assert destination is None or isinstance(destination, str)
@@ -261,7 +265,7 @@ class CauseCounter:
         """
         groups, self._found = [*self._found.values()], {}
         for group in groups:
-            cause = group.cause.put_message(messages.get(group.cause.sample, MASK))
+            cause = group.cause.put_message(_drop_file(messages.get(group.cause.sample, MASK), group.files))
             key = cause.code, cause.stage, cause.destination, cause.problem, cause.form
             self._found.setdefault(key, _Group(cause)).add(group.rows, group.files, group.waiting)
 
@@ -281,6 +285,11 @@ class CauseCounter:
         return Causes(found=tuple(sorted(counted, key=lambda cause: -cause.rows)), others=others)
 
 
+def _drop_file(message: str, files: Iterable[str]) -> str:
+    """The message without the file in front of it, where an origin writes it."""
+    return next((message[len(file) + 2 :] for file in files if message.startswith(f"{file}: ")), message)
+
+
 @dataclass
 class _Group:
     cause: Cause
@@ -288,10 +297,10 @@ class _Group:
     files: dict[str, None] = field(default_factory=dict)
     waiting: int | None = None
 
-    def add(self, rows: int, files: Iterable[str | None], waiting: int | None) -> None:
+    def add(self, rows: int, files: Iterable[str], waiting: int | None) -> None:
         self.rows += rows
         if waiting is not None:
             self.waiting = (self.waiting or 0) + waiting
         for file in files:
-            if file and len(self.files) < MOST_FILES:
+            if len(self.files) < MOST_FILES:
                 self.files.setdefault(file)

@@ -350,7 +350,8 @@ def test_refused_rows_of_a_batch_are_one_table() -> None:
         "waiting  id p/7  refused before as p/3",
     ]
     assert printing.format_dead_letters([row, {**row, "stage": "require"}]).count("lane 0") == 1
-    assert printing.format_dead_letters([row, {**row, "row": "{broken"}]).count("lane 0") == 2
+    assert printing.format_dead_letters([row, {**row, "row": "{broken"}, row]).count("lane 0") == 1
+    assert printing.format_dead_letters([row, {**row, "number": 4}]).count("lane 0") == 2
     assert printing.format_dead_letters([]) == "The DLQ has no rows."
 
 
