@@ -103,7 +103,8 @@ def format_report(report: Report, file: str, *, shown: Collection[str] = ()) -> 
     if len(new) > 5:
         notices.append(f"{note} {len(new) - 5} more; --json shows them all")
     if report.status == "stopped":
-        notices.append(paint_hint(f"The next run finishes open batches first, then continues:  wherry run {file}"))
+        first = f"finishes {format_count(report.left_open, 'open batch', 'open batches')} first, then "
+        notices.append(paint_hint(f"The next run {first if report.left_open else ''}continues:  wherry run {file}"))
     if report.batches == 0:
         return "\n".join([began, *notices])
     parts = [began, _format_destinations(report)]

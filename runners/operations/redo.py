@@ -124,10 +124,10 @@ def _tell_unsure(file: str, ids: Sequence[str]) -> Sequence[str]:
     if not ids:
         return []
     counted = format_count(len(ids), "refused row that still waits", "refused rows that still wait")
-    chosen = " ".join(f"--id {each}" for each in ids)
+    reason = shlex.quote(f"{file} was redone")
     return [
-        f"The old {file} may have had {counted} in the DLQ. If so, discard:  wherry dlq discard FILE {chosen} "
-        f"--reason {shlex.quote(f'{file} was redone')}"
+        f"The old {file} may have had {counted} in the DLQ. If so, discard:  wherry dlq discard FILE --reason {reason} "
+        f"--id {' --id '.join(ids)}"
     ]
 
 

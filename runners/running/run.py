@@ -198,7 +198,8 @@ class PipelineRun:
                     snapshot=self.snapshot,
                     timeline=self.timeline.json(),
                 ).mask(self.pipeline.secrets)
-                report = replace(report, causes=self._count_causes(report, spark))
+                left_open = len(journal.state.open_plans)
+                report = replace(report, causes=self._count_causes(report, spark), left_open=left_open)
                 if self.replay is not None and not errors:
                     kept = parse_seconds(self.pipeline.dlq.retain)
                     tidy(spark, self.dlq, list_decided(journal), retain=kept, now=self.clock.now())
@@ -427,6 +428,7 @@ class PipelineRun:
         def take_in(source: BatchPlanner | None) -> BatchPlanner | None:
             runner.reading.lines = opening.lines
             found = [*list_notices(source)] if source else opening.notices
+            found = [] if self.redo else found  # what waits in other files is not read
             for notice in [each for each in found if each not in noticed]:
                 noticed.add(notice)
                 self._emit(Noticed(origin=notice[0], message=notice[1]))

@@ -82,6 +82,7 @@ def test_the_old_rows_leave_in_the_commit_that_brings_the_new_ones(place: Place,
     before = place.commits("tables/orders")
     report = pipeline.redo("1.json")
     assert (report.read, report.nacked, place.ids("tables/orders")) == (3, 1, [3, 4, 20])
+    assert report.notices == ("Discarded from the DLQ: 1 refused row of the old 1.json.",)
     assert place.commits("tables/orders") == before + 1
     assert (pipeline.audit().problems, pipeline.redo("1.json").batches) == ([], 0)
     assert pipeline.run().notices == ()

@@ -554,7 +554,7 @@ def test_a_redo_says_what_leaves_and_what_comes(
     assert "orders       3         replaces the rows where file_name = 'monday.json'\n" in err
     assert "latest                 merges the new rows" in err
     assert "2 refused rows of the old monday.json wait in the DLQ. The redo discards them.\n" in err
-    assert "wherry dlq discard orders.yaml --id p/1 --reason 'monday.json was redone'\n" in err
+    assert "wherry dlq discard orders.yaml --reason 'monday.json was redone' --id p/1\n" in err
     assert calls == []
     assert cli.execute(["redo", file, "--file", "monday.json", "--reason", "sent again", "--quiet", "--yes"]) == 0
     found = RedoPreview(file="monday.json", read=None)

@@ -85,11 +85,20 @@ def test_a_run_without_anything_new_says_so() -> None:
     assert said == "orders succeeded after 123 s: no new rows."
 
 
-def test_a_run_that_was_stopped_says_how_to_go_on() -> None:
-    """Though it carried nothing, something may wait."""
-    assert printing.format_report(carried(batches=0, status="stopped"), "orders.yaml").splitlines() == [
+@pytest.mark.parametrize(
+    ("left_open", "said"),
+    [
+        (0, "The next run continues:  wherry run orders.yaml"),
+        (1, "The next run finishes 1 open batch first, then continues:  wherry run orders.yaml"),
+        (2, "The next run finishes 2 open batches first, then continues:  wherry run orders.yaml"),
+    ],
+)
+def test_a_run_that_was_stopped_says_how_to_go_on(left_open: int, said: str) -> None:
+    """Though it carried nothing, something may wait; open batches are named if there are any."""
+    report = carried(batches=0, status="stopped", left_open=left_open)
+    assert printing.format_report(report, "orders.yaml").splitlines() == [
         "orders stopped after 1.3 s: no batch was processed.",
-        "The next run finishes open batches first, then continues:  wherry run orders.yaml",
+        said,
     ]
 
 

@@ -63,5 +63,5 @@ def test_a_person_is_told_which_rows_stay_and_how_to_discard_them() -> None:
     (said,) = RedoPreview(file="a.json", read=None, unsure=["p/1", "p/2"]).notices
     assert said == (
         "The old a.json may have had 2 refused rows that still wait in the DLQ. If so, discard:  wherry dlq discard "
-        "FILE --id p/1 --id p/2 --reason 'a.json was redone'"
+        "FILE --reason 'a.json was redone' --id p/1 --id p/2"
     )
