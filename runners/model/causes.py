@@ -243,8 +243,8 @@ class CauseCounter:
 
         A file in front of the message does not tell causes apart.
         """
-        files = [file for file in files if file]
-        message = _drop_file(str(refusal["message"]), files)
+        named = [file for file in files if file]
+        message = _drop_file(str(refusal["message"]), named)
         parsed = parse_message(message)
         code, stage, destination = str(refusal["code"]), str(refusal["stage"]), refusal.get("destination")
         assert destination is None or isinstance(destination, str)
@@ -256,7 +256,7 @@ class CauseCounter:
         if group is None:
             cause = Cause(code=code, stage=stage, destination=destination, form=parsed.form, sample=sample)
             group = self._found[key] = _Group(cause.put_message(message))
-        group.add(rows, files, waiting)
+        group.add(rows, named, waiting)
 
     def put_messages(self, messages: Mapping[str, str]) -> None:
         """Show these messages, by the ids of the samples, in the place of those that were counted.
