@@ -1,6 +1,6 @@
 """The JARs with which Spark reaches object stores: `python -m tests.stores.jars` fetches those that are missing.
 
-Hadoop's own choice for S3 is a bundle of all of Amazon's services, 690 MB. These are the few that it needs.
+Hadoop's own choice for S3 is a bundle of all of Amazon's services, 690 MB. These are the few that it needs, 18 MB.
 """
 
 from __future__ import annotations
@@ -20,8 +20,13 @@ S3 = (
     *(f"software.amazon.awssdk:{part}:{SDK}" for part in ("s3", "sts", "s3-transfer-manager", "apache-client")),
 )
 
-EXCLUDED = ("software.amazon.awssdk:bundle", "io.netty:*")
-"""What the packages name and Spark does without: Spark has a Netty of its own."""
+AZURE = ("org.apache.hadoop:hadoop-azure:3.5.0",)
+
+EXCLUDED = (
+    *("software.amazon.awssdk:bundle", "com.microsoft.azure:*"),
+    *("io.netty:*", "org.apache.httpcomponents:*", "commons-codec:*", "commons-logging:*"),
+)
+"""What the packages name and Spark does without. It has the second line's libraries itself."""
 
 
 FOLDER = Path(KEPT).expanduser() / "jars"
@@ -32,20 +37,22 @@ def fetch() -> float:
     from pyspark.find_spark_home import _find_spark_home
 
     start = time.monotonic()
-    settings = {"spark.jars.packages": ",".join([DELTA, *S3])}
+    settings = {"spark.jars.packages": ",".join([DELTA, *S3, *AZURE])}
     command = [f"{_find_spark_home()}/bin/spark-submit", "--packages", settings["spark.jars.packages"]]
     command += ["--exclude-packages", ",".join(EXCLUDED), "--class", "org.apache.hadoop.util.VersionInfo"]
     with fetch_one_at_a_time(settings):
         if not are_there():
             done = subprocess.run([*command, "spark-internal"], capture_output=True, text=True, check=False)
             if done.returncode:
-                raise RuntimeError(f"The JARs for S3 could not be fetched:\n{done.stderr}")
+                raise RuntimeError(f"The JARs for object stores could not be fetched:\n{done.stderr}")
     return time.monotonic() - start
 
 
 def are_there() -> bool:
     """Whether nothing is missing: Spark puts the JARs there once it has them all."""
-    files = (f"{group}_{artifact}-{version}.jar" for group, artifact, version in (each.split(":") for each in S3))
+    files = (
+        f"{group}_{artifact}-{version}.jar" for group, artifact, version in (each.split(":") for each in (*S3, *AZURE))
+    )
     return all((FOLDER / file).exists() for file in files)
 
 
@@ -54,21 +61,29 @@ def list_delta_jars() -> list[Path]:
     return sorted(FOLDER.glob("io.delta_*.jar"))
 
 
-def list_s3_jars() -> list[Path]:
-    """The JARs for S3 that no other part of Spark brings."""
-    names = ("org.apache.hadoop_hadoop-aws-3.5.0", f"software.amazon.awssdk_*-{SDK}", "software.amazon.eventstream_*")
-    others = ("software.amazon.s3.analyticsaccelerator_*", "org.reactivestreams_*", "org.wildfly.openssl_*")
-    return sorted(file for name in (*names, *others) for file in FOLDER.glob(f"{name}.jar"))
+def list_store_jars() -> list[Path]:
+    """The JARs for S3 and Azure that no other part of Spark brings."""
+    names = [
+        *("org.apache.hadoop_hadoop-aws-3.5.0", "org.apache.hadoop_hadoop-azure-3.5.0"),
+        *(
+            f"software.amazon.awssdk_*-{SDK}",
+            "software.amazon.eventstream_*",
+            "software.amazon.s3.analyticsaccelerator_*",
+        ),
+        *("org.reactivestreams_*", "org.wildfly.openssl_*", "org.apache.hadoop.thirdparty_hadoop-shaded-guava-*"),
+        "org.hdrhistogram_*",
+    ]
+    return sorted(file for name in names for file in FOLDER.glob(f"{name}.jar"))
 
 
 def make_spark_settings() -> dict[str, str]:
-    """The settings of a plain Spark with Delta that has the JARs for S3, and whose executors may be on other machines.
+    """The settings of a plain Spark with Delta and with the JARs for object stores. Its executors may be elsewhere.
 
-    The JARs for S3 are named as files: Spark looks up for seconds what `spark.jars.packages` names.
+    The JARs are named as files, since Spark looks up for seconds what `spark.jars.packages` names.
     """
     return {
         "spark.jars.packages": DELTA,
-        "spark.jars": ",".join(map(str, list_s3_jars())),
+        "spark.jars": ",".join(map(str, list_store_jars())),
         "spark.executor.extraClassPath": ":".join(map(str, list_delta_jars())),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": DELTA_CATALOG,
@@ -81,4 +96,4 @@ def make_spark_settings() -> dict[str, str]:
 
 if __name__ == "__main__":
     seconds = fetch()
-    sys.stdout.write(f"The JARs for S3 are there; that took {seconds:.0f} s.\n")
+    sys.stdout.write(f"The JARs for object stores are there; that took {seconds:.0f} s.\n")
