@@ -1,5 +1,5 @@
 """A Spark cluster on this machine: a standalone master, and workers that see neither the driver's folders nor its
-processes."""
+processes, nor each other's disks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ while [ "$1" != -- ]; do
 done
 shift
 mkdir -p "$work"
-mount --bind /proc/self/fd/9 "$work"
+mount --no-canonicalize --bind /proc/self/fd/9 "$work"
 exec 9<&-
 cd "$work"
 exec "$@"
@@ -76,10 +76,11 @@ class Cluster:
         work = self._folder / f"worker-{number}"
         work.mkdir(parents=True, exist_ok=True)
         worker = [_find_spark_class(), "org.apache.spark.deploy.worker.Worker", self.master]
-        worker += ["-h", "127.0.0.1", "-c", "1", "-m", "1g", "-d", str(work), "--webui-port", "0"]
+        host = f"127.0.0.{2 + number}"  # on one host, executors read each other's disks
+        worker += ["-h", host, "-c", "1", "-m", "1g", "-d", str(work), "--webui-port", "0"]
         hide = ["bash", "-c", HIDE, "hide", str(work), *map(str, self._hidden), "--"]
         log = self._folder / f"worker-{number}.log"
-        return Child([*APART, *hide, *worker], log, _make_environment(work))
+        return Child([*APART, *hide, *worker], log, _make_environment(work, host))
 
     def kill_worker(self, number: int) -> None:
         """End a worker with all its executors, as when its machine is lost; return once the master has seen it."""
@@ -168,10 +169,10 @@ def _find_home() -> Path:
     return Path(pyspark.__file__).parent
 
 
-def _make_environment(scratch: Path) -> dict[str, str]:
+def _make_environment(scratch: Path, host: str = "127.0.0.1") -> dict[str, str]:
     return clean_environment(
         SPARK_HOME=str(_find_home()),
-        SPARK_LOCAL_IP="127.0.0.1",
+        SPARK_LOCAL_IP=host,
         SPARK_LOCAL_DIRS=str(scratch),
         SPARK_DAEMON_MEMORY="256m",
         SPARK_DAEMON_JAVA_OPTS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
