@@ -15,7 +15,15 @@ settings.register_profile("same", deadline=None, derandomize=True)
 settings.register_profile("random", deadline=None)
 settings.load_profile("same")
 
-pytest_plugins = ["pytester", "tests.promises", "tests.sample", "tests.small_disk"]
+pytest_plugins = [
+    "pytester",
+    "tests.promises",
+    "tests.sample",
+    "tests.small_disk",
+    "tests.cluster.cluster",
+    "tests.stores.azure",
+    "tests.stores.s3",
+]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,0 +1,185 @@
+"""A Spark cluster on this machine: a standalone master, and workers that see neither the driver's folders nor its
+processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.child import Child, clean_environment, list_descendants
+
+APART = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+"""Begins a process with mounts and processes of its own. All of them end with it."""
+
+HIDE = """
+set -e
+exec 9<"$1"
+work=$1; shift
+while [ "$1" != -- ]; do
+  mount -t tmpfs -o size=64m tmpfs "$1"
+  shift
+done
+shift
+mkdir -p "$work"
+mount --bind /proc/self/fd/9 "$work"
+exec 9<&-
+cd "$work"
+exec "$@"
+"""
+"""Puts an empty disk over each of the folders, and the worker's own folder back where it was. Then runs a command."""
+
+
+class Cluster:
+    """A master and its workers. `settings` is what a driver needs beside `master`."""
+
+    def __init__(self, folder: Path, hidden: Sequence[Path], workers: int = 2) -> None:
+        self._folder, self._hidden, self._workers = folder, [each.resolve() for each in hidden], workers
+        self._children: list[Child | None] = []
+        master = [_find_spark_class(), "org.apache.spark.deploy.master.Master"]
+        master += ["-h", "127.0.0.1", "-p", "0", "--webui-port", "0"]
+        self._master = Child(master, folder / "master.log", _make_environment(folder))
+        self.master = self._master.wait_for(r"Starting Spark master at (spark://127\.0\.0\.1:[1-9]\d*)").group(1)
+        """Where it is to be found, as `spark.master` wants it."""
+        self.start_missing_workers()
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """One executor a worker, small enough for this machine, and a driver on loopback."""
+        return {
+            "spark.master": self.master,
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.executor.memory": "512m",
+            "spark.cores.max": str(self._workers),
+            "spark.executor.cores": "1",
+        }
+
+    def start_missing_workers(self) -> None:
+        """Start a worker for each one that was killed; return once the master knows them."""
+        self._children += [None] * (self._workers - len(self._children))
+        started = {}
+        for number, child in enumerate(self._children):
+            if child is None or not child.is_alive():
+                started[number] = self._children[number] = self._start_worker(number)
+        for child in started.values():
+            child.wait_for("Successfully registered with master")
+
+    def _start_worker(self, number: int) -> Child:
+        work = self._folder / f"worker-{number}"
+        work.mkdir(parents=True, exist_ok=True)
+        worker = [_find_spark_class(), "org.apache.spark.deploy.worker.Worker", self.master]
+        worker += ["-h", "127.0.0.1", "-c", "1", "-m", "1g", "-d", str(work), "--webui-port", "0"]
+        hide = ["bash", "-c", HIDE, "hide", str(work), *map(str, self._hidden), "--"]
+        log = self._folder / f"worker-{number}.log"
+        return Child([*APART, *hide, *worker], log, _make_environment(work))
+
+    def kill_worker(self, number: int) -> None:
+        """End a worker with all its executors, as when its machine is lost; return once the master has seen it."""
+        child = self._children[number]
+        assert child is not None
+        lost = self._master.read_log().count("Removing worker ") + 1
+        child.end()
+        self._master.wait_for(rf"(?:Removing worker [\s\S]*){{{lost}}}")
+
+    def count_workers(self) -> int:
+        """How many workers the master knows."""
+        log = self._master.read_log()
+        return log.count("Registering worker ") - log.count("Removing worker ")
+
+    def kill_executors(self, number: int) -> int:
+        """End the executors of a worker, which starts others; the number of those that were killed."""
+        child = self._children[number]
+        assert child is not None
+        executors = [each for each in list_descendants(child.pid) if _is_executor(each)]
+        for each in executors:
+            os.kill(each, signal.SIGKILL)
+        return len(executors)
+
+    def read_logs(self) -> str:
+        """What the master, the workers and the executors have printed."""
+        files = [*self._folder.glob("*.log"), *self._folder.glob("worker-*/app-*/*/std*")]
+        return "\n".join(f"== {file.relative_to(self._folder)}\n{file.read_text(errors='replace')}" for file in files)
+
+    def stop(self) -> None:
+        """End all of it. The logs stay; what executors kept goes."""
+        for child in [*self._children, self._master]:
+            if child is not None:
+                child.end()
+        for work in self._folder.glob("worker-*/"):
+            shutil.rmtree(work, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def start_cluster(folder: Path, hidden: Sequence[Path], workers: int = 2) -> Iterator[Cluster]:
+    """A cluster that keeps its logs in this folder. Its workers find each of the hidden folders empty."""
+    cluster = Cluster(folder, hidden, workers)
+    try:
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def say_why_not() -> str | None:
+    """Why there can be no cluster here; None where it can."""
+    if sys.platform != "linux":
+        return "a worker that cannot see the driver's folders needs Linux"
+    missing = [each for each in ("unshare", "setpriv", "bash") if shutil.which(each) is None]
+    if missing:
+        return f"a cluster needs {', '.join(missing)} (Debian: apt-get install util-linux bash)"
+    tried = subprocess.run(
+        [*APART, "mount", "-t", "tmpfs", "tmpfs", "/mnt"], check=False, capture_output=True, text=True
+    )
+    return f"a worker's folders cannot be hidden here: {tried.stderr.strip()}" if tried.returncode else None
+
+
+@pytest.fixture(scope="session")
+def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One cluster for all tests; its workers see none of the tests' folders."""
+    why = say_why_not()
+    if why:
+        pytest.skip(why)
+    folder = tmp_path_factory.mktemp("cluster")
+    with start_cluster(folder, [tmp_path_factory.getbasetemp()]) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(shared_cluster: Cluster) -> Cluster:
+    """The cluster with all its workers, whichever one a test before has killed."""
+    shared_cluster.start_missing_workers()
+    return shared_cluster
+
+
+def _find_spark_class() -> str:
+    return str(_find_home() / "bin/spark-class")
+
+
+def _find_home() -> Path:
+    import pyspark
+
+    return Path(pyspark.__file__).parent
+
+
+def _make_environment(scratch: Path) -> dict[str, str]:
+    return clean_environment(
+        SPARK_HOME=str(_find_home()),
+        SPARK_LOCAL_IP="127.0.0.1",
+        SPARK_LOCAL_DIRS=str(scratch),
+        SPARK_DAEMON_MEMORY="256m",
+        SPARK_DAEMON_JAVA_OPTS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        PYSPARK_PYTHON=sys.executable,
+    )
+
+
+def _is_executor(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return b"CoarseGrainedExecutorBackend" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False

@@ -1,0 +1,310 @@
+"""A proxy before an object store: it counts requests, and does to some of them what a test asks for."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import re
+import socket
+import struct
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Literal
+from urllib.parse import parse_qs, unquote, urlsplit
+
+Kind = Literal["PUT", "COPY", "GET", "HEAD", "LIST", "DELETE", "POST"]
+"""LIST is a GET of a listing, COPY a PUT of what is there. DELETE is also a POST that deletes; the other POSTs begin
+and complete uploads in parts."""
+
+Effect = Literal["slow_down", "refuse", "hide", "reset", "lose_answer", "delay", "hold", "hold_answer"]
+"""What becomes of a request:
+
+- `slow_down`: it is answered with 503 SlowDown and does nothing.
+- `refuse`: it is answered with 412 PreconditionFailed and does nothing.
+- `hide`: it is answered with 404, if the key was written before.
+- `reset`: its connection is reset, and it does nothing.
+- `lose_answer`: it is carried out; then its connection is reset.
+- `delay`: it is carried out after some seconds.
+- `hold`, `hold_answer`: it is carried out, or answered, once the test lets it go.
+"""
+
+LONGEST = 120.0
+"""Seconds after which a request that is held goes on."""
+
+HOP = {"connection", "keep-alive", "transfer-encoding", "expect", "content-length", "proxy-connection"}
+
+
+@dataclass
+class Fault:
+    """What becomes of the requests of one kind, or of any kind, whose `bucket/key` has this pattern in it."""
+
+    effect: Effect
+    kind: Kind | None = None
+    key: str = ""
+    times: int | None = 1
+    """How many of them; None for all."""
+    skip: int = 0
+    """How many go well before."""
+    seconds: float = 0.0
+    hits: int = field(default=0, init=False)
+    reached: threading.Event = field(default_factory=threading.Event, init=False)
+    """Is set once it happens."""
+    _go: threading.Event = field(default_factory=threading.Event, init=False)
+    _seen: int = field(default=0, init=False)
+
+    def let_go(self) -> None:
+        """Let the requests go that are held, and those that come."""
+        self._go.set()
+
+    def takes(self, request: Request) -> bool:
+        """Whether it happens to this request. To be asked once for each request."""
+        if self.kind not in (None, request.kind) or not re.search(self.key, request.key):
+            return False
+        if self.effect == "hide" and not request.was_written:
+            return False
+        self._seen += 1
+        if self._seen <= self.skip or (self.times is not None and self.hits >= self.times):
+            return False
+        self.hits += 1
+        return True
+
+    def wait(self) -> None:
+        """Return when a request of this fault may go on."""
+        self.reached.set()
+        if self.effect == "delay":
+            self._go.wait(self.seconds)
+        elif self.effect in ("hold", "hold_answer"):
+            self._go.wait(LONGEST)
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request as a fault sees it."""
+
+    kind: Kind
+    key: str
+    """`bucket/key`, or what the listing asks for."""
+    was_written: bool
+    headers: dict[str, str]
+
+
+class FaultProxy:
+    """A proxy before the store at `upstream`. `clock` tells the seconds, by default those of this machine."""
+
+    def __init__(self, upstream: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._upstream, self._clock = urlsplit(upstream), clock
+        self._lock = threading.Lock()
+        self._counts: Counter[str] = Counter()
+        self._requests: list[Request] = []
+        self._faults: list[Fault] = []
+        self._written: set[str] = set()
+        self._away_until = float("-inf")
+        proxy = self
+
+        class Handler(_Handler):
+            owner = proxy
+
+        self._server = _Server(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread.start()
+
+    @property
+    def endpoint(self) -> str:
+        """The URL to give to a client."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def count(self) -> dict[str, int]:
+        """How many requests of each kind came since the last reset, whatever became of them."""
+        with self._lock:
+            return dict(self._counts)
+
+    def list_requests(self) -> list[Request]:
+        """The requests since the last reset, in their order."""
+        with self._lock:
+            return list(self._requests)
+
+    def reset_counts(self) -> None:
+        """Count from zero."""
+        with self._lock:
+            self._counts.clear()
+            self._requests.clear()
+
+    def add(self, fault: Fault) -> Fault:
+        """Let this happen from now on. The first fault that takes a request has it."""
+        with self._lock:
+            self._faults.append(fault)
+        return fault
+
+    def clear(self) -> None:
+        """Forget all faults, let go what is held, and be there."""
+        with self._lock:
+            faults, self._faults, self._away_until = self._faults, [], float("-inf")
+        for fault in faults:
+            fault.let_go()
+
+    def go_away(self, seconds: float = float("inf")) -> None:
+        """Reset every connection for so many seconds of the clock, or until `come_back`."""
+        with self._lock:
+            self._away_until = self._clock() + seconds
+
+    def come_back(self) -> None:
+        """Answer again."""
+        with self._lock:
+            self._away_until = float("-inf")
+
+    def stop(self) -> None:
+        """End it."""
+        self.clear()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def note(self, method: str, target: str, headers: dict[str, str]) -> tuple[Request, Fault | None]:
+        """Count a request; what becomes of it."""
+        kind, key = _describe(method, target, headers)
+        with self._lock:
+            request = Request(kind, key, key in self._written, headers)
+            self._counts[kind] += 1
+            self._requests.append(request)
+            if self._clock() < self._away_until:
+                return request, Fault("reset")
+            return request, next((fault for fault in self._faults if fault.takes(request)), None)
+
+    def note_success(self, request: Request) -> None:
+        """Remember that a key was written."""
+        if request.kind in ("PUT", "COPY", "POST"):
+            with self._lock:
+                self._written.add(request.key)
+
+    def connect(self) -> http.client.HTTPConnection:
+        """A connection of a thread's own to the store."""
+        return http.client.HTTPConnection(self._upstream.hostname or "", self._upstream.port, timeout=LONGEST)
+
+
+@contextlib.contextmanager
+def start_proxy(upstream: str, clock: Callable[[], float] = time.monotonic) -> Iterator[FaultProxy]:
+    """A proxy before this store."""
+    proxy = FaultProxy(upstream, clock)
+    try:
+        yield proxy
+    finally:
+        proxy.stop()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that has gone is no error of a test's."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    owner: FaultProxy
+    _store: http.client.HTTPConnection | None = None
+
+    def _answer(self) -> None:
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        body = self._read_body(headers)
+        request, fault = self.owner.note(self.command, self.path, headers)
+        if fault is not None and fault.effect != "hold_answer":
+            fault.wait()
+        effect = None if fault is None else fault.effect
+        if effect == "slow_down":
+            self._refuse(503, "SlowDown", "Please reduce your request rate.")
+        elif effect == "refuse":
+            self._refuse(412, "PreconditionFailed", "At least one of the pre-conditions you specified did not hold")
+        elif effect == "hide":
+            self._refuse(404, "NoSuchKey", "The specified key does not exist.")
+        elif effect == "reset":
+            self._reset()
+        else:
+            status, answer, content = self._ask_store(body)
+            if status < 300:
+                self.owner.note_success(request)
+            if fault is not None and effect == "hold_answer":
+                fault.wait()
+            if effect == "lose_answer":
+                self._reset()
+            else:
+                self._pass_on(status, answer, content)
+
+    do_GET = do_PUT = do_HEAD = do_DELETE = do_POST = do_PATCH = _answer  # noqa: N815
+
+    def _read_body(self, headers: dict[str, str]) -> bytes:
+        if headers.get("transfer-encoding", "").lower() != "chunked":
+            return self.rfile.read(int(headers.get("content-length", 0)))
+        parts = []
+        while size := int(self.rfile.readline().split(b";")[0], 16):
+            parts.append(self.rfile.read(size))
+            self.rfile.readline()
+        while self.rfile.readline().strip():
+            """A trailer says nothing that the store needs."""
+        return b"".join(parts)
+
+    def _ask_store(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
+        if self._store is None:
+            self._store = self.owner.connect()
+        self._store.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+        for name, value in self.headers.items():
+            if name.lower() not in HOP:
+                self._store.putheader(name, value)
+        self._store.putheader("Content-Length", str(len(body)))
+        self._store.endheaders(body)
+        answer = self._store.getresponse()
+        content = answer.read()
+        return answer.status, answer.getheaders(), content
+
+    def _pass_on(self, status: int, headers: list[tuple[str, str]], content: bytes) -> None:
+        self.send_response_only(status)
+        for name, value in headers:
+            if name.lower() not in HOP:
+                self.send_header(name, value)
+        length = next((value for name, value in headers if name.lower() == "content-length"), str(len(content)))
+        if status not in (204, 304):
+            self.send_header("Content-Length", length if self.command == "HEAD" else str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def _refuse(self, status: int, code: str, message: str) -> None:
+        text = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
+        content = b"" if self.command == "HEAD" else text
+        self._pass_on(status, [("Content-Type", "application/xml"), ("x-amz-request-id", "fault")], content)
+
+    def _reset(self) -> None:
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.close_connection = True
+        self.connection.close()
+
+    def finish(self) -> None:
+        if self._store is not None:
+            self._store.close()
+        with contextlib.suppress(OSError, ValueError):
+            super().finish()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """A test asks the proxy itself."""
+
+
+def _describe(method: str, target: str, headers: dict[str, str]) -> tuple[Kind, str]:
+    """The kind of a request, and its `bucket/key`."""
+    url = urlsplit(target)
+    asked = parse_qs(url.query, keep_blank_values=True)
+    key = unquote(url.path).strip("/")
+    if method == "GET" and (
+        "list-type" in asked or asked.get("comp") == ["list"] or "versions" in asked or "/" not in key
+    ):
+        return "LIST", "/".join(filter(None, [key, *asked.get("prefix", [])]))
+    if method == "POST" and "delete" in asked:
+        return "DELETE", key
+    if method == "PUT" and "x-amz-copy-source" in headers and "uploadId" not in asked:
+        return "COPY", key
+    known: dict[str, Kind] = {"GET": "GET", "PUT": "PUT", "HEAD": "HEAD", "DELETE": "DELETE"}
+    return known.get(method, "POST"), key

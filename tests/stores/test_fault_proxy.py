@@ -1,0 +1,217 @@
+"""The proxy passes on what a test does not ask it to spoil, and spoils what it is asked to."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.manual_clock import ManualClock
+from tests.stores.fault_proxy import Effect, Fault, FaultProxy, Request, start_proxy
+from tests.stores.s3 import KEY, S3
+
+Ask = Callable[..., tuple[int, bytes]]
+SIGNED = {"authorization": f"AWS {KEY}:signature"}
+"""moto refuses those who have no key, and does not look at a signature."""
+
+
+def make_ask(endpoint: str, bucket: str) -> Ask:
+    """A client that asks once, whatever happens."""
+
+    def ask(method: str, key: str = "", body: bytes | None = None, **headers: str) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection(urlsplit(endpoint).netloc, timeout=60)
+        named = {**SIGNED, **{name.replace("_", "-"): value for name, value in headers.items()}}
+        try:
+            connection.request(method, f"/{bucket}{key}", body, named)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    return ask
+
+
+@pytest.fixture
+def ask(s3: S3) -> Ask:
+    return make_ask(s3.endpoint, s3.bucket)
+
+
+@pytest.fixture
+def look(s3: S3) -> Ask:
+    """A client of the store behind the proxy."""
+    return make_ask(s3.behind, s3.bucket)
+
+
+def test_what_is_not_to_be_spoiled_is_passed_on(ask: Ask, look: Ask) -> None:
+    """Bodies of any size, both ways, with what the store says of them."""
+    large = bytes(range(256)) * 20_000
+    assert ask("PUT", "/a/b", large) == (200, b"")
+    assert ask("PUT", "/empty", b"") == (200, b"")
+    assert ask("GET", "/a/b") == look("GET", "/a/b") == (200, large)
+    assert ask("GET", "/a/b", range="bytes=1-3") == (206, b"\x01\x02\x03")
+    assert ask("HEAD", "/a/b") == (200, b"")
+    assert ask("GET", "/empty") == (200, b"")
+    assert ask("DELETE", "/a/b") == (204, b"")
+    assert ask("GET", "/a/b")[0] == 404
+
+
+def test_a_body_in_chunks_is_passed_on_whole(s3: S3, look: Ask) -> None:
+    """As clients send one whose length they do not know."""
+    connection = http.client.HTTPConnection(urlsplit(s3.endpoint).netloc, timeout=60)
+    connection.request("PUT", f"/{s3.bucket}/key", iter([b"one", b"two"]), SIGNED, encode_chunked=True)
+    assert connection.getresponse().status == 200
+    connection.close()
+    assert look("GET", "/key") == (200, b"onetwo")
+
+
+def test_one_connection_carries_many_requests(s3: S3) -> None:
+    """Also after answers without a body."""
+    connection = http.client.HTTPConnection(urlsplit(s3.endpoint).netloc, timeout=60)
+    said = []
+    for method in ("PUT", "HEAD", "GET", "DELETE", "HEAD", "GET"):
+        connection.request(method, f"/{s3.bucket}/key", b"body" if method == "PUT" else None, SIGNED)
+        answer = connection.getresponse()
+        answer.read()
+        said.append(answer.status)
+    connection.close()
+    assert said == [200, 200, 200, 204, 404, 404]
+
+
+def test_of_two_conditional_writes_one_wins(ask: Ask) -> None:
+    """Through the proxy, at the same time."""
+    with ThreadPoolExecutor(8) as pool:
+        said = [[pool.submit(ask, "PUT", f"/{key}", b"x", if_none_match="*") for _ in range(8)] for key in range(10)]
+    assert [sorted(each.result()[0] for each in tried) for tried in said] == [[200, *[412] * 7]] * 10
+
+
+def test_requests_are_counted_by_kind(s3: S3, ask: Ask) -> None:
+    """A listing is a GET, and a copy is a PUT; both have kinds of their own."""
+    ask("PUT", "/a", b"x")
+    ask("PUT", "/b", None, x_amz_copy_source=f"{s3.bucket}/a")
+    ask("GET", "/b")
+    ask("HEAD", "/b")
+    ask("GET", "?list-type=2&prefix=a")
+    ask("DELETE", "/a")
+    ask("POST", "?delete", b"<Delete><Object><Key>b</Key></Object></Delete>")
+    ask("POST", "/c?uploads", b"")
+    assert s3.proxy.count() == {"PUT": 1, "COPY": 1, "GET": 1, "HEAD": 1, "LIST": 1, "DELETE": 2, "POST": 1}
+    keys = [request.key.removeprefix(s3.bucket) for request in s3.proxy.list_requests()]
+    assert keys == ["/a", "/b", "/b", "/b", "/a", "/a", "", "/c"]
+    s3.proxy.reset_counts()
+    assert (s3.proxy.count(), s3.proxy.list_requests()) == ({}, [])
+
+
+@pytest.mark.parametrize(
+    ("effect", "status", "code"),
+    [("slow_down", 503, b"SlowDown"), ("refuse", 412, b"PreconditionFailed")],
+)
+def test_a_refused_request_does_nothing(s3: S3, ask: Ask, look: Ask, effect: Effect, status: int, code: bytes) -> None:
+    """Its answer is that of the store in such a case."""
+    fault = s3.proxy.add(Fault(effect, "PUT", "/a$"))
+    said, text = ask("PUT", "/a", b"x")
+    assert (said, code in text, fault.hits, look("GET", "/a")[0]) == (status, True, 1, 404)
+    assert ask("PUT", "/a", b"x")[0] == 200
+
+
+@pytest.mark.parametrize(("effect", "landed"), [("reset", 404), ("lose_answer", 200)])
+def test_a_reset_connection_says_nothing_of_what_was_done(
+    s3: S3, ask: Ask, look: Ask, effect: Effect, landed: int
+) -> None:
+    """The request was carried out, or was not."""
+    s3.proxy.add(Fault(effect, "PUT"))
+    with pytest.raises(ConnectionResetError):
+        ask("PUT", "/a", b"x")
+    assert look("GET", "/a")[0] == landed
+
+
+def test_a_key_that_was_written_is_hidden_for_a_while(s3: S3, ask: Ask) -> None:
+    """One that was not is missing anyway, and does not count."""
+    fault = s3.proxy.add(Fault("hide", key="/a$", times=2))
+    assert ask("GET", "/a")[0] == 404
+    ask("PUT", "/a", b"x")
+    assert [ask("GET", "/a")[0], ask("HEAD", "/a")[0], ask("GET", "/a")[0]] == [404, 404, 200]
+    assert fault.hits == 2
+
+
+def test_a_fault_takes_only_the_requests_that_it_names(s3: S3, ask: Ask) -> None:
+    """By kind and key, after some that go well, and so many of them."""
+    s3.proxy.add(Fault("slow_down", "PUT", r"_log/\d+\.json$", times=2, skip=1))
+    names = ["a", "_log/0.json", "_log/x.json", "_log/1.json", "_log/2.json", "_log/3.json"]
+    assert [ask("PUT", f"/{name}", b"x")[0] for name in names] == [200, 200, 200, 503, 503, 200]
+
+
+def test_a_fault_without_end_lasts_until_all_are_cleared(s3: S3, ask: Ask) -> None:
+    """Then everything goes well."""
+    s3.proxy.add(Fault("slow_down", times=None))
+    assert [ask("HEAD", "/a")[0], ask("GET", "/a")[0]] == [503, 503]
+    s3.proxy.clear()
+    assert ask("PUT", "/a", b"x")[0] == 200
+
+
+@pytest.mark.parametrize(("effect", "before"), [("hold", 404), ("hold_answer", 200)])
+def test_a_request_is_held_until_the_test_lets_it_go(s3: S3, ask: Ask, look: Ask, effect: Effect, before: int) -> None:
+    """Before the store has it, or before its client knows."""
+    fault = s3.proxy.add(Fault(effect, "PUT"))
+    with ThreadPoolExecutor(1) as pool:
+        held = pool.submit(ask, "PUT", "/a", b"x")
+        assert fault.reached.wait(60)
+        assert (look("GET", "/a")[0], held.done()) == (before, False)
+        fault.let_go()
+        assert held.result(60)[0] == 200
+    assert look("GET", "/a")[0] == 200
+
+
+def test_a_delayed_request_is_carried_out(s3: S3, ask: Ask) -> None:
+    """Once its seconds are over, or the test lets it go."""
+    s3.proxy.add(Fault("delay", "PUT", seconds=0.01))
+    assert ask("PUT", "/a", b"x")[0] == 200
+    fault = s3.proxy.add(Fault("delay", "GET", seconds=600))
+    fault.let_go()
+    assert ask("GET", "/a") == (200, b"x")
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def proxy(s3_server: str, clock: ManualClock) -> Iterator[FaultProxy]:
+    with start_proxy(s3_server, clock.elapsed) as proxy:
+        yield proxy
+
+
+def test_a_store_is_away_for_seconds_of_the_tests_clock(proxy: FaultProxy, clock: ManualClock) -> None:
+    """It resets every connection, and counts them."""
+    ask = make_ask(proxy.endpoint, "bucket-of-nobody")
+    proxy.go_away(5)
+    with pytest.raises(ConnectionResetError):
+        ask("GET", "/a")
+    clock.move(4.9)
+    with pytest.raises(ConnectionResetError):
+        ask("GET", "/a")
+    clock.move(0.2)
+    assert ask("GET", "/a")[0] == 404
+    assert proxy.count() == {"GET": 3}
+
+
+def test_a_store_is_away_until_it_is_told_to_come_back(proxy: FaultProxy, clock: ManualClock) -> None:
+    """However much time passes."""
+    ask = make_ask(proxy.endpoint, "bucket-of-nobody")
+    proxy.go_away()
+    clock.move(1e6)
+    with pytest.raises(ConnectionResetError):
+        ask("GET", "/a")
+    proxy.come_back()
+    assert ask("GET", "/a")[0] == 404
+
+
+def test_a_fault_is_asked_once_for_each_request() -> None:
+    """It counts those that it lets pass too."""
+    fault = Fault("reset", "PUT", "^bucket/a", times=1, skip=1)
+    put, get = Request("PUT", "bucket/a", False, {}), Request("GET", "bucket/a", False, {})
+    other = Request("PUT", "other/bucket/a", False, {})
+    assert [fault.takes(each) for each in (get, other, put, put, put)] == [False, False, False, True, False]

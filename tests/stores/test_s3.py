@@ -1,0 +1,122 @@
+"""The S3 of the tests keeps Amazon's promises, as far as Spark and deltalake rely on them."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import boto3
+import deltalake
+import obstore
+import pyarrow as pa
+import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError
+from obstore.exceptions import AlreadyExistsError
+from obstore.store import S3Store
+
+from tests.stores.s3 import KEY, REGION, S3, SECRET, make_bucket
+
+
+@pytest.fixture
+def client(s3: S3) -> Any:
+    once = Config(retries={"total_max_attempts": 1}, max_pool_connections=16)
+    keys = {"aws_access_key_id": KEY, "aws_secret_access_key": SECRET, "region_name": REGION}
+    return boto3.client("s3", endpoint_url=s3.endpoint, config=once, **keys)
+
+
+def find_status(call: Any, **asked: Any) -> int:
+    try:
+        answer = call(**asked)
+    except ClientError as error:
+        answer = error.response
+    return int(answer["ResponseMetadata"]["HTTPStatusCode"])
+
+
+def test_a_key_is_written_once_where_it_must_be_new(s3: S3, client: Any) -> None:
+    """By a PUT, of eight at the same time too."""
+    with ThreadPoolExecutor(8) as pool:
+        tried = [
+            pool.submit(find_status, client.put_object, Bucket=s3.bucket, Key="a", Body=b"%d" % each, IfNoneMatch="*")
+            for each in range(8)
+        ]
+    assert sorted(each.result() for each in tried) == [200, *[412] * 7]
+
+
+def test_an_upload_in_parts_is_completed_once_where_its_key_must_be_new(s3: S3, client: Any) -> None:
+    """Of eight at the same time too."""
+    place = {"Bucket": s3.bucket, "Key": "a"}
+
+    def upload(_: int) -> int:
+        upload = {**place, "UploadId": client.create_multipart_upload(**place)["UploadId"]}
+        part = client.upload_part(**upload, PartNumber=1, Body=b"x")["ETag"]
+        parts = {"Parts": [{"PartNumber": 1, "ETag": part}]}
+        return find_status(client.complete_multipart_upload, **upload, MultipartUpload=parts, IfNoneMatch="*")
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sorted(pool.map(upload, range(8))) == [200, *[412] * 7]
+
+
+def test_a_key_is_replaced_only_where_it_is_as_it_was(s3: S3, client: Any) -> None:
+    """By its ETag, which a new content changes."""
+    place = {"Bucket": s3.bucket, "Key": "a"}
+    first = client.put_object(**place, Body=b"1")["ETag"]
+    assert client.head_object(**place)["ETag"] == first
+    assert find_status(client.put_object, **place, Body=b"2", IfMatch=first) == 200
+    assert find_status(client.put_object, **place, Body=b"3", IfMatch=first) == 412
+    assert client.get_object(**place)["Body"].read() == b"2"
+
+
+def test_a_listing_has_pages_prefixes_and_a_start(s3: S3, client: Any) -> None:
+    """Its second version, in the order of the keys."""
+    for number in range(5):
+        client.put_object(Bucket=s3.bucket, Key=f"a/{number}/x", Body=b"")
+    asked = {"Bucket": s3.bucket, "Prefix": "a/", "Delimiter": "/"}
+    pages = [*client.get_paginator("list_objects_v2").paginate(**asked, PaginationConfig={"PageSize": 2})]
+    found = [[each["Prefix"] for each in page["CommonPrefixes"]] for page in pages]
+    assert found == [["a/0/", "a/1/"], ["a/2/", "a/3/"], ["a/4/"]]
+    rest = client.list_objects_v2(Bucket=s3.bucket, StartAfter="a/2/x")["Contents"]
+    assert [each["Key"] for each in rest] == ["a/3/x", "a/4/x"]
+
+
+def test_a_versioned_bucket_keeps_what_was_replaced(s3: S3, client: Any) -> None:
+    """And a key that was deleted is new again."""
+    bucket = f"{s3.bucket}-versioned"
+    make_bucket(s3.behind, bucket, versioned=True)
+    place = {"Bucket": bucket, "Key": "a"}
+    first = client.put_object(**place, Body=b"1")["VersionId"]
+    client.put_object(**place, Body=b"2")
+    assert client.get_object(**place, VersionId=first)["Body"].read() == b"1"
+    client.delete_object(**place)
+    assert find_status(client.get_object, **place) == 404
+    assert find_status(client.put_object, **place, Body=b"3", IfNoneMatch="*") == 200
+
+
+def test_deltalake_commits_and_reads(s3: S3) -> None:
+    """Each commit is a conditional PUT."""
+    url = s3.make_url("table", "s3")
+    for number in range(3):
+        rows = pa.table({"id": [number]})
+        deltalake.write_deltalake(url, rows, mode="append", storage_options=s3.storage_options)
+    table = deltalake.DeltaTable(url, storage_options=s3.storage_options)
+    assert sorted(table.to_pyarrow_table()["id"].to_pylist()) == [0, 1, 2]
+    commits = [each for each in s3.proxy.list_requests() if each.kind == "PUT" and "_delta_log/" in each.key]
+    assert [each.headers.get("if-none-match") for each in commits] == ["*"] * 3
+
+
+def test_obstore_creates_a_key_once(s3: S3) -> None:
+    """And reads what is there."""
+    options = s3.storage_options
+    store = S3Store(
+        s3.bucket,
+        endpoint=options["aws_endpoint"],
+        region=REGION,
+        access_key_id=KEY,
+        secret_access_key=SECRET,
+        client_options={"allow_http": True},
+        virtual_hosted_style_request=False,
+    )
+    obstore.put(store, "a", b"1", mode="create")
+    with pytest.raises(AlreadyExistsError):
+        obstore.put(store, "a", b"2", mode="create")
+    assert bytes(obstore.get(store, "a").bytes()) == b"1"
