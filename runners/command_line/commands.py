@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -37,10 +38,10 @@ from runners.command_line.options import (
     with_move_options,
     with_quiet,
 )
-from runners.command_line.schedule_command import schedule
+from runners.command_line.schedule_command import find_command, schedule
 from runners.command_line.state_commands import audit, confirm, dlq, move_offsets, offsets, repair
 from runners.model.codes import read_codes, summarise
-from runners.model.text import escape_line, paint_word, table
+from runners.model.text import escape_line, paint_word, shorten_paths, table
 
 if TYPE_CHECKING:
     from runners.running.backfill import Bound
@@ -97,7 +98,7 @@ def demo(directory: Path, quiet: bool, json: bool) -> int:
     if report.error is not None:
         complain(printing.format_failure(report, str(file)), code=report.error.code)
     facts = {**report.json(), "file": str(file)}
-    click.echo(printing.as_json(facts) if json else printing.format_demo(report, pipeline, file))
+    click.echo(printing.as_json(facts) if json else printing.format_demo(report, pipeline, file, _list_path_steps()))
     return BY_STATUS[report.status]
 
 
@@ -149,11 +150,23 @@ def init(directory: Path | None, name: str, own: Path | None, databricks: bool, 
 def _list_local_steps(definition: Path, test: Path) -> list[list[str]]:
     file = shlex.quote(str(definition))
     return [
+        *_list_path_steps(),
         [f"wherry preview {file}", "shows the outcome of each row; writes nothing"],
         [f"wherry run {file}", "processes the rows that wait; later, new rows"],
         [f"wherry dlq show {file}", "shows the refused rows, and why"],
         *([[f"python {shlex.quote(str(test))}", "runs the test"]] if test.exists() else []),
     ]
+
+
+def _list_path_steps() -> list[list[str]]:
+    """What makes a shell find `wherry`; nothing where it finds it."""
+    if shutil.which("wherry"):
+        return []
+    activate, command = Path(sys.executable).with_name("activate"), find_command()
+    typed = f"alias wherry={shlex.quote(command)}" if command != "wherry" else ""
+    if activate.exists():
+        typed = f"source {shlex.quote(shorten_paths(str(activate)))}"
+    return [[typed, "lets this shell find wherry"]] if typed else []
 
 
 def _list_databricks_steps(directory: Path) -> list[list[str]]:

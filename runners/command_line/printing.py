@@ -152,13 +152,14 @@ def _format_time_spent(seconds: Mapping[str, float]) -> str:
     return "Time in batches: " + ", ".join(f"{_PHASES[phase]} {spent:.1f} s" for spent, phase in worth)
 
 
-def format_demo(report: Report, pipeline: PipelineSpec, file: Path) -> str:
-    """What the demo carried, where it is, and what to type next."""
+def format_demo(report: Report, pipeline: PipelineSpec, file: Path, first: Sequence[Sequence[str]] = ()) -> str:
+    """What the demo carried, where it is, and what to type next, after the `first` steps."""
     named = [("the definition", str(file))]
     named += [(str(destination.name), destination.place) for destination in pipeline.every_destination]
     named += [("the state", str(pipeline.state))]
     places = [(heading, [shorten_paths(place)]) for heading, place in named]
     rows = [
+        *first,
         [f"wherry dlq show {file}", "shows the refused rows, and why"],
         [f"wherry status {file}", "shows progress and open batches"],
         [f"wherry validate {file}", "explains the definition in words"],
