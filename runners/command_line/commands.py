@@ -36,6 +36,7 @@ from runners.command_line.preview_commands import expect, find, preview, quality
 from runners.command_line.run_commands import report, runs
 from runners.command_line.schedule_command import schedule
 from runners.command_line.state_commands import audit, confirm, dlq, move_offsets, offsets, repair
+from runners.command_line.warm_command import warm
 
 if TYPE_CHECKING:
     from runners.running.choice import Choice
@@ -438,7 +439,7 @@ def doctor(state: Path, json: bool) -> int:
 
 
 wherry.add_section("Start", demo, init, validate, preview)
-wherry.add_section("Run", run, stop, backfill, redo, schedule)
+wherry.add_section("Run", run, stop, backfill, redo, schedule, warm)
 wherry.add_section("Look", list_folder, status, find, runs, report, quality)
 wherry.add_section("Check and repair", audit, repair, dlq, offsets)
 wherry.add_section("Learn", expect, kinds, explain, doctor)

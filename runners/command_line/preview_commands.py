@@ -156,7 +156,7 @@ def _read_rows(definition: Definition, table: str | None, path: str | None) -> D
     if not table and not path:
         return read_next_rows(definition, without=Expect)
     pipeline = definition.pipeline
-    spark = make_own_session(obtain(pipeline.spark.conf, pipeline.spark.packages), pipeline.run_options.time_zone)
+    spark = make_own_session(obtain(pipeline.spark), pipeline.run_options.time_zone)
     if table:
         return spark.read.table(table)
     return spark.read.format("delta").load(str(path) if SCHEME.match(str(path)) else os.path.abspath(str(path)))

@@ -239,6 +239,7 @@ def _check_settings(pipeline: PipelineSpec) -> Iterator[Problem]:
     yield from _check_quantity("run.lease", run.lease, _parse_seconds)
     yield from _check_quantity("dlq.retain", pipeline.dlq.retain, parse_seconds)
     yield from _check_quantity("keep_filtered", pipeline.keep_filtered, parse_seconds)
+    yield from _check_quantity("spark.keep_warm", pipeline.spark.keep_warm, parse_seconds)
     for way in run.ways:
         if way not in WAYS:
             yield Problem(path="run.ways", message=f"expected some of {', '.join(WAYS)}, got {way!r}")

@@ -78,7 +78,7 @@ def find_rows(
     """Where the rows are for which `where` is true, as `Pipeline.find` says. `say` gets word of progress."""
     pipeline, since = definition.pipeline, since and convert_to_utc(since)
     place = StateLocation.of(pipeline)
-    spark = make_own_session(obtain(pipeline.spark.conf, pipeline.spark.packages), pipeline.run_options.time_zone)
+    spark = make_own_session(obtain(pipeline.spark), pipeline.run_options.time_zone)
     journal = Journal(place.open_ledger(spark if place.needs_spark else None))
     check_pipeline(pipeline, place, journal.state)
     trial = TrialRun(definition=definition, journal=journal, spark=spark, from_beginning=False)

@@ -96,7 +96,7 @@ def _plan(pipeline: PipelineSpec, file: str) -> tuple[Journal, SparkSession, Fil
     check_pipeline(pipeline, place, journal.state)
     if not journal.state.pipeline:
         raise Refusal(f"{pipeline.name} has not run yet, so there is nothing to redo.", hint="wherry run FILE")
-    given = obtain(pipeline.spark.conf, pipeline.spark.packages)
+    given = obtain(pipeline.spark)
     spark = make_own_session(given, pipeline.run_options.time_zone)
     return journal, spark, plan_redo(pipeline, journal, spark, file)
 

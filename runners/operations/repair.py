@@ -127,7 +127,7 @@ def _record(journal: Journal, reason: str, accepted: Sequence[str], back: Sequen
 
 
 def _put_back(pipeline: PipelineSpec, name: str, found: Sequence[Finding], done: list[str], failed: list[str]) -> None:
-    spark = make_own_session(obtain(pipeline.spark.conf, pipeline.spark.packages), pipeline.run_options.time_zone)
+    spark = make_own_session(obtain(pipeline.spark), pipeline.run_options.time_zone)
     destination = _get_destination(pipeline, name)
     if not isinstance(destination, Delta):
         failed.append(f"{name}: Wherry can put rows back into Delta tables only")

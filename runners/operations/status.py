@@ -216,7 +216,7 @@ def list_runs(
     place = StateLocation.of(pipeline)
 
     def spark() -> SparkSession:
-        return make_own_session(obtain(pipeline.spark.conf, pipeline.spark.packages))
+        return make_own_session(obtain(pipeline.spark))
 
     history = place.open_history(pipeline, spark)
     if history is None:

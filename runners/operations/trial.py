@@ -74,7 +74,7 @@ def preview(definition: Definition, *, rows: int | None, shown: int, lane: str |
     if lane is not None and lane not in known:
         raise Refusal(f"There is no lane '{lane}'; {suggest_nearest(lane, known)}")
     place = StateLocation.of(pipeline)
-    spark = make_own_session(obtain(pipeline.spark.conf, pipeline.spark.packages), pipeline.run_options.time_zone)
+    spark = make_own_session(obtain(pipeline.spark), pipeline.run_options.time_zone)
     journal = Journal(place.open_ledger(spark if place.needs_spark else None))
     check_pipeline(pipeline, place, journal.state)
     look = TrialRun(definition=definition, journal=journal, spark=spark, from_beginning=from_beginning)
@@ -92,7 +92,7 @@ def read_next_rows(definition: Definition, without: type[Stage]) -> DataFrame | 
 
     pipeline = definition.pipeline
     place = StateLocation.of(pipeline)
-    spark = make_own_session(obtain(pipeline.spark.conf, pipeline.spark.packages), pipeline.run_options.time_zone)
+    spark = make_own_session(obtain(pipeline.spark), pipeline.run_options.time_zone)
     journal = Journal(place.open_ledger(spark if place.needs_spark else None))
     check_pipeline(pipeline, place, journal.state)
     look = TrialRun(definition=definition, journal=journal, spark=spark, from_beginning=False)

@@ -139,7 +139,7 @@ def analyse(definition: Definition) -> Analysis:
     would be wrong, and `OriginError` when the place does not exist.
     """
     pipeline = definition.pipeline
-    spark = make_own_session(obtain(pipeline.spark.conf, pipeline.spark.packages), pipeline.run_options.time_zone)
+    spark = make_own_session(obtain(pipeline.spark), pipeline.run_options.time_zone)
     found: dict[str, str] = {}
     lines, schemas = {}, {}
     for origin in pipeline.every_origin:
