@@ -300,7 +300,7 @@ def keep_warm(options: SparkOptions, keep: float) -> str:
     return "started"
 
 
-_HOWTO = "The page `howto/warm.md` of the documentation says what a warm Spark needs."
+_HOWTO = "The page `howto/keep-spark-warm.md` of the documentation says what a warm Spark needs."
 
 _KEEPERS: list[subprocess.Popen[bytes]] = []
 """Those that this process has started. They outlive it."""
@@ -373,14 +373,12 @@ def receive(talk: socket.socket) -> Mapping[str, Any]:
 _LONGEST = 1 << 20
 
 
-def ask(
-    folder: Path, question: Mapping[str, Any], *, seconds: float = ANSWERS
-) -> tuple[socket.socket, Mapping[str, Any]]:
+def ask(folder: Path, question: Mapping[str, Any]) -> tuple[socket.socket, Mapping[str, Any]]:
     """Ask the keeper of this folder; the connection, and its answer. Raises OSError unless it answers in time."""
     note = read_note(folder)
     talk = socket.socket(socket.AF_UNIX)
     try:
-        talk.settimeout(seconds)
+        talk.settimeout(ANSWERS)
         with short_path(folder) as place:
             talk.connect(f"{place}/{SOCKET}")
         check_peer(talk)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import select
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -198,7 +200,7 @@ def attaches(monkeypatch: pytest.MonkeyPatch) -> Iterator[Attaches]:
 
 def test_a_process_borrows_the_spark(serving: Kept, attaches: Attaches) -> None:
     """It gets the address of the JVM, and holds the lease."""
-    assert attach({}, (), 60) == "a session"
+    assert attach({}, (), 60) is not None
     assert [each.port for each in attaches.to] == [1]
     assert len(attaches.held) == 1
     assert serving.look() == "busy"
@@ -206,7 +208,7 @@ def test_a_process_borrows_the_spark(serving: Kept, attaches: Attaches) -> None:
 
 def test_a_process_that_asks_for_no_warmth_borrows_it_too(serving: Kept, attaches: Attaches) -> None:
     """Somebody has chosen to keep it."""
-    assert attach({}, (), None) == "a session"
+    assert attach({}, (), None) is not None
 
 
 def test_a_second_process_starts_its_own(serving: Kept, attaches: Attaches) -> None:
@@ -287,7 +289,7 @@ def test_a_keeper_that_is_frozen_is_not_waited_for(
     kept: Kept, attaches: Attaches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process starts its own, and no second keeper."""
-    monkeypatch.setitem(ask.__kwdefaults__, "seconds", 0.05)
+    monkeypatch.setattr(warm, "ANSWERS", 0.05)
     assert attach({}, (), 60) is None
     assert attaches.started == []
 
@@ -386,7 +388,7 @@ def test_a_spark_that_is_asked_to_stop_ends_after_its_process(serving: Kept) -> 
 def list_warm_at(kept: Kept) -> list[warm.WarmSpark]:
     """What is warm, while the folder of this keeper is locked as that of a process that lives."""
     handle = os.open(kept.folder, os.O_RDONLY)
-    warm.fcntl.flock(handle, warm.fcntl.LOCK_EX)
+    fcntl.flock(handle, fcntl.LOCK_EX)
     try:
         return list_warm()
     finally:
@@ -421,7 +423,7 @@ def test_a_folder_has_one_keeper(base: Path) -> None:
 
 def test_a_frozen_keeper_is_killed_when_it_is_asked_to_stop(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It holds the lock of its folder, so that no other process is killed."""
-    monkeypatch.setitem(ask.__kwdefaults__, "seconds", 0.05)
+    monkeypatch.setattr(warm, "ANSWERS", 0.05)
     folder = base / "one"
     folder.mkdir(mode=0o700)
     process = os.fork()
@@ -507,7 +509,7 @@ CHANGES: dict[str, Callable[[pytest.MonkeyPatch, Path], object]] = {
     "folder": lambda patch, path: patch.chdir(path),
     "path": lambda patch, _: patch.setenv("PATH", f"{os.environ['PATH']}:/other"),
     "cloud": lambda patch, _: patch.setenv("AWS_REGION", "eu-north-1"),
-    "python": lambda patch, _: patch.setattr(warm.sys, "executable", "/other/python"),
+    "python": lambda patch, _: patch.setattr(sys, "executable", "/other/python"),
     "user": lambda patch, _: patch.setattr(os, "geteuid", lambda: 77),
     "umask": lambda patch, _: patch.setattr(warm, "_read_umask", lambda: "0077"),
     "machine": lambda patch, _: patch.setattr(socket, "gethostname", lambda: "other"),
@@ -538,7 +540,7 @@ def test_a_variable_of_a_function_is_none_of_the_jvm(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter3")
     monkeypatch.setenv("PYTHONPATH", "/mine")
     assert {"SHOP_PASSWORD", "AWS_SECRET_ACCESS_KEY", "PYTHONPATH"} & set(list_jvm_environment()) == set()
-    assert attach({}, (), 60) == "a session"
+    assert attach({}, (), 60) is not None
     wanted = {"SHOP_PASSWORD": "hunter2", "AWS_SECRET_ACCESS_KEY": "hunter3", "PYTHONPATH": "/mine"}
     assert wanted.items() <= attaches.environment.items()
     assert "PATH" not in attaches.environment
