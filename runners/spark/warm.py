@@ -48,7 +48,7 @@ VARIABLE = "WHERRY_WARM"
 """The environment variable that says how long a Spark stays warm; it wins over definitions, and `0s` forbids it."""
 
 SOCKET, NOTE, LOG = "socket", "keeper.json", "log"
-"""What lies in the folder of a keeper."""
+"""The files in the folder of a keeper."""
 
 ANSWERS = 5.0
 """So many seconds a process waits for the answer of a keeper, which may be cleaning its Spark."""
@@ -276,7 +276,7 @@ def keep_warm(options: SparkOptions, keep: float) -> str:
     if base is None:
         raise WarmError(
             "There is no folder that surely only this user can read.",
-            hint="Wherry tries $XDG_RUNTIME_DIR and ~/.cache/wherry/warm. Check who owns them, and their mode (700).",
+            hint="Wherry tries $XDG_RUNTIME_DIR and ~/.cache/wherry/warm. Own one of them, with mode 700.",
         )
     folder = base / name_folder(options.conf, options.packages)
     try:
@@ -295,7 +295,7 @@ def keep_warm(options: SparkOptions, keep: float) -> str:
     if answer.get("state") != "idle":
         raise SparkMissing(
             str(answer.get("message") or "The warm Spark did not start."),
-            hint=str(answer.get("hint") or f"What it said is in {folder / LOG}."),
+            hint=str(answer.get("hint") or f"Read its log, {folder / LOG}."),
         )
     return "started"
 
@@ -315,7 +315,7 @@ def begin_use(run: str) -> None:
 
 
 def end_use(run: str) -> None:
-    """Nobody ends the JVM because of this run any more."""
+    """From now on this run gives no cause to end the JVM."""
     _UNFINISHED.discard(run)
 
 
@@ -326,7 +326,7 @@ def _hold(talk: socket.socket) -> None:
 
 
 _LEASES: list[int] = []
-"""The lease of this process, as an open file; the system closes it, whatever ends the process."""
+"""The lease of this process, as an open file. The system closes it at the end of the process."""
 
 
 def _say_goodbye() -> None:

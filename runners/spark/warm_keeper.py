@@ -28,6 +28,7 @@ from runners.spark.warm import (
     GOODBYE,
     NOTE,
     SOCKET,
+    WarmError,
     check_peer,
     end_warm,
     is_at,
@@ -71,19 +72,13 @@ class Lendable(Protocol):
         """Return once the JVM answers. Raises an error of Spark's if it is gone."""
 
     def renew(self) -> None:
-        """Make it as it was before it was lent. Raises an error of Spark's, or `StillAtWork`, if that fails."""
+        """Make it as it was before it was lent. Raises an error of Spark's, or `WarmError`, if that fails."""
 
     def kill(self) -> None:
-        """End it at once, whatever it does."""
+        """End it at once."""
 
     def end(self) -> None:
         """End it."""
-
-
-class StillAtWork(WherryError):
-    """The JVM still works for a process that has ended."""
-
-    code = "WARM"
 
 
 class KeptSpark:
@@ -93,7 +88,7 @@ class KeptSpark:
         self._settings = list_local_settings(conf, packages)
         self._session = start(conf, packages)
         warm_up(self._session)
-        self._jvm = LentJvm()
+        self._lent = LentJvm()
         self.address = get_jvm_address()
 
     def is_alive(self) -> bool:
@@ -101,19 +96,19 @@ class KeptSpark:
         return jvm is not None and jvm.poll() is None
 
     def check(self) -> None:
-        self._jvm.check()
+        self._lent.check()
 
     def renew(self) -> None:
         last = time.monotonic() + _THREADS
-        while not self._jvm.is_left():
+        while not self._lent.is_left():
             if time.monotonic() > last:
-                raise StillAtWork("the JVM works for a process that has ended")
+                raise WarmError("The JVM works for a process that has ended.")
             time.sleep(0.02)
-        self._jvm.clear(self._session)
+        self._lent.clear(self._session)
         kill_all(list_descendants(self.address.number))
         self._session = build_session(self._settings)
         warm_up(self._session)
-        self._jvm.note()
+        self._lent.note()
 
     def kill(self) -> None:
         jvm = find_jvm()
@@ -193,7 +188,7 @@ class Keeper:
             self.step()
 
     def close(self) -> None:
-        """Tell those who wait for the end that it has come."""
+        """End its connections."""
         for each in (self._lease, *self._waiting):
             if each is not None:
                 each.close()

@@ -45,7 +45,7 @@ from runners.spark.warm import (
     send,
     short_path,
 )
-from runners.spark.warm_keeper import Keeper, StillAtWork
+from runners.spark.warm_keeper import Keeper
 from tests.manual_clock import ManualClock
 
 TOKEN = "right"  # noqa: S105
@@ -73,7 +73,7 @@ class Lent:
 
     def renew(self) -> None:
         if self.stays_at_work:
-            raise StillAtWork("it works")
+            raise WarmError("it works")
         self.renewals += 1
 
     def kill(self) -> None:
@@ -687,6 +687,30 @@ def test_a_machine_without_java_lends_nothing(
     """The start of an own Spark says what is missing."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert attach({}, (), 60) is None
+
+
+def test_a_keeper_that_cannot_start_spark_says_why_and_leaves_nothing(
+    base: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It is a process of its own; here it has no Java."""
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    talk, answer = warm.start_keeper(base / "one", {}, (), keep=60.0)
+    talk.close()
+    warm._KEEPERS.pop().wait(60)
+    assert (answer["state"], answer["hint"][:22]) == ("failed", "Spark needs Java 17 or")
+    assert "JAVA_HOME is" in answer["message"]
+    assert list(base.iterdir()) == []
+
+
+def test_a_second_keeper_ends_at_once(base: Path) -> None:
+    """The first one has the folder."""
+    folder = base / "one"
+    folder.mkdir(mode=0o700)
+    with lock_folder(folder):
+        talk, answer = warm.start_keeper(folder, {}, (), keep=60.0)
+        talk.close()
+        warm._KEEPERS.pop().wait(60)
+    assert answer == {"state": "busy"}
 
 
 def test_two_messages_are_two() -> None:
