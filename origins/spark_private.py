@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import atexit
 import copy
+import shutil
 import sys
 import uuid
 import weakref
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -58,6 +60,112 @@ def find_jvm() -> Popen[bytes] | None:
     from pyspark import SparkContext
 
     return getattr(SparkContext._gateway, "proc", None)
+
+
+_LENT = "wherry_lent_jvm"
+
+
+def find_jvm_number() -> int | None:
+    """The number of the process of the JVM that this process started, or that a keeper lends it."""
+    from pyspark import SparkContext
+
+    jvm = find_jvm()
+    return jvm.pid if jvm is not None else getattr(SparkContext._gateway, _LENT, None)
+
+
+def has_jvm() -> bool:
+    """Whether this process has a JVM, of a Spark that is up or that was stopped. Imports nothing."""
+    return getattr(getattr(sys.modules.get("pyspark"), "SparkContext", None), "_gateway", None) is not None
+
+
+@dataclass(frozen=True)
+class JvmAddress:
+    """How another process of this user finds a JVM."""
+
+    port: int
+    secret: str = field(repr=False)
+    number: int
+    """Of its process."""
+
+
+def get_jvm_address() -> JvmAddress:
+    """The address of the JVM that this process started."""
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    return JvmAddress(gateway.java_parameters.port, gateway.java_parameters.auth_token, gateway.proc.pid)
+
+
+def attach_jvm(there: JvmAddress, environment: Mapping[str, str]) -> SparkSession:
+    """The session of the JVM that another process started. Python functions see these variables beside the JVM's."""
+    from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    gateway = ClientServer(
+        java_parameters=JavaParameters(port=there.port, auth_token=there.secret, auto_convert=True),
+        python_parameters=PythonParameters(port=0, eager_load=False),
+    )
+    setattr(gateway, _LENT, there.number)
+    SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm
+    try:
+        shared = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
+        java_context = gateway.jvm.JavaSparkContext(shared)
+        context = SparkContext(gateway=gateway, jsc=java_context, conf=SparkConf(_jconf=shared.conf()))
+        context.environment.update(environment)
+        return SparkSession(context)
+    except BaseException:
+        SparkContext._gateway = SparkContext._jvm = None
+        raise
+
+
+def leave_jvm() -> None:
+    """Remove the files that this process has put beside its context."""
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    if context is not None:
+        shutil.rmtree(context._temp_dir, ignore_errors=True)
+
+
+class LentJvm:
+    """The JVM of this process, between two processes that it is lent to."""
+
+    def __init__(self) -> None:
+        from py4j.java_gateway import JavaObject
+        from pyspark import SparkContext
+
+        gateway: Any = SparkContext._gateway
+        self._classes = gateway.jvm
+        self._objects = JavaObject("GATEWAY_SERVER", gateway._gateway_client).getGateway().getBindings()
+        self._connections = self.count_connections()
+        self.note()
+
+    def note(self) -> None:
+        """Note what is in the JVM before it is lent."""
+        self._known = self._classes.java.util.ArrayList(self._objects.keySet())
+
+    def check(self) -> None:
+        """Return once the JVM says anything."""
+        self._classes.java.lang.System.nanoTime()
+
+    def count_connections(self) -> int:
+        """How many threads of the JVM serve a thread of Python, or finish what one has asked for."""
+        stacks = self._classes.java.lang.Thread.getAllStackTraces().values().toArray()
+        text = str(self._classes.scala.runtime.ScalaRunTime.stringOf(stacks))
+        return text.count("py4j.ClientServerConnection.run(")
+
+    def is_left(self) -> bool:
+        """Whether no thread works for another process any more."""
+        return self.count_connections() <= self._connections
+
+    def clear(self, spark: SparkSession) -> None:
+        """Stop this Spark, and let the JVM forget what other processes have left in it."""
+        self._objects.keySet().retainAll(self._known)
+        spark.stop()
+        self._classes.org.apache.spark.sql.delta.DeltaLog.clearCache()
+        self._classes.org.apache.hadoop.fs.FileSystem.closeAll()
+        self._classes.java.lang.System.gc()
 
 
 def get_jvm(spark: SparkSession) -> Any:

@@ -40,6 +40,7 @@ from runners.command_line.options import (
 )
 from runners.command_line.schedule_command import find_command, schedule
 from runners.command_line.state_commands import audit, confirm, dlq, move_offsets, offsets, repair
+from runners.command_line.warm_command import warm
 from runners.model.codes import read_codes, summarise
 from runners.model.text import escape_line, paint_word, shorten_paths, table
 
@@ -497,7 +498,7 @@ def doctor(state: Path, json: bool) -> int:
 
 
 wherry.add_section("Start", demo, init, validate, preview)
-wherry.add_section("Run", run, stop, backfill, redo, schedule)
+wherry.add_section("Run", run, stop, backfill, redo, schedule, warm)
 wherry.add_section("Look", list_folder, status, find, runs, report, quality)
 wherry.add_section("Check and repair", audit, repair, dlq, offsets)
 wherry.add_section("Learn", expect, kinds, explain, doctor)

@@ -122,6 +122,8 @@ class SparkOptions:
     """Configuration of Spark by key, for example `spark.driver.memory`."""
     packages: Sequence[str] = ()
     """Maven coordinates of further JARs."""
+    keep_warm: str = field(default="0s", metadata={"like": "15m"})
+    """How long the Spark stays for the next command after this one. 0s ends it with the command."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,12 +19,13 @@ from runners.definitions.definition import Definition
 from runners.definitions.kinds import Kinds, find_kind, list_options
 from runners.model.clock import Clock
 from runners.model.masking import hide_secrets, warn_of_short_secrets
-from runners.model.spec import WAYS, BatchOptions, PipelineSpec, SchemaState
+from runners.model.spec import WAYS, BatchOptions, PipelineSpec, SchemaState, SparkOptions
 from runners.model.text import format_batches, format_count
 from runners.model.timetable import describe_schedule, format_due_times, list_due_times
 from runners.operations.pipeline_access import open_session
 from runners.running.aggregates import check_mixing, list_splits, warn_of_deduplicates
 from runners.running.opening import analyse_chain, check_protected, make_candidate, make_chain
+from runners.spark.warm import find_obstacle
 from runners.ways.choose import list_reasons
 from runners.ways.stage_chain import name_destinations
 from runners.ways.straight import list_prepare_reasons
@@ -289,6 +290,7 @@ def _list_notes(pipeline: PipelineSpec) -> Iterator[str]:
     if pipeline.protect:
         shown = "are masked in every output; the DLQ keeps them (wherry dlq show FILE --reveal)"
         yield f"The values of {', '.join(pipeline.protect)} {shown}."
+    yield from _note_warmth(pipeline.spark)
     if pipeline.keeps_filtered:
         yield f"Wherry keeps filtered rows in the state for {pipeline.keep_filtered}; wherry find searches them."
     for origin in pipeline.every_origin:
@@ -297,6 +299,14 @@ def _list_notes(pipeline: PipelineSpec) -> Iterator[str]:
     for stage in _list_stages(pipeline):
         if isinstance(stage, Deduplicate) and stage.against is not None and lanes > 1:
             yield f"{stage.name}: it sees one batch at a time, so a key in two lanes may pass twice."
+
+
+def _note_warmth(options: SparkOptions) -> Iterator[str]:
+    """Whether a Spark that a command starts stays for the next one."""
+    if parse_seconds(options.keep_warm):
+        obstacle = find_obstacle(options)
+        stays = f"does not stay warm: {obstacle}" if obstacle else f"stays warm for {options.keep_warm} without work"
+        yield f"The Spark that a command starts {stays}."
 
 
 def _is_local_table(destination: Destination) -> bool:

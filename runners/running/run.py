@@ -19,7 +19,7 @@ from origins.batch import JSON
 from origins.errors import WherryError, list_errors
 from origins.origin import Origin
 from origins.quantities import parse_seconds
-from origins.spark_private import find_jvm
+from origins.spark_private import find_jvm_number
 from runners.engine.batch_machine import DeliveryRules
 from runners.engine.batch_planner import BatchPlanner, list_notices
 from runners.engine.dispatcher import CarryingOptions, Dispatcher, ProgressCallbacks
@@ -62,6 +62,7 @@ from runners.spark.session import (
     measure_clock_offset,
     obtain,
 )
+from runners.spark.warm import begin_use, end_use
 from runners.state.background_writer import BackgroundWriter
 from runners.state.journal import Journal, Lease, find_newest_label, list_decided
 from runners.state.location import StateLocation, check_lasting, check_pipeline
@@ -174,7 +175,7 @@ class PipelineRun:
             journal = None if self.place.needs_spark else self._open_journal(None, taking)
             options = self.pipeline.spark
             starts = self.spark is None and not is_given()
-            given = self.spark or obtain(options.conf, options.packages)
+            given = self.spark or obtain(options)
             if starts:
                 check_lasting(self.pipeline, given)
             spark = make_own_session(given, self.pipeline.run_options.time_zone)
@@ -302,6 +303,7 @@ class PipelineRun:
             "hash": self.hash,
             "follow": self.follow,
         }
+        begin_use(self.id)
         before = journal.acquire(body, may=taking.may) if taking else journal.acquire(body)
         sweep_locks(self.place.lock, named=[str(owner.get("lock")) for owner in journal.state.owners])
         for owner in before:
@@ -309,9 +311,9 @@ class PipelineRun:
         self._before = before
 
     def _note_jvm(self) -> None:
-        jvm = find_jvm()
+        jvm = find_jvm_number()
         if jvm is not None:
-            note_jvm(self.place.lock, self.id, jvm.pid)
+            note_jvm(self.place.lock, self.id, jvm)
 
     def _carry(
         self, journal: Journal, spark: SparkSession, to_the_end: contextlib.ExitStack
@@ -541,6 +543,7 @@ class PipelineRun:
         with contextlib.suppress(WherryError) if report.error else contextlib.nullcontext():
             journal.record(Entry(kind="release", body=report.json()))
             forget_jvm(self.place.lock, self.id)
+            end_use(self.id)
         self._emit(RunEnded(status=report.status, reason=report.reason, lanes=report.lanes))
 
     def _emit(self, event: Event) -> None:

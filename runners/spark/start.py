@@ -106,19 +106,12 @@ def is_starting() -> bool:
 def start(conf: Mapping[str, str], packages: Sequence[str] = (), *, connect: bool = False) -> SparkSession:
     """A local session tuned for one machine. Its own noise goes to a log file that an error names."""
     check_java()
-    from pyspark.sql import SparkSession
-
     silence_loggers()
-
-    settings, place = list_local_settings(conf, packages), f"local[{_count_cores()}]"
-    builder = SparkSession.builder.remote(place) if connect else SparkSession.builder.master(place)
-    builder = builder.appName("wherry")
-    for key, value in settings.items():
-        builder = builder.config(key, value)
+    settings = list_local_settings(conf, packages)
     with (
         fetch_one_at_a_time(settings),
         _divert_noise(connect=connect) as (log, noise),
-        _use_our_python(),
+        use_our_python(),
         warnings.catch_warnings(),
     ):
         # The Connect client asks its own server again for what the server was started with, and is told no.
@@ -128,11 +121,23 @@ def start(conf: Mapping[str, str], packages: Sequence[str] = (), *, connect: boo
                 # What a JVM is started with stands in everybody's list of processes, where no secret belongs.
                 at_launch = {key: settings[key] for key in settings if key.startswith(_AT_LAUNCH)}
                 launch_jvm(at_launch, _delay_interrupt(), noise)
-            return builder.getOrCreate()
+            return build_session(settings, connect=connect)
         except list_spark_errors(RuntimeError) as error:
             raise SparkMissing(
                 _explain_failure(log.read_text(errors="replace"), error), hint=f"Spark's own words: {log}"
             ) from error
+
+
+def build_session(settings: Mapping[str, str], *, connect: bool = False) -> SparkSession:
+    """A session with these settings, in the JVM of this process if it has one."""
+    from pyspark.sql import SparkSession
+
+    place = f"local[{_count_cores()}]"
+    builder = SparkSession.builder.remote(place) if connect else SparkSession.builder.master(place)
+    builder = builder.appName("wherry")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
 
 
 def list_local_settings(conf: Mapping[str, str], packages: Sequence[str] = ()) -> dict[str, str]:
@@ -162,11 +167,18 @@ def _count_cores() -> int:
     return os.cpu_count() or 2
 
 
-def check_java() -> str:
-    """The Java that Spark runs on here. Raises `SparkMissing`, with the way out, unless there is one that fits."""
+def find_java() -> Path | None:
+    """The program that starts the JVM here; None if it is missing."""
     home = os.environ.get("JAVA_HOME")
     java = Path(home, "bin", "java") if home else shutil.which("java")
-    if not java or not Path(java).exists():
+    return Path(java) if java and Path(java).exists() else None
+
+
+def check_java() -> str:
+    """The Java that Spark runs on here. Raises `SparkMissing`, with the way out, unless there is one that fits."""
+    java = find_java()
+    if java is None:
+        home = os.environ.get("JAVA_HOME")
         where = f"JAVA_HOME is {home}, but bin/java is missing there" if home else "there is no `java` on the PATH"
         raise SparkMissing(
             f"Java is missing: {where}.",
@@ -250,7 +262,7 @@ def _name_file(package: str) -> str:
 
 
 @contextlib.contextmanager
-def _use_our_python() -> Iterator[None]:
+def use_our_python() -> Iterator[None]:
     """A Spark that starts in here gives Python functions the Python that runs us, unless the environment names
     another; by itself it takes the first `python3` on the PATH."""
     given = os.environ.get("PYSPARK_PYTHON")
@@ -283,9 +295,9 @@ def _divert_noise(*, connect: bool) -> Iterator[tuple[Path, int]]:
 
 
 def _remove_noise(log: Path, process: int) -> None:
-    """Remove the log at the end of the process that began it, unless the JVM has ended before it."""
+    """Remove the log at the end of the process that began it, unless the JVM has failed before it."""
     jvm = find_jvm()
-    if os.getpid() == process and (jvm is None or jvm.poll() is None):
+    if os.getpid() == process and (jvm is None or not jvm.poll()):
         log.unlink(missing_ok=True)
 
 

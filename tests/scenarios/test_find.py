@@ -153,7 +153,7 @@ def test_all_rows_of_the_dlq_are_counted_and_the_newest_fetched(place: Place, mo
     pipeline = place.load(ORDERS)
     pipeline.run()
     fetched: list[Row] = []
-    kind = type(obtain({}, ()).range(0))
+    kind = type(obtain().range(0))
     collect = kind.collect
 
     def watch(frame: DataFrame) -> list[Row]:
