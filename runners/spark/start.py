@@ -21,7 +21,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from origins.errors import WherryError, list_spark_errors
-from origins.spark_private import find_jvm, launch_jvm
+from origins.spark_private import find_jvm, get_jvm, launch_jvm
+from runners.spark.quick_start import (
+    OPTIONS_OF_THE_JVM,
+    QuickStart,
+    find_quick_start,
+    list_environment,
+    make_archive_later,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,8 +41,6 @@ KEPT = "~/.ivy2.5.2"
 
 _AT_LAUNCH = ("spark.driver.", "spark.jars", "spark.files", "spark.archives", "spark.submit.", "spark.log.")
 """The settings that a JVM must be started with; Spark takes all others when it starts in it."""
-
-_OF_THE_JVM = "spark.driver.extraJavaOptions"
 
 _LARGE_METHODS = "-XX:-DontCompileHugeMethods"
 """What Spark makes of a few stages that may refuse rows is soon more than the JVM compiles by itself; interpreted, it
@@ -85,16 +90,12 @@ class SparkMissing(WherryError):
 
 def start(conf: Mapping[str, str], packages: Sequence[str] = (), *, connect: bool = False) -> SparkSession:
     """A local session tuned for one machine. Its own noise goes to a log file that an error names."""
-    check_java()
-    from pyspark.sql import SparkSession
-
+    settings = list_local_settings(conf, packages)
+    quick = None if connect else find_quick_start(_find_java(), settings)
+    if quick is None or quick.recipe is None:
+        check_java()
     silence_loggers()
-
-    settings, place = list_local_settings(conf, packages), f"local[{_count_cores()}]"
-    builder = SparkSession.builder.remote(place) if connect else SparkSession.builder.master(place)
-    builder = builder.appName("wherry")
-    for key, value in settings.items():
-        builder = builder.config(key, value)
+    builder = make_builder(settings, connect=connect)
     with (
         fetch_one_at_a_time(settings),
         _divert_noise(connect=connect) as (log, noise),
@@ -105,17 +106,54 @@ def start(conf: Mapping[str, str], packages: Sequence[str] = (), *, connect: boo
         warnings.filterwarnings("ignore", "Failed to set .* due to \\[CANNOT_MODIFY", UserWarning)
         _STARTING.set()
         try:
-            if not connect:
-                # What a JVM is started with stands in everybody's list of processes, where no secret belongs.
-                at_launch = {key: settings[key] for key in settings if key.startswith(_AT_LAUNCH)}
-                launch_jvm(at_launch, _delay_interrupt(), noise)
-            return builder.getOrCreate()
+            is_new = not connect and _launch(settings, quick, noise)
+            session = builder.getOrCreate()
         except list_spark_errors(RuntimeError) as error:
             raise SparkMissing(
                 _explain_failure(log.read_text(errors="replace"), error), hint=f"Spark's own words: {log}"
             ) from error
         finally:
             _STARTING.clear()
+    if quick is not None and is_new:
+        _prepare_next_start(session, settings, quick)
+    return session
+
+
+def make_builder(settings: Mapping[str, str], *, connect: bool = False) -> SparkSession.Builder:
+    """What makes a session on this machine with these settings."""
+    from pyspark.sql import SparkSession
+
+    place = f"local[{_count_cores()}]"
+    builder = SparkSession.builder.remote(place) if connect else SparkSession.builder.master(place)
+    builder = builder.appName("wherry")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder
+
+
+def _launch(settings: Mapping[str, str], quick: QuickStart | None, noise: int) -> bool:
+    """Start the JVM, the quick way if that is known and leads anywhere; False if there is one."""
+    # What a JVM is started with stands in everybody's list of processes, where no secret belongs.
+    at_launch = {key: settings[key] for key in settings if key.startswith(_AT_LAUNCH)}
+    if quick is not None and quick.recipe is not None:
+        try:
+            command = quick.build_command(at_launch)
+            return launch_jvm(at_launch, _delay_interrupt(), noise, command, list_environment())
+        except (OSError, *list_spark_errors(RuntimeError)):
+            quick.forget()
+            check_java()
+    return launch_jvm(at_launch, _delay_interrupt(), noise)
+
+
+def _prepare_next_start(session: SparkSession, settings: Mapping[str, str], quick: QuickStart) -> None:
+    """Keep what this start found out. The archive is made after the second one: many a machine sees no third."""
+    with contextlib.suppress(OSError, ValueError, *list_spark_errors(RuntimeError)):
+        if quick.recipe is None:
+            quick.learn(settings, str(session.conf.get("spark.jars", "")), get_jvm(session))
+        else:
+            quick.note_use()
+            if quick.lacks_archive:
+                atexit.register(make_archive_later, quick, settings["spark.driver.memory"], os.getpid())
 
 
 _STARTING = threading.Event()
@@ -134,7 +172,7 @@ def list_local_settings(conf: Mapping[str, str], packages: Sequence[str] = ()) -
         "spark.driver.memory": f"{_default_memory()}m",
         "spark.jars.packages": ",".join([DELTA, *packages]),
         **conf,
-        _OF_THE_JVM: f"{_LARGE_METHODS} {conf.get(_OF_THE_JVM, '')}".strip(),
+        OPTIONS_OF_THE_JVM: f"{_LARGE_METHODS} {conf.get(OPTIONS_OF_THE_JVM, '')}".strip(),
     }
 
 
@@ -155,16 +193,15 @@ def _count_cores() -> int:
 
 def check_java() -> str:
     """The Java that Spark runs on here. Raises `SparkMissing`, with the way out, unless there is one that fits."""
-    home = os.environ.get("JAVA_HOME")
-    java = Path(home, "bin", "java") if home else shutil.which("java")
-    if not java or not Path(java).exists():
+    home, java = os.environ.get("JAVA_HOME"), _find_java()
+    if java is None:
         where = f"JAVA_HOME is {home}, but bin/java is missing there" if home else "there is no `java` on the PATH"
         raise SparkMissing(
             f"Java is missing: {where}.",
             hint="Spark needs Java 17 or 21. Debian: apt-get install openjdk-17-jre-headless; "
             "macOS: brew install openjdk@17.",
         )
-    answer = subprocess.run([str(java), "-version"], capture_output=True, text=True, check=False)
+    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
     found = re.search(r'version "(\d+)', answer.stderr + answer.stdout)
     if found is None or int(found.group(1)) not in (17, 21):
         version = found.group(1) if found else "a program that does not print its version"
@@ -173,6 +210,13 @@ def check_java() -> str:
             hint="Set JAVA_HOME to a Java 17 or 21.",
         )
     return f"Java {found.group(1)} ({java})"
+
+
+def _find_java() -> str | None:
+    """The program that Spark's script starts, if there is one."""
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    return java if java and os.path.exists(java) else None
 
 
 def silence_loggers() -> None:
