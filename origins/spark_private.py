@@ -6,9 +6,10 @@ import atexit
 import copy
 import shutil
 import sys
+import threading
 import uuid
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -33,20 +34,55 @@ def format_java_frames(throwable: Any) -> str:
     return str(jvm.scala.runtime.ScalaRunTime.stringOf(throwable.getStackTrace())) if jvm is not None else ""
 
 
-def launch_jvm(settings: Mapping[str, str], waiting: AbstractContextManager[None], noise: int) -> None:
-    """Start the JVM of this process with these settings, unless it has one. `waiting` is entered for as long.
+def launch_jvm(
+    settings: Mapping[str, str],
+    waiting: AbstractContextManager[None],
+    noise: int,
+    command: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+) -> bool:
+    """Start the JVM of this process with these settings; False if it has one. `waiting` is entered for as long.
 
-    The open file `noise` is the standard error of the JVM. No signal for this process's group reaches the JVM.
+    The open file `noise` is the standard error of the JVM. No signal for this process's group reaches the JVM. With a
+    `command` that is run, with more in its `environment`, and not Spark's script.
     """
-    from pyspark import SparkConf, SparkContext
-    from pyspark.java_gateway import launch_gateway
+    from pyspark import SparkConf, SparkContext, java_gateway
 
-    if SparkContext._gateway is None:
+    module: Any = java_gateway
+    with _LAUNCHING:
+        if SparkContext._gateway is not None:
+            return False
         conf = SparkConf(loadDefaults=False, _jvm=None)
         conf.setAll(list(settings.items()))
-        with waiting:
-            gateway = launch_gateway(conf, {"start_new_session": True, "stderr": noise})  # type: ignore[no-untyped-call]
+        popen: Any = module.Popen
+
+        def run_command(words: Sequence[str], **options: Any) -> Popen[bytes]:
+            started: Popen[bytes] = popen(
+                command or words, **{**options, "env": {**options["env"], **(environment or {})}}
+            )
+            return started
+
+        module.Popen = run_command
+        try:
+            with waiting:
+                gateway = module.launch_gateway(conf, {"start_new_session": True, "stderr": noise})
+        finally:
+            module.Popen = popen
         SparkContext._ensure_initialized(gateway=gateway)
+        return True
+
+
+_LAUNCHING = threading.Lock()
+
+
+def end_jvm() -> int:
+    """End the JVM of this process, once it has no Spark any more, and give the code with which it ended."""
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    return int(gateway.proc.wait())
 
 
 def has_context() -> bool:

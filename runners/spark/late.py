@@ -6,6 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,8 @@ class LateSpark:
         with self._starting:
             start = self._start
             if start is None:
+                with contextlib.suppress(ImportError):  # where it is needed, the start says that it is missing
+                    import_module("pyspark.sql")  # two threads that import it at the same time can stop each other
                 start = self._start = Future()
                 threading.Thread(target=self._run, args=[start], name="wherry-spark-start", daemon=True).start()
             return start

@@ -21,7 +21,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from origins.errors import WherryError, list_spark_errors
-from origins.spark_private import find_jvm, launch_jvm
+from origins.spark_private import find_jvm, get_jvm, launch_jvm
+from runners.spark.quick_start import (
+    OPTIONS_OF_THE_JVM,
+    QuickStart,
+    find_quick_start,
+    list_environment,
+    make_archive_later,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,8 +41,6 @@ KEPT = "~/.ivy2.5.2"
 
 _AT_LAUNCH = ("spark.driver.", "spark.jars", "spark.files", "spark.archives", "spark.submit.", "spark.log.")
 """The settings that a JVM must be started with; Spark takes all others when it starts in it."""
-
-_OF_THE_JVM = "spark.driver.extraJavaOptions"
 
 _LARGE_METHODS = "-XX:-DontCompileHugeMethods"
 """What Spark makes of a few stages that may refuse rows is soon more than the JVM compiles by itself; interpreted, it
@@ -105,9 +110,11 @@ def is_starting() -> bool:
 @note_start()
 def start(conf: Mapping[str, str], packages: Sequence[str] = (), *, connect: bool = False) -> SparkSession:
     """A local session tuned for one machine. Its own noise goes to a log file that an error names."""
-    check_java()
+    settings, java = list_local_settings(conf, packages), find_java()
+    quick = None if connect else find_quick_start(str(java) if java else None, settings)
+    if quick is None or quick.recipe is None:
+        check_java()
     silence_loggers()
-    settings = list_local_settings(conf, packages)
     with (
         fetch_one_at_a_time(settings),
         _divert_noise(connect=connect) as (log, noise),
@@ -117,15 +124,40 @@ def start(conf: Mapping[str, str], packages: Sequence[str] = (), *, connect: boo
         # The Connect client asks its own server again for what the server was started with, and is told no.
         warnings.filterwarnings("ignore", "Failed to set .* due to \\[CANNOT_MODIFY", UserWarning)
         try:
-            if not connect:
-                # What a JVM is started with stands in everybody's list of processes, where no secret belongs.
-                at_launch = {key: settings[key] for key in settings if key.startswith(_AT_LAUNCH)}
-                launch_jvm(at_launch, _delay_interrupt(), noise)
-            return build_session(settings, connect=connect)
+            is_new = not connect and _launch(settings, quick, noise)
+            session = build_session(settings, connect=connect)
         except list_spark_errors(RuntimeError) as error:
             raise SparkMissing(
                 _explain_failure(log.read_text(errors="replace"), error), hint=f"Spark's own words: {log}"
             ) from error
+    if quick is not None and is_new:
+        _prepare_next_start(session, settings, quick)
+    return session
+
+
+def _launch(settings: Mapping[str, str], quick: QuickStart | None, noise: int) -> bool:
+    """Start the JVM, the quick way if that is known and leads anywhere; False if there is one."""
+    # What a JVM is started with stands in everybody's list of processes, where no secret belongs.
+    at_launch = {key: settings[key] for key in settings if key.startswith(_AT_LAUNCH)}
+    if quick is not None and quick.recipe is not None:
+        try:
+            command = quick.build_command(at_launch)
+            return launch_jvm(at_launch, _delay_interrupt(), noise, command, list_environment())
+        except list_spark_errors(RuntimeError):
+            quick.forget()
+            check_java()
+    return launch_jvm(at_launch, _delay_interrupt(), noise)
+
+
+def _prepare_next_start(session: SparkSession, settings: Mapping[str, str], quick: QuickStart) -> None:
+    """Keep what this start found out. The archive is made after the second one: many a machine sees no third."""
+    with contextlib.suppress(OSError, ValueError, *list_spark_errors(RuntimeError)):
+        if quick.recipe is None:
+            quick.learn(settings, str(session.conf.get("spark.jars", "")), get_jvm(session))
+        else:
+            quick.note_use()
+            if quick.lacks_archive:
+                atexit.register(make_archive_later, quick, settings["spark.driver.memory"], os.getpid())
 
 
 def build_session(settings: Mapping[str, str], *, connect: bool = False) -> SparkSession:
@@ -148,7 +180,7 @@ def list_local_settings(conf: Mapping[str, str], packages: Sequence[str] = ()) -
         "spark.driver.memory": f"{_default_memory()}m",
         "spark.jars.packages": ",".join([DELTA, *packages]),
         **conf,
-        _OF_THE_JVM: f"{_LARGE_METHODS} {conf.get(_OF_THE_JVM, '')}".strip(),
+        OPTIONS_OF_THE_JVM: f"{_LARGE_METHODS} {conf.get(OPTIONS_OF_THE_JVM, '')}".strip(),
     }
 
 
@@ -185,7 +217,7 @@ def check_java() -> str:
             hint="Spark needs Java 17 or 21. Debian: apt-get install openjdk-17-jre-headless; "
             "macOS: brew install openjdk@17.",
         )
-    answer = subprocess.run([str(java), "-version"], capture_output=True, text=True, check=False)
+    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
     found = re.search(r'version "(\d+)', answer.stderr + answer.stdout)
     if found is None or int(found.group(1)) not in (17, 21):
         version = found.group(1) if found else "a program that does not print its version"
