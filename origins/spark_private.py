@@ -46,12 +46,13 @@ def launch_jvm(
     """
     from pyspark import SparkConf, SparkContext, java_gateway
 
+    launching: Any = java_gateway
     with _LAUNCHING:
         if SparkContext._gateway is not None:
             return False
         conf = SparkConf(loadDefaults=False, _jvm=None)
         conf.setAll(list(settings.items()))
-        popen: Any = java_gateway.Popen
+        popen = launching.Popen
 
         def run_command(words: Sequence[str], **options: Any) -> Popen[bytes]:
             started: Popen[bytes] = popen(
@@ -59,14 +60,12 @@ def launch_jvm(
             )
             return started
 
-        java_gateway.Popen = run_command  # type: ignore[misc,assignment]
+        launching.Popen = run_command
         try:
             with waiting:
-                gateway = java_gateway.launch_gateway(  # type: ignore[no-untyped-call]
-                    conf, {"start_new_session": True, "stderr": noise}
-                )
+                gateway = launching.launch_gateway(conf, {"start_new_session": True, "stderr": noise})
         finally:
-            java_gateway.Popen = popen  # type: ignore[misc]
+            launching.Popen = popen
         SparkContext._ensure_initialized(gateway=gateway)
         return True
 

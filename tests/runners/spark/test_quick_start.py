@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections import namedtuple
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +17,7 @@ from zipfile import ZipFile
 import pytest
 
 from runners.spark import start
-from runners.spark.quick_start import QuickStart, find_quick_start
+from runners.spark.quick_start import QuickStart, find_quick_start, make_archive_later
 from runners.spark.start import SparkMissing, list_local_settings
 from tests.small_disk import SmallDisk
 
@@ -242,13 +242,13 @@ def test_an_archive_whose_making_failed_leaves_nothing(java: str, jar: Path) -> 
 def test_the_archive_is_made_after_the_second_start(java: str, jar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the end of its process. A machine that sees no second start makes none."""
     later: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(start.atexit, "register", lambda *given: later.append(given))
+    monkeypatch.setattr(atexit, "register", lambda *given: later.append(given))
     session: Any = SimpleNamespace(conf={"spark.jars": jar.as_uri()}, _jvm=make_jvm(java))
     start._prepare_next_start(session, SETTINGS, find(java))
     assert later == []
     quick = find(java)
     start._prepare_next_start(session, SETTINGS, quick)
-    assert later == [(start.make_archive_later, quick, "2g", os.getpid())]
+    assert later == [(make_archive_later, quick, "2g", os.getpid())]
     make_archive(quick)
     start._prepare_next_start(session, SETTINGS, find(java))
     assert len(later) == 1
@@ -269,8 +269,8 @@ def test_no_archive_is_made_on_a_disk_that_is_almost_full(
     java: str, jar: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It needs some 200 MB, and others need the rest."""
-    quick, usage = learn(java, jar), namedtuple("usage", "total used free")
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(1 << 40, 1 << 40, 1 << 20))
+    quick = learn(java, jar)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 20))
     with quick.make_archive() as options:
         assert options == []
 
