@@ -10,7 +10,8 @@ import pytest
 
 from runners.definitions.definition import Definition
 from runners.model.errors import Refusal
-from runners.pipeline import Pipeline, SparkOptions
+from runners.model.spec import SparkOptions
+from runners.pipeline import Pipeline
 from runners.schedules.scheduler import RunOutcome, RunThreads, Stop
 from runners.schedules.scheduling import open_session
 from tests.runners.engine.toys import Folder, Table
