@@ -48,13 +48,13 @@ def launch_jvm(
     """
     from pyspark import SparkConf, SparkContext, java_gateway
 
-    module: Any = java_gateway
+    launching: Any = java_gateway
     with _LAUNCHING:
         if SparkContext._gateway is not None:
             return False
         conf = SparkConf(loadDefaults=False, _jvm=None)
         conf.setAll(list(settings.items()))
-        popen: Any = module.Popen
+        popen = launching.Popen
 
         def run_command(words: Sequence[str], **options: Any) -> Popen[bytes]:
             started: Popen[bytes] = popen(
@@ -62,12 +62,12 @@ def launch_jvm(
             )
             return started
 
-        module.Popen = run_command
+        launching.Popen = run_command
         try:
             with waiting:
-                gateway = module.launch_gateway(conf, {"start_new_session": True, "stderr": noise})
+                gateway = launching.launch_gateway(conf, {"start_new_session": True, "stderr": noise})
         finally:
-            module.Popen = popen
+            launching.Popen = popen
         SparkContext._ensure_initialized(gateway=gateway)
         return True
 

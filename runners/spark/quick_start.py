@@ -35,24 +35,16 @@ _FORMAT = 1
 _PACKAGES = ("spark.jars.packages", "spark.jars.excludes", "spark.jars.repositories", "spark.jars.ivy")
 """The settings that decide which JARs there are."""
 
-_SCRIPTED: tuple[str, ...] = (
-    "spark.driver.default",
-    "spark.driver.extra",
-    "spark.driver.userClassPath",
-    "spark.jars",
-    "spark.files",
+_SCRIPTED = (
+    *("spark.driver.default", "spark.driver.extra", "spark.driver.userClassPath", "spark.jars", "spark.files"),
+    *("spark.archives", "spark.submit.", "spark.master", "spark.executor.userClassPath", "spark.plugins"),
 )
-_SCRIPTED += ("spark.archives", "spark.submit.", "spark.master", "spark.executor.userClassPath", "spark.plugins")
 """How settings begin that only Spark's script can take, but for those that are named above."""
 
-_HARMLESS: tuple[str, ...] = (
-    "SPARK_LOCAL_DIRS",
-    "SPARK_LOCAL_IP",
-    "SPARK_LOCAL_HOSTNAME",
-    "SPARK_PUBLIC_DNS",
-    "SPARK_USER",
+_HARMLESS = (
+    *("SPARK_LOCAL_DIRS", "SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME", "SPARK_PUBLIC_DNS", "SPARK_USER"),
+    *("SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE"),
 )
-_HARMLESS += ("SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE")
 """The variables of this kind that the script does not look at. pyspark itself sets the last two."""
 
 _ELSEWHERE = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "PYSPARK_SUBMIT_ARGS")
