@@ -62,7 +62,11 @@ def find(java: str, **conf: str) -> QuickStart:
 
 def make_jvm(java: str) -> Any:
     """A JVM that was started with that Java."""
-    options = ["-Xmx2g", "-XX:-DontCompileHugeMethods", "--add-opens=java.base/java.lang=ALL-UNNAMED"]
+    options = [
+        "-Xmx2g",
+        *SETTINGS["spark.driver.extraJavaOptions"].split(),
+        "--add-opens=java.base/java.lang=ALL-UNNAMED",
+    ]
     bean = SimpleNamespace(getInputArguments=lambda: options)
     properties = {"java.class.path": "/spark/conf:/spark/core.jar", "java.home": str(Path(java).parents[1])}
     jvm: Any = SimpleNamespace()
@@ -104,7 +108,9 @@ def test_the_next_start_runs_java_itself_with_the_jars_that_were_fetched(java: s
     """Behind Spark's own, so that of two classes of one name Spark's counts, as with its script."""
     command = learn(java, jar).build_command({**SETTINGS, "spark.log.level": "FATAL"})
     assert command[:3] == [java, "-cp", f"/spark/conf:/spark/core.jar:{jar}"]
-    assert command[3:6] == ["-Xmx2g", "-XX:-DontCompileHugeMethods", "--add-opens=java.base/java.lang=ALL-UNNAMED"]
+    options = command[3 : command.index("org.apache.spark.deploy.SparkSubmit")]
+    ours = SETTINGS["spark.driver.extraJavaOptions"].split()
+    assert options == ["-Xmx2g", *ours, "--add-opens=java.base/java.lang=ALL-UNNAMED"]
     assert "spark.log.level=FATAL" in command
     assert not any("spark.jars.packages" in word for word in command)
 
@@ -198,7 +204,7 @@ def test_a_cache_folder_that_cannot_be_used_is_left_alone(
 
 
 def test_a_recipe_that_cannot_be_read_counts_as_none(java: str, jar: Path, cache: Path) -> None:
-    """The start that follows writes it anew."""
+    """The start that follows writes another one."""
     learn(java, jar)
     (kept,) = (cache / "wherry" / "spark").iterdir()
     for content in ("", "[]", '{"java": 1}', "\x00"):
