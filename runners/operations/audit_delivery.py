@@ -323,7 +323,7 @@ class DeliveryAudit:
         return f"Deliver it again, with today's definition:  {command}"
 
     def _make_backfill_command(self, which: str = "") -> str:
-        return f'wherry backfill FILE{which} --only {self.name} --reason "…"'
+        return f'wherry backfill FILE{which} --only {self.name} --again --reason "…"'
 
     def _make_finding(
         self, code: str, settled: Settled, message: str, repair: str, *, version: int | None = None, remedy: str = ""
