@@ -12,7 +12,7 @@ import pytest
 
 from destinations.delta import Delta
 from destinations.memory import Memory
-from origins.batch import Limits
+from origins.batch import Json, Limits
 from origins.nack import RAW
 from origins.protection import Protection
 from runners.model.causes import CauseCounter
@@ -196,7 +196,7 @@ def test_rows_that_go_to_the_same_destinations_share_a_batch() -> None:
 
 def test_a_row_that_a_backfill_refused_too_goes_to_each_destination_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The old row to those that it was for first, the backfill's row to the backfill's, also if it was replayed."""
-    brought = {
+    brought: dict[str, tuple[str, list[str], list[Json], Json]] = {
         "p": ("0", ["a"], [], 1),
         "q": ("backfill-1/0", ["b"], [], 1),
         "r": ("dlq/origin", ["b"], ["q/7"], "q/7"),
