@@ -291,11 +291,11 @@ def _parse_bound(ctx: click.Context, parameter: click.Parameter, text: str | Non
 
 @command()
 @with_definition
-@_selects("--from", "start", metavar="WHEN", callback=_parse_bound, help="Begin with this batch, or with this time.")
-@_selects("--to", "end", metavar="WHEN", callback=_parse_bound, help="End with this batch or time; default: now.")
+@_selects("--from", "start", metavar="WHEN", callback=_parse_bound, help="Begin with this batch, time or day (UTC).")
+@_selects("--to", "end", metavar="WHEN", callback=_parse_bound, help="End with this batch, time or whole day (UTC).")
 @_selects("--only", metavar="NAME", help="Deliver to this destination alone.")
 @_selects("--lane", metavar="LANE", help="Read this lane alone.")
-@option("--again", is_flag=True, help="Repeat a backfill that is complete.")
+@option("--again", is_flag=True, help="Deliver also what a destination has already.")
 @with_move_options
 @with_carry_options
 def backfill(
@@ -309,12 +309,12 @@ def backfill(
     carrying: CarryOptions,
     **given: Any,
 ) -> int:
-    """Read batches of the past again; offsets stay.
+    """Deliver old batches to destinations that lack them.
 
-    For example:  wherry backfill orders.yaml --from 2026-01-31T06:00 --only latest --reason "a new table"
+    For example:  wherry backfill orders.yaml --from 2026-01-31 --to 2026-01-31 --only latest --reason "a new table"
 
-    WHEN is the number of a batch in its lane, or the time in UTC at which it was committed. After a crash, the same
-    command goes on where it was.
+    WHEN is the number of a batch in its lane, or the time at which the batch was loaded, and no date in its rows. A
+    batch is read whole, and offsets stay. After a crash, the same command goes on where it was.
     """
     from runners.command_line.carrying import carry_and_print
     from runners.operations.offsets import plan_backfill

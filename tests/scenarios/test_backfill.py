@@ -45,6 +45,6 @@ def test_the_offsets_of_an_origin_that_is_read_whole_stay_as_well(place: Place) 
     pipeline = place.load(text)
     pipeline.run()
     before = pipeline.status()["lanes"]
-    report = pipeline.backfill(Backfill(only="other", reason="once more"))
+    report = pipeline.backfill(Backfill(only="other", again=True, reason="once more"))
     assert (report.batches, place.ids("tables/orders"), place.ids("tables/other")) == (1, [1], [1, 1])
     assert pipeline.status()["lanes"] == before

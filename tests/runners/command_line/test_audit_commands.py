@@ -60,7 +60,7 @@ def test_a_person_reads_what_is_wrong_and_what_to_do(carried: Carried, capsys: p
         "NOT_DELIVERED  batch 3 of lane 0, orders\n"
         "  the ledger counts 3 rows as delivered, but no commit here has them\n"
         "  Deliver it again, with today's definition:  "
-        'wherry backfill orders.yaml --from 3 --to 3 --only orders --reason "…"\n'
+        'wherry backfill orders.yaml --from 3 --to 3 --only orders --again --reason "…"\n'
     ) in out
 
 
