@@ -229,3 +229,8 @@ def make_rows_key(settled: Settled) -> str:
     lane = settled.lane.partition("/")[2] if settled.lane.startswith(BACKFILL) else settled.lane
     span = settled.span
     return json.dumps([lane, span["start"], span["end"], span["parts"]], sort_keys=True)
+
+
+def list_meant(settled: Settled) -> list[str]:
+    """The destinations that the batch was for, by the names that they had then."""
+    return [*(settled.counts.get("delivered") or ()), *settled.counts.get("owed", ())]

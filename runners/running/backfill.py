@@ -14,7 +14,7 @@ from origins.origin import Backlog
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.model.entry import BegunBackfill, Entry, Settled
 from runners.model.errors import Refusal
-from runners.model.pipeline_state import BACKFILL, is_aside, make_rows_key
+from runners.model.pipeline_state import BACKFILL, is_aside, list_meant, make_rows_key
 from runners.model.spec import PipelineSpec
 from runners.running.compatibility import resolve_names
 from runners.state.journal import Journal
@@ -111,8 +111,8 @@ class Backfill:
         today = resolve_names(destinations)
         having: dict[str, set[str]] = {}
         for each in settled:
-            names = [*(each.counts.get("delivered") or ()), *each.counts.get("owed", ())]
-            having.setdefault(make_rows_key(each), set()).update(today[name] for name in names if name in today)
+            names = [today[name] for name in list_meant(each) if name in today]
+            having.setdefault(make_rows_key(each), set()).update(names)
         found = {}
         for lane, batches in self.select_batches(settled, until).items():
             origin = next((each for each in pipeline.every_origin if pipeline.owns(each, lane)), None)
