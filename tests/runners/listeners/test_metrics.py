@@ -175,6 +175,7 @@ def test_a_port_in_use_is_refused_with_a_way_on(server: MetricsServer, tmp_path:
     """Before anything is started."""
     with pytest.raises(Refusal, match=f"cannot be served at 127.0.0.1:{server.port}: Address already in use"):
         MetricsServer({}, host="127.0.0.1", port=server.port)
+    (tmp_path / "orders.yaml").write_text("name: orders\norigin: x\n")
     assert cli.execute(["schedule", str(tmp_path), "--metrics-port", str(server.port)]) == 2
     assert "Choose another port with --metrics-port" in capsys.readouterr().err
 
