@@ -82,6 +82,7 @@ def format_explanation(explanation: Explanation, file: str, columns: Mapping[str
         ("restart", explanation.restart),
         ("state", [explanation.state]),
         ("schedule", explanation.schedule),
+        ("hooks", explanation.hooks),
         ("columns", analysed),
         ("note", explanation.notes),
     ]

@@ -67,7 +67,7 @@ def _list_cron_lines(catalog: ScheduleCatalog) -> Iterator[str]:
             continue
         when = options.cron or _convert_to_cron(options.every or "")
         if not when:
-            yield f"# {name} runs {describe_times(options)}, which no line of cron can say. `wherry schedule` can."
+            yield f"# {name} runs {describe_times(options)}. A crontab has no line for that, so use `wherry schedule`."
             continue
         if options.time_zone != zone:
             zone = options.time_zone

@@ -19,7 +19,7 @@ from runners.definitions.definition import Definition
 from runners.definitions.kinds import Kinds, find_kind, list_options
 from runners.model.clock import Clock
 from runners.model.masking import hide_secrets, warn_of_short_secrets
-from runners.model.spec import WAYS, BatchOptions, PipelineSpec, SchemaState
+from runners.model.spec import WAYS, BatchOptions, Hook, PipelineSpec, SchemaState
 from runners.model.text import format_batches, format_count
 from runners.model.timetable import describe_schedule, format_due_times, list_due_times
 from runners.operations.pipeline_access import open_session
@@ -65,6 +65,8 @@ class Explanation:
     """When it runs by itself; nothing when it does not."""
     next: tuple[str, ...]
     """The next three times of that, in UTC."""
+    hooks: tuple[str, ...]
+    """What is called, and when."""
     notes: tuple[str, ...]
     """What is easily overlooked."""
 
@@ -121,6 +123,7 @@ def explain(definition: Definition, kinds: Kinds | None = None, clock: Clock | N
         state=_explain_state(pipeline),
         schedule=schedule,
         next=tuple(moment.isoformat() for moment in due),
+        hooks=tuple(map(_explain_hook, pipeline.hooks)),
         notes=tuple(_list_notes(pipeline)),
     )
 
@@ -250,6 +253,12 @@ def _explain_dead_letters(pipeline: PipelineSpec) -> Iterator[str]:
     for stage in _list_stages(pipeline):
         if stage.on_error != "nack":
             yield f"A row that {stage.name} refuses {_REFUSED[stage.on_error]}."
+
+
+def _explain_hook(hook: Hook) -> str:
+    """When a hook is called, and what it is; an address is a secret."""
+    what = {"webhook": "a webhook", "python": f"the function {hook.python}", "command": " ".join(hook.words)}[hook.kind]
+    return f"on {', '.join(hook.moments)}: {what}"
 
 
 def _list_stages(pipeline: PipelineSpec) -> Iterator[Stage]:

@@ -268,9 +268,9 @@ def test_the_lines_for_cron_are_commands_that_there_are(folder: Path) -> None:
         ("{every: 6h}", "0 */6 * * *  "),
         ("{every: 1d}", "0 0 * * *  "),
         ("{cron: '30 2 * * mon-fri'}", "30 2 * * mon-fri  "),
-        ("{every: 7m}", "# orders runs every 7m, which no line of cron can say."),
-        ("{every: 90s}", "# orders runs every 90s, which no line of cron can say."),
-        ("{every: 36h}", "# orders runs every 36h, which no line of cron can say."),
+        ("{every: 7m}", "# orders runs every 7m. A crontab has no line for that"),
+        ("{every: 90s}", "# orders runs every 90s. A crontab has no line for that"),
+        ("{every: 36h}", "# orders runs every 36h. A crontab has no line for that"),
     ],
 )
 def test_the_lines_for_cron_are_those_of_the_folder(
