@@ -76,7 +76,6 @@ def format_explanation(explanation: Explanation, file: str, columns: Mapping[str
         ("flow", carried),
         ("delivers", guarantees),
         ("batches", [*explanation.batches, _format_way(explanation)]),
-        ("ways", _format_ways(explanation.ways)),
         ("commits", [explanation.delivery]),
         ("refused rows", explanation.dead_letters),
         ("restart", explanation.restart),
@@ -113,8 +112,6 @@ def format_report(report: Report, file: str, *, shown: Collection[str] = ()) -> 
         parts.append(paint("Some rows could not be counted." if unknown else "The counts do not balance.", "red"))
     if any(report.spent.values()):
         parts.append(_format_time_spent(report.spent))
-    if report.ways:
-        parts.append("Ways of the batches: " + ", ".join(f"{way} {number:,}" for way, number in report.ways.items()))
     if report.causes.found:
         parts += ["Refused rows by cause:", *(f"  {line}" for line in report.causes.describe())]
     if report.nacked > report.discarded:
@@ -195,8 +192,8 @@ def format_status(facts: Mapping[str, JSON], file: str = "FILE") -> str:
         ("last run", [_format_last_run(last)] if last else []),
         ("error", _format_error(last["error"], file) if last and last["error"] else []),
         ("was processing", _format_snapshot(last.get("snapshot")) if last else []),
-        ("lanes", [_format_lane(name, lane) for name, lane in facts["lanes"].items()]),
-        ("open", [show_open_batch(item, under_way=under_way) for item in facts["open"]]),
+        ("progress", [_format_lane(name, lane, facts["lanes"]) for name, lane in facts["lanes"].items()]),
+        ("open", [show_open_batch(item, facts["lanes"], under_way=under_way) for item in facts["open"]]),
         ("refused", _format_refused(dlq)),
         ("first", [facts["first"]] if facts.get("first") else []),
         ("next", [facts["next"]]),
@@ -273,7 +270,7 @@ def format_wide(render: Callable[..., str], *, wide: bool) -> str:
 def format_move(offset_move: OffsetMove) -> str:
     """What will happen when offsets are moved."""
     rows = [
-        [name, _count(lane.batches), _count(lane.rows), f"{show_offset(lane.before)} → {show_offset(lane.after)}"]
+        [name, show_offset(lane.before), show_offset(lane.after), _count(lane.batches), _count(lane.rows)]
         for name, lane in offset_move.lanes.items()
     ]
     if not rows:
@@ -281,7 +278,7 @@ def format_move(offset_move: OffsetMove) -> str:
     again = [(name, [what]) for name, what in offset_move.destinations.items()]
     again += [(f"lane {name}", [f"skips {lane.skipped}"]) for name, lane in offset_move.lanes.items() if lane.skipped]
     again.append(("refused rows", ["stay in the DLQ; a row that is refused again is added to it again"]))
-    return f"{table(['lane', 'batches again', 'rows again', 'from → to'], rows)}\n\n{format_sections(again)}"
+    return f"{table(['lane', 'from', 'to', 'batches again', 'rows again'], rows)}\n\n{format_sections(again)}"
 
 
 def format_runs(runs: Sequence[Mapping[str, JSON]]) -> str:
@@ -358,12 +355,6 @@ def _format_way(explanation: Explanation) -> str:
     return f"Wherry decides every batch and writes it under the state before delivery: {because}."
 
 
-def _format_ways(ways: Mapping[str, str]) -> Sequence[str]:
-    """Which ways batches can take, and why not the others."""
-    possible = ", ".join(way for way, why in ways.items() if not why)
-    return [possible, *(f"not {way}: {why}" for way, why in ways.items() if why)]
-
-
 def _format_ending(report: Report, status: str) -> str:
     seconds = f"{report.seconds:,.0f} s" if report.seconds >= 10 else f"{report.seconds:.1f} s"
     return f"{report.pipeline} {status} after {seconds}"
@@ -393,9 +384,10 @@ def _format_snapshot(kept: Mapping[str, JSON] | None) -> list[str]:
     return [escape_line(where), *(json.dumps(row, ensure_ascii=False) for row in kept["rows"])]
 
 
-def _format_lane(name: str, lane: Mapping[str, JSON]) -> str:
+def _format_lane(name: str, lane: Mapping[str, JSON], lanes: Collection[str]) -> str:
     behind = f", {lane['behind']} waiting" if lane["behind"] else ""
-    return f"{name}: batch {lane['number']}, offset {show_offset(lane['offset'])}{behind}"
+    named = f"{name}: " if len(lanes) > 1 else ""
+    return f"{named}batch {lane['number']}, read up to {show_offset(lane['offset'])}{behind}"
 
 
 def _count(count: int | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from runners.model.text import (
@@ -12,6 +12,7 @@ from runners.model.text import (
     format_batches,
     format_count,
     format_sections,
+    name_batch,
     paint,
     show_moment,
     table,
@@ -36,7 +37,7 @@ def format_audit(audit: Audit, file: str) -> str:
     adds_up = f"{verdict}: {'every row is where it should be' if audit.balanced else count}."
     named: list[tuple[str, Sequence[str]]] = [
         ("read", [f"{format_count(audit.read)} in {format_batches(batches)}; {audit.nacked:,} refused"]),
-        *((name, list(_format_destination(each))) for name, each in audit.destinations.items()),
+        *((name, list(_format_destination(each, audit.lanes))) for name, each in audit.destinations.items()),
         ("refused rows", _format_letters(audit)),
         ("open", [f"batch {each['number']} of lane {each['lane']}: {each['label']}" for each in audit.open]),
         ("accepted", [f"{each.code}  {_format_where(each)}: {each.message}" for each in audit.accepted]),
@@ -81,14 +82,14 @@ def _format_where(finding: Finding) -> str:
     return ", ".join(part for part in (finding.batches, finding.destination) if part)
 
 
-def _format_destination(proved: DestinationProof) -> Iterator[str]:
+def _format_destination(proved: DestinationProof, lanes: Collection[str]) -> Iterator[str]:
     owed = f", {format_batches(proved.owed)} owed" if proved.owed else ""
     yield f"{format_count(proved.delivered)} delivered, {proved.filtered:,} filtered{owed}"
     if proved.proved_from is None:
         nothing, _, why = proved.proof.partition("nothing: ")
         yield "checked: no batch" if nothing or not why else f"not checked: {why}"
         return
-    since = ", ".join(f"batch {number} of lane {lane}" for lane, number in sorted(proved.proved_from.items()))
+    since = ", ".join(name_batch(first, lane, lanes) for lane, first in sorted(proved.proved_from.items()))
     yield f"checked since {since or 'the beginning'}: {proved.proof}"
 
 

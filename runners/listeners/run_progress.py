@@ -26,7 +26,7 @@ from runners.model.events import (
     RunStarted,
     RunStopping,
 )
-from runners.model.text import escape_line, format_batches, format_count
+from runners.model.text import escape_line, format_batches, format_count, name_batch
 from runners.spark.start import is_starting
 
 MOST_NAMED = 3
@@ -128,7 +128,8 @@ class RunProgress:
             return ""
         labels = [f" ({batch.span.label})" if batch.span.label else "" for batch in batches]
         named = [
-            f"batch {batch.number} of lane {batch.lane}{label}" for batch, label in zip(batches, labels, strict=True)
+            f"{name_batch(batch.number, batch.lane, {*self.lanes, *self._waiting})}{label}"
+            for batch, label in zip(batches, labels, strict=True)
         ]
         more = [f"{len(named) - MOST_NAMED} more"] if len(named) > MOST_NAMED else []
         return f"; in flight: {', '.join([*named[:MOST_NAMED], *more])}"

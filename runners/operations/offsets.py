@@ -118,7 +118,7 @@ class Lanes:
         ]
         if not rows:
             return "No batch was processed yet."
-        open_batches = [escape_line(show_open_batch(batch)) for batch in self.open]
+        open_batches = [escape_line(show_open_batch(batch, self.lanes)) for batch in self.open]
         return "\n".join([table(["lane", "batch", "committed (UTC)", "offset"], rows), *open_batches])
 
     def _repr_html_(self) -> str:

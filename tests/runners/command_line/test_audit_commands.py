@@ -46,7 +46,7 @@ def test_a_person_reads_what_is_proved(carried: Carried, capsys: pytest.CaptureF
     out = capsys.readouterr().out
     assert out.startswith("orders balances: every row is where it should be.\n")
     assert "6 rows in 2 batches; 1 refused" in out
-    assert "checked since batch 1 of lane 0: commit, row count and every file" in out
+    assert "checked since batch 1: commit, row count and every file" in out
 
 
 def test_a_person_reads_what_is_wrong_and_what_to_do(carried: Carried, capsys: pytest.CaptureFixture[str]) -> None:

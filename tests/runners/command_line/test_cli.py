@@ -578,7 +578,7 @@ def test_a_run_from_the_beginning_moves_the_offsets_first(
     assert (moves, calls) == ([], [])
     assert cli.execute(["run", file, "--from-beginning", "--reason", "again", "--yes"]) == 0
     said = capsys.readouterr().err
-    assert "5 → the beginning" in said
+    assert "5     the beginning" in said
     assert "Done." not in said
     assert (moves, len(calls)) == (["again"], 1)
     assert cli.execute(["offsets", "reset", file, "--reason", "once more", "--yes", "--json"]) == 0

@@ -184,7 +184,7 @@ def test_a_pipeline_is_told_in_a_few_lines() -> None:
             "state": "running",
             "owner": {"host": "box", "process": 7, "since": AT, "heard": "2026-01-01T00:01:00.123+00:00"},
             "stopping": "lunch",
-            "lanes": {"0": {"offset": {"file": "a"}, "number": 3, "behind": "2 files"}},
+            "lanes": {"0": {"offset": {"file": "a", "modified": 1795512234000}, "number": 3, "behind": "2 files"}},
             "open": [{"lane": "0", "number": 4, "label": "b.json"}],
             "dlq": {"rows": 1_200, "unreplayed": 1_000},
             "last_run": {
@@ -212,8 +212,9 @@ def test_a_pipeline_is_told_in_a_few_lines() -> None:
         "            column amount: 'x'",
         "          see it  wherry preview orders.yaml",
         "          More:  wherry explain WINDOW",
-        'lanes     0: batch 3, offset {"file": "a"}, 2 files waiting',
-        "open      batch 4 of lane 0 (b.json) is being processed",
+        "progress  batch 3, read up to a, changed 2026-11-24",
+        "          09:23:54, 2 files waiting",
+        "open      batch 4 (b.json) is being processed",
         "refused   1,200 rows in the DLQ; 1,000 wait for a decision",
         "next      wherry run orders.yaml",
     ]
@@ -232,7 +233,7 @@ def test_a_batch_of_a_run_that_is_over_waits_for_the_next_one() -> None:
     said = printing.format_status(
         {**FACTS, "state": "stopped", "open": [{"lane": "0", "number": 4, "label": "b.json"}]}
     )
-    assert "batch 4 of lane 0 (b.json) is open; the next run finishes it first" in " ".join(said.split())
+    assert "batch 4 (b.json) is open; the next run finishes it first" in " ".join(said.split())
 
 
 def test_it_is_told_that_a_definition_is_not_the_one_that_runs() -> None:
@@ -249,7 +250,7 @@ def test_a_batch_that_some_destinations_owe_is_told_apart_from_one_of_which_noth
         open=[{"lane": "0", "number": 4, "label": "", "owed": True}],
     )
     (told,) = str(lanes).splitlines()[2:]
-    assert told == "batch 4 of lane 0 is missing in some destinations; the next run delivers it first"
+    assert told == "batch 4 is missing in some destinations; the next run delivers it first"
 
 
 def test_offsets_are_a_table() -> None:
@@ -259,7 +260,7 @@ def test_offsets_are_a_table() -> None:
     assert str(Lanes(pipeline="orders", lanes=lanes, open=[open_batch])).splitlines() == [
         "lane  batch  committed (UTC)      offset",
         "0     3      2026-01-01 00:00:00  the beginning",
-        "batch 4 of lane 0 is open; the next run finishes it first",
+        "batch 4 is open; the next run finishes it first",
     ]
     assert str(Lanes(pipeline="orders", lanes={}, open=[])) == "No batch was processed yet."
 
@@ -271,15 +272,15 @@ def test_a_move_says_what_comes_again_and_what_becomes_of_it() -> None:
         destinations={"orders": "the rows will be there twice"},
     )
     assert printing.format_move(move).splitlines() == [
-        "lane  batches again  rows again  from → to",
-        "0     2              2,000       5 → the beginning",
+        "lane  from  to             batches again  rows again",
+        "0     5     the beginning  2              2,000",
         "",
         "orders        the rows will be there twice",
         "refused rows  stay in the DLQ; a row that is refused again",
         "              is added to it again",
     ]
     unknown = OffsetMove(lanes={"0": LaneMove(before=500, after=250, batches=None, rows=None)})
-    assert "0     not known      not known   500 → 250" in printing.format_move(unknown)
+    assert "0     500   250  not known      not known" in printing.format_move(unknown)
     assert printing.format_move(OffsetMove(lanes={})) == "There is nothing to move: no batch was processed yet."
 
 
