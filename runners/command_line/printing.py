@@ -194,6 +194,10 @@ def format_status(facts: Mapping[str, JSON], file: str = "FILE") -> str:
         ("was processing", _format_snapshot(last.get("snapshot")) if last else []),
         ("progress", [_format_lane(name, lane, facts["lanes"]) for name, lane in facts["lanes"].items()]),
         ("open", [show_open_batch(item, facts["lanes"], under_way=under_way) for item in facts["open"]]),
+        (
+            "removed",
+            [f"{name}: the next run delivers nothing to it; its rows stay" for name in facts.get("removed", ())],
+        ),
         ("refused", _format_refused(dlq)),
         ("first", [facts["first"]] if facts.get("first") else []),
         ("next", [facts["next"]]),

@@ -38,6 +38,7 @@ def format_audit(audit: Audit, file: str) -> str:
     named: list[tuple[str, Sequence[str]]] = [
         ("read", [f"{format_count(audit.read)} in {format_batches(batches)}; {audit.nacked:,} refused"]),
         *((name, list(_format_destination(each, audit.lanes))) for name, each in audit.destinations.items()),
+        *((name, [_format_removed(each)]) for name, each in audit.removed.items()),
         ("refused rows", _format_letters(audit)),
         ("open", [f"batch {each['number']} of lane {each['lane']}: {each['label']}" for each in audit.open]),
         ("accepted", [f"{each.code}  {_format_where(each)}: {each.message}" for each in audit.accepted]),
@@ -84,13 +85,19 @@ def _format_where(finding: Finding) -> str:
 
 def _format_destination(proved: DestinationProof, lanes: Collection[str]) -> Iterator[str]:
     owed = f", {format_batches(proved.owed)} owed" if proved.owed else ""
-    yield f"{format_count(proved.delivered)} delivered, {proved.filtered:,} filtered{owed}"
+    yield f"{format_count(proved.delivered)} delivered in all batches, {proved.filtered:,} filtered{owed}"
     if proved.proved_from is None:
         nothing, _, why = proved.proof.partition("nothing: ")
         yield "checked: no batch" if nothing or not why else f"not checked: {why}"
         return
     since = ", ".join(name_batch(first, lane, lanes) for lane, first in sorted(proved.proved_from.items()))
     yield f"checked since {since or 'the beginning'}: {proved.proof}"
+
+
+def _format_removed(got: Mapping[str, JSON]) -> str:
+    """What a destination got that the definition does not have any more."""
+    batches = f"{format_count(got['rows'])} in {format_batches(got['batches'])}"
+    return f"{batches}; it is not in the definition any more, so it is not checked"
 
 
 def _format_letters(audit: Audit) -> Sequence[str]:
