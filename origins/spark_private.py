@@ -187,7 +187,11 @@ class LentJvm:
 
     def count_connections(self) -> int:
         """How many threads of the JVM serve a thread of Python, or finish what one has asked for."""
-        stacks = self._classes.java.lang.Thread.getAllStackTraces().values().toArray()
+        from py4j.java_gateway import JavaObject
+
+        found = self._classes.java.lang.Thread.getAllStackTraces()
+        # py4j gives a map the methods of Python's once its collections are imported.
+        stacks = JavaObject.__getattr__(found, "values")().toArray()
         text = str(self._classes.scala.runtime.ScalaRunTime.stringOf(stacks))
         return text.count("py4j.ClientServerConnection.run(")
 

@@ -315,7 +315,7 @@ def backfill(
 ) -> int:
     """Deliver old batches to destinations that lack them.
 
-    For example:  wherry backfill orders.yaml --from 2026-01-31 --to 2026-01-31 --only latest --reason "a new table"
+    For example:  wherry backfill orders.yaml --from 2026-01-31 --only latest --again --reason "lost rows"
 
     WHEN is the number of a batch in its lane, or the time at which the batch was loaded, and no date in its rows. A
     batch is read whole, and offsets stay. After a crash, the same command goes on where it was.

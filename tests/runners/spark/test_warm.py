@@ -605,8 +605,11 @@ def test_one_log_line_says_why_a_spark_does_not_stay(caplog: pytest.LogCaptureFi
     assert caplog.messages == ["This Spark does not stay warm: spark.conf holds a secret, spark.a.password."]
 
 
-def test_a_run_that_needs_no_spark_borrows_none(serving: Kept, attaches: Attaches) -> None:
+def test_a_run_that_needs_no_spark_borrows_none(
+    serving: Kept, attaches: Attaches, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is borrowed where it would be started."""
+    monkeypatch.setattr(session, "is_given", lambda: False)
     given = session.obtain(SparkOptions(keep_warm="15m"))
     assert isinstance(given, LateSession)
     assert serving.look() == "idle"
