@@ -127,7 +127,7 @@ class QuickStart:
                 java=os.path.join(str(system.getProperty("java.home")), "bin", "java"),
                 options=[each for each in options if each not in given and not each.startswith("-Xmx")],
                 class_path=class_path,
-                files={each: _measure(Path(each)) for each in fetched},
+                files={each: measure_file(Path(each)) for each in fetched},
             )
         )
         self._tidy()
@@ -165,7 +165,7 @@ class QuickStart:
                 with part.open("rb") as whole:
                     os.fsync(whole.fileno())
                 part.replace(self._archive)
-                self._write(replace(self.recipe, archive=_measure(self._archive)))
+                self._write(replace(self.recipe, archive=measure_file(self._archive)))
             finally:
                 part.unlink(missing_ok=True)
         self._tidy()
@@ -186,14 +186,14 @@ class QuickStart:
         """The recipe, if all that it names is as it was."""
         try:
             found = Recipe(**json.loads(self._file.read_bytes()))
-            whole = all([*_measure(Path(file))] == [*then] for file, then in found.files.items())
+            whole = all([*measure_file(Path(file))] == [*then] for file, then in found.files.items())
         except (OSError, ValueError, TypeError, AttributeError):
             return None
         return found if whole and os.access(found.java, os.X_OK) else None
 
     def _has_archive(self) -> bool:
         try:
-            return self.recipe is not None and [*self.recipe.archive] == [*_measure(self._archive)]
+            return self.recipe is not None and [*self.recipe.archive] == [*measure_file(self._archive)]
         except OSError:
             return False
 
@@ -228,7 +228,7 @@ def find_quick_start(java: str | None, settings: Mapping[str, str]) -> QuickStar
     if spark is None or folder is None or not _can_take(settings):
         return None
     try:
-        jars = sorted((each.name, *_measure(Path(each.path))) for each in os.scandir(spark / "jars"))
+        jars = sorted((each.name, *measure_file(Path(each.path))) for each in os.scandir(spark / "jars"))
         facts = [_FORMAT, str(spark), jars, str(release), release.read_text(encoding="utf-8")]
     except (OSError, ValueError):
         return None
@@ -288,11 +288,18 @@ def _find_folder() -> Path | None:
     try:
         folder = (base if base.is_absolute() else Path("~/.cache").expanduser()) / "wherry" / "spark"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.lstat()
     except (OSError, RuntimeError):
         return None
-    alone = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
-    return folder if alone else None
+    return folder if is_private(folder) else None
+
+
+def is_private(folder: Path) -> bool:
+    """Whether it is a folder, and no link, that only this user can enter."""
+    try:
+        found = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
 
 
 def _brings_python(jar: str) -> bool:
@@ -305,7 +312,7 @@ def _brings_python(jar: str) -> bool:
     return any("." in module or importlib.util.find_spec(module) is None for module in modules)
 
 
-def _measure(file: Path) -> tuple[int, int]:
+def measure_file(file: Path) -> tuple[int, int]:
     """The size and the time of a file."""
     found = file.stat()
     return found.st_size, found.st_mtime_ns

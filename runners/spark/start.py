@@ -158,7 +158,7 @@ def _launch(settings: Mapping[str, str], quick: QuickStart | None, noise: int) -
 
 def _prepare_next_start(session: SparkSession, settings: Mapping[str, str], quick: QuickStart) -> None:
     """Keep what this start found out. The archive is made after the second one: many a machine sees no third."""
-    with contextlib.suppress(*list_spark_errors(OSError, ValueError, RuntimeError)):
+    with contextlib.suppress(*list_spark_errors(ValueError, RuntimeError)):
         if quick.recipe is None:
             quick.learn(settings, str(session.conf.get("spark.jars", "")), get_jvm(session))
         else:

@@ -15,7 +15,6 @@ import re
 import shutil
 import signal
 import socket
-import stat
 import struct
 import subprocess
 import sys
@@ -30,6 +29,7 @@ from origins.secret import SECRET
 from origins.spark_private import JvmAddress, attach_jvm, has_jvm, leave_jvm
 from runners.model.spec import SparkOptions
 from runners.model.text import find_version
+from runners.spark.quick_start import is_private, measure_file
 from runners.spark.start import (
     SparkMissing,
     check_java,
@@ -133,23 +133,14 @@ def find_base(*, make: bool = False) -> Path | None:
     return None
 
 
-def is_private(folder: Path) -> bool:
-    """Whether it is a folder, and no link, that only this user can enter."""
-    try:
-        found = folder.lstat()
-    except OSError:
-        return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
-
-
 def name_folder(conf: Mapping[str, str], packages: Sequence[str]) -> str:
     """The name of the folder for all processes that may share a Spark: they would start the same one."""
     java, here = find_java(), os.stat(".")
     facts = {
-        "wherry": [find_version(), *map(_describe_file, sorted(Path(__file__).parent.glob("*.py")))],
+        "wherry": [find_version(), *map(measure_file, sorted(Path(__file__).parent.glob("*.py")))],
         "python": [sys.executable, sys.version, sys.prefix],
         "packages": [_find_installed(name) for name in ("pyspark", "delta-spark", "py4j")],
-        "java": java and [str(java.resolve()), _describe_file(java)],
+        "java": java and [str(java.resolve()), measure_file(java)],
         "settings": list_local_settings(conf, packages),
         "environment": list_jvm_environment(),
         "folder": [os.getcwd(), here.st_dev, here.st_ino],
@@ -157,11 +148,6 @@ def name_folder(conf: Mapping[str, str], packages: Sequence[str]) -> str:
         "machine": [socket.gethostname(), *map(_read_link, ("mnt", "net", "pid"))],
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _describe_file(file: Path) -> list[int]:
-    found = file.stat()
-    return [found.st_size, found.st_mtime_ns]
 
 
 def _find_installed(name: str) -> str:

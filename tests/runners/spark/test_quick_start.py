@@ -199,7 +199,7 @@ def test_a_cache_folder_that_cannot_be_used_is_left_alone(
     folder.chmod(0o770)
     assert find_quick_start(java, SETTINGS) is None
     folder.chmod(0o700)
-    monkeypatch.setattr(os, "getuid", lambda: 4_711)
+    monkeypatch.setattr(os, "geteuid", lambda: 4_711)
     assert find_quick_start(java, SETTINGS) is None
 
 
