@@ -27,6 +27,7 @@ from runners.command_line.options import (
     VERSION,
     CarryOptions,
     as_json,
+    check_duration,
     complete_codes,
     complete_kinds,
     load_definition,
@@ -361,16 +362,6 @@ def redo(name: str, reason: str, yes: bool, carrying: CarryOptions, **given: Any
     return carry_and_print(pipeline, given["file"], carry, carrying, shown=redo_preview.notices)
 
 
-def _check_duration(ctx: click.Context, parameter: click.Parameter, text: str) -> str:
-    from origins.quantities import parse_seconds
-
-    try:
-        parse_seconds(text or "0s")
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint=parameter.opts[0]) from error
-    return text
-
-
 @command()
 @with_definition
 @option("--reason", default="asked to stop", metavar="TEXT", help="Say why; the run's report shows it.")
@@ -379,7 +370,7 @@ def _check_duration(ctx: click.Context, parameter: click.Parameter, text: str) -
     "--within",
     default="",
     metavar="TIME",
-    callback=_check_duration,
+    callback=check_duration,
     help="Force it after this grace period, such as 30s.",
 )
 @as_json

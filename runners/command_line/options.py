@@ -359,3 +359,14 @@ BY_CODE = {"DEFINITION": WRONG, "STAGE": WRONG, "AGGREGATE": WRONG, "REFUSED": W
 """The exit code of an error by the error's code; any other error is a failure."""
 BY_STATUS = {"succeeded": 0, "stopped": STOPPED, "failed": FAILED}
 """The exit code of a run by how it ended."""
+
+
+def check_duration(ctx: click.Context, parameter: click.Parameter, text: str) -> str:
+    """The text, if it is a duration or empty: the callback of an option."""
+    from origins.quantities import parse_seconds
+
+    try:
+        parse_seconds(text or "0s")
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint=parameter.opts[0]) from error
+    return text

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from runners.command_line.help_sections import group, option
-from runners.command_line.options import FAILED, as_json, load_definition, with_values
+from runners.command_line.options import FAILED, as_json, check_duration, load_definition, with_values
 
 if TYPE_CHECKING:
     from runners.spark.warm import WarmSpark
@@ -30,7 +30,14 @@ def warm() -> None:
 
 @warm.command("start")
 @click.argument("file", type=click.Path(path_type=Path), required=False)
-@option("--for", "idle", default="", metavar="TIME", help="Let it end after TIME without work; default: 15m.")
+@option(
+    "--for",
+    "idle",
+    default="",
+    metavar="TIME",
+    callback=check_duration,
+    help="Let it end after TIME without work; default: 15m.",
+)
 @with_values
 @as_json
 def start_warm(file: Path | None, idle: str, json: bool, **given: Any) -> None:
@@ -46,13 +53,9 @@ def start_warm(file: Path | None, idle: str, json: bool, **given: Any) -> None:
     from runners.model.spec import SparkOptions
     from runners.spark.warm import keep_warm, read_keep
 
-    try:
-        asked = parse_seconds(idle) if idle else None
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--for") from error
     found = list_definitions(Path()) if file is None else [file]
     options = load_definition(file=found[0], **given).pipeline.spark if len(found) == 1 else SparkOptions()
-    seconds = asked or read_keep(options) or parse_seconds(_USUALLY)
+    seconds = parse_seconds(idle or "0s") or read_keep(options) or parse_seconds(_USUALLY)
     began = time.monotonic()
     from rich.console import Console
 
@@ -118,7 +121,7 @@ def _describe_end(spark: WarmSpark, state: str) -> str:
 def format_warm(sparks: Sequence[WarmSpark]) -> str:
     """Each Spark in a line."""
     from runners.model.errors import format_bytes
-    from runners.model.text import escape_line, paint
+    from runners.model.text import table
 
     if not sparks:
         return "No Spark is warm. To start one for this folder:  wherry warm start"
@@ -131,15 +134,9 @@ def format_warm(sparks: Sequence[WarmSpark]) -> str:
         ]
         for each in sparks
     ]
-    head = ["state", "ends in", "memory", "folder"]
-    widths = [max(len(row[at]) for row in [head, *rows]) for at in range(3)]
-    lines = [
-        "  ".join([*(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)), row[3]])
-        for row in [head, *rows]
-    ]
     frozen = [each for each in sparks if each.state == "frozen"]
     note = ["", "A keeper that is frozen does not answer. To end it:  wherry warm stop"] if frozen else []
-    return "\n".join([paint(lines[0], "bold"), *map(escape_line, lines[1:]), *note])
+    return "\n".join([table(["state", "ends in", "memory", "folder"], rows), *note])
 
 
 def _say_time(seconds: float) -> str:
