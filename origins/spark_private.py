@@ -93,9 +93,8 @@ def has_context() -> bool:
 
 def find_jvm() -> Popen[bytes] | None:
     """The JVM that this process started; None if it started none."""
-    from pyspark import SparkContext
-
-    return getattr(SparkContext._gateway, "proc", None)
+    jvm: Popen[bytes] | None = _find_noted("proc")
+    return jvm
 
 
 _LENT = "wherry_lent_jvm"
@@ -103,10 +102,15 @@ _LENT = "wherry_lent_jvm"
 
 def find_jvm_number() -> int | None:
     """The number of the process of the JVM that this process started, or that a keeper lends it."""
+    jvm = find_jvm()
+    return jvm.pid if jvm is not None else _find_noted(_LENT)
+
+
+def _find_noted(name: str) -> Any:
+    """What this process has noted beside its gateway. py4j takes every other name for one of the JVM's."""
     from pyspark import SparkContext
 
-    jvm = find_jvm()
-    return jvm.pid if jvm is not None else getattr(SparkContext._gateway, _LENT, None)
+    return vars(SparkContext._gateway).get(name) if SparkContext._gateway is not None else None
 
 
 def has_jvm() -> bool:

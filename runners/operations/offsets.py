@@ -163,8 +163,10 @@ def plan_rewind(pipeline: PipelineSpec, *, batches: int | None = None, to: datet
             moment = to if to.tzinfo else to.replace(tzinfo=timezone.utc)
             return _plan_rewind(pipeline, journal, lambda settled: datetime.fromisoformat(settled.at) >= moment)
         lanes = _group_by_lane(journal.list_settled())
-        first = {lane: carried[-(batches or 0) :][0].number for lane, carried in lanes.items()}
-        return _plan_rewind(pipeline, journal, lambda settled: settled.number >= first[settled.lane])
+        first = {lane: carried[-batches:][0].number for lane, carried in lanes.items() if batches}
+        return _plan_rewind(
+            pipeline, journal, lambda settled: settled.lane in first and settled.number >= first[settled.lane]
+        )
 
 
 def plan_set(pipeline: PipelineSpec, lane: str, offset: JSON) -> OffsetMove:

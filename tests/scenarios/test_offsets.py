@@ -107,7 +107,8 @@ def test_what_is_shown_for_each_kind_of_destination_is_what_happens(
     capsys.readouterr()
     assert cli.execute([*words, file, "--reason", "the prices were wrong", "--yes"]) == 0
     said = " ".join(capsys.readouterr().err.split())
-    assert "0 2 2 " in said
+    assert "0 2.json, changed " in said
+    assert " the beginning 2 2 " in said
     for name, what in {
         "added": "gets the rows again; rows that it has already will be there twice",
         "merged": "merges the rows again; each key keeps the row",

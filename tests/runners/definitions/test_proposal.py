@@ -467,6 +467,7 @@ def test_the_command_says_what_it_found_on_at_most_twenty_lines(
         tmp_path, {f"{at:02}.csv": f"id,column_{at}\n{at},x\n" for at in range(40)} | {"README.txt": "x"}
     )
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}")  # the shell finds `wherry`
     assert cli.execute(["init", "shop", "--from", str(folder)]) == 0
     out = capsys.readouterr().out
     found = out.partition("\nwritten")[0].strip().splitlines()

@@ -87,6 +87,12 @@ def test_a_reset_counts_each_row_once_after_an_offset_was_set(orders: Pipeline, 
     assert again(plan_reset(orders)) == (3, 6)
 
 
+def test_a_rewind_by_no_batch_moves_no_lane(orders: Pipeline) -> None:
+    """One by two batches moves the lane to where the last but one began."""
+    assert plan_rewind(orders, batches=0).lanes == {}
+    assert again(plan_rewind(orders, batches=2)) == (2, 4)
+
+
 def test_offsets_stay_while_a_batch_is_open(orders: Pipeline, tmp_path: Path) -> None:
     """Whether it was delivered is not known: no move is planned, and one that was planned before is not carried out."""
     before = plan_reset(orders)

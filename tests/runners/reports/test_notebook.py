@@ -158,7 +158,9 @@ def test_lanes_are_a_table() -> None:
     shown = Shown(lanes._repr_html_())
     assert shown.rows == [["lane", "batch", "committed at", "offset"], ["0", "3", "", '{"file": "a"}']]
     assert "Batch 4 of lane 0 is open." in shown.text
-    assert "batch 4 of lane 0 is open" in str(lanes)
+    assert "batch 4 is open; the next run finishes it first" in str(lanes)
+    two = Lanes(pipeline="orders", lanes={"0": lane, "1": lane}, open=lanes.open)
+    assert "batch 4 of lane 0 is open" in str(two)
 
 
 def test_lanes_of_a_pipeline_that_never_ran_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
