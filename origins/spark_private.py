@@ -151,8 +151,9 @@ class LentJvm:
 
     def count_connections(self) -> int:
         """How many threads of the JVM serve a thread of Python, or finish what one has asked for."""
-        stacks = self._classes.java.lang.Thread.getAllStackTraces().values().toArray()
-        text = str(self._classes.scala.runtime.ScalaRunTime.stringOf(stacks))
+        stacks = self._classes.java.lang.Thread.getAllStackTraces()
+        frames = self._classes.org.apache.spark.api.python.PythonUtils.toScalaMap(stacks)
+        text = str(self._classes.scala.runtime.ScalaRunTime.stringOf(frames))
         return text.count("py4j.ClientServerConnection.run(")
 
     def is_left(self) -> bool:
